@@ -1,0 +1,33 @@
+# The inner loops in src/cpp/kernels are written once and compiled once per instruction set.
+# Every level becomes an OBJECT library; dispatch.cpp picks one table of functions at import.
+include(CheckCXXCompilerFlag)
+
+set(PYDIRECT_ISA_LEVELS baseline)
+set(PYDIRECT_ISA_FLAGS_baseline "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  foreach(level x86_64_v3 x86_64_v4)
+    string(REPLACE "_v" "-v" march "${level}")
+    string(REPLACE "x86_64" "x86-64" march "${march}")
+    check_cxx_compiler_flag("-march=${march}" PYDIRECT_HAS_${level})
+    if(PYDIRECT_HAS_${level})
+      list(APPEND PYDIRECT_ISA_LEVELS ${level})
+      set(PYDIRECT_ISA_FLAGS_${level} "-march=${march}")
+    endif()
+  endforeach()
+  # 512-bit vectors are used where the level has them; GCC prefers 256 bits otherwise.
+  if(PYDIRECT_HAS_x86_64_v4)
+    list(APPEND PYDIRECT_ISA_FLAGS_x86_64_v4 "-mprefer-vector-width=512")
+  endif()
+endif()
+
+function(pydirect_add_isa_kernels target)
+  foreach(level IN LISTS PYDIRECT_ISA_LEVELS)
+    add_library(kernels_${level} OBJECT src/cpp/kernels/kernels_isa.cpp)
+    target_link_libraries(kernels_${level} PRIVATE pydirect_flags)
+    target_compile_definitions(kernels_${level} PRIVATE PYDIRECT_ISA=${level})
+    # Last on the command line, so that a -march among the user's flags cannot change a level.
+    target_compile_options(kernels_${level} PRIVATE ${PYDIRECT_ISA_FLAGS_${level}})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${level}>)
+    target_compile_definitions(${target} PRIVATE PYDIRECT_HAS_ISA_${level})
+  endforeach()
+endfunction()

@@ -1,0 +1,30 @@
+// NumPy arrays as pointers. Python has validated its user's input; these checks catch our own mistakes.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "pydirect/types.hpp"
+
+namespace pydirect {
+
+namespace py = pybind11;
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style>;
+
+inline void require_shape(const py::array& array, const char* name, std::initializer_list<Index> shape) {
+  bool same = array.ndim() == static_cast<py::ssize_t>(shape.size());
+  py::ssize_t axis = 0;
+  std::string expected;
+  for (const Index n : shape) {
+    same = same && array.shape(axis) == n;
+    expected += (axis++ ? ", " : "") + std::to_string(n);
+  }
+  if (!same) throw std::invalid_argument(std::string(name) + " must have shape (" + expected + ")");
+}
+
+}  // namespace pydirect

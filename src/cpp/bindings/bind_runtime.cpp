@@ -1,0 +1,63 @@
+#include <stdexcept>
+
+#include "arrays.hpp"
+#include "kernel_table.hpp"
+#include "pydirect/parallel.hpp"
+
+namespace pydirect {
+namespace {
+
+py::list isa_levels() {
+  const char* names[8];
+  const int count = supported_isa_levels(names, 8);
+  py::list out;
+  for (int i = 0; i < count; ++i) out.append(names[i]);
+  return out;
+}
+
+py::dict build_config() {
+  py::dict d;
+  d["version"] = PYDIRECT_VERSION;
+  d["compiler"] = PYDIRECT_COMPILER;
+  d["user_flags"] = PYDIRECT_USER_FLAGS;
+  d["eigen"] = PYDIRECT_EIGEN_VERSION;
+  d["openmp"] = has_openmp();
+  d["threads"] = default_threads();
+  d["isa"] = kernels().name;
+  d["isa_levels"] = isa_levels();
+  return d;
+}
+
+Array<double> exp_array(const Array<double>& x) {
+  Array<double> out(x.size());
+  kernels().exp(x.size(), x.data(), out.mutable_data());
+  return out;
+}
+
+template <class T>
+py::tuple sincos_turns(const Array<T>& t) {
+  Array<T> sine(t.size()), cosine(t.size());
+  if constexpr (std::is_same_v<T, double>)
+    kernels().sincos_turns_double(t.size(), t.data(), sine.mutable_data(), cosine.mutable_data());
+  else
+    kernels().sincos_turns_float(t.size(), t.data(), sine.mutable_data(), cosine.mutable_data());
+  return py::make_tuple(sine, cosine);
+}
+
+}  // namespace
+
+void bind_runtime(py::module_& m) {
+  kernels();  // an impossible PYDIRECT_ISA is an error at import, never a silent fallback
+  m.def("build_config", &build_config);
+  m.def("isa_levels", &isa_levels);
+  m.def("select_isa_level", [](const std::string& name) {
+    if (!select_isa_level(name.c_str()))
+      throw std::invalid_argument("isa level must be one of those that this build and CPU have, got '" + name + "'");
+  });
+  m.def("default_threads", &default_threads);
+  m.def("exp", &exp_array, py::arg("x").noconvert());
+  m.def("sincos_turns", &sincos_turns<double>, py::arg("t").noconvert());
+  m.def("sincos_turns", &sincos_turns<float>, py::arg("t").noconvert());
+}
+
+}  // namespace pydirect

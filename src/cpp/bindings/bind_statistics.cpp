@@ -1,0 +1,69 @@
+#include "pydirect/statistics.hpp"
+
+#include "arrays.hpp"
+
+namespace pydirect {
+namespace {
+
+template <class T>
+void add_triangle(const Array<T>& block, Array<double> total, int n_threads) {
+  const Index n = total.shape(0);
+  require_shape(total, "total", {n, n});
+  require_shape(block, "block", {n, n});
+  const T* in = block.data();
+  double* out = total.mutable_data();
+  py::gil_scoped_release release;
+  add_upper_triangle(n, in, out, n_threads);
+}
+
+void mirror(Array<double> matrix, int n_threads) {
+  const Index n = matrix.shape(0);
+  require_shape(matrix, "matrix", {n, n});
+  double* data = matrix.mutable_data();
+  py::gil_scoped_release release;
+  mirror_upper_triangle(n, data, n_threads);
+}
+
+template <class T>
+void add_product(const Array<T>& rows, const Array<double>& y, Array<double> out) {
+  const Index n_rows = rows.shape(0), n_columns = rows.shape(1);
+  require_shape(y, "y", {n_rows});
+  require_shape(out, "out", {n_columns});
+  const T* in = rows.data();
+  const double* weights = y.data();
+  double* total = out.mutable_data();
+  py::gil_scoped_release release;
+  add_transposed_product(n_rows, n_columns, in, weights, total);
+}
+
+void moments(const Array<double>& rows, const Array<double>& weight, const Array<double>& spread, Array<double> mean,
+             Array<double> variance, int n_threads) {
+  const Index n_rows = rows.shape(0), n_columns = rows.shape(1);
+  require_shape(weight, "weight", {n_columns});
+  require_shape(spread, "spread", {n_columns});
+  require_shape(mean, "mean", {n_rows});
+  require_shape(variance, "variance", {n_rows});
+  const double *in = rows.data(), *w = weight.data(), *s = spread.data();
+  double *m = mean.mutable_data(), *v = variance.mutable_data();
+  py::gil_scoped_release release;
+  row_moments(n_rows, n_columns, in, w, s, m, v, n_threads);
+}
+
+}  // namespace
+
+void bind_statistics(py::module_& m) {
+  m.def("add_upper_triangle", &add_triangle<double>, py::arg("block").noconvert(), py::arg("total").noconvert(),
+        py::arg("n_threads"));
+  m.def("add_upper_triangle", &add_triangle<float>, py::arg("block").noconvert(), py::arg("total").noconvert(),
+        py::arg("n_threads"));
+  m.def("mirror_upper_triangle", &mirror, py::arg("matrix").noconvert(), py::arg("n_threads"));
+  m.def("add_transposed_product", &add_product<double>, py::arg("rows").noconvert(), py::arg("y").noconvert(),
+        py::arg("out").noconvert());
+  m.def("add_transposed_product", &add_product<float>, py::arg("rows").noconvert(), py::arg("y").noconvert(),
+        py::arg("out").noconvert());
+  m.def("row_moments", &moments, py::arg("rows").noconvert(), py::arg("weight").noconvert(),
+        py::arg("spread").noconvert(), py::arg("mean").noconvert(), py::arg("variance").noconvert(),
+        py::arg("n_threads"));
+}
+
+}  // namespace pydirect

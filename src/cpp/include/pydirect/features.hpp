@@ -1,0 +1,12 @@
+// Random Fourier features of rows of X.
+#pragma once
+
+#include "kernel_table.hpp"
+
+namespace pydirect {
+
+// out (n_rows, out_stride): amplitude cos and amplitude sin of the phases X·frequencies (turns).
+template <class T>
+void fourier_features(const FourierBlock<T>& rows, int n_threads);
+
+}  // namespace pydirect

@@ -1,0 +1,156 @@
+// Dense loops on rows: products, accumulation, predictive moments. Sums run over fixed lanes in a fixed order.
+
+template <class T>
+inline PackD load_as_double(const T* src);
+template <>
+inline PackD load_as_double<double>(const double* src) { return load(src); }
+template <>
+inline PackD load_as_double<float>(const float* src) { return load_widened(src); }
+
+void subtract_scaled(Index n, float alpha, const float* x, float* y) {
+  const PackF alpha_p = broadcast(alpha);
+  Index k = 0;
+  for (; k + PackF::lanes <= n; k += PackF::lanes) store(y + k, load(y + k) - alpha_p * load(x + k));
+  for (; k < n; ++k) y[k] -= alpha * x[k];
+}
+
+double dot(Index n, const double* x, const double* y) {
+  PackD acc = broadcast(0.0);
+  Index k = 0;
+  for (; k + PackD::lanes <= n; k += PackD::lanes) acc = acc + load(x + k) * load(y + k);
+  double tail = 0.0;
+  for (; k < n; ++k) tail += x[k] * y[k];
+  return sum_lanes(acc) + tail;
+}
+
+// Four rows at a time: each element below the diagonal is read once and used for both halves.
+void symv(Index n, const float* a, Index lda, const float* x, float* y) {
+  constexpr Index R = 4;
+  for (Index k = 0; k < n; ++k) y[k] = 0.0f;
+  Index i = 0;
+  for (; i + R <= n; i += R) {
+    const float* row[R];
+    PackF acc[R], xi[R];
+    for (Index r = 0; r < R; ++r) {
+      row[r] = a + (i + r) * lda;
+      acc[r] = broadcast(0.0f);
+      xi[r] = broadcast(x[i + r]);
+    }
+    Index k = 0;
+    for (; k + PackF::lanes <= i; k += PackF::lanes) {
+      const PackF xk = load(x + k);
+      PackF yk = load(y + k);
+      for (Index r = 0; r < R; ++r) {
+        const PackF ark = load(row[r] + k);
+        acc[r] = acc[r] + ark * xk;
+        yk = yk + ark * xi[r];
+      }
+      store(y + k, yk);
+    }
+    for (Index r = 0; r < R; ++r) {
+      float sum = sum_lanes(acc[r]);
+      for (Index l = k; l < i + r; ++l) {
+        sum += row[r][l] * x[l];
+        y[l] += row[r][l] * x[i + r];
+      }
+      y[i + r] += sum + row[r][i + r] * x[i + r];
+    }
+  }
+  for (; i < n; ++i) {
+    const float* row = a + i * lda;
+    float sum = 0.0f;
+    for (Index l = 0; l < i; ++l) {
+      sum += row[l] * x[l];
+      y[l] += row[l] * x[i];
+    }
+    y[i] += sum + row[i] * x[i];
+  }
+}
+
+template <class T>
+void gemv(Index begin, Index end, Index n, const T* a, Index lda, const double* x, double* y) {
+  constexpr Index R = 2;
+  Index i = begin;
+  for (; i + R <= end; i += R) {
+    const T* row[R] = {a + i * lda, a + (i + 1) * lda};
+    PackD acc[R] = {broadcast(0.0), broadcast(0.0)};
+    Index k = 0;
+    for (; k + PackD::lanes <= n; k += PackD::lanes) {
+      const PackD xk = load(x + k);
+      for (Index r = 0; r < R; ++r) acc[r] = acc[r] + load_as_double(row[r] + k) * xk;
+    }
+    for (Index r = 0; r < R; ++r) {
+      double tail = 0.0;
+      for (Index l = k; l < n; ++l) tail += double(row[r][l]) * x[l];
+      y[i + r] = sum_lanes(acc[r]) + tail;
+    }
+  }
+  for (; i < end; ++i) {
+    const T* row = a + i * lda;
+    PackD acc = broadcast(0.0);
+    Index k = 0;
+    for (; k + PackD::lanes <= n; k += PackD::lanes) acc = acc + load_as_double(row + k) * load(x + k);
+    double tail = 0.0;
+    for (; k < n; ++k) tail += double(row[k]) * x[k];
+    y[i] = sum_lanes(acc) + tail;
+  }
+}
+
+template <class T>
+void add_transposed(Index n_rows, Index n_columns, const T* rows, Index stride, const double* y, double* out) {
+  constexpr Index R = 4;
+  Index i = 0;
+  for (; i + R <= n_rows; i += R) {
+    const T* row = rows + i * stride;
+    PackD yi[R];
+    for (Index r = 0; r < R; ++r) yi[r] = broadcast(y[i + r]);
+    Index k = 0;
+    for (; k + PackD::lanes <= n_columns; k += PackD::lanes) {
+      PackD acc = load(out + k);
+      for (Index r = 0; r < R; ++r) acc = acc + load_as_double(row + r * stride + k) * yi[r];
+      store(out + k, acc);
+    }
+    for (; k < n_columns; ++k)
+      for (Index r = 0; r < R; ++r) out[k] += double(row[r * stride + k]) * y[i + r];
+  }
+  for (; i < n_rows; ++i)
+    for (Index k = 0; k < n_columns; ++k) out[k] += double(rows[i * stride + k]) * y[i];
+}
+
+template <class T>
+void add(Index n, const T* in, double* out) {
+  Index k = 0;
+  for (; k + PackD::lanes <= n; k += PackD::lanes) store(out + k, load(out + k) + load_as_double(in + k));
+  for (; k < n; ++k) out[k] += double(in[k]);
+}
+
+void row_moments(Index n_rows, Index n_columns, const double* rows, Index stride, const double* weight,
+                 const double* spread, double* mean, double* variance) {
+  for (Index i = 0; i < n_rows; ++i) {
+    const double* row = rows + i * stride;
+    PackD m = broadcast(0.0), v = m;
+    Index k = 0;
+    for (; k + PackD::lanes <= n_columns; k += PackD::lanes) {
+      const PackD phi = load(row + k);
+      m = m + phi * load(weight + k);
+      v = v + phi * phi * load(spread + k);
+    }
+    double m_tail = 0.0, v_tail = 0.0;
+    for (; k < n_columns; ++k) {
+      m_tail += row[k] * weight[k];
+      v_tail += row[k] * row[k] * spread[k];
+    }
+    mean[i] = sum_lanes(m) + m_tail;
+    variance[i] = sum_lanes(v) + v_tail;
+  }
+}
+
+void exponentiate(Index n, double amplitude, double* row) {
+  const PackD amplitude_p = broadcast(amplitude), minus_half = broadcast(-0.5);
+  Index k = 0;
+  for (; k + PackD::lanes <= n; k += PackD::lanes) store(row + k, amplitude_p * exp(minus_half * load(row + k)));
+  double rest[PackD::lanes] = {};
+  for (Index l = k; l < n; ++l) rest[l - k] = row[l];
+  store(rest, amplitude_p * exp(minus_half * load(rest)));
+  for (Index l = k; l < n; ++l) row[l] = rest[l - k];
+}

@@ -1,0 +1,82 @@
+// Chooses the table of kernels once: what PYDIRECT_ISA asks for, else the widest level that this CPU has.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "kernel_table.hpp"
+
+namespace pydirect {
+
+#define PYDIRECT_DECLARE(level) extern const KernelTable kernel_table_##level;
+PYDIRECT_DECLARE(baseline)
+#ifdef PYDIRECT_HAS_ISA_x86_64_v3
+PYDIRECT_DECLARE(x86_64_v3)
+#endif
+#ifdef PYDIRECT_HAS_ISA_x86_64_v4
+PYDIRECT_DECLARE(x86_64_v4)
+#endif
+
+namespace {
+
+constexpr int kMaxLevels = 3;
+
+int supported_tables(const KernelTable** tables) {
+  int count = 0;
+  tables[count++] = &kernel_table_baseline;
+#ifdef PYDIRECT_HAS_ISA_x86_64_v3
+  if (__builtin_cpu_supports("x86-64-v3")) tables[count++] = &kernel_table_x86_64_v3;
+#endif
+#ifdef PYDIRECT_HAS_ISA_x86_64_v4
+  if (__builtin_cpu_supports("x86-64-v4")) tables[count++] = &kernel_table_x86_64_v4;
+#endif
+  return count;
+}
+
+const KernelTable* find_level(const char* name) {
+  const KernelTable* tables[kMaxLevels];
+  const int count = supported_tables(tables);
+  for (int i = 0; i < count; ++i)
+    if (std::strcmp(tables[i]->name, name) == 0) return tables[i];
+  return nullptr;
+}
+
+const KernelTable* choose_initially() {
+  if (const char* wanted = std::getenv("PYDIRECT_ISA"); wanted != nullptr && *wanted != '\0') {
+    if (const KernelTable* table = find_level(wanted)) return table;
+    throw std::runtime_error(std::string("PYDIRECT_ISA must name a level that this build and CPU have, got '") +
+                             wanted + "'");
+  }
+  const KernelTable* tables[kMaxLevels];
+  return tables[supported_tables(tables) - 1];
+}
+
+std::atomic<const KernelTable*> active{nullptr};
+
+}  // namespace
+
+const KernelTable& kernels() {
+  const KernelTable* table = active.load(std::memory_order_acquire);
+  if (table == nullptr) {
+    table = choose_initially();
+    active.store(table, std::memory_order_release);
+  }
+  return *table;
+}
+
+int supported_isa_levels(const char** names, int capacity) {
+  const KernelTable* tables[kMaxLevels];
+  const int count = supported_tables(tables);
+  for (int i = 0; i < count && i < capacity; ++i) names[i] = tables[i]->name;
+  return count;
+}
+
+bool select_isa_level(const char* name) {
+  const KernelTable* table = find_level(name);
+  if (table == nullptr) return false;
+  active.store(table, std::memory_order_release);
+  return true;
+}
+
+}  // namespace pydirect

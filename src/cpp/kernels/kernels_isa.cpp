@@ -1,0 +1,48 @@
+// All kernels of one instruction set. Compiled once per level with PYDIRECT_ISA set to its name.
+#include <cmath>
+
+#include "kernel_table.hpp"
+
+namespace pydirect {
+namespace {
+namespace PYDIRECT_ISA {
+
+#include "simd.hpp"
+
+#include "categorical-inl.hpp"
+#include "dense-inl.hpp"
+#include "fourier-inl.hpp"
+
+}  // namespace PYDIRECT_ISA
+}  // namespace
+
+#define PYDIRECT_JOIN_(a, b) a##b
+#define PYDIRECT_JOIN(a, b) PYDIRECT_JOIN_(a, b)
+#define PYDIRECT_STRING_(a) #a
+#define PYDIRECT_STRING(a) PYDIRECT_STRING_(a)
+
+extern const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA);
+const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) = {
+    PYDIRECT_STRING(PYDIRECT_ISA),
+    PYDIRECT_ISA::tilt,
+    PYDIRECT_ISA::tilt_probabilities,
+    PYDIRECT_ISA::sweep,
+    PYDIRECT_ISA::symv,
+    PYDIRECT_ISA::gemv<float>,
+    PYDIRECT_ISA::gemv<double>,
+    PYDIRECT_ISA::subtract_scaled,
+    PYDIRECT_ISA::dot,
+    PYDIRECT_ISA::fourier<double>,
+    PYDIRECT_ISA::fourier<float>,
+    PYDIRECT_ISA::add_transposed<float>,
+    PYDIRECT_ISA::add_transposed<double>,
+    PYDIRECT_ISA::add<float>,
+    PYDIRECT_ISA::add<double>,
+    PYDIRECT_ISA::row_moments,
+    PYDIRECT_ISA::exponentiate,
+    PYDIRECT_ISA::exp_array,
+    PYDIRECT_ISA::sincos_turns_array<double>,
+    PYDIRECT_ISA::sincos_turns_array<float>,
+};
+
+}  // namespace pydirect

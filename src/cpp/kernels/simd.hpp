@@ -1,0 +1,218 @@
+// Fixed-width packs: 8 doubles or 16 floats, made of as many native vectors as the instruction set needs.
+// Every level does the same operations on the same lanes in the same order, hence the same bits.
+// Included only by kernels_isa.cpp, inside its per-level namespace.
+
+#if defined(__AVX512F__)
+#define PYDIRECT_VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define PYDIRECT_VECTOR_BYTES 32
+#else
+#define PYDIRECT_VECTOR_BYTES 16
+#endif
+
+template <class T>
+struct Native;
+template <>
+struct Native<double> {
+  typedef double vector __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
+  typedef long long ivector __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
+  using integer = long long;
+};
+template <>
+struct Native<float> {
+  typedef float vector __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
+  typedef int ivector __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
+  using integer = int;
+};
+
+template <class T>
+struct Pack {
+  static constexpr int lanes = 64 / static_cast<int>(sizeof(T));
+  static constexpr int parts = 64 / PYDIRECT_VECTOR_BYTES;
+  using vector = typename Native<T>::vector;
+  vector v[parts];
+};
+
+template <class T>
+struct Mask {
+  typename Native<T>::ivector v[Pack<T>::parts];
+};
+
+using PackD = Pack<double>;
+using PackF = Pack<float>;
+
+template <class T>
+inline Pack<T> broadcast(T x) {
+  Pack<T> p;
+  for (int i = 0; i < Pack<T>::parts; ++i) p.v[i] = x - typename Pack<T>::vector{};
+  return p;
+}
+
+template <class T>
+inline Pack<T> load(const T* src) {
+  Pack<T> p;
+  __builtin_memcpy(&p, src, 64);
+  return p;
+}
+
+template <class T>
+inline void store(T* dst, const Pack<T>& p) {
+  __builtin_memcpy(dst, &p, 64);
+}
+
+// Loads 8 floats and widens them.
+inline PackD load_widened(const float* src) {
+  PackD p;
+  constexpr int width = PackD::lanes / PackD::parts;
+  typedef float narrow __attribute__((vector_size(PYDIRECT_VECTOR_BYTES / 2)));
+  for (int i = 0; i < PackD::parts; ++i) {
+    narrow half;
+    __builtin_memcpy(&half, src + i * width, sizeof half);
+    p.v[i] = __builtin_convertvector(half, PackD::vector);
+  }
+  return p;
+}
+
+#define PYDIRECT_PACK_OPERATOR(op)                                         \
+  template <class T>                                                       \
+  inline Pack<T> operator op(const Pack<T>& a, const Pack<T>& b) {         \
+    Pack<T> r;                                                             \
+    for (int i = 0; i < Pack<T>::parts; ++i) r.v[i] = a.v[i] op b.v[i];    \
+    return r;                                                              \
+  }
+PYDIRECT_PACK_OPERATOR(+)
+PYDIRECT_PACK_OPERATOR(-)
+PYDIRECT_PACK_OPERATOR(*)
+PYDIRECT_PACK_OPERATOR(/)
+#undef PYDIRECT_PACK_OPERATOR
+
+template <class T>
+inline Mask<T> less(const Pack<T>& a, const Pack<T>& b) {
+  Mask<T> m;
+  for (int i = 0; i < Pack<T>::parts; ++i) m.v[i] = a.v[i] < b.v[i];
+  return m;
+}
+
+template <class T>
+inline Pack<T> select(const Mask<T>& m, const Pack<T>& a, const Pack<T>& b) {
+  Pack<T> r;
+  for (int i = 0; i < Pack<T>::parts; ++i) r.v[i] = m.v[i] ? a.v[i] : b.v[i];
+  return r;
+}
+
+template <class T>
+inline Pack<T> max(const Pack<T>& a, const Pack<T>& b) {
+  return select(less(a, b), b, a);
+}
+
+template <class T>
+inline Pack<T> abs(const Pack<T>& a) {
+  return max(a, broadcast<T>(0) - a);
+}
+
+// Sum of the lanes by a fixed tree.
+template <class T>
+inline T sum_lanes(const Pack<T>& p) {
+  T a[Pack<T>::lanes];
+  store(a, p);
+  for (int half = Pack<T>::lanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a[i] += a[i + half];
+  return a[0];
+}
+
+template <class T>
+inline T max_lanes(const Pack<T>& p) {
+  T a[Pack<T>::lanes];
+  store(a, p);
+  for (int half = Pack<T>::lanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a[i] = a[i] < a[i + half] ? a[i + half] : a[i];
+  return a[0];
+}
+
+// Adding and subtracting 1.5·2^52 (2^23) rounds to the nearest integer without SSE4.1.
+template <class T>
+inline constexpr T rounding_shift();
+template <>
+inline constexpr double rounding_shift<double>() { return 6755399441055744.0; }
+template <>
+inline constexpr float rounding_shift<float>() { return 12582912.0f; }
+
+// exp for x in [-inf, 709]; below -708 the result is exactly zero. At most 2 ulp elsewhere; NaN gives NaN.
+inline PackD exp(const PackD& x_in) {
+  const PackD lowest = broadcast(-708.0);
+  const Mask<double> underflow = less(x_in, lowest);
+  const PackD x = select(underflow, lowest, x_in);
+  const PackD shift = broadcast(rounding_shift<double>());
+  const PackD shifted = x * broadcast(1.4426950408889634) + shift;
+  const PackD n = shifted - shift;
+  const PackD r = (x - n * broadcast(6.93147180369123816490e-01)) - n * broadcast(1.90821492927058770002e-10);
+  // Taylor series on |r| <= ln2/2, in even and odd halves for shorter chains.
+  const PackD r2 = r * r;
+  PackD even = broadcast(1.0 / 479001600.0), odd = broadcast(1.0 / 6227020800.0);
+  const double even_terms[] = {1.0 / 3628800.0, 1.0 / 40320.0, 1.0 / 720.0, 1.0 / 24.0, 0.5, 1.0};
+  const double odd_terms[] = {1.0 / 39916800.0, 1.0 / 362880.0, 1.0 / 5040.0, 1.0 / 120.0, 1.0 / 6.0, 1.0};
+  for (int k = 0; k < 6; ++k) {
+    even = even * r2 + broadcast(even_terms[k]);
+    odd = odd * r2 + broadcast(odd_terms[k]);
+  }
+  PackD e = even + odd * r;
+  // Multiply by 2^n through the exponent bits: the low bits of `shifted` hold n in two's complement.
+  for (int i = 0; i < PackD::parts; ++i) {
+    Native<double>::ivector bits, scale;
+    __builtin_memcpy(&bits, &shifted.v[i], sizeof bits);
+    scale = (bits + 1023) << 52;
+    PackD::vector two_to_n;
+    __builtin_memcpy(&two_to_n, &scale, sizeof scale);
+    e.v[i] = e.v[i] * two_to_n;
+  }
+  return select(underflow, broadcast(0.0), e);
+}
+
+// sin and cos of 2 pi t for a phase t in turns. The reduction t - round(4t)/4 is exact, so there is no loss for
+// large phases beyond that of t itself; where t no longer has a fractional part the angle is taken as zero.
+template <class T>
+struct SinCosSeries;
+template <>
+struct SinCosSeries<double> {
+  static constexpr int terms = 9;  // (pi/4)^18/18! < 1e-17
+};
+template <>
+struct SinCosSeries<float> {
+  static constexpr int terms = 5;  // (pi/4)^10/10! < 1e-7 / 4
+};
+
+template <class T>
+inline void sincos_turns(const Pack<T>& t_in, Pack<T>& sine, Pack<T>& cosine) {
+  using integer = typename Native<T>::integer;
+  const Pack<T> shift = broadcast(rounding_shift<T>());
+  const Pack<T> zero = broadcast<T>(0);
+  const Mask<T> has_fraction = less(abs(t_in), broadcast<T>(rounding_shift<T>() / 16));
+  const Pack<T> t = select(has_fraction, t_in, zero);
+  const Pack<T> shifted = t * broadcast<T>(4) + shift;
+  const Pack<T> r = (t - (shifted - shift) * broadcast<T>(T(0.25))) * broadcast<T>(T(6.283185307179586477));
+  const Pack<T> r2 = zero - r * r;
+  // Horner from the highest term: sin r = r (1 - r^2/(2·3) (1 - r^2/(4·5) (...))), cos likewise.
+  Pack<T> s = broadcast<T>(1), c = broadcast<T>(1);
+  for (int k = SinCosSeries<T>::terms - 1; k > 0; --k) {
+    s = broadcast<T>(1) + s * (r2 * broadcast<T>(T(1) / T(2 * k * (2 * k + 1))));
+    c = broadcast<T>(1) + c * (r2 * broadcast<T>(T(1) / T((2 * k - 1) * 2 * k)));
+  }
+  s = s * r;
+  for (int i = 0; i < Pack<T>::parts; ++i) {
+    typename Native<T>::ivector quadrant, bits;
+    __builtin_memcpy(&quadrant, &shifted.v[i], sizeof quadrant);
+    const auto swap = (quadrant & integer(1)) != 0;
+    typename Pack<T>::vector si = swap ? c.v[i] : s.v[i];
+    typename Pack<T>::vector co = swap ? s.v[i] : c.v[i];
+    // Sign bits: sine changes sign in quadrants 2 and 3, cosine in 1 and 2.
+    constexpr int sign_shift = int(sizeof(T)) * 8 - 2;
+    const auto sine_sign = (quadrant & integer(2)) << sign_shift;
+    const auto cosine_sign = ((quadrant + integer(1)) & integer(2)) << sign_shift;
+    __builtin_memcpy(&bits, &si, sizeof bits);
+    bits = bits ^ sine_sign;
+    __builtin_memcpy(&sine.v[i], &bits, sizeof bits);
+    __builtin_memcpy(&bits, &co, sizeof bits);
+    bits = bits ^ cosine_sign;
+    __builtin_memcpy(&cosine.v[i], &bits, sizeof bits);
+  }
+}

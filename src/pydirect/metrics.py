@@ -1,0 +1,397 @@
+"""Scores for probabilistic regression, and scorers for model selection.
+
+Wherever a function takes `predicted`, it is one of
+
+- a `PredictiveDistribution` (one output);
+- a list or tuple of them, one per output;
+- a pair ``(mean, std)`` of arrays of shape (n,) or (n, k), read as independent Gaussians: what
+  ``predict(X, return_std=True)`` returns.
+
+`y_true` has shape (n,) or (n, k). Averages run over the rows, weighted by `sample_weight` if given, and then over the k
+outputs with equal weight.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .predictive import FloatArray, PredictiveDistribution, finite_array
+
+__all__ = [
+    "as_distributions",
+    "calibration_error",
+    "coverage",
+    "coverage_curve",
+    "crps",
+    "crps_from_samples",
+    "crps_scorer",
+    "interval_score",
+    "msll",
+    "nlpd",
+    "nlpd_scorer",
+    "pit",
+    "predicted_by",
+]
+
+Distributions: TypeAlias = list[PredictiveDistribution] | tuple[PredictiveDistribution, ...]
+Predicted: TypeAlias = PredictiveDistribution | Distributions | tuple[ArrayLike, ArrayLike]
+
+
+def nlpd(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | None = None) -> float:
+    """Mean negative log predictive density, in nats; less is better, and it depends on the units of the target.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,) or (n, k)
+    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+    sample_weight : array of shape (n,), optional
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, or a weight is negative.
+    """
+    return _average(-_per_row(y_true, predicted, PredictiveDistribution.log_density), sample_weight)
+
+
+def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | None = None) -> float:
+    """Mean continuous ranked probability score, in the units of the target; less is better.
+
+    The closed form for Gaussians and their mixtures; it equals the absolute error for a prediction without spread.
+    Parameters and errors as for `nlpd`.
+    """
+    return _average(_per_row(y_true, predicted, PredictiveDistribution.crps), sample_weight)
+
+
+def crps_from_samples(
+    y_true: ArrayLike, samples: ArrayLike, *, fair: bool = False, sample_weight: ArrayLike | None = None
+) -> float:
+    """Mean continuous ranked probability score of predictive samples, in O(S log S) per value.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,) or (n, k)
+    samples : array of shape (S, n) or (S, n, k)
+    fair : bool, default False
+        False scores the samples' empirical distribution. True scores the distribution that they were drawn from,
+        without bias, and needs two samples; single values may then be negative.
+        See Ferro (2014), *Fair scores for ensemble forecasts*, Q. J. R. Meteorol. Soc. 140.
+    sample_weight : array of shape (n,), optional
+
+    Raises
+    ------
+    ValueError
+        If there are too few samples, shapes disagree or values are not finite.
+    """
+    y = _columns("y_true", y_true)
+    draws = finite_array("samples", samples)
+    if draws.ndim not in (2, 3) or draws.shape[0] < 1 + fair or draws[0].size != y.size or draws.shape[1] != len(y):
+        raise ValueError(
+            f"samples must have shape (S, n) or (S, n, k) with S >= {1 + fair} to match y_true of shape {np.shape(y_true)}, "
+            f"got {draws.shape}"
+        )
+    s = len(draws)
+    draws = np.sort(draws.reshape(s, *y.shape), axis=0)
+    distance = np.mean(np.abs(draws - y), axis=0)
+    # In sorted order each x_(i) is added i - 1 times and subtracted s - i times in the sum of |x_i - x_j| over pairs.
+    signs = 2.0 * np.arange(1, s + 1) - s - 1.0
+    spread = np.tensordot(signs, draws, axes=1) / (s * (s - 1) if fair else s * s)
+    return _average(distance - spread, sample_weight)
+
+
+def interval_score(
+    y_true: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    level: float = 0.9,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean interval score of central intervals, in the units of the target; less is better.
+
+    The width plus 2 / (1 - level) times the distance by which the interval is missed: Gneiting and Raftery (2007),
+    *Strictly proper scoring rules, prediction, and estimation*, JASA 102, eq. 43.
+
+    Parameters
+    ----------
+    y_true, lower, upper : arrays of shape (n,) or (n, k)
+    level : float, default 0.9
+        Nominal coverage of the intervals, strictly between 0 and 1.
+    sample_weight : array of shape (n,), optional
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, `level` is outside (0, 1) or a lower end exceeds its upper end.
+    """
+    _check_levels("level", level)
+    y, low, high = _interval(y_true, lower, upper)
+    missed = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
+    return _average(high - low + 2.0 / (1.0 - level) * missed, sample_weight)
+
+
+def coverage(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+    """Fraction of observations inside their interval, ends included.
+
+    Parameters
+    ----------
+    y_true, lower, upper : arrays of shape (n,) or (n, k)
+    sample_weight : array of shape (n,), optional
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite or a lower end exceeds its upper end.
+    """
+    y, low, high = _interval(y_true, lower, upper)
+    return _average(((low <= y) & (y <= high)).astype(np.float64), sample_weight)
+
+
+def pit(y_true: ArrayLike, predicted: Predicted) -> FloatArray:
+    """Probability integral transform: the predicted probability of a value no greater than the observed one.
+
+    Uniform on [0, 1] when predictions are calibrated.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,) or (n, k)
+    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+
+    Returns
+    -------
+    array of the shape of `y_true`
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree or values are not finite.
+    """
+    return _per_row(y_true, predicted, PredictiveDistribution.cdf).reshape(np.shape(y_true))
+
+
+def msll(
+    y_true: ArrayLike, predicted: Predicted, y_train: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> float:
+    """Mean standardised log loss, in nats: `nlpd` less that of a Gaussian with the training targets' mean and variance.
+
+    Zero for that trivial model, negative for better ones, whatever the units: Rasmussen and Williams (2006), *Gaussian
+    Processes for Machine Learning*, p. 23.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,) or (n, k)
+    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+    y_train : array of shape (n_train,) or (n_train, k)
+        Targets that the model was trained on.
+    sample_weight : array of shape (n,), optional
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, or a training target is constant.
+    """
+    y, train = _columns("y_true", y_true), _columns("y_train", y_train)
+    if train.shape[1] != y.shape[1] or len(train) == 0:
+        raise ValueError(
+            f"y_train must have rows and {y.shape[1]} output(s) like y_true, got shape {np.shape(y_train)}"
+        )
+    std = train.std(axis=0)
+    if np.any(std == 0.0):
+        raise ValueError("y_train must vary in every output, got a constant")
+    trivial = np.broadcast_to(train.mean(axis=0), y.shape), np.broadcast_to(std, y.shape)
+    return nlpd(y_true, predicted, sample_weight=sample_weight) - nlpd(y, trivial, sample_weight=sample_weight)
+
+
+def coverage_curve(
+    y_true: ArrayLike, predicted: Predicted, levels: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> FloatArray:
+    """Observed coverage of the central intervals at each nominal level.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,) or (n, k)
+    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+    levels : array of shape (m,)
+        Nominal coverages, strictly between 0 and 1.
+    sample_weight : array of shape (n,), optional
+
+    Returns
+    -------
+    array of shape (m,)
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite or a level is outside (0, 1).
+    """
+    levels = _check_levels("levels", levels)
+    # y lies in the central interval of a level exactly when its PIT is within level / 2 of one half.
+    needed = np.abs(2.0 * _per_row(y_true, predicted, PredictiveDistribution.cdf) - 1.0)
+    return np.array([_average((needed <= level).astype(np.float64), sample_weight) for level in levels])
+
+
+def calibration_error(
+    y_true: ArrayLike,
+    predicted: Predicted,
+    *,
+    levels: ArrayLike | None = None,
+    norm: Literal["mean", "max"] = "mean",
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Absolute difference between observed and nominal coverage of central intervals, over several levels.
+
+    Even a perfect model shows up to about 0.4 / sqrt(n) at each level by chance; this is no proper score, since intervals of
+    the same coverage may be needlessly wide.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,) or (n, k)
+    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+    levels : array of shape (m,), default 0.05, 0.10, ..., 0.95
+    norm : {"mean", "max"}, default "mean"
+        Whether the mean or the largest difference is returned.
+    sample_weight : array of shape (n,), optional
+
+    Raises
+    ------
+    ValueError
+        If `norm` is neither of the two, and as for `coverage_curve`.
+    """
+    if norm not in ("mean", "max"):
+        raise ValueError(f'norm must be "mean" or "max", got {norm!r}')
+    nominal = _check_levels("levels", np.arange(1, 20) / 20.0 if levels is None else levels)
+    difference = np.abs(coverage_curve(y_true, predicted, nominal, sample_weight=sample_weight) - nominal)
+    return float(difference.mean() if norm == "mean" else difference.max())
+
+
+def nlpd_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    """Negated `nlpd` of an estimator's predictions, so that greater is better: for ``GridSearchCV(scoring=...)``.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        See `predicted_by`.
+    X : inputs, shape (n, d)
+    y : array of shape (n,) or (n, k)
+    sample_weight : array of shape (n,), optional
+    """
+    return -nlpd(y, predicted_by(estimator, X), sample_weight=sample_weight)
+
+
+def crps_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    """Negated `crps` of an estimator's predictions, so that greater is better; parameters as for `nlpd_scorer`."""
+    return -crps(y, predicted_by(estimator, X), sample_weight=sample_weight)
+
+
+def predicted_by(estimator: Any, X: Any) -> Predicted:
+    """Predictive distribution of an estimator, or its mean and standard deviation.
+
+    ``predict_distribution(X)`` is used where there is one, else ``predict(X, return_std=True)``. Pipelines and finished
+    parameter searches are opened, since they pass on neither the method nor, with metadata routing, the argument.
+
+    Raises
+    ------
+    TypeError
+        If the estimator offers neither.
+    """
+    if hasattr(estimator, "best_estimator_"):
+        return predicted_by(estimator.best_estimator_, X)
+    if hasattr(estimator, "steps"):
+        inputs = estimator[:-1].transform(X) if len(estimator.steps) > 1 else X
+        return predicted_by(estimator[-1], inputs)
+    if hasattr(estimator, "predict_distribution"):
+        return estimator.predict_distribution(X)
+    if not hasattr(estimator, "predict") or "return_std" not in inspect.signature(estimator.predict).parameters:
+        raise TypeError(
+            "estimator must have predict_distribution(X) or predict(X, return_std=True), "
+            f"got {type(estimator).__name__}"
+        )
+    return estimator.predict(X, return_std=True)
+
+
+def as_distributions(predicted: Predicted) -> list[PredictiveDistribution]:
+    """`predicted` in any of its forms as one distribution per output.
+
+    Raises
+    ------
+    ValueError
+        If it has none of the forms, values are not finite or a standard deviation is negative.
+    """
+    if isinstance(predicted, PredictiveDistribution):
+        return [predicted]
+    if not isinstance(predicted, (list, tuple)) or len(predicted) == 0:
+        raise ValueError(
+            "predicted must be a PredictiveDistribution, a list of them or a pair (mean, std), "
+            f"got {type(predicted).__name__}"
+        )
+    if all(isinstance(item, PredictiveDistribution) for item in predicted):
+        return list(predicted)
+    if len(predicted) != 2:
+        raise ValueError(f"predicted must be a pair (mean, std) if it holds arrays, got {len(predicted)} items")
+    mean, std = _columns("mean", predicted[0]), _columns("std", predicted[1])
+    if mean.shape != std.shape or np.any(std < 0.0):
+        raise ValueError(
+            f"std must be non-negative and of the shape of mean, {mean.shape}, got shape {std.shape} and minimum "
+            f"{std.min(initial=np.inf):g}"
+        )
+    return [PredictiveDistribution.gaussian(m, s**2) for m, s in zip(mean.T, std.T, strict=True)]
+
+
+def _per_row(
+    y_true: ArrayLike, predicted: Predicted, score: Callable[[PredictiveDistribution, FloatArray], FloatArray]
+) -> FloatArray:
+    """`score` of each value, shape (n, k)."""
+    y = _columns("y_true", y_true)
+    outputs = as_distributions(predicted)
+    shape = (outputs[0].n_rows, len(outputs))
+    if y.shape != shape or any(output.n_rows != len(y) for output in outputs):
+        raise ValueError(
+            f"y_true must have as many rows and outputs as predicted, {shape}, got shape {np.shape(y_true)}"
+        )
+    return np.column_stack([score(output, column) for output, column in zip(outputs, y.T, strict=True)])
+
+
+def _average(values: FloatArray, sample_weight: ArrayLike | None) -> float:
+    """Mean over outputs and rows of values of shape (n, k)."""
+    if len(values) == 0:
+        raise ValueError("y_true must have at least one row, got none")
+    if sample_weight is None:
+        return float(values.mean())
+    weight = finite_array("sample_weight", sample_weight)
+    if weight.shape != (len(values),) or np.any(weight < 0.0) or not weight.any():
+        raise ValueError(
+            f"sample_weight must be {len(values)} non-negative numbers, not all zero, got shape {weight.shape} and "
+            f"minimum {weight.min(initial=np.inf):g}"
+        )
+    return float(np.average(values.mean(axis=1), weights=weight))
+
+
+def _interval(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    y, low, high = _columns("y_true", y_true), _columns("lower", lower), _columns("upper", upper)
+    if not y.shape == low.shape == high.shape:
+        raise ValueError(
+            f"lower and upper must have the shape of y_true, {np.shape(y_true)}, got {np.shape(lower)} and {np.shape(upper)}"
+        )
+    if np.any(low > high):
+        raise ValueError(f"lower must not exceed upper, got {np.count_nonzero(low > high)} crossed interval(s)")
+    return y, low, high
+
+
+def _check_levels(name: str, levels: ArrayLike) -> FloatArray:
+    array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+    if array.ndim != 1 or array.size == 0 or not np.all((array > 0.0) & (array < 1.0)):
+        raise ValueError(f"{name} must be strictly between 0 and 1, got {levels}")
+    return array
+
+
+def _columns(name: str, value: ArrayLike) -> FloatArray:
+    """A vector as one column, a matrix as it is."""
+    array = finite_array(name, value)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{name} must have shape (n,) or (n, k), got {array.shape}")
+    return array[:, None] if array.ndim == 1 else array

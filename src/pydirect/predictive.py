@@ -1,0 +1,400 @@
+"""Predictive distributions: one univariate Gaussian mixture per row.
+
+Given the noise variance and the posterior component, a prediction y* is Gaussian with mean phi^T s and variance
+kappa_2(f*) + sigma_k^2. Mixed over the noise grid and the components it is a Gaussian mixture, and its quantiles,
+intervals, log density and CRPS are those of the mixture, not of the Gaussian with the same two moments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import erf, logsumexp, ndtr, ndtri
+
+__all__ = ["PredictiveDistribution"]
+
+FloatArray: TypeAlias = NDArray[np.float64]
+RandomSource: TypeAlias = np.random.Generator | int | None
+
+_EPS = float(np.finfo(np.float64).eps)
+_SMALLEST_SCALE = float(np.sqrt(np.finfo(np.float64).tiny))
+_WEIGHT_SUM_TOLERANCE = 1e-6
+_FARTHEST = 1e150
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PredictiveDistribution:
+    """A univariate Gaussian mixture for each of n rows.
+
+    Parameters
+    ----------
+    weights : array of shape (K,) or (n, K)
+        Mixture weights, non-negative, each row summing to one. They are normalised to the last digit, and a component
+        whose weight is zero in every row is dropped.
+    means : array of shape (n, K), or any 2-D shape that broadcasts to it
+        Component means, in the units of the target.
+    variances : array of shape (n, K), or any 2-D shape that broadcasts to it
+        Component variances, non-negative, in squared units of the target. The arrays are kept, not copied.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite, a weight or variance is negative, weights do not sum to one, or shapes do not fit.
+
+    Notes
+    -----
+    A component of variance zero is a point mass and has no density. Wherever a density, a quantile or a score is
+    evaluated, a component's standard deviation is taken to be at least the spacing of floating-point numbers at its
+    mean: results stay finite and tend to those of the point mass. `mean`, `variance` and `std` use the variances given.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    variances: FloatArray
+
+    def __post_init__(self) -> None:
+        weights = np.atleast_2d(finite_array("weights", self.weights))
+        means = _matrix("means", self.means)
+        variances = _matrix("variances", self.variances)
+        _require_non_negative("weights", weights)
+        _require_non_negative("variances", variances)
+        try:
+            n, k = np.broadcast_shapes(weights.shape, means.shape, variances.shape)
+        except ValueError:
+            n, k = -1, -1
+        if weights.shape[-1] != k or k == 0 or weights.ndim != 2:
+            raise ValueError(
+                "weights must have shape (K,) or (n, K) and means and variances must broadcast to (n, K), got "
+                f"{np.shape(self.weights)}, {means.shape} and {variances.shape}"
+            )
+        total = weights.sum(axis=1, keepdims=True)
+        if np.any(np.abs(total - 1.0) > _WEIGHT_SUM_TOLERANCE):
+            worst = float(total.ravel()[np.argmax(np.abs(total - 1.0))])
+            raise ValueError(f"weights must sum to one in each row, got a sum of {worst:g}")
+        used = weights.any(axis=0) | (weights.shape[0] == 0)
+        for name, value in (("weights", weights / total), ("means", means), ("variances", variances)):
+            kept = value[:, used] if value.shape[1] == k and not used.all() else value
+            object.__setattr__(self, name, np.broadcast_to(kept, (n, kept.shape[1])))
+
+    @classmethod
+    def gaussian(cls, mean: ArrayLike, variance: ArrayLike) -> PredictiveDistribution:
+        """One Gaussian per row.
+
+        Parameters
+        ----------
+        mean : array of shape (n,)
+        variance : float or array of shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If `mean` is not a vector, or `variance` is negative or does not broadcast to it.
+        """
+        mean = np.asarray(mean, dtype=np.float64)
+        variance = np.asarray(variance, dtype=np.float64)
+        if mean.ndim != 1 or variance.shape not in ((), mean.shape):
+            raise ValueError(
+                "mean must be a vector and variance a number or a vector of the same length, got shapes "
+                f"{mean.shape} and {variance.shape}"
+            )
+        return cls(np.ones(1), mean[:, None], np.broadcast_to(variance, mean.shape)[:, None])
+
+    def affine(self, scale: float, shift: float = 0.0) -> PredictiveDistribution:
+        """The distribution of ``scale * y + shift``: from standardised to the user's units.
+
+        The density is divided by ``abs(scale)``.
+
+        Raises
+        ------
+        ValueError
+            If `scale` is zero, or either number is not finite.
+        """
+        scale, shift = float(scale), float(shift)
+        if not np.isfinite(scale) or scale == 0.0:
+            raise ValueError(f"scale must be finite and not zero, got {scale}")
+        if not np.isfinite(shift):
+            raise ValueError(f"shift must be finite, got {shift}")
+        return PredictiveDistribution(self.weights, scale * self.means + shift, scale**2 * self.variances)
+
+    def __repr__(self) -> str:
+        return f"PredictiveDistribution(n_rows={self.n_rows}, n_components={self.n_components})"
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return int(self.weights.shape[0])
+
+    @property
+    def n_components(self) -> int:
+        """Number of mixture components in use, K."""
+        return int(self.weights.shape[1])
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """Mean of each row, shape (n,)."""
+        return np.sum(self.weights * self.means, axis=1)
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """Variance of each row, shape (n,): mean of the variances plus variance of the means."""
+        return np.sum(self.weights * (self.variances + (self.means - self.mean[:, None]) ** 2), axis=1)
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviation of each row, shape (n,)."""
+        return np.sqrt(self.variance)
+
+    def log_density(self, y: ArrayLike) -> FloatArray:
+        """Log density at y, in nats per unit of the target.
+
+        Parameters
+        ----------
+        y : float, array of shape (n,) or (n, m)
+            One point for all rows, one for each row, or m for each row.
+
+        Returns
+        -------
+        array of shape (n,) or (n, m)
+        """
+        y, weights, means, scales = self._aligned(y)
+        with np.errstate(divide="ignore"):  # a weight of zero is a log weight of -inf
+            log_weights = np.log(weights)
+        z = _standardise(y - means, scales)
+        return logsumexp(log_weights - 0.5 * z**2 - np.log(scales) - 0.5 * np.log(2.0 * np.pi), axis=-1)
+
+    def density(self, y: ArrayLike) -> FloatArray:
+        """Density at y, per unit of the target; `y` and result as for `log_density`."""
+        return np.exp(self.log_density(y))
+
+    def cdf(self, y: ArrayLike) -> FloatArray:
+        """Probability of a value no greater than y; `y` and result as for `log_density`."""
+        y, weights, means, scales = self._aligned(y)
+        return np.minimum(np.sum(weights * ndtr(_standardise(y - means, scales)), axis=-1), 1.0)
+
+    def quantile(self, p: ArrayLike) -> FloatArray:
+        """Values below which a fraction p of the probability lies.
+
+        Exact for one component. For more, safeguarded Newton steps run until the probability agrees to rounding, or the
+        value to the rounding of the larger of itself and the row's smallest component.
+
+        Parameters
+        ----------
+        p : float or array of shape (m,)
+            Probabilities, strictly between 0 and 1.
+
+        Returns
+        -------
+        array of shape (n,) for a number, (n, m) for an array
+
+        Raises
+        ------
+        ValueError
+            If a probability is outside (0, 1) or `p` has more than one dimension.
+        """
+        p = np.asarray(p, dtype=np.float64)
+        if p.ndim > 1 or not np.all((p > 0.0) & (p < 1.0)):
+            raise ValueError(f"p must be a number or a vector of numbers strictly between 0 and 1, got {p}")
+        if p.ndim == 0:
+            return self._quantile(float(p))
+        out = np.empty((self.n_rows, p.size))
+        for j, level in enumerate(p):
+            out[:, j] = self._quantile(float(level))
+        return out
+
+    def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central interval: as much probability below as above it.
+
+        Parameters
+        ----------
+        level : float, default 0.9
+            Probability inside, strictly between 0 and 1.
+
+        Returns
+        -------
+        lower, upper : arrays of shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If `level` is outside (0, 1).
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must be strictly between 0 and 1, got {level}")
+        tail = 0.5 * (1.0 - level)
+        return self._quantile(tail), self._quantile(1.0 - tail)
+
+    def crps(self, y: ArrayLike) -> FloatArray:
+        """Continuous ranked probability score, E|X - y| - E|X - X'| / 2, in the units of the target; less is better.
+
+        Closed form for Gaussian mixtures: Grimit, Gneiting, Berrocal and Johnson (2006), *The continuous ranked
+        probability score for circular variables ...*, Q. J. R. Meteorol. Soc. 132, eq. 5. `y` and result as for
+        `log_density`.
+        """
+        y, weights, means, scales = self._aligned(y)
+        distance = np.sum(weights * _mean_absolute(y - means, scales), axis=-1)
+        spread = self._half_mean_difference if y.ndim == 2 else self._half_mean_difference[:, None]
+        return np.maximum(distance - spread, 0.0)
+
+    def sample(self, n_samples: int = 1, rng: RandomSource = None) -> FloatArray:
+        """Independent draws from each row.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+        rng : numpy.random.Generator, int or None
+            Source of randomness, or a seed for one.
+
+        Returns
+        -------
+        array of shape (n_samples, n)
+
+        Raises
+        ------
+        ValueError
+            If `n_samples` is not a non-negative integer.
+        """
+        if isinstance(n_samples, bool) or not isinstance(n_samples, (int, np.integer)) or n_samples < 0:
+            raise ValueError(f"n_samples must be a non-negative integer, got {n_samples!r}")
+        rng = np.random.default_rng(rng)
+        component = self._sample_components(int(n_samples), rng)
+        rows = np.arange(self.n_rows)
+        shape = self.weights.shape
+        means, scales = np.broadcast_to(self.means, shape), np.broadcast_to(self._scales, shape)
+        return means[rows, component] + scales[rows, component] * rng.standard_normal(component.shape)
+
+    @cached_property
+    def _scales(self) -> FloatArray:
+        """Component standard deviations, no smaller than the rounding of the means."""
+        floor = np.maximum(np.spacing(np.abs(self.means)), _SMALLEST_SCALE)
+        return np.maximum(np.sqrt(self.variances), floor)
+
+    @cached_property
+    def _half_mean_difference(self) -> FloatArray:
+        """E|X - X'| / 2 for two independent draws, shape (n,)."""
+        weights, shape = self.weights, self.weights.shape
+        means, scales = np.broadcast_to(self.means, shape), np.broadcast_to(self._scales, shape)
+        total = np.sum(weights**2 * scales, axis=1) / np.sqrt(np.pi)
+        for k in range(self.n_components - 1):  # pairs k < l, one row of the triangle at a time: memory stays O(n K)
+            apart = _mean_absolute(
+                means[:, k + 1 :] - means[:, k, None], np.hypot(scales[:, k + 1 :], scales[:, k, None])
+            )
+            total += weights[:, k] * np.sum(weights[:, k + 1 :] * apart, axis=1)
+        return total
+
+    def _aligned(self, y: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """`y`, weights, means and scales with axes (row, component) or (row, point, component)."""
+        y = np.asarray(y, dtype=np.float64)
+        if y.ndim == 0:
+            y = np.broadcast_to(y, (self.n_rows,))
+        if y.ndim > 2 or y.shape[0] != self.n_rows:
+            raise ValueError(f"y must be a number or have shape ({self.n_rows},) or ({self.n_rows}, m), got {y.shape}")
+        if np.isnan(y).any():
+            raise ValueError("y must not contain NaN, got at least one")
+        arrays = (self.weights, self.means, self._scales)
+        weights, means, scales = arrays if y.ndim == 1 else (a[:, None, :] for a in arrays)
+        return y[..., None], weights, means, scales
+
+    def _quantile(self, p: float) -> FloatArray:
+        if p <= 0.5:
+            return _lower_quantile(self.weights, self.means, self._scales, self.mean, self.std, p)
+        # The upper half is the lower half of the mirrored mixture, where a small probability keeps all its digits.
+        return -_lower_quantile(self.weights, -self.means, self._scales, -self.mean, self.std, 1.0 - p)
+
+    def _sample_components(self, n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
+        """Component of each draw, shape (n_samples, n), by inversion of the cumulative weights."""
+        cumulative = np.cumsum(self.weights, axis=1)
+        # Scaled by the total, so that rounding cannot select a component beyond the last one with weight.
+        u = rng.random((n_samples, self.n_rows)) * cumulative[:, -1]
+        component = np.zeros(u.shape, dtype=np.intp)
+        for k in range(self.n_components - 1):
+            component += u >= cumulative[:, k]
+        return component
+
+
+def _standardise(distance: FloatArray, scale: FloatArray) -> FloatArray:
+    """Distance in standard deviations, cut where its square would overflow."""
+    with np.errstate(over="ignore"):
+        return np.clip(distance / scale, -_FARTHEST, _FARTHEST)
+
+
+def _mean_absolute(mean: FloatArray, scale: FloatArray) -> FloatArray:
+    """E|X| of a Gaussian."""
+    z = _standardise(mean, scale)
+    return scale * np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z**2) + mean * erf(z / np.sqrt(2.0))
+
+
+def _lower_quantile(
+    weights: FloatArray, means: FloatArray, scales: FloatArray, mean: FloatArray, std: FloatArray, p: float
+) -> FloatArray:
+    """Quantiles for p <= 1/2, shape (n,): Newton's method on probit(F(x)) = probit(p) inside a shrinking bracket.
+
+    The probit of one Gaussian's F is linear, so that steps are long and right wherever one component rules. The
+    mixture's quantile lies between the smallest and the largest of its components' quantiles.
+    """
+    target = ndtri(p)
+    candidates = np.broadcast_to(means + target * scales, weights.shape)
+    low = np.min(candidates, axis=1, where=weights > 0.0, initial=np.inf)
+    high = np.max(candidates, axis=1, where=weights > 0.0, initial=-np.inf)
+    quantile = np.clip(mean + target * std, low, high)
+    finest = np.min(np.broadcast_to(scales, weights.shape), axis=1)
+    # Rounding of (x - mean) / scale moves F by about p * target**2 * eps; nothing finer can be asked for.
+    close = 4.0 * _EPS * (1.0 + target**2) * p
+
+    rows = np.flatnonzero(low < high)
+    x, low, high = quantile[rows], low[rows], high[rows]
+    last = high - low
+    while rows.size:
+        probability, density = _cdf_and_density(x, weights[rows], means[rows], scales[rows])
+        low = np.where(probability < p, x, low)
+        high = np.where(probability > p, x, high)
+        step = _probit_step(probability, density, target)
+        trusted = (np.abs(step) <= 0.5 * last) & (x - step > low) & (x - step < high)
+        proposal = np.where(trusted, x - step, 0.5 * low + 0.5 * high)
+        last = np.abs(proposal - x)
+
+        solved = np.abs(probability - p) <= close
+        x = np.where(solved, x, proposal)
+        settled = last <= 2.0 * np.spacing(np.maximum(np.abs(x), finest[rows]))
+        quantile[rows] = x
+        more = ~(solved | settled)
+        rows, x, low, high, last = rows[more], x[more], low[more], high[more], last[more]
+    return quantile
+
+
+def _cdf_and_density(
+    x: FloatArray, weights: FloatArray, means: FloatArray, scales: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    z = _standardise(x[:, None] - means, scales)
+    cdf = np.sum(weights * ndtr(z), axis=1)
+    return cdf, np.sum(weights * np.exp(-0.5 * z**2) / scales, axis=1) / np.sqrt(2.0 * np.pi)
+
+
+def _probit_step(probability: FloatArray, density: FloatArray, target: float) -> FloatArray:
+    """Newton's step for probit(F(x)) = target; NaN or infinite where F or its slope is beyond double precision."""
+    with np.errstate(all="ignore"):
+        probit = ndtri(probability)
+        return (probit - target) * np.exp(-0.5 * probit**2) / (np.sqrt(2.0 * np.pi) * density)
+
+
+def finite_array(name: str, value: ArrayLike) -> FloatArray:
+    """`value` in double precision, refused under its `name` if it holds NaN or infinity."""
+    array = np.asarray(value, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return array
+
+
+def _matrix(name: str, value: ArrayLike) -> FloatArray:
+    array = finite_array(name, value)
+    if array.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions, got shape {array.shape}")
+    return array
+
+
+def _require_non_negative(name: str, array: FloatArray) -> None:
+    if np.any(array < 0.0):
+        raise ValueError(f"{name} must be non-negative, got {array.min():g}")
