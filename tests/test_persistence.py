@@ -126,7 +126,7 @@ def test_special_floats_keep_their_bits(path):
 
 def test_header_round_trip(path):
     header = {
-        "text": "naïve \" \\ \n \u2028 \U0001f600 \x00",
+        "text": 'naïve " \\ \n \u2028 \U0001f600 \x00',
         "": {"lists": [[], {}, [None, True, False]]},
         "big": 2**200,
         "floats": [0.1, -0.0, 1e308, 5e-324],
@@ -303,7 +303,7 @@ def test_every_truncation_is_refused(small):
 def test_trailing_bytes_are_refused(small, tail):
     path, content = small
     path.write_bytes(content + tail)
-    with pytest.raises(CorruptFileError, match="expected .* bytes, got"):
+    with pytest.raises(CorruptFileError, match=r"expected .* bytes, got"):
         read(path)
 
 
@@ -317,7 +317,7 @@ def test_later_version_is_told_apart_from_damage(small):
 @pytest.mark.parametrize("content", [b"", b"x,y\n1,2\n", b"PK\x03\x04" + bytes(100), bytes(200)])
 def test_other_files_are_refused(path, content):
     path.write_bytes(content)
-    with pytest.raises(FileFormatError, match="not a pydirect file|empty file"):
+    with pytest.raises(FileFormatError, match=r"not a pydirect file|empty file"):
         read(path)
 
 
@@ -524,7 +524,7 @@ def outcome(path):
     return document
 
 
-@pytest.mark.parametrize(("mutate", "rounds"), [(mutate_bytes, 6000), (mutate_length_fields, 2000)])
+@pytest.mark.parametrize(("mutate", "rounds"), [(mutate_bytes, 5000), (mutate_length_fields, 2000)])
 def test_random_damage_is_refused(small, mutate, rounds):
     path, content = small
     original = read(path)
@@ -543,7 +543,7 @@ def test_random_damage_with_right_checksums_is_refused_or_a_sound_document(small
     path, content = small
     rng = np.random.default_rng(21)
     accepted = 0
-    for _ in range(6000):
+    for _ in range(4000):
         path.write_bytes(mutate_and_sign(rng, content))
         document = outcome(path)
         if document is not None:
@@ -552,7 +552,7 @@ def test_random_damage_with_right_checksums_is_refused_or_a_sound_document(small
             assert sum(a.nbytes for a in document.arrays.values()) <= os.path.getsize(path)
             write(path, document.kind, document.header, document.arrays)
             assert_same(read(path), document)
-    assert 100 < accepted < 5000
+    assert 100 < accepted < 3500
 
 
 # ---------------------------------------------------------------------------------------------------- failing writes

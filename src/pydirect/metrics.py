@@ -88,12 +88,12 @@ def crps_from_samples(
     ValueError
         If there are too few samples, shapes disagree or values are not finite.
     """
-    y = _columns("y_true", y_true)
+    y = as_columns("y_true", y_true)
     draws = finite_array("samples", samples)
     if draws.ndim not in (2, 3) or draws.shape[0] < 1 + fair or draws[0].size != y.size or draws.shape[1] != len(y):
         raise ValueError(
-            f"samples must have shape (S, n) or (S, n, k) with S >= {1 + fair} to match y_true of shape {np.shape(y_true)}, "
-            f"got {draws.shape}"
+            f"samples must have shape (S, n) or (S, n, k), S >= {1 + fair}, to match y_true of shape "
+            f"{np.shape(y_true)}, got {draws.shape}"
         )
     s = len(draws)
     draws = np.sort(draws.reshape(s, *y.shape), axis=0)
@@ -195,7 +195,7 @@ def msll(
     ValueError
         If shapes disagree, values are not finite, or a training target is constant.
     """
-    y, train = _columns("y_true", y_true), _columns("y_train", y_train)
+    y, train = as_columns("y_true", y_true), as_columns("y_train", y_train)
     if train.shape[1] != y.shape[1] or len(train) == 0:
         raise ValueError(
             f"y_train must have rows and {y.shape[1]} output(s) like y_true, got shape {np.shape(y_train)}"
@@ -245,8 +245,8 @@ def calibration_error(
 ) -> float:
     """Absolute difference between observed and nominal coverage of central intervals, over several levels.
 
-    Even a perfect model shows up to about 0.4 / sqrt(n) at each level by chance; this is no proper score, since intervals of
-    the same coverage may be needlessly wide.
+    Even a perfect model shows up to about 0.4 / sqrt(n) at each level by chance. This is no proper score: intervals
+    of the same coverage may be needlessly wide.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def crps_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike |
     return -crps(y, predicted_by(estimator, X), sample_weight=sample_weight)
 
 
-def predicted_by(estimator: Any, X: Any) -> Predicted:
+def predicted_by(estimator: Any, X: Any) -> Any:
     """Predictive distribution of an estimator, or its mean and standard deviation.
 
     ``predict_distribution(X)`` is used where there is one, else ``predict(X, return_std=True)``. Pipelines and finished
@@ -301,7 +301,7 @@ def predicted_by(estimator: Any, X: Any) -> Predicted:
     """
     if hasattr(estimator, "best_estimator_"):
         return predicted_by(estimator.best_estimator_, X)
-    if hasattr(estimator, "steps"):
+    if isinstance(getattr(estimator, "steps", None), list):
         inputs = estimator[:-1].transform(X) if len(estimator.steps) > 1 else X
         return predicted_by(estimator[-1], inputs)
     if hasattr(estimator, "predict_distribution"):
@@ -314,7 +314,7 @@ def predicted_by(estimator: Any, X: Any) -> Predicted:
     return estimator.predict(X, return_std=True)
 
 
-def as_distributions(predicted: Predicted) -> list[PredictiveDistribution]:
+def as_distributions(predicted: Any) -> list[PredictiveDistribution]:
     """`predicted` in any of its forms as one distribution per output.
 
     Raises
@@ -333,7 +333,7 @@ def as_distributions(predicted: Predicted) -> list[PredictiveDistribution]:
         return list(predicted)
     if len(predicted) != 2:
         raise ValueError(f"predicted must be a pair (mean, std) if it holds arrays, got {len(predicted)} items")
-    mean, std = _columns("mean", predicted[0]), _columns("std", predicted[1])
+    mean, std = as_columns("mean", predicted[0]), as_columns("std", predicted[1])
     if mean.shape != std.shape or np.any(std < 0.0):
         raise ValueError(
             f"std must be non-negative and of the shape of mean, {mean.shape}, got shape {std.shape} and minimum "
@@ -346,7 +346,7 @@ def _per_row(
     y_true: ArrayLike, predicted: Predicted, score: Callable[[PredictiveDistribution, FloatArray], FloatArray]
 ) -> FloatArray:
     """`score` of each value, shape (n, k)."""
-    y = _columns("y_true", y_true)
+    y = as_columns("y_true", y_true)
     outputs = as_distributions(predicted)
     shape = (outputs[0].n_rows, len(outputs))
     if y.shape != shape or any(output.n_rows != len(y) for output in outputs):
@@ -372,10 +372,11 @@ def _average(values: FloatArray, sample_weight: ArrayLike | None) -> float:
 
 
 def _interval(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    y, low, high = _columns("y_true", y_true), _columns("lower", lower), _columns("upper", upper)
+    y, low, high = as_columns("y_true", y_true), as_columns("lower", lower), as_columns("upper", upper)
     if not y.shape == low.shape == high.shape:
         raise ValueError(
-            f"lower and upper must have the shape of y_true, {np.shape(y_true)}, got {np.shape(lower)} and {np.shape(upper)}"
+            f"lower and upper must have the shape of y_true, {np.shape(y_true)}, "
+            f"got {np.shape(lower)} and {np.shape(upper)}"
         )
     if np.any(low > high):
         raise ValueError(f"lower must not exceed upper, got {np.count_nonzero(low > high)} crossed interval(s)")
@@ -385,12 +386,12 @@ def _interval(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> tuple[Fl
 def _check_levels(name: str, levels: ArrayLike) -> FloatArray:
     array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
     if array.ndim != 1 or array.size == 0 or not np.all((array > 0.0) & (array < 1.0)):
-        raise ValueError(f"{name} must be strictly between 0 and 1, got {levels}")
+        raise ValueError(f"{name} must be strictly between 0 and 1, got {array}")
     return array
 
 
-def _columns(name: str, value: ArrayLike) -> FloatArray:
-    """A vector as one column, a matrix as it is."""
+def as_columns(name: str, value: ArrayLike) -> FloatArray:
+    """Return a finite vector as one column, a finite matrix as it is."""
     array = finite_array(name, value)
     if array.ndim not in (1, 2):
         raise ValueError(f"{name} must have shape (n,) or (n, k), got {array.shape}")

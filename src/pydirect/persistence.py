@@ -12,12 +12,12 @@ Layout, all integers little-endian::
     bytes 24-31   size of the whole file in bytes (uint64)
     bytes 32-63   BLAKE2b digest of bytes 0-31 followed by the JSON text
     from byte 64  JSON text (ASCII): {"kind": ..., "header": {...}, "arrays": [...]}
-    then          the arrays in the order of the table, raw C-order little-endian, each starting at a multiple of 64
+    then          the arrays in the order of the table, raw, C-ordered, little-endian, each at a multiple of 64
 
 Every entry of the array table gives name, dtype, shape, offset from the start of the data, number of bytes and BLAKE2b
-digest. The gaps between arrays are zero bytes, offsets have exactly one legal value, and nothing follows the last array.
-So each byte of the file is covered: by the first digest, by an array's digest, or by having to be zero. Splitting the
-digests this way lets `describe` vouch for the header without touching the data.
+digest. The gaps between arrays are zero bytes, an offset has exactly one legal value, and nothing follows the last
+array. So each byte of the file is covered: by the first digest, by an array's digest, or by having to be zero.
+Splitting the digests this way lets `describe` vouch for the header without touching the data.
 
 BLAKE2b rather than CRC-32: CRC-32 lets one in 2**32 damaged files through, is fooled by splices of valid data, and
 saves little, since a disk is slower than either. The digests detect damage; they are not signatures and do not tell who
@@ -29,6 +29,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import math
 import os
@@ -37,7 +38,6 @@ import secrets
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -384,7 +384,8 @@ def _encode_json(kind: str, header: dict[str, Any], table: list[dict[str, Any]])
 def _plain_header(header: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise TypeError(f"header: expected a dict, got {type(header).__name__}")
-    return _plain(header, "header", 1)
+    plain: dict[str, Any] = _plain(header, "header", 1)
+    return plain
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
@@ -487,14 +488,14 @@ def describe(path: str | os.PathLike[str]) -> Description:
     return Description(contents.kind, contents.header, arrays, FORMAT_VERSION, contents.file_size)
 
 
-def _open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def _open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     # Opening a pipe would wait for a writer, and a device has no size to check against.
     if os.path.exists(path) and not os.path.isfile(path):
         raise FileFormatError(path, "not a regular file")
     return open(path, "rb")
 
 
-def _read_contents(file: BinaryIO, path: str | os.PathLike[str]) -> _Contents:
+def _read_contents(file: io.BufferedReader, path: str | os.PathLike[str]) -> _Contents:
     file_size = os.fstat(file.fileno()).st_size
     text = _read_json_text(file, file_size, path)
     document = _parse_json(text, path)
@@ -505,7 +506,7 @@ def _read_contents(file: BinaryIO, path: str | os.PathLike[str]) -> _Contents:
     return _Contents(document["kind"], document["header"], entries, _aligned(_PREFIX.size + len(text)), file_size)
 
 
-def _read_json_text(file: BinaryIO, file_size: int, path: str | os.PathLike[str]) -> bytes:
+def _read_json_text(file: io.BufferedReader, file_size: int, path: str | os.PathLike[str]) -> bytes:
     prefix = file.read(_PREFIX.size)
     _check_magic(prefix, path)
     _, version, reserved, text_size, stated_size, digest = _PREFIX.unpack(prefix)
@@ -550,7 +551,7 @@ def _parse_json(text: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
     if _nesting(text) > _MAX_DEPTH + 1:
         raise CorruptFileError(path, f"the header is nested deeper than {_MAX_DEPTH} levels")
     try:
-        document = json.loads(
+        document: dict[str, Any] = json.loads(
             text.decode("ascii"),
             parse_constant=_refuse_constant,
             parse_float=_parse_float,
@@ -643,7 +644,7 @@ def _addressable(shape: list[int], dtype: np.dtype) -> bool:
     return math.prod(max(length, 1) for length in shape) * dtype.itemsize <= _MAX_ARRAY_BYTES
 
 
-def _read_arrays(file: BinaryIO, contents: _Contents, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def _read_arrays(file: io.BufferedReader, contents: _Contents, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     arrays = {}
     position = file.tell()
     for entry in contents.entries:
@@ -655,7 +656,7 @@ def _read_arrays(file: BinaryIO, contents: _Contents, path: str | os.PathLike[st
     return arrays
 
 
-def _read_array(file: BinaryIO, entry: _Entry, path: str | os.PathLike[str]) -> np.ndarray:
+def _read_array(file: io.BufferedReader, entry: _Entry, path: str | os.PathLike[str]) -> np.ndarray:
     array = np.empty(entry.shape, dtype=entry.dtype)
     raw = _bytes_of(array)
     if file.readinto(raw) != entry.nbytes:
@@ -663,7 +664,7 @@ def _read_array(file: BinaryIO, entry: _Entry, path: str | os.PathLike[str]) -> 
     if _digest(raw).hex() != entry.digest:
         raise CorruptFileError(path, f"altered: array {entry.name!r} does not match its checksum")
     # NumPy takes a boolean's byte on trust; any value but 0 and 1 would give wrong counts later.
-    if entry.dtype.kind == "b" and raw.max(initial=0) > 1:
+    if entry.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
         raise CorruptFileError(path, f"array {entry.name!r}: a boolean is neither 0 nor 1")
     return array.astype(entry.dtype.newbyteorder("="), copy=False)
 
@@ -671,12 +672,12 @@ def _read_array(file: BinaryIO, entry: _Entry, path: str | os.PathLike[str]) -> 
 # ----------------------------------------------------------------------------------------------------------- shared
 
 
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    """Return the bytes of a C-ordered array as a 1-D view."""
-    return array.reshape(-1).view(np.uint8)
+def _bytes_of(array: np.ndarray) -> memoryview:
+    """Return the bytes of a C-ordered array, not copied."""
+    return array.reshape(-1).view(np.uint8).data
 
 
-def _digest(*parts: bytes | np.ndarray) -> bytes:
+def _digest(*parts: bytes | memoryview) -> bytes:
     state = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in parts:
         state.update(part)

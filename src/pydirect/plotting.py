@@ -2,112 +2,69 @@
 
 They follow scikit-learn: a display stores what it draws, `plot` draws it on the given axes or new ones and sets `ax_`
 and `figure_`, and the `from_...` constructors compute and plot in one step, passing further keywords to `plot`.
+Making a display raises ValueError for arrays whose shapes disagree or whose values are not finite or out of range,
+drawing it raises ValueError for an unknown option and ImportError without matplotlib.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .metrics import Predicted, as_distributions, pit, predicted_by
+from .metrics import Predicted, as_columns, as_distributions, pit, predicted_by
 from .predictive import FloatArray, PredictiveDistribution, finite_array
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["CalibrationDisplay", "ELBODisplay", "PosteriorDisplay", "PredictionIntervalDisplay"]
 
 # Okabe and Ito's palette, told apart with any common colour vision deficiency.
-_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-_SERIES = (_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _SKY)
-_BAND, _INK = "#BFD9EA", "#333333"
+_BLUE, _VERMILION, _BAND, _INK = "#0072B2", "#D55E00", "#BFD9EA", "#333333"
+_SERIES = (_BLUE, _VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
-class _Display:
-    ax_: Any
-    figure_: Figure
-
-    def _axes(self, ax: Axes | None, figsize: tuple[float, float]) -> Axes:
-        plt = _pyplot(type(self).__name__)
-        if ax is None:
-            _, ax = plt.subplots(figsize=figsize, layout="constrained")
-        self.ax_, self.figure_ = ax, ax.figure
-        return ax
-
-
-class PredictionIntervalDisplay(_Display):
+class PredictionIntervalDisplay:
     """Predictions and their central intervals beside the observations.
 
     Parameters
     ----------
-    y_true, center, lower, upper : arrays of shape (n,)
-        Observations, point predictions and ends of the intervals, in the units of the target.
-    level : float, default 0.9
-        Nominal coverage.
-    x : array of shape (n,), optional
-        Values of one feature, for ``kind="feature"``.
-    x_name : str, default "feature"
-
-    Raises
-    ------
-    ValueError
-        If lengths differ or values are not finite.
+    y_true, mean, lower, upper : arrays of shape (n,)
+        Observations, predictions and ends of the intervals, in the units of the target.
+    level : float
+        Nominal coverage of the intervals.
+    feature : pair of str and array of shape (n,), optional
+        Name and values of one feature, for ``kind="feature"``.
     """
 
     def __init__(
-        self,
-        y_true: ArrayLike,
-        center: ArrayLike,
-        lower: ArrayLike,
-        upper: ArrayLike,
-        *,
-        level: float = 0.9,
-        x: ArrayLike | None = None,
-        x_name: str = "feature",
+        self, y_true: ArrayLike, mean: ArrayLike, lower: ArrayLike, upper: ArrayLike, level: float, feature: Any = None
     ) -> None:
-        self.y_true = _vector("y_true", y_true)
-        n = self.y_true.size
-        self.center, self.lower, self.upper = (
-            _vector(name, value, n) for name, value in (("center", center), ("lower", lower), ("upper", upper))
-        )
-        self.x = None if x is None else _vector("x", x, n)
-        self.level, self.x_name = level, x_name
+        self.y_true, n = _vector("y_true", y_true), np.size(y_true)
+        self.mean, self.level = _vector("mean", mean, n), level
+        self.lower, self.upper = _vector("lower", lower, n), _vector("upper", upper, n)
+        self.feature = None if feature is None else (feature[0], _vector("feature", feature[1], n))
 
     @classmethod
     def from_predictions(
-        cls,
-        y_true: ArrayLike,
-        predicted: Predicted,
-        *,
-        level: float = 0.9,
-        output: int = 0,
-        x: ArrayLike | None = None,
-        x_name: str = "feature",
-        **kwargs: Any,
-    ) -> PredictionIntervalDisplay:
-        """Plot from a PredictiveDistribution, a list of them or a pair (mean, std); `output` selects one of several."""
-        y, distribution = _one_output(y_true, predicted, output)
-        lower, upper = distribution.interval(level)
-        return cls(y, distribution.mean, lower, upper, level=level, x=x, x_name=x_name).plot(**kwargs)
+        cls, y_true: ArrayLike, predicted: Predicted, *, level: float = 0.9, feature: Any = None, **kwargs: Any
+    ) -> Self:
+        """Plot one output's PredictiveDistribution or pair (mean, std)."""
+        y, distribution = _one_output(y_true, predicted)
+        return cls(y, distribution.mean, *distribution.interval(level), level, feature).plot(**kwargs)
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: ArrayLike, *, feature: int | str | None = None, **kwargs: Any
-    ) -> PredictionIntervalDisplay:
-        """Plot an estimator's predictions at X; with `feature`, a column's index or name, against that feature."""
+        cls, estimator: Any, X: Any, y: ArrayLike, *, feature: int | str | None = None, output: int = 0, **kwargs: Any
+    ) -> Self:
+        """Plot an estimator's predictions at X, against a `feature` if its column's index or name is given."""
         if feature is not None:
-            x = X[feature] if isinstance(feature, str) else np.asarray(X)[:, feature]
-            name = feature if isinstance(feature, str) else f"feature {feature}"
-            kwargs = {"x": np.asarray(x, dtype=np.float64), "x_name": name, "kind": "feature"} | kwargs
-        return cls.from_predictions(y, predicted_by(estimator, X), **kwargs)
+            named = isinstance(feature, str)
+            values = np.asarray(X[feature] if named else np.asarray(X)[:, int(feature)], dtype=np.float64)
+            kwargs = {"feature": (feature if named else f"feature {feature}", values), "kind": "feature"} | kwargs
+        return cls.from_predictions(*_one_output(y, predicted_by(estimator, X), output), **kwargs)
 
-    def plot(
-        self, ax: Axes | None = None, *, kind: str = "sorted", target_name: str = "target", max_points: int = 500
-    ) -> PredictionIntervalDisplay:
+    def plot(self, ax: Any = None, *, kind: str = "sorted", target_name: str = "target", max_points: int = 500) -> Self:
         """Draw the intervals.
 
         Parameters
@@ -119,97 +76,67 @@ class PredictionIntervalDisplay(_Display):
             Name of the target, with its units.
         max_points : int, default 500
             Beyond this many, evenly spaced rows are drawn. The coverage in the legend counts all.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib.
-        ValueError
-            If `kind` is unknown, or "feature" without feature values.
         """
         _check_option("kind", kind, ("sorted", "actual_vs_predicted", "feature"))
-        if kind == "feature" and self.x is None:
-            raise ValueError('x must be given for kind="feature", got None')
-        ax = self._axes(ax, (6.4, 4.2))
+        names = {"sorted": "row, in order of prediction", "actual_vs_predicted": f"predicted {target_name}"}
+        name, at = names.get(kind), self.mean
+        if kind == "feature":
+            if self.feature is None:
+                raise ValueError('feature must be given for kind="feature", got None')
+            name, at = self.feature
+        ax = _axes(self, ax, (6.4, 4.4))
         # Sorted by observation, even perfect predictions would look too high on the left and too low on the right.
-        order = np.argsort(self.x if kind == "feature" else self.center, kind="stable")
+        order = np.argsort(at, kind="stable")
         shown = np.unique(np.linspace(0, order.size - 1, min(max_points, order.size)).round().astype(int))
         rows = order[shown]
-        y, inside = self.y_true[rows], self._inside()[rows]
-        if kind == "sorted":
-            across, across_name = shown + 1.0, "row, in order of prediction"
-        elif kind == "feature":
-            across, across_name = self.x[rows], self.x_name
-        else:
-            across, across_name = self.center[rows], f"predicted {target_name}"
-
-        width = float(np.clip(250.0 / rows.size, 0.8, 5.0))
-        ax.vlines(across, self.lower[rows], self.upper[rows], color=_BAND, lw=width, label=f"{self.level:.0%} interval")
-        if kind == "actual_vs_predicted":
-            ax.axline((y.mean(), y.mean()), slope=1.0, color=_BLUE, lw=1.2, label="prediction")
-        else:
-            ax.plot(
-                across, self.center[rows], "_" if kind == "feature" else "-", color=_BLUE, lw=1.5, label="prediction"
-            )
-        size = 14.0 if rows.size <= 150 else 7.0
-        ax.scatter(across[inside], y[inside], s=size, color=_INK, lw=0, label="observed, inside", zorder=3)
-        ax.scatter(
-            across[~inside],
-            y[~inside],
-            s=2.2 * size,
-            color=_VERMILION,
-            marker="D",
-            lw=0,
-            label="observed, outside",
-            zorder=4,
-        )
-        ax.set(xlabel=across_name, ylabel=target_name)
-        ax.legend(title=f"{self._inside().mean():.1%} of {order.size} inside", frameon=False, fontsize="small")
-        return _bare(self, ax)
-
-    def _inside(self) -> Any:
-        return (self.lower <= self.y_true) & (self.y_true <= self.upper)
+        across = shown + 1 if kind == "sorted" else at[rows]
+        covered = (self.lower <= self.y_true) & (self.y_true <= self.upper)
+        y, inside = self.y_true[rows], covered[rows]
+        label = f"{self.level:.0%} interval: {covered.mean():.1%} of {order.size} inside"
+        width, size = float(np.clip(250.0 / rows.size, 0.8, 5.0)), 14.0 if rows.size <= 150 else 7.0
+        ax.vlines(across, self.lower[rows], self.upper[rows], color=_BAND, lw=width, label=label)
+        ax.plot(across, self.mean[rows], "_" if kind == "feature" else "-", color=_BLUE, lw=1.5, label="prediction")
+        outside = {"s": 2.2 * size, "color": _VERMILION, "marker": "D", "label": "observed outside"}
+        ax.scatter(across[inside], y[inside], s=size, color=_INK, lw=0, label="observed inside", zorder=3)
+        ax.scatter(across[~inside], y[~inside], lw=0, zorder=4, **outside)
+        ax.set(xlabel=name, ylabel=target_name)
+        self.ax_, self.figure_ = _finish(ax, legend="above")
+        return self
 
 
-class CalibrationDisplay(_Display):
+class CalibrationDisplay:
     """Observed against nominal coverage of central intervals, or the histogram of the PIT.
 
     Parameters
     ----------
     pit : array of shape (n,)
         Predicted probability of a value no greater than the observed one; see `pydirect.metrics.pit`.
-    name : str, optional
+    name : str, default "observed"
         Label of the curve.
-
-    Raises
-    ------
-    ValueError
-        If `pit` is empty or has values outside [0, 1].
     """
 
-    def __init__(self, pit: ArrayLike, *, name: str | None = None) -> None:
-        self.pit = _vector("pit", pit)
+    def __init__(self, pit: ArrayLike, *, name: str = "observed") -> None:
+        self.pit, self.name = _vector("pit", pit), name
         if self.pit.size == 0 or self.pit.min() < 0.0 or self.pit.max() > 1.0:
-            raise ValueError("pit must hold at least one value, all between 0 and 1")
-        self.name = name
+            raise ValueError(f"pit must hold values between 0 and 1, got {self.pit}")
 
     @classmethod
     def from_predictions(
-        cls, y_true: ArrayLike, predicted: Predicted, *, output: int = 0, name: str | None = None, **kwargs: Any
-    ) -> CalibrationDisplay:
-        """Plot from a PredictiveDistribution, a list of them or a pair (mean, std); `output` selects one of several."""
-        return cls(pit(*_one_output(y_true, predicted, output)), name=name).plot(**kwargs)
+        cls, y_true: ArrayLike, predicted: Predicted, *, name: str = "observed", **kwargs: Any
+    ) -> Self:
+        """Plot one output's PredictiveDistribution or pair (mean, std)."""
+        return cls(pit(*_one_output(y_true, predicted)), name=name).plot(**kwargs)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, **kwargs: Any) -> CalibrationDisplay:
+    def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, *, output: int = 0, **kwargs: Any) -> Self:
         """Plot the calibration of an estimator's predictions at X, under its class name unless `name` is given."""
         kwargs = {"name": type(estimator).__name__} | kwargs
-        return cls.from_predictions(y, predicted_by(estimator, X), **kwargs)
+        return cls.from_predictions(*_one_output(y, predicted_by(estimator, X), output), **kwargs)
 
-    def plot(
-        self, ax: Axes | None = None, *, kind: str = "coverage", bins: int = 10, band: float = 0.95
-    ) -> CalibrationDisplay:
+    def plot(self, ax: Any = None, *, kind: str = "coverage", bins: int = 10) -> Self:
         """Draw the curve or the histogram; several displays may share axes.
+
+        Shaded is what a calibrated model shows with a probability of 95 %, for each level or bin on its own.
 
         Parameters
         ----------
@@ -217,96 +144,67 @@ class CalibrationDisplay(_Display):
         kind : {"coverage", "pit"}, default "coverage"
         bins : int, default 10
             Bins of the histogram.
-        band : float, default 0.95
-            Binomial probability of the shaded region for a calibrated model, for each level or bin on its own.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib.
-        ValueError
-            If `kind` is unknown or `band` is outside (0, 1).
         """
         _check_option("kind", kind, ("coverage", "pit"))
-        if not 0.0 < band < 1.0:
-            raise ValueError(f"band must be strictly between 0 and 1, got {band}")
-        ax = self._axes(ax, (4.6, 4.6) if kind == "coverage" else (5.4, 3.8))
-        colour = _SERIES[sum(line.get_gid() == "pydirect" for line in ax.get_children()) % len(_SERIES)]
-        label = self.name or "observed"
+        ax = _axes(self, ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
+        earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
+        style = {"color": _SERIES[len(earlier) % len(_SERIES)], "lw": 1.8, "label": self.name, "gid": "pydirect"}
+        n = self.pit.size
+        if not earlier:
+            _draw_calibrated(ax, n, bins if kind == "pit" else None)
         if kind == "coverage":
             levels = np.linspace(0.0, 1.0, 101)
             needed = np.sort(np.abs(2.0 * self.pit - 1.0))
-            observed = np.searchsorted(needed, levels, side="right") / needed.size
-            self._reference(ax, levels, levels, 1.0, band)
-            ax.plot(levels, observed, color=colour, lw=1.8, label=label, gid="pydirect")
+            ax.plot(levels, np.searchsorted(needed, levels, side="right") / n, **style)
             ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-            ax.legend(frameon=False, loc="upper left")
         else:
             counts, edges = np.histogram(self.pit, bins=bins, range=(0.0, 1.0))
-            density = counts * bins / self.pit.size
-            self._reference(ax, np.array([0.0, 1.0]), np.full(2, 1.0 / bins), bins, band)
-            ax.stairs(density, edges, color=colour, lw=1.8, label=label, gid="pydirect")
+            ax.stairs(counts * bins / n, edges, baseline=None, **style)
             ax.set(xlabel="PIT: predicted probability of less than observed", ylabel="density", xlim=(0, 1))
-            ax.set_ylim(0.0, max(1.3 * density.max(), ax.get_ylim()[1]))
-            ax.legend(frameon=False, loc="upper center", ncols=3, fontsize="small")
-        return _bare(self, ax)
-
-    def _reference(self, ax: Axes, x: FloatArray, probability: FloatArray, scale: float, band: float) -> None:
-        """The calibrated model's line and binomial band, drawn once on shared axes."""
-        from scipy.stats import binom
-
-        n, tail = self.pit.size, 0.5 * (1.0 - band)
-        if "calibrated" in ax.get_legend_handles_labels()[1]:
-            return
-        low, high = (binom.ppf(p, n, probability) * scale / n for p in (tail, 1.0 - tail))
-        ax.fill_between(x, np.maximum(low, 0.0), high, color="0.88", lw=0, label=f"{band:.0%} by chance, n = {n}")
-        ax.plot(x, probability * scale, color="0.45", lw=1.0, ls="--", label="calibrated")
+            ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.05 * counts.max() * bins / n))
+        self.ax_, self.figure_ = _finish(ax, legend="best" if kind == "coverage" else "above")
+        return self
 
 
-class ELBODisplay(_Display):
+class ELBODisplay:
     """The ELBO after each sweep, for one or more fits.
 
     Parameters
     ----------
-    traces : array of shape (n_iter,) or sequence of such arrays
-        ELBO in nats.
+    traces : sequence of arrays of shape (n_iter,)
+        ELBO in nats, one array for each fit.
     converged : bool or sequence of bool, optional
-        Whether each fit converged: its last value is marked by a dot, or by a cross.
+        Whether each fit converged: its last value is marked by a dot, or by a cross and in the legend.
     names : sequence of str, optional
-
-    Raises
-    ------
-    ValueError
-        If a trace is empty or not finite, or the lengths of the arguments differ.
     """
 
     def __init__(
         self,
-        traces: Any,
+        traces: Sequence[ArrayLike],
         *,
         converged: bool | Sequence[bool] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        self.traces = [_vector("traces", trace) for trace in _as_list(traces)]
-        count = len(self.traces)
+        self.traces = [_vector("each trace", trace) for trace in traces]
         if any(trace.size == 0 for trace in self.traces):
             raise ValueError("traces must not be empty, got one without values")
-        self.converged = [None] * count if converged is None else list(np.broadcast_to(converged, count))
-        self.names = _series_names(names, "fit", count)
+        self.converged = np.broadcast_to(True if converged is None else converged, len(self.traces))
+        self.names = _series_names(names, len(self.traces))
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, names: Sequence[str] | None = None, **kwargs: Any) -> ELBODisplay:
+    def from_estimator(cls, estimator: Any, *, names: Sequence[str] | None = None, **kwargs: Any) -> Self:
         """Plot `elbo_trace_` of a fitted estimator, or of several given as a list; each output has its own line."""
         fits = list(estimator) if isinstance(estimator, (list, tuple)) else [estimator]
         traces, converged, lines = [], [], []
-        for fit, name in zip(fits, _series_names(names, "fit", len(fits)), strict=True):
-            outputs = _as_list(_fitted(fit, "elbo_trace_"))
+        for fit, name in zip(fits, _series_names(names, len(fits)), strict=True):
+            trace = _fitted(fit, "elbo_trace_")
+            outputs = list(trace) if isinstance(trace, (list, tuple)) else [trace]
             traces += outputs
             converged += list(np.broadcast_to(_fitted(fit, "converged_"), len(outputs)))
             lines += [name] if len(outputs) == 1 else [f"{name}, output {k}" for k in range(len(outputs))]
         return cls(traces, converged=converged, names=lines).plot(**kwargs)
 
-    def plot(self, ax: Axes | None = None, *, kind: str = "value") -> ELBODisplay:
+    def plot(self, ax: Any = None, *, kind: str = "value") -> Self:
         """Draw the traces.
 
         Parameters
@@ -315,34 +213,28 @@ class ELBODisplay(_Display):
         kind : {"value", "gap"}, default "value"
             The ELBO itself, or how far it is below the best value of its own fit, on a logarithmic axis: use it when
             the first sweeps dwarf the later ones.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib.
-        ValueError
-            If `kind` is unknown.
         """
         _check_option("kind", kind, ("value", "gap"))
-        ax = self._axes(ax, (6.0, 4.0))
+        ax = _axes(self, ax, (6.0, 4.0))
         for i, (trace, converged, name) in enumerate(zip(self.traces, self.converged, self.names, strict=True)):
-            sweeps, heights = np.arange(1, trace.size + 1), trace
-            if kind == "gap":
-                # A logarithmic axis has no zero: the best value is drawn at the rounding of the ELBO.
-                heights = np.maximum(trace.max() - trace, np.spacing(np.abs(trace.max())))
-            colour = _SERIES[i % len(_SERIES)]
-            ax.plot(sweeps, heights, color=colour, lw=1.6, label=name)
-            if converged is not None:
-                marker, state = ("o", "converged") if converged else ("X", "not converged")
-                ax.plot(sweeps[-1], heights[-1], marker, color=colour, ms=7, ls="", label=f"{name}, {state}")
-        ax.set(xlabel="sweep", ylabel="ELBO (nats)" if kind == "value" else "best ELBO - ELBO (nats)")
+            heights = trace if kind == "value" else _gap_to_best(trace)
+            label, marker = (name, "o") if converged else (f"{name}, not converged", "X")
+            style = {"color": _SERIES[i % len(_SERIES)], "marker": marker, "markevery": [-1], "ms": 7}
+            ax.plot(np.arange(1, trace.size + 1), heights, lw=1.6, label=label, **style)
+        ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        ax.set(xlabel="sweep", ylabel="ELBO (nats)" if kind == "value" else "best ELBO − ELBO (nats)")
         if kind == "gap":
             ax.set_yscale("log")
-        ax.legend(frameon=False, fontsize="small")
-        return _bare(self, ax)
+        else:
+            ax.ticklabel_format(axis="y", useOffset=False, style="plain")
+            low, high = ax.get_ylim()
+            spare = max(1e-6 * abs(low) - 0.5 * (high - low), 0.0)  # a flat trace's rounding is not worth the height
+            ax.set_ylim(low - spare, high + spare)
+        self.ax_, self.figure_ = _finish(ax, legend="best")
+        return self
 
 
-class PosteriorDisplay(_Display):
+class PosteriorDisplay:
     """Posterior probabilities of the weights' levels, and the distribution of the posterior means.
 
     Parameters
@@ -353,19 +245,12 @@ class PosteriorDisplay(_Display):
         Their posterior probabilities.
     mean, std : arrays of shape (b,)
         Posterior means and standard deviations of the weights.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree or values are not finite.
     """
 
     def __init__(self, levels: ArrayLike, q: ArrayLike, mean: ArrayLike, std: ArrayLike) -> None:
         self.q, levels = finite_array("q", q), finite_array("levels", levels)
         if self.q.ndim != 2 or levels.shape not in (self.q.shape, self.q.shape[1:]) or self.q.size == 0:
-            raise ValueError(
-                f"q must have shape (b, m) and levels (b, m) or (m,), got {self.q.shape} and {levels.shape}"
-            )
+            raise ValueError(f"levels must have the shape of q or of its rows, got {levels.shape} for {self.q.shape}")
         self.levels = np.broadcast_to(levels, self.q.shape)
         self.mean, self.std = _vector("mean", mean, len(self.q)), _vector("std", std, len(self.q))
         # A level built by linspace may miss zero by rounding.
@@ -373,14 +258,14 @@ class PosteriorDisplay(_Display):
         self.zero_fraction = float(np.mean(np.sum(self.q * zero, axis=1))) if zero.any() else None
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, output: int = 0, **kwargs: Any) -> PosteriorDisplay:
+    def from_estimator(cls, estimator: Any, *, output: int = 0, **kwargs: Any) -> Self:
         """Plot `posterior_` of a fitted estimator; `output` selects one if it is a list."""
         posterior = _fitted(estimator, "posterior_")
         if isinstance(posterior, (list, tuple)):
             posterior = posterior[_check_output(output, len(posterior))]
         return cls(posterior.levels, posterior.q, posterior.mean, posterior.std).plot(**kwargs)
 
-    def plot(self, ax: Sequence[Axes] | None = None, *, n_weights: int = 30, bins: int = 40) -> PosteriorDisplay:
+    def plot(self, ax: Any = None, *, n_weights: int = 30) -> Self:
         """Draw a heat map of the weights with the largest absolute means and a histogram of all means.
 
         Parameters
@@ -388,89 +273,94 @@ class PosteriorDisplay(_Display):
         ax : pair of matplotlib Axes, optional
         n_weights : int, default 30
             Weights in the heat map.
-        bins : int, default 40
-            Bins of the histogram.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib.
-        ValueError
-            If `ax` is not a pair or a number is not positive.
         """
-        if ax is None:
-            figure = _pyplot("PosteriorDisplay").figure(figsize=(9.6, 4.0), layout="constrained")
-            ax = figure.subplots(1, 2, width_ratios=(3, 2))
-        if np.size(ax) != 2 or n_weights < 1:
+        if n_weights < 1 or (ax is not None and np.size(ax) != 2):
             raise ValueError(f"ax must be a pair of axes and n_weights positive, got {np.size(ax)} and {n_weights}")
-        self.ax_, self.figure_ = np.ravel(ax), np.ravel(ax)[0].figure
+        self.ax_ = np.ravel(_axes(self, ax, (10.0, 4.0), ncols=2, width_ratios=(3, 2)))
+        self.figure_ = self.ax_[0].figure
         self._draw_levels(self.ax_[0], np.argsort(-np.abs(self.mean), kind="stable")[:n_weights])
-        self._draw_means(self.ax_[1], bins)
+        self._draw_means(self.ax_[1])
         return self
 
-    def _draw_levels(self, ax: Axes, chosen: Any) -> None:
-        from matplotlib.collections import PolyCollection
-
-        boxes, probabilities = [], []
+    def _draw_levels(self, ax: Any, chosen: Any) -> None:
+        highest = self.q[chosen].max()
         for column, weight in enumerate(chosen):
             order = np.argsort(self.levels[weight])
-            edges = _edges(self.levels[weight][order])
-            left, right = column - 0.5, column + 0.5
-            boxes += [[(left, a), (right, a), (right, b), (left, b)] for a, b in zip(edges, edges[1:], strict=False)]
-            probabilities.append(self.q[weight][order])
-        heat = PolyCollection(boxes, array=np.concatenate(probabilities), cmap="Blues", edgecolors="face", lw=0.3)
-        heat.set_clim(0.0, None)
-        ax.add_collection(heat)
-        columns = np.arange(chosen.size)
-        ax.errorbar(
-            columns, self.mean[chosen], self.std[chosen], fmt="o", ms=3, lw=1, color=_VERMILION, label="mean ± std"
-        )
-        ax.autoscale_view()
-        ax.set_xticks(columns, [str(weight) for weight in chosen], rotation=90, fontsize="x-small")
-        ax.set(xlabel="weight (by absolute mean)", ylabel="level", xlim=(-0.5, chosen.size - 0.5))
-        ax.legend(frameon=False, loc="lower right", fontsize="small")
+            cells, q = _edges(self.levels[weight][order]), self.q[weight][order]
+            heat = ax.pcolormesh([column - 0.5, column + 0.5], cells, q[:, None], cmap="Blues", vmin=0.0, vmax=highest)
+        style = {"fmt": "o", "ms": 3, "lw": 1, "color": _VERMILION}
+        ax.errorbar(range(chosen.size), self.mean[chosen], self.std[chosen], label="mean ± standard deviation", **style)
+        ax.set_xticks(range(chosen.size), chosen.astype(str), rotation=90 if chosen.size > 12 else 0, fontsize="small")
+        ax.set(xlabel="weight, by absolute mean", ylabel="level", xlim=(-0.5, chosen.size - 0.5))
+        _finish(ax, legend="above")
         ax.figure.colorbar(heat, ax=ax, label="posterior probability", pad=0.02)
 
-    def _draw_means(self, ax: Axes, bins: int) -> None:
-        ax.hist(self.mean, bins=bins, color=_BLUE)
-        ax.set(xlabel="posterior mean of the weight", ylabel="weights", yscale="log")
-        ax.set_ylim(bottom=0.7)
-        zeros = "no level at zero" if self.zero_fraction is None else f"expected zeros: {self.zero_fraction:.1%}"
+    def _draw_means(self, ax: Any) -> None:
+        counts, _, _ = ax.hist(self.mean, bins=40, color=_BLUE)
+        ax.set(xlabel="posterior mean of the weight", ylabel="number of weights")
+        if counts.max() > 50:
+            ax.set(yscale="log", ylim=(0.7, None))
+        else:
+            ax.yaxis.get_major_locator().set_params(integer=True)
+        zeros = "no level at zero" if self.zero_fraction is None else f"expected zeros {self.zero_fraction:.1%}"
         ax.set_title(f"{self.mean.size} weights, {zeros}", fontsize="medium")
-        _bare(self, ax)
+        ax.spines[["top", "right"]].set_visible(False)
 
 
-def _pyplot(caller: str) -> Any:
+def _axes(display: object, ax: Any, figsize: tuple[float, float], **kwargs: Any) -> Any:
+    """Return the axes given or new ones."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError(f'{caller} requires matplotlib. Install it with: pip install "pydirect[plot]"') from error
-    return plt
+        hint = 'Install it with: pip install "pydirect[plot]"'
+        raise ImportError(f"{type(display).__name__} requires matplotlib. {hint}") from error
+    return plt.subplots(figsize=figsize, layout="constrained", **kwargs)[1] if ax is None else ax
 
 
-def _bare(display: Any, ax: Axes) -> Any:
+def _finish(ax: Any, legend: str) -> tuple[Any, Any]:
+    """Remove idle spines, put the legend "above" the axes or where it hides least; return the axes and their figure."""
     ax.spines[["top", "right"]].set_visible(False)
-    return display
+    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2} if legend == "above" else {"loc": legend}
+    ax.legend(frameon=False, fontsize="small", **place)
+    return ax, ax.figure
+
+
+def _draw_calibrated(ax: Any, n: int, bins: int | None) -> None:
+    """Draw the mean and the central 95 % of coverages, or of densities in bins, that a calibrated model shows."""
+    from scipy.stats import binom
+
+    x = np.linspace(0.0, 1.0, 101)
+    probability, scale = (x, 1) if bins is None else (np.full_like(x, 1.0 / bins), bins)
+    low, high = (binom.ppf(p, n, probability) * scale / n for p in (0.025, 0.975))
+    # At probability zero the quantiles are defined as -1.
+    ax.fill_between(x, low.clip(0.0), high.clip(0.0), color="0.88", lw=0, label=f"95% by chance, n = {n}")
+    ax.plot(x, probability * scale, color="0.45", lw=1.0, ls="--", label="calibrated")
+
+
+def _gap_to_best(trace: FloatArray) -> FloatArray:
+    """Distance below the best value; for a logarithmic axis, zero becomes the smallest other gap or the rounding."""
+    gap: FloatArray = trace.max() - trace
+    smallest = np.min(gap, where=gap > 0.0, initial=np.inf)
+    return np.maximum(gap, smallest if np.isfinite(smallest) else np.spacing(max(1.0, np.abs(trace.max()))))
 
 
 def _edges(levels: FloatArray) -> FloatArray:
-    """Ends of the cells around sorted levels: half-way between neighbours."""
-    if levels.size == 1:
-        half = 0.05 * max(abs(float(levels[0])), 1.0)
-        return np.array([levels[0] - half, levels[0] + half])
-    middle = 0.5 * (levels[1:] + levels[:-1])
-    return np.concatenate([[2 * levels[0] - middle[0]], middle, [2 * levels[-1] - middle[-1]]])
+    """Return the ends of the cells around sorted levels, half-way between neighbours."""
+    gaps = np.diff(levels) if levels.size > 1 else np.array([0.1 * max(abs(float(levels[0])), 1.0)])
+    return np.concatenate(
+        [levels[:1] - 0.5 * gaps[:1], 0.5 * (levels[:-1] + levels[1:]), levels[-1:] + 0.5 * gaps[-1:]]
+    )
 
 
-def _one_output(y_true: ArrayLike, predicted: Predicted, output: int) -> tuple[FloatArray, PredictiveDistribution]:
-    outputs = as_distributions(predicted)
-    chosen = _check_output(output, len(outputs))
-    y = finite_array("y_true", y_true)
-    y = y.reshape(-1, 1) if y.ndim == 1 else y
-    if y.shape != (outputs[chosen].n_rows, len(outputs)):
-        raise ValueError(
-            f"y_true must have {outputs[chosen].n_rows} rows and {len(outputs)} output(s), got shape {np.shape(y_true)}"
-        )
+def _one_output(
+    y_true: ArrayLike, predicted: Predicted, output: int | None = None
+) -> tuple[Any, PredictiveDistribution]:
+    """Observations and prediction of the output chosen, or of the only one."""
+    y, outputs = as_columns("y_true", y_true), as_distributions(predicted)
+    if y.shape[1] != len(outputs) or (output is None and len(outputs) != 1):
+        wanted = "one output" if output is None else f"{len(outputs)} output(s)"
+        raise ValueError(f"y_true and predicted must have {wanted}, got {y.shape[1]} and {len(outputs)}")
+    chosen = _check_output(output or 0, len(outputs))
     return y[:, chosen], outputs[chosen]
 
 
@@ -481,24 +371,17 @@ def _check_output(output: int, count: int) -> int:
 
 
 def _fitted(estimator: Any, attribute: str) -> Any:
-    """A fitted attribute of an estimator, looked for inside finished searches and pipelines."""
+    """Look a fitted attribute up, inside finished searches and pipelines too."""
     estimator = getattr(estimator, "best_estimator_", estimator)
-    estimator = estimator[-1] if hasattr(estimator, "steps") else estimator
+    estimator = estimator[-1] if isinstance(getattr(estimator, "steps", None), list) else estimator
     if not hasattr(estimator, attribute):
-        raise AttributeError(
-            f"estimator must be fitted and have {attribute}, got {type(estimator).__name__} without it"
-        )
+        raise AttributeError(f"estimator must be fitted and have {attribute}, got {type(estimator).__name__} without")
     return getattr(estimator, attribute)
 
 
-def _as_list(traces: Any) -> list[Any]:
-    """One trace, or several, as a list of traces."""
-    return list(traces) if len(traces) and np.ndim(traces[0]) > 0 else [traces]
-
-
-def _series_names(names: Sequence[str] | None, default: str, count: int) -> list[str]:
+def _series_names(names: Sequence[str] | None, count: int) -> list[str]:
     if names is None:
-        return ["ELBO"] if count == 1 else [f"{default} {i}" for i in range(count)]
+        return ["ELBO"] if count == 1 else [f"fit {i}" for i in range(count)]
     if len(names) != count:
         raise ValueError(f"names must have one entry for each of {count}, got {len(names)}")
     return list(names)
@@ -507,9 +390,7 @@ def _series_names(names: Sequence[str] | None, default: str, count: int) -> list
 def _vector(name: str, value: ArrayLike, size: int | None = None) -> FloatArray:
     array = finite_array(name, value)
     if array.ndim != 1 or size not in (None, array.size):
-        raise ValueError(
-            f"{name} must be a vector{'' if size is None else f' of length {size}'}, got shape {array.shape}"
-        )
+        raise ValueError(f"{name} must be a vector{'' if size is None else f' of length {size}'}, got {array.shape}")
     return array
 
 

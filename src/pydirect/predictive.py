@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,6 @@ from scipy.special import erf, logsumexp, ndtr, ndtri
 __all__ = ["PredictiveDistribution"]
 
 FloatArray: TypeAlias = NDArray[np.float64]
-RandomSource: TypeAlias = np.random.Generator | int | None
 
 _EPS = float(np.finfo(np.float64).eps)
 _SMALLEST_SCALE = float(np.sqrt(np.finfo(np.float64).tiny))
@@ -78,7 +77,7 @@ class PredictiveDistribution:
         used = weights.any(axis=0) | (weights.shape[0] == 0)
         for name, value in (("weights", weights / total), ("means", means), ("variances", variances)):
             kept = value[:, used] if value.shape[1] == k and not used.all() else value
-            object.__setattr__(self, name, np.broadcast_to(kept, (n, kept.shape[1])))
+            object.__setattr__(self, name, np.broadcast_to(kept, (n, int(np.count_nonzero(used)))))
 
     @classmethod
     def gaussian(cls, mean: ArrayLike, variance: ArrayLike) -> PredictiveDistribution:
@@ -104,7 +103,7 @@ class PredictiveDistribution:
         return cls(np.ones(1), mean[:, None], np.broadcast_to(variance, mean.shape)[:, None])
 
     def affine(self, scale: float, shift: float = 0.0) -> PredictiveDistribution:
-        """The distribution of ``scale * y + shift``: from standardised to the user's units.
+        """Return the distribution of ``scale * y + shift``: from standardised to the user's units.
 
         The density is divided by ``abs(scale)``.
 
@@ -136,12 +135,12 @@ class PredictiveDistribution:
     @cached_property
     def mean(self) -> FloatArray:
         """Mean of each row, shape (n,)."""
-        return np.sum(self.weights * self.means, axis=1)
+        return _mix(self.weights, self.means)
 
     @cached_property
     def variance(self) -> FloatArray:
         """Variance of each row, shape (n,): mean of the variances plus variance of the means."""
-        return np.sum(self.weights * (self.variances + (self.means - self.mean[:, None]) ** 2), axis=1)
+        return _mix(self.weights, self.variances + (self.means - self.mean[:, None]) ** 2)
 
     @property
     def std(self) -> FloatArray:
@@ -164,7 +163,8 @@ class PredictiveDistribution:
         with np.errstate(divide="ignore"):  # a weight of zero is a log weight of -inf
             log_weights = np.log(weights)
         z = _standardise(y - means, scales)
-        return logsumexp(log_weights - 0.5 * z**2 - np.log(scales) - 0.5 * np.log(2.0 * np.pi), axis=-1)
+        parts = log_weights - 0.5 * z**2 - np.log(scales) - 0.5 * np.log(2.0 * np.pi)
+        return cast(FloatArray, logsumexp(parts, axis=-1))
 
     def density(self, y: ArrayLike) -> FloatArray:
         """Density at y, per unit of the target; `y` and result as for `log_density`."""
@@ -173,7 +173,7 @@ class PredictiveDistribution:
     def cdf(self, y: ArrayLike) -> FloatArray:
         """Probability of a value no greater than y; `y` and result as for `log_density`."""
         y, weights, means, scales = self._aligned(y)
-        return np.minimum(np.sum(weights * ndtr(_standardise(y - means, scales)), axis=-1), 1.0)
+        return np.minimum(_mix(weights, ndtr(_standardise(y - means, scales))), 1.0)
 
     def quantile(self, p: ArrayLike) -> FloatArray:
         """Values below which a fraction p of the probability lies.
@@ -193,17 +193,13 @@ class PredictiveDistribution:
         Raises
         ------
         ValueError
-            If a probability is outside (0, 1) or `p` has more than one dimension.
+            If a probability is outside (0, 1), or `p` is empty or has more than one dimension.
         """
         p = np.asarray(p, dtype=np.float64)
-        if p.ndim > 1 or not np.all((p > 0.0) & (p < 1.0)):
+        if p.ndim > 1 or p.size == 0 or not np.all((p > 0.0) & (p < 1.0)):
             raise ValueError(f"p must be a number or a vector of numbers strictly between 0 and 1, got {p}")
-        if p.ndim == 0:
-            return self._quantile(float(p))
-        out = np.empty((self.n_rows, p.size))
-        for j, level in enumerate(p):
-            out[:, j] = self._quantile(float(level))
-        return out
+        columns = [self._tail_quantile(min(u, 1.0 - u), upper=u > 0.5) for u in np.atleast_1d(p).tolist()]
+        return columns[0] if p.ndim == 0 else np.stack(columns, axis=1)
 
     def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval: as much probability below as above it.
@@ -225,21 +221,20 @@ class PredictiveDistribution:
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be strictly between 0 and 1, got {level}")
         tail = 0.5 * (1.0 - level)
-        return self._quantile(tail), self._quantile(1.0 - tail)
+        return self._tail_quantile(tail), self._tail_quantile(tail, upper=True)
 
     def crps(self, y: ArrayLike) -> FloatArray:
         """Continuous ranked probability score, E|X - y| - E|X - X'| / 2, in the units of the target; less is better.
 
         Closed form for Gaussian mixtures: Grimit, Gneiting, Berrocal and Johnson (2006), *The continuous ranked
-        probability score for circular variables ...*, Q. J. R. Meteorol. Soc. 132, eq. 5. `y` and result as for
-        `log_density`.
+        probability score for circular variables ...*, Q. J. R. Meteorol. Soc. 132. `y` and result as for `log_density`.
         """
         y, weights, means, scales = self._aligned(y)
-        distance = np.sum(weights * _mean_absolute(y - means, scales), axis=-1)
+        distance = _mix(weights, _mean_absolute(y - means, scales))
         spread = self._half_mean_difference if y.ndim == 2 else self._half_mean_difference[:, None]
         return np.maximum(distance - spread, 0.0)
 
-    def sample(self, n_samples: int = 1, rng: RandomSource = None) -> FloatArray:
+    def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
         """Independent draws from each row.
 
         Parameters
@@ -262,9 +257,7 @@ class PredictiveDistribution:
         rng = np.random.default_rng(rng)
         component = self._sample_components(int(n_samples), rng)
         rows = np.arange(self.n_rows)
-        shape = self.weights.shape
-        means, scales = np.broadcast_to(self.means, shape), np.broadcast_to(self._scales, shape)
-        return means[rows, component] + scales[rows, component] * rng.standard_normal(component.shape)
+        return self.means[rows, component] + self._scales[rows, component] * rng.standard_normal(component.shape)
 
     @cached_property
     def _scales(self) -> FloatArray:
@@ -275,14 +268,12 @@ class PredictiveDistribution:
     @cached_property
     def _half_mean_difference(self) -> FloatArray:
         """E|X - X'| / 2 for two independent draws, shape (n,)."""
-        weights, shape = self.weights, self.weights.shape
-        means, scales = np.broadcast_to(self.means, shape), np.broadcast_to(self._scales, shape)
-        total = np.sum(weights**2 * scales, axis=1) / np.sqrt(np.pi)
+        weights, means, scales = self.weights, self.means, self._scales
+        total: FloatArray = _mix(weights, weights * scales) / np.sqrt(np.pi)
         for k in range(self.n_components - 1):  # pairs k < l, one row of the triangle at a time: memory stays O(n K)
-            apart = _mean_absolute(
-                means[:, k + 1 :] - means[:, k, None], np.hypot(scales[:, k + 1 :], scales[:, k, None])
-            )
-            total += weights[:, k] * np.sum(weights[:, k + 1 :] * apart, axis=1)
+            rest = slice(k + 1, None)
+            scale = np.hypot(scales[:, rest], scales[:, k, None])
+            total += weights[:, k] * _mix(weights[:, rest], _mean_absolute(means[:, rest] - means[:, k, None], scale))
         return total
 
     def _aligned(self, y: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -298,11 +289,11 @@ class PredictiveDistribution:
         weights, means, scales = arrays if y.ndim == 1 else (a[:, None, :] for a in arrays)
         return y[..., None], weights, means, scales
 
-    def _quantile(self, p: float) -> FloatArray:
-        if p <= 0.5:
-            return _lower_quantile(self.weights, self.means, self._scales, self.mean, self.std, p)
-        # The upper half is the lower half of the mirrored mixture, where a small probability keeps all its digits.
-        return -_lower_quantile(self.weights, -self.means, self._scales, -self.mean, self.std, 1.0 - p)
+    def _tail_quantile(self, tail: float, *, upper: bool = False) -> FloatArray:
+        """Value with probability `tail` <= 1/2 below it, or above it."""
+        if upper:  # the upper half is the lower half of the mirrored mixture, where a small tail keeps all its digits
+            return -_lower_quantile(self.weights, -self.means, self._scales, -self.mean, self.std, tail)
+        return _lower_quantile(self.weights, self.means, self._scales, self.mean, self.std, tail)
 
     def _sample_components(self, n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
         """Component of each draw, shape (n_samples, n), by inversion of the cumulative weights."""
@@ -315,6 +306,11 @@ class PredictiveDistribution:
         return component
 
 
+def _mix(weights: FloatArray, values: FloatArray) -> FloatArray:
+    """Weighted sum over the components."""
+    return cast(FloatArray, np.sum(weights * values, axis=-1))
+
+
 def _standardise(distance: FloatArray, scale: FloatArray) -> FloatArray:
     """Distance in standard deviations, cut where its square would overflow."""
     with np.errstate(over="ignore"):
@@ -324,7 +320,7 @@ def _standardise(distance: FloatArray, scale: FloatArray) -> FloatArray:
 def _mean_absolute(mean: FloatArray, scale: FloatArray) -> FloatArray:
     """E|X| of a Gaussian."""
     z = _standardise(mean, scale)
-    return scale * np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z**2) + mean * erf(z / np.sqrt(2.0))
+    return cast(FloatArray, scale * np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z**2) + mean * erf(z / np.sqrt(2.0)))
 
 
 def _lower_quantile(
@@ -336,11 +332,11 @@ def _lower_quantile(
     mixture's quantile lies between the smallest and the largest of its components' quantiles.
     """
     target = ndtri(p)
-    candidates = np.broadcast_to(means + target * scales, weights.shape)
+    candidates = means + target * scales
     low = np.min(candidates, axis=1, where=weights > 0.0, initial=np.inf)
     high = np.max(candidates, axis=1, where=weights > 0.0, initial=-np.inf)
-    quantile = np.clip(mean + target * std, low, high)
-    finest = np.min(np.broadcast_to(scales, weights.shape), axis=1)
+    quantile: FloatArray = np.clip(mean + target * std, low, high)
+    finest = np.min(scales, axis=1)
     # Rounding of (x - mean) / scale moves F by about p * target**2 * eps; nothing finer can be asked for.
     close = 4.0 * _EPS * (1.0 + target**2) * p
 
@@ -369,15 +365,14 @@ def _cdf_and_density(
     x: FloatArray, weights: FloatArray, means: FloatArray, scales: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     z = _standardise(x[:, None] - means, scales)
-    cdf = np.sum(weights * ndtr(z), axis=1)
-    return cdf, np.sum(weights * np.exp(-0.5 * z**2) / scales, axis=1) / np.sqrt(2.0 * np.pi)
+    return _mix(weights, ndtr(z)), _mix(weights, np.exp(-0.5 * z**2) / scales) / np.sqrt(2.0 * np.pi)
 
 
 def _probit_step(probability: FloatArray, density: FloatArray, target: float) -> FloatArray:
     """Newton's step for probit(F(x)) = target; NaN or infinite where F or its slope is beyond double precision."""
     with np.errstate(all="ignore"):
         probit = ndtri(probability)
-        return (probit - target) * np.exp(-0.5 * probit**2) / (np.sqrt(2.0 * np.pi) * density)
+        return cast(FloatArray, (probit - target) * np.exp(-0.5 * probit**2) / (np.sqrt(2.0 * np.pi) * density))
 
 
 def finite_array(name: str, value: ArrayLike) -> FloatArray:

@@ -4,18 +4,19 @@
 namespace pydirect {
 namespace {
 
-// out[:, :2 n_frequencies] = amplitude [cos | sin](2 pi X·frequencies); out may have further columns.
+// out[:, :2 n_frequencies] = amplitudes ⊙ [cos | sin](2 pi X·frequencies); out may have further columns.
 template <class T>
-void fourier(const Array<double>& x, const Array<T>& frequencies, Index n_frequencies, double amplitude, Array<T> out,
-             int n_threads) {
+void fourier(const Array<double>& x, const Array<T>& frequencies, const Array<T>& amplitudes, Index n_frequencies,
+             Array<T> out, int n_threads) {
   if (x.ndim() != 2 || out.ndim() != 2) throw std::invalid_argument("x and out must have two dimensions");
   const Index n_rows = x.shape(0), n_inputs = x.shape(1), padded = frequencies.shape(1);
   require_shape(frequencies, "frequencies", {n_inputs, padded});
+  require_shape(amplitudes, "amplitudes", {padded});
   if (padded % (64 / Index(sizeof(T))) != 0 || n_frequencies > padded || out.shape(0) != n_rows ||
       out.shape(1) < 2 * n_frequencies)
     throw std::invalid_argument("out must have shape (n_rows, >= 2 n_frequencies), frequencies padded columns");
   const FourierBlock<T> block{n_rows,        n_inputs,          padded, x.data(), n_inputs, frequencies.data(), padded,
-                              n_frequencies, static_cast<T>(amplitude), out.mutable_data(), out.shape(1)};
+                              n_frequencies, amplitudes.data(), out.mutable_data(), out.shape(1)};
   py::gil_scoped_release release;
   fourier_features(block, n_threads);
 }
@@ -25,7 +26,7 @@ void fourier(const Array<double>& x, const Array<T>& frequencies, Index n_freque
 void bind_features(py::module_& m) {
   const auto define = [&](auto function) {
     m.def("fourier_features", function, py::arg("x").noconvert(), py::arg("frequencies").noconvert(),
-          py::arg("n_frequencies"), py::arg("amplitude"), py::arg("out").noconvert(), py::arg("n_threads"));
+          py::arg("amplitudes").noconvert(), py::arg("n_frequencies"), py::arg("out").noconvert(), py::arg("n_threads"));
   };
   define(&fourier<double>);
   define(&fourier<float>);

@@ -45,6 +45,7 @@ class MeanFieldHandle {
   }
 
   MeanField& solver() { return *solver_; }
+  py::object a() const { return kept_[0]; }
   const MeanFieldProblem& problem() const { return problem_; }
   int n_threads() const { return n_threads_; }
 
@@ -116,18 +117,24 @@ void bind_mean_field(py::module_& m) {
            },
            py::arg("q_noise").noconvert())
       .def("coordinate_ascent",
-           [](H& h, Index max_sweeps, double threshold, Index refresh_every, Index anneal_sweeps) {
+           [](H& h, Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
+              Index anneal_sweeps) {
              return run([&] {
-               return h.solver().coordinate_ascent(max_sweeps, threshold, refresh_every, anneal_sweeps);
+               return h.solver().coordinate_ascent(max_sweeps, threshold, relative_rise, refresh_every,
+                                                   anneal_sweeps);
              });
            },
-           py::arg("max_sweeps"), py::arg("threshold"), py::arg("refresh_every"), py::arg("anneal_sweeps") = 0)
+           py::arg("max_sweeps"), py::arg("threshold"), py::arg("relative_rise"), py::arg("refresh_every"),
+           py::arg("anneal_sweeps"))
       .def("newton",
-           [](H& h, Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, bool exact) {
-             return run([&] { return h.solver().newton(max_iterations, tolerance, max_cg, cg_tolerance, exact); });
+           [](H& h, Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise,
+              bool exact) {
+             return run([&] {
+               return h.solver().newton(max_iterations, tolerance, max_cg, cg_tolerance, relative_rise, exact);
+             });
            },
            py::arg("max_iterations"), py::arg("tolerance"), py::arg("max_cg"), py::arg("cg_tolerance"),
-           py::arg("exact"))
+           py::arg("relative_rise"), py::arg("exact"))
       .def("large_neighbourhood",
            [](H& h, const Array<Index>& blocks, Index sweeps, double threshold) {
              return run([&] {
@@ -167,6 +174,7 @@ void bind_mean_field(py::module_& m) {
              }
              return q;
            })
+      .def_property_readonly("a", [](H& h) { return h.a(); })
       .def_property_readonly("tau", [](H& h) { return h.solver().tau(); })
       .def_property_readonly("eta", [](H& h) { return copy(h.solver().eta()); })
       .def_property_readonly("kappa", [](H& h) { return copy(h.solver().kappa()); })

@@ -164,7 +164,8 @@ double MeanField::elbo() {
   return value(expected_squared_error());
 }
 
-Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, Index refresh_every, Index anneal_sweeps) {
+Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
+                                      Index anneal_sweeps) {
   constexpr double kAnnealDecades = 3.0;
   Progress progress;
   const double final_tau = tau_;
@@ -178,9 +179,11 @@ Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, Index 
     const Index moved = kernels().sweep(p_.family, pass);
     if ((sweep + 1) % refresh_every == 0) refresh_residual();
     const double r = annealing ? expected_squared_error() : update_noise();
+    const double before = progress.trace.empty() ? -HUGE_VAL : progress.trace.back();
     progress.trace.push_back(value(r));
     ++progress.n_iterations;
-    if (moved == 0 && !annealing) {
+    const bool flat = progress.trace.back() - before <= relative_rise * (std::fabs(before) + 1.0);
+    if (sweep > anneal_sweeps && (moved == 0 || flat)) {
       progress.converged = true;
       break;
     }
@@ -199,7 +202,7 @@ void MeanField::rescale_to_tau(double new_tau) {
   tilt();
 }
 
-// Solves (diag(shift) + τA) step = gradient by conjugate gradients with a diagonal preconditioner.
+// Solves (diag(shift) + τA) step = gradient by conjugate gradients with the diagonal as preconditioner.
 void MeanField::solve_newton_system(const std::vector<double>& shift, const std::vector<double>& gradient,
                                     Index max_cg, double tolerance) {
   const Index b = p_.n_weights;
@@ -232,7 +235,8 @@ void MeanField::solve_newton_system(const std::vector<double>& shift, const std:
   }
 }
 
-Progress MeanField::newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, bool exact) {
+Progress MeanField::newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance,
+                           double relative_rise, bool exact) {
   const Index b = p_.n_weights;
   for (auto* w : {&gradient_, &shift_, &step_, &cg_r_, &cg_p_, &cg_q_}) w->resize(b);
   narrow_in_.resize(b);
@@ -240,12 +244,13 @@ Progress MeanField::newton(Index max_iterations, double tolerance, Index max_cg,
 
   Progress progress;
   std::vector<double> eta_old(b), velocity(b);
-  rescale_to_tau(tau_);
+  double family_tau = tau_;  // the τ in kappa: followed when it moves by more than rounding
+  rescale_to_tau(family_tau);
   refresh_residual(exact);
   double current = value(update_noise());
   for (Index it = 0; it < max_iterations; ++it) {
-    if (std::fabs(2.0 * kappa_[0] - tau_ * p_.diagonal[0]) > 1e-9 * tau_ * p_.diagonal[0]) {
-      rescale_to_tau(tau_);
+    if (std::fabs(tau_ - family_tau) > 1e-5 * tau_) {
+      rescale_to_tau(family_tau = tau_);
       refresh_residual(exact);
       current = value(expected_squared_error());
     }
@@ -294,7 +299,7 @@ Progress MeanField::newton(Index max_iterations, double tolerance, Index max_cg,
     progress.trace.push_back(best);
     const double rise = best - current;
     current = best;
-    if (rise <= 1e-9 * (std::fabs(current) + 1.0)) {
+    if (rise <= relative_rise * (std::fabs(current) + 1.0)) {
       progress.converged = true;
       break;
     }
@@ -341,7 +346,7 @@ Progress MeanField::large_neighbourhood(const Index* blocks, Index n_blocks, Ind
       excess[i] = float(mean_[j]) - ridge[i];
       kernels().subtract_scaled(p_.n_weights, float(mean_[j] - before), p_.a + j * p_.n_weights, drift_.data());
     }
-    coordinate_ascent(sweeps, threshold, sweeps + 1, 0);
+    coordinate_ascent(sweeps, threshold, 0.0, sweeps + 1, 0);
     const double proposed = value(expected_squared_error());
     if (proposed > current) {
       current = proposed;

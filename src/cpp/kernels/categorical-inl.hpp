@@ -1,40 +1,62 @@
 // The tilted categorical family q(w) ∝ p(w) exp(eta w − kappa w²) and coordinate ascent on it.
 
-struct TiltResult {
-  double mean, second, gain;
+struct Tilt {
+  double mean, second;  // E w, E w²
+  double top, mass;     // log of the normaliser = top + log(mass)
+
+  // E[log p − log q] = log Z − eta s + kappa v, by the definition of q.
+  PYDIRECT_INLINE double gain(double eta, double kappa) const { return top + std::log(mass) - eta * mean + kappa * second; }
 };
 
-// Moments of one weight. gain = E[log p − log q] = log Z − eta s + kappa v, by the definition of q.
-inline TiltResult tilt_one(Index n_levels, const double* levels, const double* log_prior, double eta, double kappa) {
+// Moments of one weight with n_packs · 8 levels. n_packs is a compile-time number for the usual sizes, so that
+// everything stays in registers; 0 means any number, given at run time.
+template <int n_packs>
+PYDIRECT_INLINE Tilt tilt_one(Index n_levels, const double* levels, const double* log_prior, double eta, double kappa) {
   const PackD eta_p = broadcast(eta), kappa_p = broadcast(kappa);
   const auto logit = [&](Index k, const PackD& w) { return load(log_prior + k) + (eta_p - kappa_p * w) * w; };
+  const Index n = n_packs > 0 ? Index(n_packs) * PackD::lanes : n_levels;
+  constexpr int kept = n_packs > 0 ? n_packs : 1;
 
-  PackD highest = logit(0, load(levels));
-  for (Index k = PackD::lanes; k < n_levels; k += PackD::lanes) highest = max(highest, logit(k, load(levels + k)));
+  PackD kept_logits[kept];
+  PackD highest = kept_logits[0] = logit(0, load(levels));
+  for (Index k = PackD::lanes; k < n; k += PackD::lanes) {
+    const PackD l = logit(k, load(levels + k));
+    if (n_packs > 0) kept_logits[k / PackD::lanes] = l;
+    highest = max(highest, l);
+  }
   const double top = max_lanes(highest);
   const PackD top_p = broadcast(top);
 
   PackD mass = broadcast(0.0), first = mass, second = mass;
-  for (Index k = 0; k < n_levels; k += PackD::lanes) {
+  for (Index k = 0; k < n; k += PackD::lanes) {
     const PackD w = load(levels + k);
-    const PackD e = exp(logit(k, w) - top_p);
+    const PackD e = exp((n_packs > 0 ? kept_logits[k / PackD::lanes] : logit(k, w)) - top_p);
     const PackD ew = e * w;
     mass = mass + e;
     first = first + ew;
     second = second + ew * w;
   }
   const double z = sum_lanes(mass);
-  const double s = sum_lanes(first) / z, v = sum_lanes(second) / z;
-  return {s, v, top + std::log(z) - eta * s + kappa * v};
+  return {sum_lanes(first) / z, sum_lanes(second) / z, top, z};
+}
+
+template <int n_packs>
+void tilt_range(const TiltFamily& family, const TiltMoments& m, Index begin, Index end) {
+  for (Index j = begin; j < end; ++j) {
+    const Tilt t = tilt_one<n_packs>(family.n_levels, family.levels + j * family.level_stride,
+                                     family.log_prior + j * family.prior_stride, m.eta[j], m.kappa[j]);
+    m.mean[j] = t.mean;
+    m.second[j] = t.second;
+    m.gain[j] = t.gain(m.eta[j], m.kappa[j]);
+  }
 }
 
 void tilt(const TiltFamily& family, const TiltMoments& m, Index begin, Index end) {
-  for (Index j = begin; j < end; ++j) {
-    const TiltResult t = tilt_one(family.n_levels, family.levels + j * family.level_stride,
-                                  family.log_prior + j * family.prior_stride, m.eta[j], m.kappa[j]);
-    m.mean[j] = t.mean;
-    m.second[j] = t.second;
-    m.gain[j] = t.gain;
+  switch (family.n_levels / PackD::lanes) {
+    case 1: return tilt_range<1>(family, m, begin, end);
+    case 2: return tilt_range<2>(family, m, begin, end);
+    case 4: return tilt_range<4>(family, m, begin, end);
+    default: return tilt_range<0>(family, m, begin, end);
   }
 }
 
@@ -64,33 +86,42 @@ void subtract_scaled(Index n, float alpha, const float* x, float* y);
 
 // For each weight in turn the exact maximiser of the ELBO given the others (the fixed point of Theorem 1's
 // gradient). A weight that hardly moves keeps its q, and costs no read of A.
-Index sweep(const TiltFamily& family, const Sweep& p) {
+template <int n_packs>
+Index sweep_all(const TiltFamily& family, const Sweep& p) {
   Index moved = 0;
   for (Index j = 0; j < p.n_weights; ++j) {
     const double a = p.diagonal[j];
     const double eta = p.tau * (p.residual[j] + double(p.drift[j]) + a * p.mean[j]);
     const double kappa = 0.5 * p.tau * a;
-    const TiltResult t = tilt_one(family.n_levels, family.levels + j * family.level_stride,
-                                  family.log_prior + j * family.prior_stride, eta, kappa);
+    const Tilt t = tilt_one<n_packs>(family.n_levels, family.levels + j * family.level_stride,
+                                     family.log_prior + j * family.prior_stride, eta, kappa);
     const double step = t.mean - p.mean[j];
-    if (std::fabs(step) * std::sqrt(p.tau * a + 1.0) <= p.threshold) continue;
+    if (step * step * (p.tau * a + 1.0) <= p.threshold * p.threshold) continue;
     ++moved;
     p.eta[j] = eta;
     p.kappa[j] = kappa;
     p.mean[j] = t.mean;
     p.second[j] = t.second;
-    p.gain[j] = t.gain;
+    p.gain[j] = t.gain(eta, kappa);
     subtract_scaled(p.n_weights, float(step), p.a + j * p.lda, p.drift);
   }
   return moved;
 }
 
-void exp_array(Index n, const double* x, double* out) {
-  double buffer[PackD::lanes];
-  for (Index k = 0; k < n; k += PackD::lanes) {
-    const Index count = n - k < PackD::lanes ? n - k : Index(PackD::lanes);
-    for (Index i = 0; i < PackD::lanes; ++i) buffer[i] = i < count ? x[k + i] : 0.0;
-    store(buffer, exp(load(buffer)));
-    for (Index i = 0; i < count; ++i) out[k + i] = buffer[i];
+Index sweep(const TiltFamily& family, const Sweep& p) {
+  switch (family.n_levels / PackD::lanes) {
+    case 1: return sweep_all<1>(family, p);
+    case 2: return sweep_all<2>(family, p);
+    case 4: return sweep_all<4>(family, p);
+    default: return sweep_all<0>(family, p);
   }
+}
+
+void exp_array(Index n, const double* x, double* out) {
+  Index k = 0;
+  for (; k + PackD::lanes <= n; k += PackD::lanes) store(out + k, exp(load(x + k)));
+  double rest[PackD::lanes] = {};
+  for (Index i = k; i < n; ++i) rest[i - k] = x[i];
+  store(rest, exp(load(rest)));
+  for (Index i = k; i < n; ++i) out[i] = rest[i - k];
 }

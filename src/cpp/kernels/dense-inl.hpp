@@ -1,11 +1,11 @@
 // Dense loops on rows: products, accumulation, predictive moments. Sums run over fixed lanes in a fixed order.
 
 template <class T>
-inline PackD load_as_double(const T* src);
+PYDIRECT_INLINE PackD load_as_double(const T* src);
 template <>
-inline PackD load_as_double<double>(const double* src) { return load(src); }
+PYDIRECT_INLINE PackD load_as_double<double>(const double* src) { return load(src); }
 template <>
-inline PackD load_as_double<float>(const float* src) { return load_widened(src); }
+PYDIRECT_INLINE PackD load_as_double<float>(const float* src) { return load_widened(src); }
 
 void subtract_scaled(Index n, float alpha, const float* x, float* y) {
   const PackF alpha_p = broadcast(alpha);
@@ -31,7 +31,7 @@ void symv(Index n, const float* a, Index lda, const float* x, float* y) {
   for (; i + R <= n; i += R) {
     const float* row[R];
     PackF acc[R], xi[R];
-    for (Index r = 0; r < R; ++r) {
+    PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) {
       row[r] = a + (i + r) * lda;
       acc[r] = broadcast(0.0f);
       xi[r] = broadcast(x[i + r]);
@@ -40,14 +40,14 @@ void symv(Index n, const float* a, Index lda, const float* x, float* y) {
     for (; k + PackF::lanes <= i; k += PackF::lanes) {
       const PackF xk = load(x + k);
       PackF yk = load(y + k);
-      for (Index r = 0; r < R; ++r) {
+      PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) {
         const PackF ark = load(row[r] + k);
         acc[r] = acc[r] + ark * xk;
         yk = yk + ark * xi[r];
       }
       store(y + k, yk);
     }
-    for (Index r = 0; r < R; ++r) {
+    PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) {
       float sum = sum_lanes(acc[r]);
       for (Index l = k; l < i + r; ++l) {
         sum += row[r][l] * x[l];
@@ -67,33 +67,29 @@ void symv(Index n, const float* a, Index lda, const float* x, float* y) {
   }
 }
 
+// R rows of the product at once: x is read once for all of them, and R chains of additions run side by side.
+template <Index R, class T>
+PYDIRECT_INLINE void gemv_rows(Index n, const T* a, Index lda, const double* x, double* y) {
+  PackD acc[R];
+  PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) acc[r] = broadcast(0.0);
+  Index k = 0;
+  for (; k + PackD::lanes <= n; k += PackD::lanes) {
+    const PackD xk = load(x + k);
+    PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) acc[r] = acc[r] + load_as_double(a + r * lda + k) * xk;
+  }
+  PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) {
+    double tail = 0.0;
+    for (Index l = k; l < n; ++l) tail += double(a[r * lda + l]) * x[l];
+    y[r] = sum_lanes(acc[r]) + tail;
+  }
+}
+
 template <class T>
 void gemv(Index begin, Index end, Index n, const T* a, Index lda, const double* x, double* y) {
-  constexpr Index R = 2;
+  constexpr Index R = 4;
   Index i = begin;
-  for (; i + R <= end; i += R) {
-    const T* row[R] = {a + i * lda, a + (i + 1) * lda};
-    PackD acc[R] = {broadcast(0.0), broadcast(0.0)};
-    Index k = 0;
-    for (; k + PackD::lanes <= n; k += PackD::lanes) {
-      const PackD xk = load(x + k);
-      for (Index r = 0; r < R; ++r) acc[r] = acc[r] + load_as_double(row[r] + k) * xk;
-    }
-    for (Index r = 0; r < R; ++r) {
-      double tail = 0.0;
-      for (Index l = k; l < n; ++l) tail += double(row[r][l]) * x[l];
-      y[i + r] = sum_lanes(acc[r]) + tail;
-    }
-  }
-  for (; i < end; ++i) {
-    const T* row = a + i * lda;
-    PackD acc = broadcast(0.0);
-    Index k = 0;
-    for (; k + PackD::lanes <= n; k += PackD::lanes) acc = acc + load_as_double(row + k) * load(x + k);
-    double tail = 0.0;
-    for (; k < n; ++k) tail += double(row[k]) * x[k];
-    y[i] = sum_lanes(acc) + tail;
-  }
+  for (; i + R <= end; i += R) gemv_rows<R>(n, a + i * lda, lda, x, y + i);
+  for (; i < end; ++i) gemv_rows<1>(n, a + i * lda, lda, x, y + i);
 }
 
 template <class T>
@@ -103,15 +99,15 @@ void add_transposed(Index n_rows, Index n_columns, const T* rows, Index stride, 
   for (; i + R <= n_rows; i += R) {
     const T* row = rows + i * stride;
     PackD yi[R];
-    for (Index r = 0; r < R; ++r) yi[r] = broadcast(y[i + r]);
+    PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) yi[r] = broadcast(y[i + r]);
     Index k = 0;
     for (; k + PackD::lanes <= n_columns; k += PackD::lanes) {
       PackD acc = load(out + k);
-      for (Index r = 0; r < R; ++r) acc = acc + load_as_double(row + r * stride + k) * yi[r];
+      PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) acc = acc + load_as_double(row + r * stride + k) * yi[r];
       store(out + k, acc);
     }
     for (; k < n_columns; ++k)
-      for (Index r = 0; r < R; ++r) out[k] += double(row[r * stride + k]) * y[i + r];
+      PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) out[k] += double(row[r * stride + k]) * y[i + r];
   }
   for (; i < n_rows; ++i)
     for (Index k = 0; k < n_columns; ++k) out[k] += double(rows[i * stride + k]) * y[i];

@@ -1,35 +1,46 @@
 // Random Fourier features: phases by a small product, then sine and cosine together, written where they stay.
 
-// One pack of frequencies at a time, so that its column of the frequency table stays in the first-level cache;
-// the phase of a row is accumulated input by input.
-template <class T>
-void fourier(const FourierBlock<T>& p) {
+// R rows at once: a pack of frequencies is loaded once for all of them. The phase is accumulated input by input.
+template <Index R, class T>
+PYDIRECT_INLINE void fourier_rows(const FourierBlock<T>& p, Index i) {
   using P = Pack<T>;
-  const P amplitude = broadcast(p.amplitude);
-  for (Index f = 0; f < p.padded; f += P::lanes) {
-    const Index count = p.n_used - f < P::lanes ? p.n_used - f : Index(P::lanes);
-    if (count <= 0) break;
+  const double* x = p.x + i * p.x_stride;
+  for (Index f = 0; f < p.n_used; f += P::lanes) {
+    P t[R];
+    PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) t[r] = broadcast(T(0));
+    const P amplitude = load(p.amplitudes + f);
     const T* w = p.frequencies + f;
-    for (Index i = 0; i < p.n_rows; ++i) {
-      const double* x = p.x + i * p.x_stride;
-      P t = broadcast(T(0));
-      for (Index k = 0; k < p.n_inputs; ++k) t = t + broadcast(T(x[k])) * load(w + k * p.padded);
+    for (Index k = 0; k < p.n_inputs; ++k) {
+      const P wk = load(w + k * p.padded);
+      PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) t[r] = t[r] + broadcast(T(x[r * p.x_stride + k])) * wk;
+    }
+    PYDIRECT_UNROLL for (Index r = 0; r < R; ++r) {
       P s, c;
-      sincos_turns(t, s, c);
-      T* cosines = p.out + i * p.out_stride + f;
+      sincos_turns(t[r], s, c);
+      T* cosines = p.out + (i + r) * p.out_stride + f;
       T* sines = cosines + p.n_used;
-      if (count == P::lanes) {
+      if (f + P::lanes <= p.n_used) {
         store(cosines, amplitude * c);
         store(sines, amplitude * s);
       } else {
-        T buffer[P::lanes];
+        T buffer[2 * P::lanes];
         store(buffer, amplitude * c);
-        for (Index l = 0; l < count; ++l) cosines[l] = buffer[l];
-        store(buffer, amplitude * s);
-        for (Index l = 0; l < count; ++l) sines[l] = buffer[l];
+        store(buffer + P::lanes, amplitude * s);
+        for (Index l = 0; l < p.n_used - f; ++l) {
+          cosines[l] = buffer[l];
+          sines[l] = buffer[P::lanes + l];
+        }
       }
     }
   }
+}
+
+template <class T>
+void fourier(const FourierBlock<T>& p) {
+  constexpr Index R = 4;
+  Index i = 0;
+  for (; i + R <= p.n_rows; i += R) fourier_rows<R>(p, i);
+  for (; i < p.n_rows; ++i) fourier_rows<1>(p, i);
 }
 
 template <class T>

@@ -49,7 +49,7 @@ struct FourierBlock {
   const T* frequencies;                   // (n_inputs, padded), in turns per unit of x
   Index padded;
   Index n_used;                           // true number of frequencies
-  T amplitude;
+  const T* amplitudes;                    // (padded,) of each frequency
   T* out;                                 // (n_rows, out_stride): cosines then sines
   Index out_stride;
 };

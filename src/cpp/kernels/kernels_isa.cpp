@@ -1,6 +1,10 @@
 // All kernels of one instruction set. Compiled once per level with PYDIRECT_ISA set to its name.
 #include <cmath>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "kernel_table.hpp"
 
 namespace pydirect {

@@ -2,6 +2,11 @@
 // Every level does the same operations on the same lanes in the same order, hence the same bits.
 // Included only by kernels_isa.cpp, inside its per-level namespace.
 
+// Out of line, a pack would travel through memory.
+#define PYDIRECT_INLINE inline __attribute__((always_inline))
+// Loops over the few parts of a pack, or the few rows of a tile, must vanish for the same reason.
+#define PYDIRECT_UNROLL _Pragma("GCC unroll 16")
+
 #if defined(__AVX512F__)
 #define PYDIRECT_VECTOR_BYTES 64
 #elif defined(__AVX__)
@@ -42,42 +47,50 @@ using PackD = Pack<double>;
 using PackF = Pack<float>;
 
 template <class T>
-inline Pack<T> broadcast(T x) {
+PYDIRECT_INLINE Pack<T> broadcast(T x) {
   Pack<T> p;
-  for (int i = 0; i < Pack<T>::parts; ++i) p.v[i] = x - typename Pack<T>::vector{};
+  PYDIRECT_UNROLL for (int i = 0; i < Pack<T>::parts; ++i) p.v[i] = x - typename Pack<T>::vector{};
+  return p;
+}
+
+// Unaligned access, native vector by native vector: a NumPy view guarantees element alignment, no more.
+template <class T>
+PYDIRECT_INLINE Pack<T> load(const T* src) {
+  typedef typename Pack<T>::vector unaligned __attribute__((aligned(sizeof(T)), may_alias));
+  Pack<T> p;
+  PYDIRECT_UNROLL for (int i = 0; i < Pack<T>::parts; ++i)
+    p.v[i] = *reinterpret_cast<const unaligned*>(src + i * (Pack<T>::lanes / Pack<T>::parts));
   return p;
 }
 
 template <class T>
-inline Pack<T> load(const T* src) {
-  Pack<T> p;
-  __builtin_memcpy(&p, src, 64);
-  return p;
-}
-
-template <class T>
-inline void store(T* dst, const Pack<T>& p) {
-  __builtin_memcpy(dst, &p, 64);
+PYDIRECT_INLINE void store(T* dst, const Pack<T>& p) {
+  typedef typename Pack<T>::vector unaligned __attribute__((aligned(sizeof(T)), may_alias));
+  PYDIRECT_UNROLL for (int i = 0; i < Pack<T>::parts; ++i)
+    *reinterpret_cast<unaligned*>(dst + i * (Pack<T>::lanes / Pack<T>::parts)) = p.v[i];
 }
 
 // Loads 8 floats and widens them.
-inline PackD load_widened(const float* src) {
+PYDIRECT_INLINE PackD load_widened(const float* src) {
   PackD p;
-  constexpr int width = PackD::lanes / PackD::parts;
-  typedef float narrow __attribute__((vector_size(PYDIRECT_VECTOR_BYTES / 2)));
-  for (int i = 0; i < PackD::parts; ++i) {
-    narrow half;
-    __builtin_memcpy(&half, src + i * width, sizeof half);
-    p.v[i] = __builtin_convertvector(half, PackD::vector);
-  }
+#if defined(__AVX512F__)
+  p.v[0] = _mm512_cvtps_pd(_mm256_loadu_ps(src));
+#elif defined(__AVX__)
+  p.v[0] = _mm256_cvtps_pd(_mm_loadu_ps(src));
+  p.v[1] = _mm256_cvtps_pd(_mm_loadu_ps(src + 4));
+#else
+  double wide[PackD::lanes];
+  for (int i = 0; i < PackD::lanes; ++i) wide[i] = src[i];
+  p = load(wide);
+#endif
   return p;
 }
 
 #define PYDIRECT_PACK_OPERATOR(op)                                         \
   template <class T>                                                       \
-  inline Pack<T> operator op(const Pack<T>& a, const Pack<T>& b) {         \
+  PYDIRECT_INLINE Pack<T> operator op(const Pack<T>& a, const Pack<T>& b) {         \
     Pack<T> r;                                                             \
-    for (int i = 0; i < Pack<T>::parts; ++i) r.v[i] = a.v[i] op b.v[i];    \
+    PYDIRECT_UNROLL for (int i = 0; i < Pack<T>::parts; ++i) r.v[i] = a.v[i] op b.v[i];    \
     return r;                                                              \
   }
 PYDIRECT_PACK_OPERATOR(+)
@@ -87,32 +100,32 @@ PYDIRECT_PACK_OPERATOR(/)
 #undef PYDIRECT_PACK_OPERATOR
 
 template <class T>
-inline Mask<T> less(const Pack<T>& a, const Pack<T>& b) {
+PYDIRECT_INLINE Mask<T> less(const Pack<T>& a, const Pack<T>& b) {
   Mask<T> m;
-  for (int i = 0; i < Pack<T>::parts; ++i) m.v[i] = a.v[i] < b.v[i];
+  PYDIRECT_UNROLL for (int i = 0; i < Pack<T>::parts; ++i) m.v[i] = a.v[i] < b.v[i];
   return m;
 }
 
 template <class T>
-inline Pack<T> select(const Mask<T>& m, const Pack<T>& a, const Pack<T>& b) {
+PYDIRECT_INLINE Pack<T> select(const Mask<T>& m, const Pack<T>& a, const Pack<T>& b) {
   Pack<T> r;
-  for (int i = 0; i < Pack<T>::parts; ++i) r.v[i] = m.v[i] ? a.v[i] : b.v[i];
+  PYDIRECT_UNROLL for (int i = 0; i < Pack<T>::parts; ++i) r.v[i] = m.v[i] ? a.v[i] : b.v[i];
   return r;
 }
 
 template <class T>
-inline Pack<T> max(const Pack<T>& a, const Pack<T>& b) {
+PYDIRECT_INLINE Pack<T> max(const Pack<T>& a, const Pack<T>& b) {
   return select(less(a, b), b, a);
 }
 
 template <class T>
-inline Pack<T> abs(const Pack<T>& a) {
+PYDIRECT_INLINE Pack<T> abs(const Pack<T>& a) {
   return max(a, broadcast<T>(0) - a);
 }
 
 // Sum of the lanes by a fixed tree.
 template <class T>
-inline T sum_lanes(const Pack<T>& p) {
+PYDIRECT_INLINE T sum_lanes(const Pack<T>& p) {
   T a[Pack<T>::lanes];
   store(a, p);
   for (int half = Pack<T>::lanes / 2; half > 0; half /= 2)
@@ -121,7 +134,7 @@ inline T sum_lanes(const Pack<T>& p) {
 }
 
 template <class T>
-inline T max_lanes(const Pack<T>& p) {
+PYDIRECT_INLINE T max_lanes(const Pack<T>& p) {
   T a[Pack<T>::lanes];
   store(a, p);
   for (int half = Pack<T>::lanes / 2; half > 0; half /= 2)
@@ -131,14 +144,14 @@ inline T max_lanes(const Pack<T>& p) {
 
 // Adding and subtracting 1.5·2^52 (2^23) rounds to the nearest integer without SSE4.1.
 template <class T>
-inline constexpr T rounding_shift();
+PYDIRECT_INLINE constexpr T rounding_shift();
 template <>
 inline constexpr double rounding_shift<double>() { return 6755399441055744.0; }
 template <>
 inline constexpr float rounding_shift<float>() { return 12582912.0f; }
 
 // exp for x in [-inf, 709]; below -708 the result is exactly zero. At most 2 ulp elsewhere; NaN gives NaN.
-inline PackD exp(const PackD& x_in) {
+PYDIRECT_INLINE PackD exp(const PackD& x_in) {
   const PackD lowest = broadcast(-708.0);
   const Mask<double> underflow = less(x_in, lowest);
   const PackD x = select(underflow, lowest, x_in);
@@ -151,13 +164,13 @@ inline PackD exp(const PackD& x_in) {
   PackD even = broadcast(1.0 / 479001600.0), odd = broadcast(1.0 / 6227020800.0);
   const double even_terms[] = {1.0 / 3628800.0, 1.0 / 40320.0, 1.0 / 720.0, 1.0 / 24.0, 0.5, 1.0};
   const double odd_terms[] = {1.0 / 39916800.0, 1.0 / 362880.0, 1.0 / 5040.0, 1.0 / 120.0, 1.0 / 6.0, 1.0};
-  for (int k = 0; k < 6; ++k) {
+  PYDIRECT_UNROLL for (int k = 0; k < 6; ++k) {
     even = even * r2 + broadcast(even_terms[k]);
     odd = odd * r2 + broadcast(odd_terms[k]);
   }
   PackD e = even + odd * r;
   // Multiply by 2^n through the exponent bits: the low bits of `shifted` hold n in two's complement.
-  for (int i = 0; i < PackD::parts; ++i) {
+  PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i) {
     Native<double>::ivector bits, scale;
     __builtin_memcpy(&bits, &shifted.v[i], sizeof bits);
     scale = (bits + 1023) << 52;
@@ -182,7 +195,7 @@ struct SinCosSeries<float> {
 };
 
 template <class T>
-inline void sincos_turns(const Pack<T>& t_in, Pack<T>& sine, Pack<T>& cosine) {
+PYDIRECT_INLINE void sincos_turns(const Pack<T>& t_in, Pack<T>& sine, Pack<T>& cosine) {
   using integer = typename Native<T>::integer;
   const Pack<T> shift = broadcast(rounding_shift<T>());
   const Pack<T> zero = broadcast<T>(0);
@@ -193,12 +206,12 @@ inline void sincos_turns(const Pack<T>& t_in, Pack<T>& sine, Pack<T>& cosine) {
   const Pack<T> r2 = zero - r * r;
   // Horner from the highest term: sin r = r (1 - r^2/(2·3) (1 - r^2/(4·5) (...))), cos likewise.
   Pack<T> s = broadcast<T>(1), c = broadcast<T>(1);
-  for (int k = SinCosSeries<T>::terms - 1; k > 0; --k) {
+  PYDIRECT_UNROLL for (int k = SinCosSeries<T>::terms - 1; k > 0; --k) {
     s = broadcast<T>(1) + s * (r2 * broadcast<T>(T(1) / T(2 * k * (2 * k + 1))));
     c = broadcast<T>(1) + c * (r2 * broadcast<T>(T(1) / T((2 * k - 1) * 2 * k)));
   }
   s = s * r;
-  for (int i = 0; i < Pack<T>::parts; ++i) {
+  PYDIRECT_UNROLL for (int i = 0; i < Pack<T>::parts; ++i) {
     typename Native<T>::ivector quadrant, bits;
     __builtin_memcpy(&quadrant, &shifted.v[i], sizeof quadrant);
     const auto swap = (quadrant & integer(1)) != 0;

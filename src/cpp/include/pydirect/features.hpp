@@ -5,7 +5,7 @@
 
 namespace pydirect {
 
-// out (n_rows, out_stride): amplitude cos and amplitude sin of the phases X·frequencies (turns).
+// out (n_rows, out_stride): amplitudes times cosines and sines of the phases X·frequencies (turns).
 template <class T>
 void fourier_features(const FourierBlock<T>& rows, int n_threads);
 

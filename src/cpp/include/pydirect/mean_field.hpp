@@ -44,11 +44,16 @@ class MeanField {
   void start_from_naturals(const double* eta, const double* kappa);
   void set_noise(const double* q_noise);
 
-  // Exact maximisation weight by weight; σ² in closed form after every sweep unless τ is annealed.
-  Progress coordinate_ascent(Index max_sweeps, double threshold, Index refresh_every, Index anneal_sweeps);
+  // Exact maximisation weight by weight; σ² in closed form after every sweep unless τ is annealed. Stops when no mean
+  // moves by more than `threshold` posterior standard deviations or the ELBO rises by less than `relative_rise`.
+  Progress coordinate_ascent(Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
+                             Index anneal_sweeps);
 
   // Newton's method in eta, systems solved by conjugate gradients. `exact` evaluates residuals with a_exact.
-  Progress newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, bool exact);
+  // Stops when the largest gradient, in posterior standard deviations, falls below `tolerance` or the ELBO rises by
+  // less than `relative_rise`.
+  Progress newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise,
+                  bool exact);
 
   // Lattice-rounds each block of weights given the others, repairs by coordinate ascent, keeps improvements.
   Progress large_neighbourhood(const Index* blocks, Index n_blocks, Index block_size, Index sweeps, double threshold);

@@ -1,0 +1,111 @@
+"""Checks of user input: everything is validated once, here, and trusted below.
+
+Messages say the argument's name, what was expected, and what was got.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+def as_float_array(value: ArrayLike, name: str, shape: tuple[int | str, ...]) -> FloatArray:
+    """Return `value` as a finite, C-ordered float64 array of the given shape.
+
+    Parameters
+    ----------
+    value : array_like
+    name : str
+        How messages call it.
+    shape : tuple of int or str
+        Integers must match; a string names a dimension of any size above zero.
+
+    Raises
+    ------
+    TypeError
+        When the values are not real numbers.
+    ValueError
+        When the shape is another one or a value is NaN or infinite.
+    """
+    array = as_float_array_unbounded(value, name, shape)
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(f"{name} must be finite, got {array[tuple(bad)]} at index {tuple(bad.tolist())}")
+    return array
+
+
+def as_float_array_unbounded(value: ArrayLike, name: str, shape: tuple[int | str, ...]) -> FloatArray:
+    """Like `as_float_array`, infinities and NaN allowed."""
+    raw = np.asarray(value)
+    if raw.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {raw.dtype}")
+    array = np.ascontiguousarray(raw, dtype=np.float64).reshape(raw.shape)
+    matches = array.ndim == len(shape) and all(
+        actual > 0 if isinstance(expected, str) else actual == expected
+        for actual, expected in zip(array.shape, shape, strict=True)
+    )
+    if not matches:
+        expected_shape = "(" + ", ".join(str(s) for s in shape) + ("," if len(shape) == 1 else "") + ")"
+        raise ValueError(f"{name} must have shape {expected_shape}, got {array.shape}")
+    return array
+
+
+def as_count(value: Any, name: str, minimum: int = 1) -> int:
+    """Return an integer of at least `minimum`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    return int(value)
+
+
+def as_number(
+    value: Any,
+    name: str,
+    *,
+    above: float = -np.inf,
+    at_least: float = -np.inf,
+    below: float = np.inf,
+    at_most: float = np.inf,
+) -> float:
+    """Return a finite float within the given bounds."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if not (above < number < below and at_least <= number <= at_most):
+        low = f"above {above}" if above > at_least else f"at least {at_least}"
+        high = f"below {below}" if below < at_most else f"at most {at_most}"
+        raise ValueError(f"{name} must be {low} and {high}, got {number}")
+    return number
+
+
+def as_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    """Return `value` when it is one of `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def as_target(y: ArrayLike, name: str, n_rows: int) -> FloatArray:
+    """Return targets as (n_rows, n_outputs)."""
+    raw = np.asarray(y)
+    return as_float_array(raw[:, None] if raw.ndim == 1 else raw, name, (n_rows, "n_outputs"))
+
+
+def as_sample_weight(value: ArrayLike | None, n_rows: int) -> FloatArray | None:
+    """Return non-negative weights of shape (n_rows,), not all zero, or None for unit weights."""
+    if value is None:
+        return None
+    if np.ndim(value) == 0:
+        value = np.full(n_rows, value)
+    weights = as_float_array(value, "sample_weight", (n_rows,))
+    if (weights < 0).any():
+        raise ValueError(f"sample_weight must not be negative, got {weights.min()}")
+    if not weights.any():
+        raise ValueError("sample_weight must have at least one positive entry, got all zeros")
+    return weights

@@ -1,0 +1,241 @@
+"""The decorrelated basis: where mean field becomes exact.
+
+With A = VΛVᵀ the rotated weights Vᵀw no longer interact, so each q_j has its closed form for every noise level and there
+are no local optima; an isotropic Gaussian prior does not change. With levels around each weight's posterior the ELBO is
+the model's log evidence but for the discretisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray
+from pydirect.distributions import DensityPrior, FactorizedCategorical, GaussianPrior
+from pydirect.models import MeanFieldPosterior, NoisePosterior
+from pydirect.statistics import GaussianStatistics
+
+# A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
+NEGLIGIBLE_INFORMATION = 1e-5
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Eigenvectors of A with their eigenvalues and the targets' projections.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (n_weights, n_directions)
+        Orthonormal columns V; directions on which A vanishes may be missing.
+    eigenvalues : ndarray of shape (n_directions,)
+    c : ndarray of shape (n_directions, n_outputs)
+        VᵀΦᵀy
+    """
+
+    vectors: FloatArray
+    eigenvalues: FloatArray
+    c: FloatArray
+
+    def keep(self, mask: np.ndarray) -> Rotation:
+        """Return the rotation restricted to some directions."""
+        return Rotation(np.ascontiguousarray(self.vectors[:, mask]), self.eigenvalues[mask], self.c[mask])
+
+
+def decorrelate(statistics: GaussianStatistics) -> Rotation:
+    """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights."""
+    with single_blas_thread():
+        if statistics.rows is not None:
+            eigenvalues, left = eigh(statistics.rows @ statistics.rows.T, driver="evd", check_finite=False)
+            used = eigenvalues > eigenvalues[-1] * len(eigenvalues) * np.finfo(float).eps
+            eigenvalues = eigenvalues[used]
+            vectors = (statistics.rows.T @ left[:, used]) / np.sqrt(eigenvalues)
+        else:
+            eigenvalues, vectors = eigh(statistics.A, driver="evd", check_finite=False)
+            eigenvalues = np.maximum(eigenvalues, 0.0)  # rounding
+        return Rotation(vectors, eigenvalues, vectors.T @ statistics.c)
+
+
+def log_evidence(
+    eigenvalues: FloatArray, c: FloatArray, yty: float, n: float, noise: float, scale: float
+) -> tuple[float, FloatArray]:
+    """Log marginal likelihood with continuous Gaussian weights, and its gradient.
+
+    ``log N(y; 0, noise I + scale ΦΦᵀ)`` from the eigenvalues λ of ΦᵀΦ and the projections c = VᵀΦᵀy:
+    ``−½ [n log 2πσ² + Σ log(1 + tλ/σ²) + (yᵀy − Σ t c²/(σ² + tλ))/σ²]`` with t the prior variance.
+
+    Parameters
+    ----------
+    eigenvalues, c : ndarray of shape (n_directions,)
+    yty, n : float
+    noise : float
+        σ²
+    scale : float
+        Prior variance t of the weights.
+
+    Returns
+    -------
+    value : float
+    gradient : ndarray of shape (2,)
+        In log noise and log scale.
+    """
+    total = noise + scale * eigenvalues  # variance of the data along each direction, times nothing else
+    fit = scale * c**2 / total
+    residual = max(yty - fit.sum(), 0.0) / noise
+    value = -0.5 * (n * np.log(2 * np.pi * noise) + np.log1p(scale * eigenvalues / noise).sum() + residual)
+    share = scale * eigenvalues / total  # how much of each direction the data determine
+    pull = scale * c**2 / total**2
+    d_noise = -0.5 * (n - share.sum() - residual + pull.sum())
+    d_scale = -0.5 * (share.sum() - pull.sum())
+    return float(value), np.array([d_noise, d_scale])
+
+
+def maximise_evidence(
+    rotation: Rotation, yty: float, n: float, output: int, noise: float, scale: float = 1.0, *, fit_scale: bool
+) -> tuple[float, float]:
+    """Noise variance and prior variance that maximise the evidence, from a start.
+
+    Returns
+    -------
+    noise, scale : float
+    """
+    c = rotation.c[:, output]
+
+    def negative(theta: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = log_evidence(
+            rotation.eigenvalues, c, yty, n, np.exp(theta[0]), np.exp(theta[1]) if fit_scale else scale
+        )
+        return -value / n, -gradient[: theta.size] / n
+
+    start = np.log([noise, scale])[: 2 if fit_scale else 1]
+    floor = np.log(max(yty / n, 1e-300)) - np.log(1e10)  # noise a hundred-thousandth of the targets' spread
+    bounds = [(floor, floor + np.log(1e14)), (np.log(1e-12), np.log(1e12))][: start.size]
+    best = minimize(negative, np.clip(start, *zip(*bounds, strict=True)), jac=True, method="L-BFGS-B", bounds=bounds)
+    return float(np.exp(best.x[0])), float(np.exp(best.x[1])) if fit_scale else scale
+
+
+@dataclass
+class DecorrelatedPosterior(MeanFieldPosterior):
+    """A factorised posterior of rotated weights.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (n_weights, n_directions)
+        The rotation; `weights` lives in its columns.
+    prior_variance : float
+        Variance of the directions that were dropped, which stay at their prior.
+    """
+
+    vectors: FloatArray = None  # type: ignore[assignment]
+    prior_variance: float = 1.0
+
+
+def fit_decorrelated(
+    statistics: GaussianStatistics,
+    rotation: Rotation,
+    noise: float,
+    *,
+    prior: DensityPrior | None = None,
+    output: int = 0,
+    n_levels: int = 15,
+    reach: float = 4.0,
+    n_noise_levels: int = 15,
+    max_iter: int = 100,
+) -> DecorrelatedPosterior:
+    """Fit the posterior in the decorrelated basis, with levels placed around each weight's posterior.
+
+    Parameters
+    ----------
+    statistics : GaussianStatistics
+    rotation : Rotation
+        Of the same statistics.
+    noise : float
+        Centre of the noise grid, usually from `maximise_evidence`.
+    prior : DensityPrior
+        Standard Gaussian by default; of each rotated weight.
+    output : int
+    n_levels : int
+    reach : float
+        Levels extend so many posterior standard deviations to both sides.
+    n_noise_levels : int
+        1 fixes the noise at `noise`.
+    max_iter : int
+
+    Returns
+    -------
+    DecorrelatedPosterior
+    """
+    prior = GaussianPrior() if prior is None else prior
+    n, yty = statistics.n_samples, float(statistics.yty[output])
+    prior_variance = _variance(prior)
+    information = prior_variance * rotation.eigenvalues / noise
+    rotation = rotation.keep(information > NEGLIGIBLE_INFORMATION)
+    eigenvalues, c = rotation.eigenvalues, np.ascontiguousarray(rotation.c[:, output])
+
+    determined = (information / (1 + information)).sum()
+    width = np.sqrt(2.0 / max(n - determined, 1.0))  # posterior sd of log σ² (Laplace)
+    noise_levels = noise * np.exp(min(reach * width, np.log(30.0)) * np.linspace(-1, 1, n_noise_levels))
+    if n_noise_levels == 1:
+        noise_levels = np.array([noise])
+    noise_posterior = NoisePosterior(noise_levels, np.eye(n_noise_levels)[n_noise_levels // 2])
+
+    tau = noise_posterior.precision
+    spread = 1 / np.sqrt(tau * eigenvalues + 1 / prior_variance)
+    centre = tau * c * spread**2
+    grid = np.linspace(-reach, reach, n_levels)
+    rounds = 1 if isinstance(prior, GaussianPrior) else 3  # other posteriors are not where the Gaussian one is
+    for _ in range(rounds):
+        levels = centre[:, None] + spread[:, None] * grid
+        # Mass = density × spacing: a sub-normalised pmf, so that the bound is on the continuous evidence.
+        log_prior = prior.log_density(levels) + np.log(spread * (grid[1] - grid[0]))[:, None]
+        weights = _tilted(levels, log_prior, tau, c, eigenvalues)
+        centre, spread = weights.mean, weights.std
+
+    log_noise_prior = np.full(n_noise_levels, -np.log(n_noise_levels))
+    trace: list[float] = []
+    converged = False
+    for _ in range(max_iter):
+        error = yty - 2 * weights.mean @ c + eigenvalues @ weights.second_moment
+        logits = log_noise_prior - 0.5 * n * np.log(noise_levels) - 0.5 * error / noise_levels
+        noise_posterior = NoisePosterior(noise_levels, np.exp(logits - logsumexp(logits)))
+        trace.append(
+            -0.5 * n * np.log(2 * np.pi) + logsumexp(logits) - weights.kl(log_prior)  # at its optimum q_σ gives a logsumexp
+        )
+        if len(trace) > 1 and trace[-1] - trace[-2] <= 1e-9 * (abs(trace[-1]) + 1):
+            converged = True
+            break
+        weights = _tilted(levels, log_prior, noise_posterior.precision, c, eigenvalues)
+    return DecorrelatedPosterior(
+        weights,
+        noise_posterior,
+        log_prior,
+        trace[-1],
+        np.array(trace),
+        len(trace),
+        converged,
+        vectors=rotation.vectors,
+        prior_variance=prior_variance,
+    )
+
+
+def _tilted(
+    levels: FloatArray, log_prior: FloatArray, tau: float, c: FloatArray, eigenvalues: FloatArray
+) -> FactorizedCategorical:
+    """``q_j ∝ p_j exp(τ (c_j w − ½ λ_j w²))``: the fixed point of Theorem 1 where nothing interacts."""
+    logits = log_prior + tau * (c[:, None] - 0.5 * eigenvalues[:, None] * levels) * levels
+    logits -= logits.max(axis=1, keepdims=True)
+    q = np.exp(logits)
+    return FactorizedCategorical(levels, q / q.sum(axis=1, keepdims=True))
+
+
+def _variance(prior: DensityPrior) -> float:
+    """Variance of the prior, by quadrature on a wide grid; exact for the Gaussian."""
+    if isinstance(prior, GaussianPrior):
+        return prior.scale**2
+    w = np.sinh(np.linspace(-12, 12, 4001))  # heavy tails need far points
+    mass = np.exp(prior.log_density(w)) * np.gradient(w)
+    return float(mass @ w**2 / mass.sum())

@@ -1,0 +1,190 @@
+"""Optimisers of a mean-field objective that is quadratic in the means; they know nothing of likelihoods.
+
+Each takes a solver (the compiled `_core.MeanField`, which holds the problem and the current state) and moves it uphill.
+What was measured about their order, and why the default is what it is, stands with `pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+from scipy.optimize import minimize
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_choice
+
+# A weight has moved when its mean has by this many posterior standard deviations.
+MOVE_THRESHOLD = 1e-3
+# An iteration that raises the ELBO by less than this fraction of it is the last.
+RELATIVE_RISE = 1e-7
+# Levels are coarse when tau mean(diag A) spacing² exceeds this: then inference is an integer least-squares problem.
+COARSE_LEVELS = 20.0
+BLOCK_SIZE = 150
+
+OPTIMIZERS = ("pipeline", "large_neighbourhood", "lattice", "newton", "coordinate_ascent", "annealed", "lbfgs")
+
+
+@dataclass
+class Outcome:
+    """What an optimiser did: iterations, ELBO after each, and whether it came to rest."""
+
+    n_iter: int = 0
+    converged: bool = False
+    interrupted: bool = False
+    trace: list[FloatArray] = field(default_factory=list)
+
+    def add(self, step: tuple[int, bool, FloatArray]) -> None:
+        """Append one stage."""
+        n_iter, self.converged, trace = step
+        self.n_iter += n_iter
+        self.trace.append(trace)
+
+
+@dataclass(frozen=True)
+class QuadraticProblem:
+    """What optimisers see beside the solver: the matrix and how coarse the levels are."""
+
+    a: NDArray[np.float32]
+    c: FloatArray
+    prior_precision: FloatArray
+    spacing: float
+    max_iter: int
+    random_state: int
+
+    def coarseness(self, tau: float) -> float:
+        """``δ = tau mean(diag A) spacing²``: about 2 where the levels are as wide as the posterior."""
+        return tau * float(self.a.diagonal().mean()) * self.spacing**2
+
+    def ridge(self, tau: float) -> tuple[NDArray[np.float32], FloatArray]:
+        """Cholesky factor U (C-ordered, upper) of A + prior_precision / tau and the ridge solution."""
+        matrix = self.a.copy()
+        matrix[np.diag_indices_from(matrix)] += (self.prior_precision / tau).astype(np.float32)
+        with single_blas_thread():
+            factor, info = lapack.spotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
+            if info != 0:
+                raise np.linalg.LinAlgError(
+                    "A + prior_precision / tau must be positive definite in single precision, but its Cholesky "
+                    f"factorisation failed at column {info}; raise the noise levels or rescale the features"
+                )
+            solution = lapack.spotrs(factor, self.c.astype(np.float32), lower=1)[0]
+        return factor.T, solution.astype(np.float64)
+
+
+def _sweeps(solver: Any, problem: QuadraticProblem, n: int, anneal: int = 0) -> tuple[int, bool, FloatArray]:
+    return solver.coordinate_ascent(min(n, problem.max_iter), MOVE_THRESHOLD, RELATIVE_RISE, 20, anneal)
+
+
+def _newton(solver: Any, problem: QuadraticProblem) -> tuple[int, bool, FloatArray]:
+    return solver.newton(min(30, problem.max_iter), 1e-4, 20, 0.2, 3e-6, False)
+
+
+def _neighbourhoods(solver: Any, problem: QuadraticProblem, n_steps: int) -> tuple[int, bool, FloatArray]:
+    b = problem.a.shape[0]
+    rng = np.random.default_rng(problem.random_state)
+    size = min(BLOCK_SIZE, b)
+    blocks = np.stack([rng.choice(b, size, replace=False) for _ in range(min(n_steps, problem.max_iter))])
+    return solver.large_neighbourhood(blocks, 2, 100 * MOVE_THRESHOLD)
+
+
+def _start_from_lattice(solver: Any, problem: QuadraticProblem) -> None:
+    solver.start_from_lattice(*problem.ridge(solver.tau))
+
+
+Stage = Callable[[Any, QuadraticProblem], tuple[int, bool, FloatArray]]
+
+
+def _lattice_stages(problem: QuadraticProblem, tau: float) -> list[Stage]:
+    if problem.coarseness(tau) > COARSE_LEVELS:
+        refine: Stage = lambda s, p: _neighbourhoods(s, p, 40)  # noqa: E731
+    else:
+        refine = _newton
+    return [lambda s, p: _sweeps(s, p, 10), refine, lambda s, p: _sweeps(s, p, 20)]
+
+
+def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
+    """Maximise from a start of the optimiser's own, or from the solver's present state when `warm`.
+
+    Parameters
+    ----------
+    optimizer : str
+        One of `OPTIMIZERS`.
+    solver : _core.MeanField
+    problem : QuadraticProblem
+    warm : bool
+
+    Returns
+    -------
+    Outcome
+        Interrupting it (KeyboardInterrupt) ends it at the last completed stage, flagged.
+    """
+    as_choice(optimizer, "optimizer", OPTIMIZERS)
+    if not warm:
+        if optimizer in ("coordinate_ascent", "annealed"):
+            solver.start_from_prior()
+        elif optimizer == "newton":
+            solver.start_from_ridge(problem.ridge(solver.tau)[1])
+        else:
+            _start_from_lattice(solver, problem)
+    stages: dict[str, list[Stage]] = {
+        "coordinate_ascent": [lambda s, p: _sweeps(s, p, p.max_iter)],
+        "annealed": [lambda s, p: _sweeps(s, p, p.max_iter, min(40, p.max_iter))],
+        "newton": [_newton, lambda s, p: _sweeps(s, p, 30)],
+        "lattice": [lambda s, p: _sweeps(s, p, 10), _newton, lambda s, p: _sweeps(s, p, 20)],
+        "pipeline": _lattice_stages(problem, solver.tau),
+        "large_neighbourhood": [
+            *_lattice_stages(problem, solver.tau),
+            lambda s, p: _neighbourhoods(s, p, 200),
+            lambda s, p: _sweeps(s, p, 30),
+        ],
+    }
+    outcome = Outcome()
+    try:
+        for stage in stages[optimizer]:
+            outcome.add(stage(solver, problem))
+    except KeyboardInterrupt:
+        outcome.interrupted, outcome.converged = True, False
+    return outcome
+
+
+def lbfgs_on_logits(
+    solver: Any, n_levels: int, logits: FloatArray, noise_logits: FloatArray, max_iter: int
+) -> tuple[FloatArray, FloatArray, Outcome]:
+    """Maximise over softmax logits by L-BFGS, the published way (Evans & Nair 2018, section 5.2): a baseline.
+
+    Parameters
+    ----------
+    solver : _core.MeanField
+    n_levels : int
+    logits : ndarray of shape (n_weights, n_levels)
+        Start; the paper's is the log prior.
+    noise_logits : ndarray of shape (n_noise,)
+    max_iter : int
+
+    Returns
+    -------
+    logits, noise_logits, Outcome
+    """
+    shape, split = logits.shape, logits.size
+    trace: list[float] = []
+
+    def negative(theta: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient, noise_gradient = solver.elbo_and_gradient(
+            n_levels, theta[:split].reshape(shape), np.ascontiguousarray(theta[split:])
+        )
+        trace.append(value)
+        return -value, -np.concatenate([gradient.ravel(), noise_gradient])
+
+    best = minimize(
+        negative,
+        np.concatenate([logits.ravel(), noise_logits]),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": max_iter, "maxfun": 2 * max_iter + 10, "ftol": 1e-12, "gtol": 1e-6},
+    )
+    outcome = Outcome(int(best.nit), bool(best.status == 0), False, [np.maximum.accumulate(trace)])
+    return best.x[:split].reshape(shape), best.x[split:], outcome

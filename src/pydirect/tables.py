@@ -1,0 +1,668 @@
+"""Tables for the command line: reading CSV and Parquet files, and turning their columns into a matrix of numbers.
+
+CSV is read with the standard library alone, so that a file means the same on every machine. A column is numeric when
+each of its fields is a number or missing, boolean (stored as 0 and 1) when they are all "true" or "false", and text
+otherwise. Parquet files say themselves what their columns are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+__all__ = ["MAX_CATEGORIES", "Table", "TableEncoder", "TableError", "read_table"]
+
+MAX_CATEGORIES = 50
+
+_MISSING = frozenset({"", "na", "n/a", "nan", "null"})
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+_DELIMITERS = ",;\t"
+_ROWS_PER_CHUNK = 20_000
+_SNIFFED_BYTES = 2**16
+_DATE_OR_TIME = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ]\d.*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{2}|\d{4})( \d.*)?|\d{1,2}:\d{2}(:\d{2}.*)?"
+)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_DATES = "dates or times; turn them into numbers first, for example days since a fixed date"
+_COMMAS = "numbers with decimal commas; write them with decimal points"
+# pandas stores the row labels of a data frame under such names; they are not data.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+
+
+class TableError(ValueError):
+    """A table cannot be used as it is; the message says where and why."""
+
+
+# ------------------------------------------------------------------------------------------------------------ table
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Named columns of equal length.
+
+    Attributes
+    ----------
+    columns : dict of str to ndarray of shape (n_rows,)
+        Numbers and booleans as float64 with NaN for missing values; text as object arrays of str with None for missing
+        values. In the order of the file.
+    unusable : dict of str to str
+        Columns that hold something else, and what it is.
+    n_rows : int
+        Number of rows.
+    """
+
+    columns: dict[str, np.ndarray]
+    unusable: dict[str, str]
+    n_rows: int
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all columns, those that cannot be used last."""
+        return [*self.columns, *self.unusable]
+
+    def column(self, name: str) -> np.ndarray:
+        """Return one column.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        values : ndarray of shape (n_rows,)
+            The column, not a copy.
+
+        Raises
+        ------
+        TableError
+            If there is no such column, or it holds neither numbers nor text.
+        """
+        self.require([name])
+        if name in self.unusable:
+            raise TableError(f"column {name!r} holds {self.unusable[name]}")
+        return self.columns[name]
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Return one column that must hold finite numbers, none of them missing.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        values : ndarray of shape (n_rows,)
+            The column, not a copy.
+
+        Raises
+        ------
+        TableError
+            If there is no such column, or it holds something else; the first such row is named.
+        """
+        values = self.column(name)
+        if values.dtype == object:
+            row, text = _first_text(values)
+            raise TableError(f"column {name!r}: expected numbers, got {text!r} in data row {row + 1}")
+        self.require_complete([name])
+        if not np.isfinite(values).all():
+            row = int(np.argmin(np.isfinite(values)))
+            raise TableError(f"column {name!r}: expected finite numbers, got {values[row]} in data row {row + 1}")
+        return values
+
+    def require(self, names: Iterable[str]) -> None:
+        """Check that columns exist.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Names of the columns.
+
+        Raises
+        ------
+        TableError
+            If some do not exist; all of these are named.
+        """
+        present = set(self.names)
+        absent = [name for name in names if name not in present]
+        if absent:
+            word = "column" if len(absent) == 1 else "columns"
+            raise TableError(f"no {word} {_listed(absent)} in the data (it has {_listed(self.names)})")
+
+    def require_complete(self, names: Iterable[str]) -> None:
+        """Check that columns have no missing values.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Names of the columns.
+
+        Raises
+        ------
+        TableError
+            If a value is missing; the column and its first such row are named.
+        """
+        for name in names:
+            missing = _is_missing(self.column(name))
+            if missing.any():
+                row, count = int(np.argmax(missing)) + 1, int(missing.sum())
+                raise TableError(f"column {name!r}: missing value in data row {row} ({count} in this column)")
+
+    def drop_missing(self, names: Iterable[str]) -> Table:
+        """Leave out the rows in which some of the columns have no value.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Columns to look at.
+
+        Returns
+        -------
+        table : Table
+            The other rows, with all columns.
+
+        Raises
+        ------
+        TableError
+            If no row is left.
+        """
+        missing = {name: _is_missing(self.column(name)) for name in names}
+        keep = ~np.logical_or.reduce(list(missing.values()), axis=0) if missing else np.ones(self.n_rows, dtype=bool)
+        if not keep.any():
+            worst = max(missing, key=lambda name: int(missing[name].sum()))
+            raise TableError(f"every row has a missing value; column {worst!r} has {missing[worst].sum()} of them")
+        return Table({name: values[keep] for name, values in self.columns.items()}, self.unusable, int(keep.sum()))
+
+
+def _is_missing(values: np.ndarray) -> np.ndarray:
+    if values.dtype == object:
+        return np.fromiter((value is None for value in values), dtype=bool, count=len(values))
+    return np.asarray(np.isnan(values))
+
+
+def _listed(names: Iterable[str], limit: int = 10) -> str:
+    names = list(names)
+    shown = ", ".join(map(repr, names[:limit]))
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+
+
+def _first_text(values: np.ndarray) -> tuple[int, str]:
+    """Return row and value of the first text that is not a number, or of the first text at all."""
+    texts = [(row, value) for row, value in enumerate(values) if value is not None]
+    return next((item for item in texts if not _is_number(item[1])), texts[0])
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def read_table(path: str | os.PathLike[str], text_columns: Collection[str] = ()) -> Table:
+    """Read a CSV or Parquet file.
+
+    A file is taken for Parquet when its name ends in ``.parquet`` or its content says so, and for CSV otherwise. A CSV
+    file is UTF-8 text, with or without a byte order mark; its first line holds the names of the columns; fields are
+    separated by commas, semicolons or tabs, whichever fits, and may be quoted. Blank lines are skipped. Empty fields
+    and ``NA``, ``N/A``, ``NaN`` and ``null`` in any case are missing values.
+
+    Parameters
+    ----------
+    path : path-like
+        File to read.
+    text_columns : collection of str, optional
+        Columns of a CSV file to take for text even if all their fields look like numbers. Names that are not in the
+        file are ignored.
+
+    Returns
+    -------
+    table : Table
+        All columns, with missing values still in them.
+
+    Raises
+    ------
+    TableError
+        If the file is not a table with a header, at least one row, and distinct column names.
+    ImportError
+        If the file is Parquet and pyarrow is not installed.
+    OSError
+        If the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        content = file.read()
+    if content.startswith(b"PAR1") or os.fspath(path).endswith(".parquet"):
+        return _read_parquet(content, path)
+    return _read_csv(content, path, text_columns)
+
+
+def _read_csv(content: bytes, path: str | os.PathLike[str], text_columns: Collection[str]) -> Table:
+    source = _Csv(content, os.fspath(path), _sniff(content))
+    names = source.header()
+    forced = {i for i, name in enumerate(names) if name in text_columns}
+    arrays = _read_columns(partial(source.chunks, len(names)), len(names), forced)
+    columns: dict[str, np.ndarray] = {}
+    unusable: dict[str, str] = {}
+    for name, values in zip(names, arrays, strict=True):
+        _add_column(columns, unusable, name, values if name in text_columns else _interpreted(values))
+    return Table(columns, unusable, len(arrays[0]))
+
+
+def _add_column(columns: dict[str, np.ndarray], unusable: dict[str, str], name: str, values: np.ndarray | str) -> None:
+    if isinstance(values, str):
+        unusable[name] = values
+    else:
+        columns[name] = values
+
+
+@dataclass(frozen=True)
+class _Csv:
+    """The bytes of a CSV file, which may be gone through several times."""
+
+    content: bytes
+    path: str
+    delimiter: str
+
+    def header(self) -> list[str]:
+        first = next((row for row in self.rows() if row), None)
+        if first is None:
+            raise TableError(f"{self.path}: the file is empty")
+        names = [name.strip() for name in first]
+        _check_names(names, self.path)
+        if all(_numbers([name]) is not None for name in names):
+            raise TableError(f"{self.path}: expected column names in the first line, got only numbers")
+        if sum(1 for _ in itertools.islice(filter(None, self.rows()), 2)) < 2:
+            raise TableError(f"{self.path}: the file has a header but no rows")
+        return names
+
+    def chunks(self, n_columns: int) -> Iterator[list[list[str]]]:
+        """Go through the rows below the header, many at a time."""
+        rows = filter(None, self.rows())
+        next(rows)
+        while chunk := list(itertools.islice(rows, _ROWS_PER_CHUNK)):
+            if any(len(row) != n_columns for row in chunk):
+                self._raise_ragged(n_columns)
+            yield chunk
+
+    def rows(self) -> Iterator[list[str]]:
+        reader = self._reader()
+        try:
+            yield from reader
+        except csv.Error as error:
+            raise TableError(f"{self.path}, line {reader.line_num}: {error}") from None
+        except UnicodeDecodeError:
+            raise TableError(f"{self.path}: expected UTF-8 text, got other bytes; save the file as UTF-8") from None
+
+    def _reader(self) -> Any:
+        text = io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig", newline="")
+        # strict: a stray quote or an unclosed one is an error, not the start of a guess.
+        return csv.reader(text, delimiter=self.delimiter, skipinitialspace=True, strict=True)
+
+    def _raise_ragged(self, n_columns: int) -> None:
+        reader = self._reader()
+        row = next(row for row in reader if row and len(row) != n_columns)
+        fields = "field" if n_columns == 1 else "fields"
+        raise TableError(
+            f"{self.path}, line {reader.line_num}: expected {n_columns} {fields} as in the header, got {len(row)}"
+        )
+
+
+def _check_names(names: list[str], path: str) -> None:
+    if "" in names:
+        hint = "; a table written by pandas needs index=False" if names[0] == "" else ""
+        raise TableError(f"{path}: column {names.index('') + 1} has no name{hint}")
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise TableError(f"{path}: column name {twice[0]!r} occurs more than once")
+
+
+def _sniff(content: bytes) -> str:
+    """Return the delimiter that cuts the first two rows into the same, and the larger, number of fields."""
+    start = content[:_SNIFFED_BYTES].decode("utf-8-sig", errors="replace")
+    return max(_DELIMITERS, key=lambda delimiter: _delimiter_score(start, delimiter))
+
+
+def _delimiter_score(text: str, delimiter: str) -> tuple[bool, bool, int]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    try:
+        sizes = [len(row) for row in itertools.islice(filter(None, reader), 2)]
+    except csv.Error:
+        sizes = []
+    first = sizes[0] if sizes else 0
+    return first > 1, len(set(sizes)) == 1, first
+
+
+def _read_columns(
+    open_chunks: Callable[[], Iterator[list[list[str]]]], n_columns: int, text: set[int]
+) -> list[np.ndarray]:
+    """Return the columns, as numbers where that is possible.
+
+    Text that first shows up far down changes how the earlier rows must be kept ("007" is not 7), so reading starts
+    again then, with that column taken for text. This happens seldom and spares keeping all fields as strings.
+    """
+    while True:
+        pieces: list[list[np.ndarray]] = [[] for _ in range(n_columns)]
+        if all(_add_chunk(pieces, chunk, text) for chunk in open_chunks()):
+            return [np.concatenate(parts) for parts in pieces]
+
+
+def _add_chunk(pieces: list[list[np.ndarray]], chunk: list[list[str]], text: set[int]) -> bool:
+    """Append a chunk to its columns; return False if a column with earlier pieces turned out to be text."""
+    sound = True
+    for i, values in enumerate(zip(*chunk, strict=True)):
+        numbers = None if i in text else _numbers(values)
+        if numbers is None and i not in text:
+            text.add(i)
+            sound = sound and not pieces[i]
+        pieces[i].append(_texts(values) if numbers is None else numbers)
+    return sound
+
+
+def _numbers(values: Sequence[str]) -> np.ndarray | None:
+    """Return numbers with NaN where missing, or None if some value is neither a number nor missing."""
+    # float() takes 1_000 for a number; a table hardly means that.
+    if "_" in "".join(values):
+        return None
+    try:
+        return np.fromiter(map(float, values), dtype=np.float64, count=len(values))
+    except ValueError:
+        pass
+    try:
+        return np.fromiter(map(_number_or_nan, values), dtype=np.float64, count=len(values))
+    except ValueError:
+        return None
+
+
+def _is_number(value: str) -> bool:
+    return value.lower() not in _MISSING and _numbers([value]) is not None
+
+
+def _number_or_nan(value: str) -> float:
+    return np.nan if value.strip().lower() in _MISSING else float(value)
+
+
+def _texts(values: Sequence[str]) -> np.ndarray:
+    stripped = (value.strip() for value in values)
+    return _objects([None if value.lower() in _MISSING else value for value in stripped])
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    result = np.empty(len(values), dtype=object)
+    result[:] = values
+    return result
+
+
+def _interpreted(values: np.ndarray) -> np.ndarray | str:
+    """Return a column as numbers or text, or say what it holds if it is neither."""
+    if values.dtype != object:
+        return values
+    different = {value for value in values if value is not None}
+    if all(value.lower() in _BOOLEANS for value in different):
+        return np.array([np.nan if value is None else _BOOLEANS[value.lower()] for value in values])
+    if all(_DATE_OR_TIME.fullmatch(value) for value in different):
+        return _DATES
+    # A plain number counts as well, since a column may hold 3 next to 2,5.
+    if any(map(_DECIMAL_COMMA.fullmatch, different)) and all(_is_number(v.replace(",", ".")) for v in different):
+        return _COMMAS
+    return values
+
+
+# ---------------------------------------------------------------------------------------------------------- parquet
+
+
+def _read_parquet(content: bytes, path: str | os.PathLike[str]) -> Table:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError('Reading Parquet requires pyarrow. Install it with: pip install "pydirect[arrow]"') from None
+    try:
+        data = pyarrow.parquet.read_table(pyarrow.BufferReader(content))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise TableError(f"{os.fspath(path)}: not a readable Parquet file: {error}") from None
+    return _from_arrow(data, os.fspath(path))
+
+
+def _from_arrow(data: Any, path: str) -> Table:
+    kept = [i for i, name in enumerate(data.column_names) if not _PANDAS_INDEX.fullmatch(name)]
+    _check_names([data.column_names[i] for i in kept], path)
+    if not kept or data.num_rows == 0:
+        raise TableError(f"{path}: the file has no {'rows' if kept else 'columns'}")
+    columns: dict[str, np.ndarray] = {}
+    unusable: dict[str, str] = {}
+    for i in kept:
+        _add_column(columns, unusable, data.column_names[i], _from_arrow_column(data.column(i)))
+    return Table(columns, unusable, data.num_rows)
+
+
+def _from_arrow_column(values: Any) -> np.ndarray | str:
+    from pyarrow import float64, types
+
+    kind = values.type
+    if types.is_dictionary(kind):
+        return _from_arrow_column(values.cast(kind.value_type))
+    if str(kind) in {"string", "large_string", "string_view"}:
+        return _interpreted(_objects(values.to_pylist()))
+    if any(is_kind(kind) for is_kind in (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)):
+        # Integers beyond 2**53 lose their last digits, as any number in a float64 column does.
+        return np.array(values.cast(float64(), safe=False).to_numpy(), dtype=np.float64)
+    if types.is_null(kind):
+        return np.full(len(values), np.nan)
+    return _DATES if types.is_temporal(kind) else f"values of type {kind}"
+
+
+# ---------------------------------------------------------------------------------------------------------- encoder
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One column of the table; `categories` is None for numbers."""
+
+    name: str
+    categories: tuple[str, ...] | None
+
+    @property
+    def feature_names(self) -> list[str]:
+        if self.categories is None:
+            return [self.name]
+        return [f"{self.name}={category}" for category in self.categories]
+
+    def to_header(self) -> dict[str, Any]:
+        return {"name": self.name, "categories": None if self.categories is None else list(self.categories)}
+
+
+class TableEncoder:
+    """How columns of a table become columns of a matrix: numbers as they are, text one-hot.
+
+    A text column gives one column of zeros and ones for each of its categories, in sorted order. The encoder finds
+    columns by name and ignores those it does not know. A category that did not occur in fitting is refused: all its
+    columns would be zero, a point far from all data whose prediction would mean nothing.
+
+    Build one with `fit` or `from_header`.
+
+    Parameters
+    ----------
+    columns : sequence of _Column
+        The columns in the order of the matrix.
+    """
+
+    def __init__(self, columns: Sequence[_Column]) -> None:
+        self._columns = tuple(columns)
+
+    @classmethod
+    def fit(cls, table: Table, names: Iterable[str], max_categories: int = MAX_CATEGORIES) -> TableEncoder:
+        """Learn the categories of text columns.
+
+        Parameters
+        ----------
+        table : Table
+            Table with the columns, none of them with missing values.
+        names : iterable of str
+            Columns to encode.
+        max_categories : int, default 50
+            Largest number of categories of one column.
+
+        Returns
+        -------
+        encoder : TableEncoder
+            Encoder for tables with these columns.
+
+        Raises
+        ------
+        TableError
+            If a column does not exist, has missing values, holds neither numbers nor text, or has too many categories.
+        """
+        return cls([_fit_column(table, name, max_categories) for name in names])
+
+    @classmethod
+    def numeric(cls, names: Iterable[str]) -> TableEncoder:
+        """Return an encoder that takes all columns as they are.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Names of the columns.
+
+        Returns
+        -------
+        encoder : TableEncoder
+            Encoder for tables with these columns.
+        """
+        return cls([_Column(name, None) for name in names])
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the table's columns."""
+        return [column.name for column in self._columns]
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Names of those that hold text."""
+        return [column.name for column in self._columns if column.categories is not None]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the matrix's columns, such as ``"size"`` and ``"colour=red"``."""
+        return [name for column in self._columns for name in column.feature_names]
+
+    def transform(self, table: Table) -> np.ndarray:
+        """Encode a table.
+
+        Parameters
+        ----------
+        table : Table
+            Table with at least the encoder's columns.
+
+        Returns
+        -------
+        X : ndarray of shape (n_rows, n_features), float64, C-ordered
+            The matrix.
+
+        Raises
+        ------
+        TableError
+            If columns are missing (all are named), or one holds missing values, infinities, something other than when
+            the encoder was fitted, or a category that did not occur then.
+        """
+        table.require(self.names)
+        X = np.zeros((table.n_rows, len(self.feature_names)))
+        start = 0
+        for column in self._columns:
+            width = len(column.feature_names)
+            _encode(column, table, X[:, start : start + width])
+            start += width
+        return X
+
+    def to_header(self) -> dict[str, Any]:
+        """Return the encoder as a dict that JSON can hold.
+
+        Returns
+        -------
+        header : dict
+            What `from_header` takes.
+        """
+        return {"version": 1, "columns": [column.to_header() for column in self._columns]}
+
+    @classmethod
+    def from_header(cls, header: dict[str, Any]) -> TableEncoder:
+        """Rebuild an encoder.
+
+        Parameters
+        ----------
+        header : dict
+            What `to_header` returned.
+
+        Returns
+        -------
+        encoder : TableEncoder
+            An equal encoder.
+
+        Raises
+        ------
+        ValueError
+            If the header is not one of `to_header`.
+        """
+        if not isinstance(header, dict) or header.get("version") != 1 or not isinstance(header.get("columns"), list):
+            raise ValueError(f"header: expected an encoder of version 1, got {header!r:.80}")
+        columns = [_column_from_header(item) for item in header["columns"]]
+        if len({column.name for column in columns}) != len(columns):
+            raise ValueError("header: expected distinct column names, got one twice")
+        return cls(columns)
+
+
+def _column_from_header(item: Any) -> _Column:
+    if not isinstance(item, dict) or item.keys() != {"name", "categories"} or not isinstance(item["name"], str):
+        raise ValueError(f"header: expected a column with name and categories, got {item!r:.80}")
+    categories = item["categories"]
+    if categories is None:
+        return _Column(item["name"], None)
+    if not isinstance(categories, list) or not all(isinstance(category, str) for category in categories):
+        raise ValueError(f"header: expected categories to be a list of str, got {categories!r:.80}")
+    return _Column(item["name"], tuple(categories))
+
+
+def _fit_column(table: Table, name: str, max_categories: int) -> _Column:
+    values = table.column(name)
+    if values.dtype != object:
+        table.numbers(name)
+        return _Column(name, None)
+    table.require_complete([name])
+    categories = tuple(sorted(set(values)))
+    if len(categories) > max_categories:
+        raise TableError(_too_many_categories(name, values, len(categories), max_categories))
+    return _Column(name, categories)
+
+
+def _too_many_categories(name: str, values: np.ndarray, count: int, limit: int) -> str:
+    # Most often this is a column of numbers with a slip in it.
+    n_numbers = sum(map(_is_number, values))
+    if 2 * n_numbers > len(values):
+        row, text = _first_text(values)
+        return f"column {name!r}: expected numbers, got {text!r} in data row {row + 1}"
+    return f"column {name!r}: expected at most {limit} different texts, got {count}; leave it out with --drop"
+
+
+def _encode(column: _Column, table: Table, out: np.ndarray) -> None:
+    """Write one column of the table into its columns of the matrix, `out` of shape (n_rows, width), which is zero."""
+    if column.categories is None:
+        out[:, 0] = table.numbers(column.name)
+        return
+    values = table.column(column.name)
+    if values.dtype != object:
+        raise TableError(f"column {column.name!r}: expected text as in fitting, got numbers")
+    table.require_complete([column.name])
+    positions = {category: i for i, category in enumerate(column.categories)}
+    codes = np.fromiter((positions.get(value, -1) for value in values), dtype=np.intp, count=len(values))
+    if (codes < 0).any():
+        row = int(np.argmin(codes))
+        raise TableError(
+            f"column {column.name!r}: {values[row]!r} in data row {row + 1} did not occur in fitting "
+            f"(known: {_listed(column.categories)})"
+        )
+    out[np.arange(len(codes)), codes] = 1.0

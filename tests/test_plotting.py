@@ -1,0 +1,319 @@
+import sys
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import BayesianRidge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pydirect.metrics import coverage_curve
+from pydirect.plotting import CalibrationDisplay, ELBODisplay, PosteriorDisplay, PredictionIntervalDisplay
+from pydirect.predictive import PredictiveDistribution
+
+
+@pytest.fixture(autouse=True)
+def plt():
+    """Pyplot on a backend without a screen; closes the figures and checks that no display changed the settings."""
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    before = dict(matplotlib.rcParams)
+    yield plt
+    plt.close("all")
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.fixture(scope="module")
+def regression():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 2)), columns=["depth", "slope"])
+    y = X["depth"] + 0.4 * rng.normal(size=60)
+    return BayesianRidge().fit(X, y), X, y
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    rng = np.random.default_rng(1)
+    levels, q = np.linspace(-3.0, 3.0, 7), rng.dirichlet(np.ones(7), size=50)
+    mean = q @ levels
+    return SimpleNamespace(levels=np.tile(levels, (50, 1)), q=q, mean=mean, std=np.sqrt(q @ levels**2 - mean**2))
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(
+    "kind", ["sorted", "actual_vs_predicted", "feature", "coverage", "pit", "value", "gap", "levels"]
+)
+def test_every_display_renders_without_a_warning(kind, posterior):
+    rng = np.random.default_rng(5)
+    y = rng.normal(size=30)
+    predicted = np.zeros(30), np.ones(30)
+    if kind in ("sorted", "actual_vs_predicted", "feature"):
+        display = PredictionIntervalDisplay.from_predictions(y, predicted, kind=kind, feature=("time (s)", y))
+    elif kind in ("coverage", "pit"):
+        display = CalibrationDisplay.from_predictions(y, predicted, kind=kind)
+    elif kind in ("value", "gap"):
+        display = ELBODisplay([np.sort(y), -1e9 / np.arange(1.0, 9.0)], converged=[True, False]).plot(kind=kind)
+    else:
+        display = PosteriorDisplay(posterior.levels, posterior.q, posterior.mean, posterior.std).plot(n_weights=4)
+    display.figure_.canvas.draw()
+
+
+# Prediction intervals
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        ("sorted", "row, in order of prediction"),
+        ("actual_vs_predicted", "predicted yield (t/ha)"),
+        ("feature", "feature 1"),
+    ],
+)
+def test_intervals_are_labelled_with_units_and_coverage(kind, label, regression):
+    model, X, y = regression
+    feature = 1 if kind == "feature" else None
+    display = PredictionIntervalDisplay.from_estimator(
+        model, X, y, feature=feature, kind=kind, target_name="yield (t/ha)"
+    )
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == (label, "yield (t/ha)")
+    covered = np.mean((display.lower <= y) & (y <= display.upper))
+    assert texts(display.ax_)[0] == f"90% interval: {covered:.1%} of 60 inside"
+    assert display.figure_ is display.ax_.figure
+
+
+def test_intervals_are_those_of_the_predictive_distribution(regression):
+    model, X, y = regression
+    mean, std = model.predict(X, return_std=True)
+    display = PredictionIntervalDisplay.from_estimator(model, X, y, level=0.8)
+    expected = PredictiveDistribution.gaussian(mean, std**2).interval(0.8)
+    np.testing.assert_array_equal([display.lower, display.upper], expected)
+
+
+def test_every_observation_is_drawn_once_inside_or_outside():
+    y = np.array([0.0, 5.0, 1.0, -5.0])
+    display = PredictionIntervalDisplay(y, np.zeros(4), -2.0 * np.ones(4), 2.0 * np.ones(4), 0.9).plot()
+    inside, outside = (points.get_offsets()[:, 1] for points in display.ax_.collections[1:])
+    assert (sorted(inside), sorted(outside)) == ([0.0, 1.0], [-5.0, 5.0])
+
+
+def test_a_feature_is_found_by_name_or_index_in_frames_and_arrays(regression):
+    model, X, y = regression
+    by_name = PredictionIntervalDisplay.from_estimator(model, X, y, feature="slope")
+    by_index = PredictionIntervalDisplay.from_estimator(
+        BayesianRidge().fit(X.to_numpy(), y), X.to_numpy(), y, feature=1
+    )
+    np.testing.assert_array_equal(by_name.feature[1], by_index.feature[1])
+    assert by_name.ax_.get_xlabel() == "slope"
+
+
+def test_many_rows_are_thinned_but_all_counted():
+    rng = np.random.default_rng(2)
+    y = rng.normal(size=4000)
+    display = PredictionIntervalDisplay.from_predictions(y, (np.zeros(4000), np.ones(4000)), max_points=100)
+    bars, inside, outside = display.ax_.collections
+    assert len(bars.get_segments()) == len(inside.get_offsets()) + len(outside.get_offsets()) == 100
+    assert "of 4000 inside" in texts(display.ax_)[0]
+
+
+def test_one_of_several_outputs_is_selected(regression):
+    _, X, y = regression
+    n = len(y)
+    model = SimpleNamespace(
+        predict_distribution=lambda X: [PredictiveDistribution.gaussian(np.full(n, m), 1.0) for m in (0.0, 7.0)]
+    )
+    display = PredictionIntervalDisplay.from_estimator(model, X, np.column_stack([y, y + 7.0]), output=1)
+    np.testing.assert_array_equal(display.mean, 7.0)
+    np.testing.assert_array_equal(display.y_true, y + 7.0)
+
+
+# Calibration
+
+
+def test_calibration_curve_is_the_observed_coverage(regression):
+    model, X, y = regression
+    display = CalibrationDisplay.from_estimator(model, X, y)
+    line = next(line for line in display.ax_.lines if line.get_label() == "BayesianRidge")
+    expected = coverage_curve(y, model.predict(X, return_std=True), line.get_xdata()[1:-1])
+    np.testing.assert_allclose(line.get_ydata()[1:-1], expected)
+
+
+def test_pit_histogram_has_unit_area():
+    display = CalibrationDisplay(np.random.default_rng(3).random(500)).plot(kind="pit", bins=8)
+    steps = next(patch for patch in display.ax_.patches if patch.get_label() == "observed")
+    values, edges, _ = steps.get_data()
+    assert np.sum(values * np.diff(edges)) == pytest.approx(1.0)
+    assert display.ax_.get_ylim()[1] > values.max()
+
+
+@pytest.mark.parametrize("kind", ["coverage", "pit"])
+def test_curves_on_shared_axes_differ_in_colour_and_share_the_reference(kind):
+    rng = np.random.default_rng(4)
+    first = CalibrationDisplay(rng.random(50), name="a").plot(kind=kind)
+    second = CalibrationDisplay(rng.beta(0.2, 0.2, size=50), name="b").plot(first.ax_, kind=kind)
+    assert texts(second.ax_) == ["95% by chance, n = 50", "calibrated", "a", "b"]
+    artists = [artist for artist in second.ax_.get_children() if artist.get_label() in ("a", "b")]
+    colours = [artist.get_color() if kind == "coverage" else artist.get_edgecolor() for artist in artists]
+    assert colours[0] != colours[1]
+    if kind == "pit":
+        assert second.ax_.get_ylim()[1] > max(artist.get_data().values.max() for artist in artists)
+
+
+# ELBO
+
+
+def fit(trace, converged=True):
+    return SimpleNamespace(elbo_trace_=trace, converged_=converged)
+
+
+def test_elbo_of_several_fits_and_outputs_has_a_line_for_each():
+    fits = [fit(-np.geomspace(100, 1, 9), converged=False), fit([np.arange(3.0), np.arange(4.0)], [True, False])]
+    display = ELBODisplay.from_estimator(fits, names=["one", "two"])
+    assert texts(display.ax_) == ["one, not converged", "two, output 0", "two, output 1, not converged"]
+    assert [line.get_marker() for line in display.ax_.lines] == ["X", "o", "X"]
+    assert [len(line.get_xdata()) for line in display.ax_.lines] == [9, 3, 4]
+
+
+def test_elbo_gap_spans_orders_of_magnitude_on_a_logarithmic_axis():
+    display = ELBODisplay([-5.0 - 10.0 ** -np.arange(-6.0, 6.0)]).plot(kind="gap")
+    gap = display.ax_.lines[0].get_ydata()
+    assert display.ax_.get_yscale() == "log"
+    np.testing.assert_allclose(gap[:3], [1e6, 1e5, 1e4], rtol=1e-6)
+    assert gap[-1] == gap[-2] > 0.0  # the best value itself has no logarithm
+
+
+@pytest.mark.parametrize("trace", [np.full(6, -1e6), [-3.0], -543.0 + 1e-11 * np.arange(5), np.zeros(2)])
+@pytest.mark.parametrize("kind", ["value", "gap"])
+def test_flat_and_single_traces_are_drawn_in_view(trace, kind, plt):
+    ax = ELBODisplay.from_estimator(fit(np.asarray(trace))).plot(kind=kind).ax_
+    low, high = ax.get_ylim()
+    assert np.all((low < ax.lines[0].get_ydata()) & (ax.lines[0].get_ydata() < high))
+    if kind == "value" and len(trace) == 5:
+        assert high - low > 1e-6 * 543.0
+
+
+# Posterior
+
+
+def test_posterior_shows_the_largest_weights_first(posterior):
+    display = PosteriorDisplay.from_estimator(SimpleNamespace(posterior_=posterior), n_weights=5)
+    labels = [int(label.get_text()) for label in display.ax_[0].get_xticklabels()]
+    np.testing.assert_array_equal(labels, np.argsort(-np.abs(posterior.mean))[:5])
+    assert len(display.figure_.axes) == 3  # two panels and the colour bar
+
+
+def test_expected_zeros_are_the_probability_of_the_level_zero(posterior):
+    display = PosteriorDisplay(posterior.levels[0], posterior.q, posterior.mean, posterior.std).plot()
+    assert display.zero_fraction == pytest.approx(posterior.q[:, 3].mean())
+    assert display.ax_[1].get_title() == f"50 weights, expected zeros {display.zero_fraction:.1%}"
+    shifted = PosteriorDisplay(posterior.levels + 0.3, posterior.q, posterior.mean, posterior.std)
+    assert shifted.zero_fraction is None
+    assert shifted.plot().ax_[1].get_title() == "50 weights, no level at zero"
+
+
+def test_cells_lie_around_their_levels_in_any_order_of_levels(posterior):
+    order = [3, 0, 6, 1, 5, 2, 4]
+    levels, q = posterior.levels[:, order], posterior.q[:, order]
+    mesh = PosteriorDisplay(levels, q, posterior.mean, posterior.std).plot(n_weights=1).ax_[0].collections[0]
+    np.testing.assert_allclose(mesh.get_coordinates()[:, 0, 1], np.arange(-3.5, 4.0))
+    np.testing.assert_allclose(np.ravel(mesh.get_array()), posterior.q[np.argmax(np.abs(posterior.mean))])
+
+
+def test_one_level_many_weights_and_given_axes(plt):
+    _, axes = plt.subplots(1, 2)
+    display = PosteriorDisplay([0.0], np.ones((300, 1)), np.zeros(300), np.zeros(300)).plot(axes)
+    assert display.ax_[0] is axes[0]
+    assert display.zero_fraction == 1.0
+    assert display.ax_[1].get_yscale() == "log"
+
+
+# Wrapped, missing and wrong
+
+
+def test_fitted_attributes_are_found_inside_searches_and_pipelines(posterior):
+    inner = SimpleNamespace(posterior_=posterior, elbo_trace_=np.arange(3.0), converged_=True)
+
+    class Pipeline:
+        steps = [("only", inner)]  # noqa: RUF012
+
+        def __getitem__(self, index):
+            return inner
+
+    search = SimpleNamespace(best_estimator_=Pipeline())
+    assert PosteriorDisplay.from_estimator(search).q is posterior.q
+    assert len(ELBODisplay.from_estimator(search).traces[0]) == 3
+
+
+def test_displays_accept_a_search_over_a_pipeline(regression):
+    _, X, y = regression
+    search = GridSearchCV(make_pipeline(StandardScaler(), BayesianRidge()), {"bayesianridge__tol": [1e-3]}, cv=2).fit(
+        X, y
+    )
+    assert PredictionIntervalDisplay.from_estimator(search, X, y).mean.shape == (60,)
+    assert CalibrationDisplay.from_estimator(search, X, y).name == "GridSearchCV"
+
+
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("PredictionIntervalDisplay", PredictionIntervalDisplay([0.0], [0.0], [0.0], [0.0], 0.9).plot),
+        ("CalibrationDisplay", CalibrationDisplay([0.5]).plot),
+        ("ELBODisplay", ELBODisplay([[1.0]]).plot),
+        ("PosteriorDisplay", PosteriorDisplay([0.0], [[1.0]], [0.0], [0.0]).plot),
+    ],
+)
+def test_a_missing_matplotlib_is_named_with_the_remedy(name, draw, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(
+        ImportError, match=rf'{name} requires matplotlib. Install it with: pip install "pydirect\[plot\]"'
+    ):
+        draw()
+
+
+ONE, TWO = np.ones(1), np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: PredictionIntervalDisplay(TWO, ONE, TWO, TWO, 0.9), r"mean must be a vector of length 2, got \(1,\)"),
+        (lambda: PredictionIntervalDisplay(TWO, TWO, TWO, [1, np.nan], 0.9), "upper must be finite"),
+        (lambda: PredictionIntervalDisplay(TWO, TWO, TWO, TWO, 0.9).plot(kind="feature"), "feature must be given"),
+        (
+            lambda: PredictionIntervalDisplay(TWO, TWO, TWO, TWO, 0.9).plot(kind="bars"),
+            "kind must be one of sorted, .*'bars'",
+        ),
+        (
+            lambda: PredictionIntervalDisplay.from_predictions(np.eye(2), (np.eye(2), np.eye(2))),
+            "y_true and predicted must have one output, got 2 and 2",
+        ),
+        (lambda: CalibrationDisplay([0.5, 1.2]), "pit must hold values between 0 and 1, got"),
+        (lambda: CalibrationDisplay([0.5]).plot(kind="roc"), "kind must be one of coverage, pit, got 'roc'"),
+        (lambda: ELBODisplay([[1.0], []]), "traces must not be empty"),
+        (lambda: ELBODisplay([TWO], names=["a", "b"]), "names must have one entry for each of 1, got 2"),
+        (lambda: ELBODisplay([TWO]).plot(kind="log"), "kind must be one of value, gap"),
+        (lambda: PosteriorDisplay(TWO, np.eye(3), np.ones(3), np.ones(3)), "levels must have the shape of q"),
+        (lambda: PosteriorDisplay(TWO, np.eye(2), ONE, TWO), "mean must be a vector of length 2"),
+        (lambda: PosteriorDisplay(TWO, np.eye(2), TWO, TWO).plot(n_weights=0), "n_weights positive, got .* and 0"),
+        (
+            lambda: PosteriorDisplay.from_estimator(SimpleNamespace(posterior_=[None, None]), output=2),
+            "output must be between 0 and 1, got 2",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_with_the_reason(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_an_unfitted_estimator_is_named():
+    with pytest.raises(
+        AttributeError, match="estimator must be fitted and have elbo_trace_, got BayesianRidge without"
+    ):
+        ELBODisplay.from_estimator(BayesianRidge())
