@@ -1,5 +1,63 @@
-"""placeholder"""
-from pydirect.distributions import *
-from pydirect.distributions import GaussianPrior, evenly_spaced_levels
-from pydirect.statistics import GaussianStatistics
-from pydirect.models import fit_mean_field
+"""Exact variational inference with discrete weights.
+
+The estimators follow scikit-learn's habits; the layers below them are public and usable alone. Everything is imported
+on first use, so that ``import pydirect`` costs no more than NumPy and SciPy do.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "DirectRegressor": "pydirect.estimators.regression",
+    "load": "pydirect.estimators.regression",
+    "FactorizedCategorical": "pydirect.distributions",
+    "GaussianPrior": "pydirect.distributions",
+    "LaplacePrior": "pydirect.distributions",
+    "SpikeAndSlabPrior": "pydirect.distributions",
+    "StudentTPrior": "pydirect.distributions",
+    "TablePrior": "pydirect.distributions",
+    "evenly_spaced_levels": "pydirect.distributions",
+    "FourierFeatures": "pydirect.features",
+    "LinearFeatures": "pydirect.features",
+    "PolynomialFeatures": "pydirect.features",
+    "GaussianStatistics": "pydirect.statistics",
+    "collect_statistics": "pydirect.statistics",
+    "MeanFieldPosterior": "pydirect.models",
+    "MeanFieldRegression": "pydirect.models",
+    "NoiseGridWarning": "pydirect.models",
+    "NoisePosterior": "pydirect.models",
+    "fit_mean_field": "pydirect.models",
+    "DecorrelatedPosterior": "pydirect.decorrelated",
+    "decorrelate": "pydirect.decorrelated",
+    "fit_decorrelated": "pydirect.decorrelated",
+    "log_evidence": "pydirect.decorrelated",
+    "maximise_evidence": "pydirect.decorrelated",
+    "PredictiveDistribution": "pydirect.predictive",
+}
+_MODULES = ("metrics", "plotting", "testing")
+
+__all__ = [*_PUBLIC, *_MODULES, "__version__", "show_config"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"pydirect.{name}")
+    raise AttributeError(f"module 'pydirect' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def show_config() -> None:
+    """Print what was compiled in and what is in use: instruction set, threads, compiler, Eigen."""
+    from pydirect import _core
+
+    for key, value in _core.build_config().items():
+        print(f"{key}: {', '.join(value) if isinstance(value, list) else value}")

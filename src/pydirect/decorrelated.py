@@ -95,23 +95,46 @@ def log_evidence(
 
 
 def maximise_evidence(
-    rotation: Rotation, yty: float, n: float, output: int, noise: float, scale: float = 1.0, *, fit_scale: bool
+    rotation: Rotation,
+    yty: float,
+    n: float,
+    output: int,
+    noise: float,
+    scale: float = 1.0,
+    *,
+    fit_scale: bool,
+    prior_sd: tuple[float, float] | None = None,
 ) -> tuple[float, float]:
     """Noise variance and prior variance that maximise the evidence, from a start.
+
+    Parameters
+    ----------
+    rotation : Rotation
+    yty, n : float
+    output : int
+    noise, scale : float
+        Start.
+    fit_scale : bool
+        Whether the prior variance is free.
+    prior_sd : tuple of float, optional
+        Standard deviations of Gaussian priors on log noise and log scale about the start: a start that is an estimate
+        from the same data's neighbourhood keeps small data sets from running away.
 
     Returns
     -------
     noise, scale : float
     """
     c = rotation.c[:, output]
+    start = np.log([noise, scale])[: 2 if fit_scale else 1]
+    tightness = np.zeros(start.size) if prior_sd is None else np.array(prior_sd[: start.size]) ** -2.0
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = log_evidence(
             rotation.eigenvalues, c, yty, n, np.exp(theta[0]), np.exp(theta[1]) if fit_scale else scale
         )
-        return -value / n, -gradient[: theta.size] / n
+        pull = tightness * (theta - start)
+        return (0.5 * pull @ (theta - start) - value) / n, (pull - gradient[: theta.size]) / n
 
-    start = np.log([noise, scale])[: 2 if fit_scale else 1]
     floor = np.log(max(yty / n, 1e-300)) - np.log(1e10)  # noise a hundred-thousandth of the targets' spread
     bounds = [(floor, floor + np.log(1e14)), (np.log(1e-12), np.log(1e12))][: start.size]
     best = minimize(negative, np.clip(start, *zip(*bounds, strict=True)), jac=True, method="L-BFGS-B", bounds=bounds)
@@ -132,6 +155,37 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
     vectors: FloatArray = None  # type: ignore[assignment]
     prior_variance: float = 1.0
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Posterior mean of the weights of Φ, (n_weights,)."""
+        return self.vectors @ self.mean
+
+    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of ``f* = φᵀw`` for rows of Φ; (n_rows,) each."""
+        rotated = phi @ self.vectors
+        mean, variance = super().latent_moments(rotated, n_threads)
+        return mean, variance + self.prior_variance * self._outside(phi, rotated)
+
+    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
+        """Cumulants of f*, order 1 to 4; dropped directions count as Gaussian."""
+        rotated = phi @ self.vectors
+        cumulant = super().latent_cumulant(rotated, order)
+        return cumulant + self.prior_variance * self._outside(phi, rotated) if order == 2 else cumulant
+
+    def _outside(self, phi: FloatArray, rotated: FloatArray) -> FloatArray:
+        """Squared length of the rows of Φ outside the kept directions, (n_rows,)."""
+        if self.vectors.shape[1] == self.vectors.shape[0]:
+            return np.zeros(len(phi))
+        return np.maximum(np.einsum("ij,ij->i", phi, phi) - np.einsum("ij,ij->i", rotated, rotated), 0.0)
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights of Φ, (n_samples, n_weights); dropped directions are drawn from a Gaussian prior."""
+        drawn = super().sample_weights(n_samples, rng) @ self.vectors.T
+        if self.vectors.shape[1] < self.vectors.shape[0]:
+            free = np.sqrt(self.prior_variance) * rng.standard_normal(drawn.shape)
+            drawn += free - (free @ self.vectors) @ self.vectors.T
+        return drawn
 
 
 def fit_decorrelated(

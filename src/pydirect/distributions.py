@@ -46,9 +46,9 @@ def as_level_count(n_levels: int) -> int:
 
 
 def as_levels(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
-    """Validate levels, shared (n_levels,) or per weight (n_weights, n_levels); returned with two dimensions."""
+    """Validate levels, shared (n_levels,), (1, n_levels) or per weight (n_weights, n_levels); returned as a matrix."""
     raw = np.asarray(levels)
-    rows: int | str = 1 if raw.ndim == 1 else (n_weights or "n_weights")
+    rows: int | str = 1 if raw.ndim == 1 or raw.shape[:-1] == (1,) else (n_weights or "n_weights")
     array = as_float_array(raw[None, :] if raw.ndim == 1 else raw, "levels", (rows, "n_levels"))
     if not 1 <= array.shape[1] <= 256:
         raise ValueError(f"levels must be 1 to 256 a weight, got {array.shape[1]}")

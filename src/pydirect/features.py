@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import lapack
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_float_array
+from pydirect.hyperparameters import KernelHyperparameters
 
 Block = NDArray[Any]
 
@@ -128,8 +130,8 @@ class FourierFeatures:
         Radians per unit of x.
     amplitudes : ndarray of shape (n_frequencies,)
         a: √(signal variance / n_frequencies) when all frequencies are of one kernel.
-    linear_scale : ndarray of shape (n_features_in,) or None
-        Standard deviations of the linear weights; None for no linear features.
+    linear_scale : ndarray of shape (n_linear,) or None
+        Standard deviations of the weights of the leading inputs; None for no linear features.
     constant : float or None
         Value of the constant feature; None for none.
     """
@@ -143,8 +145,8 @@ class FourierFeatures:
     def __post_init__(self) -> None:
         shape = as_float_array(self.frequencies, "frequencies", ("n_features_in", "n_frequencies")).shape
         as_float_array(self.amplitudes, "amplitudes", (shape[1],))
-        if self.linear_scale is not None:
-            as_float_array(self.linear_scale, "linear_scale", (shape[0],))
+        if self.linear_scale is not None and len(self.linear_scale) > shape[0]:
+            raise ValueError(f"linear_scale must have at most {shape[0]} entries, got {len(self.linear_scale)}")
 
     @property
     def n_features_in(self) -> int:
@@ -159,7 +161,7 @@ class FourierFeatures:
     @property
     def n_weights(self) -> int:
         """Number of basis functions."""
-        linear = 0 if self.linear_scale is None else self.n_features_in
+        linear = 0 if self.linear_scale is None else len(self.linear_scale)
         return 2 * self.n_frequencies + linear + (self.constant is not None)
 
     @cached_property
@@ -186,10 +188,90 @@ class FourierFeatures:
         _core.fourier_features(x, turns, amplitudes, self.n_frequencies, out, n_threads)
         begin = 2 * self.n_frequencies
         if self.linear_scale is not None:
-            np.multiply(x, self.linear_scale, out=out[:, begin : begin + self.n_features_in], casting="same_kind")
+            n_linear = len(self.linear_scale)
+            np.multiply(x[:, :n_linear], self.linear_scale, out=out[:, begin : begin + n_linear], casting="same_kind")
         if self.constant is not None:
             out[:, -1] = self.constant
         return out
+
+
+@dataclass(frozen=True)
+class NystroemFeatures:
+    """Kernel functions at landmarks, whitened: Φ(x) = k(x, Z) L⁻ᵀ with LLᵀ = k(Z, Z).
+
+    A standard Gaussian prior on the weights is the Gaussian process projected on the landmarks: exact on them, and
+    everywhere when all training rows are landmarks (Williams & Seeger 2001).
+
+    Parameters
+    ----------
+    landmarks : ndarray of shape (n_landmarks, n_features_in)
+    whitening : ndarray of shape (n_landmarks, n_landmarks)
+        L⁻ᵀ, upper triangular.
+    hyperparameters : KernelHyperparameters
+    """
+
+    kind: ClassVar[str] = "nystroem"
+    landmarks: FloatArray
+    whitening: FloatArray
+    hyperparameters: KernelHyperparameters
+
+    @classmethod
+    def at(cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters, n_threads: int = 1) -> NystroemFeatures:
+        """Build from landmarks.
+
+        The smallest multiple of the identity that lets the factorisation succeed is added to k(Z, Z): rows that repeat
+        make it singular.
+        """
+        k = hyperparameters.covariance(landmarks, landmarks, n_threads)
+        k = np.tril(k) + np.tril(k, -1).T
+        scale = float(k.diagonal().mean())
+        for jitter in 10.0 ** np.arange(-10, -2):
+            factor, info = lapack.dpotrf(k + jitter * scale * np.eye(len(k)), lower=1)
+            if info == 0:
+                inverse = lapack.dtrtri(factor, lower=1)[0]
+                return cls(landmarks, np.ascontiguousarray(np.tril(inverse).T), hyperparameters)
+        raise np.linalg.LinAlgError("the kernel's matrix at the landmarks must be positive definite; its entries overflow")
+
+    @property
+    def n_features_in(self) -> int:
+        """Number of inputs."""
+        return self.landmarks.shape[1]
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.landmarks.shape[0]
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ of shape (n_rows, n_weights)."""
+        phi = self.hyperparameters.covariance(x, self.landmarks, n_threads) @ self.whitening
+        return np.ascontiguousarray(phi, dtype=dtype)
+
+    def missing_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
+        """Prior variance of f that the landmarks do not carry: k(x, x) − ‖Φ(x)‖², (n_rows,)."""
+        return np.maximum(self.hyperparameters.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
+
+
+def random_fourier_features(
+    hyperparameters: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator
+) -> FourierFeatures:
+    """Draw frequencies from the kernel's spectral density.
+
+    Student-t vectors: three degrees of freedom for the Matérn-3/2 part, one for the exponential part, shared out between
+    the parts by their amplitudes, at least a tenth each.
+    """
+    p = hyperparameters
+    d = len(p.length_scales)
+    share = p.ard_amplitude / (p.ard_amplitude + p.isotropic_amplitude)
+    n_ard = int(round(n_frequencies * min(max(share, 0.1), 0.9)))
+    counts = (n_ard, n_frequencies - n_ard)
+    parts = []
+    for count, freedom, length_scale in zip(counts, (3, 1), (p.length_scales, p.isotropic_length_scale), strict=True):
+        radius = np.sqrt(freedom / rng.chisquare(freedom, count))
+        parts.append((rng.standard_normal((count, d)) / length_scale * radius[:, None]).T)
+    amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for c, a in zip(counts, p.amplitudes[:2], strict=True)]
+    linear = np.where(np.arange(d) < p.n_linear, np.sqrt(p.amplitudes[2]), 0.0)
+    return FourierFeatures(np.hstack(parts), np.concatenate(amplitudes), linear[: p.n_linear], np.sqrt(p.constant))
 
 
 @dataclass(frozen=True)
@@ -217,5 +299,5 @@ class TransformerFeatures:
         return np.ascontiguousarray(as_float_array(out, "transformed X", (x.shape[0], self.n_weights)), dtype=dtype)
 
 
-FixedFeatures = PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures
+FixedFeatures = PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures | NystroemFeatures
 FeatureMap = FixedFeatures | TransformerFeatures

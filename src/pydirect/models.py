@@ -108,6 +108,26 @@ class MeanFieldPosterior:
         return self.weights.std
 
 
+    @property
+    def coefficients(self) -> FloatArray:
+        """Posterior mean of the weights of Φ, (n_weights,)."""
+        return self.mean
+
+    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean ``φᵀs`` and variance ``Σ_j φ_j² Var w_j`` of f* for rows of Φ, in one pass; (n_rows,) each."""
+        mean, variance = np.empty(len(phi)), np.empty(len(phi))
+        _core.row_moments(phi, self.mean, self.variance, mean, variance, n_threads)
+        return mean, variance
+
+    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
+        """``κ_k(f*) = Σ_j φ_j^k κ_k(w_j)``, order 1 to 4; (n_rows,)."""
+        return phi**order @ self.weights.cumulant(order)
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights of Φ, (n_samples, n_weights)."""
+        return self.weights.sample(n_samples, rng)
+
+
 @dataclass(frozen=True)
 class MeanFieldRegression:
     """The model whose ELBO is Theorem 1: y = Φw + ε with discrete weights and a discrete noise variance.
@@ -262,13 +282,13 @@ def fit_mean_field(
     """
     b = statistics.n_weights
     levels = as_levels(levels, b)
-    log_prior = _as_log_masses(log_prior, levels)
+    log_prior = _as_log_masses(log_prior, levels, b)
     noise_levels = _as_noise_levels(noise_levels)
     if log_noise_prior is None:
         log_noise_prior = np.full(noise_levels.size, -np.log(noise_levels.size))
     log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
-    if np.isnan(log_noise_prior).any() or not log_noise_prior.max() > -np.inf:
-        raise ValueError("log_noise_prior must hold log masses, at least one of them above -inf")
+    if not -np.inf < log_noise_prior.max() < np.inf:  # NaN is neither
+        raise ValueError("log_noise_prior must be finite or -inf with at least one finite entry")
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     as_count(max_iter, "max_iter")
     if as_count(output, "output", 0) >= statistics.n_outputs:
@@ -320,7 +340,7 @@ def _fit_naturals(
         middle = np.zeros(model.noise_levels.size)
         mass = np.exp(model.log_noise_prior - logsumexp(model.log_noise_prior))
         target = np.exp(mass @ np.log(model.noise_levels))
-        middle[np.argmin(np.abs(np.log(model.noise_levels / target)))] = 1.0
+        middle[np.argmin(np.where(mass > 0, np.abs(np.log(model.noise_levels / target)), np.inf))] = 1.0
         solver.set_noise(middle)
     else:
         _warm_start(model, solver, start)
@@ -344,17 +364,18 @@ def _fit_logits(
     model: MeanFieldRegression, solver: _core.MeanField, max_iter: int
 ) -> tuple[FactorizedCategorical, FloatArray, Outcome]:
     shape = (model.statistics.n_weights, model.levels.shape[1])
-    if not np.isfinite(model.log_prior).all():
-        raise ValueError("log_prior must be finite for optimizer='lbfgs', which starts from it")
+    for name, start in (("log_prior", model.log_prior), ("log_noise_prior", model.log_noise_prior)):
+        if not np.isfinite(start).all():
+            raise ValueError(f"{name} must be finite for optimizer='lbfgs', which starts from it")
     logits = np.ascontiguousarray(np.broadcast_to(model.log_prior, shape))
     logits, noise_logits, outcome = lbfgs_on_logits(solver, shape[1], logits, model.log_noise_prior, max_iter)
     q_noise = np.exp(noise_logits - logsumexp(noise_logits))
     return FactorizedCategorical.from_logits(model.levels, logits), q_noise, outcome
 
 
-def _as_log_masses(log_prior: ArrayLike, levels: FloatArray) -> FloatArray:
+def _as_log_masses(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> FloatArray:
     raw = np.asarray(log_prior)
-    rows: int | str = 1 if raw.ndim == 1 else "n_weights"
+    rows = 1 if raw.ndim == 1 or raw.shape[:-1] == (1,) else n_weights
     array = as_float_array_unbounded(raw[None, :] if raw.ndim == 1 else raw, "log_prior", (rows, levels.shape[1]))
     if np.isnan(array).any() or (array == np.inf).any() or not (array.max(axis=1) > -np.inf).all():
         raise ValueError("log_prior must be finite or -inf with at least one finite entry a weight")

@@ -176,6 +176,8 @@ def collect_statistics(
         if n_rows < b:
             rows = rows_of(0, n_rows, n_threads)
             add_products(rows, 0, n_rows)
+            if progress is not None:
+                progress(n_rows, n_rows)
             return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=np.asarray(rows, dtype=np.float64))
         gram = np.zeros((b, b))
 

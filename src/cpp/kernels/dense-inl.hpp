@@ -140,13 +140,3 @@ void row_moments(Index n_rows, Index n_columns, const double* rows, Index stride
     variance[i] = sum_lanes(v) + v_tail;
   }
 }
-
-void exponentiate(Index n, double amplitude, double* row) {
-  const PackD amplitude_p = broadcast(amplitude), minus_half = broadcast(-0.5);
-  Index k = 0;
-  for (; k + PackD::lanes <= n; k += PackD::lanes) store(row + k, amplitude_p * exp(minus_half * load(row + k)));
-  double rest[PackD::lanes] = {};
-  for (Index l = k; l < n; ++l) rest[l - k] = row[l];
-  store(rest, amplitude_p * exp(minus_half * load(rest)));
-  for (Index l = k; l < n; ++l) row[l] = rest[l - k];
-}

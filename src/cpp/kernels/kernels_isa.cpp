@@ -14,6 +14,7 @@ namespace PYDIRECT_ISA {
 #include "simd.hpp"
 
 #include "categorical-inl.hpp"
+#include "covariance-inl.hpp"
 #include "dense-inl.hpp"
 #include "fourier-inl.hpp"
 
@@ -43,7 +44,8 @@ const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) = {
     PYDIRECT_ISA::add<float>,
     PYDIRECT_ISA::add<double>,
     PYDIRECT_ISA::row_moments,
-    PYDIRECT_ISA::exponentiate,
+    PYDIRECT_ISA::covariance_row,
+    PYDIRECT_ISA::covariance_gradient_row,
     PYDIRECT_ISA::exp_array,
     PYDIRECT_ISA::sincos_turns_array<double>,
     PYDIRECT_ISA::sincos_turns_array<float>,

@@ -123,6 +123,23 @@ PYDIRECT_INLINE Pack<T> abs(const Pack<T>& a) {
   return max(a, broadcast<T>(0) - a);
 }
 
+// Correctly rounded on every level.
+PYDIRECT_INLINE PackD sqrt(const PackD& a) {
+  PackD r;
+#if defined(__AVX512F__)
+  r.v[0] = _mm512_sqrt_pd(a.v[0]);
+#elif defined(__AVX__)
+  r.v[0] = _mm256_sqrt_pd(a.v[0]);
+  r.v[1] = _mm256_sqrt_pd(a.v[1]);
+#else
+  double x[PackD::lanes];
+  store(x, a);
+  for (int i = 0; i < PackD::lanes; ++i) x[i] = std::sqrt(x[i]);
+  r = load(x);
+#endif
+  return r;
+}
+
 // Sum of the lanes by a fixed tree.
 template <class T>
 PYDIRECT_INLINE T sum_lanes(const Pack<T>& p) {

@@ -1,0 +1,90 @@
+#include "arrays.hpp"
+#include "pydirect/gaussian_process.hpp"
+
+namespace pydirect {
+namespace {
+
+CovarianceProblem make_problem(Array<double>& ard, Array<double>& isotropic, const Array<double>& linear,
+                               const Array<double>& ard_norm, const Array<double>& isotropic_norm,
+                               const Array<double>& noise, const Array<double>& amplitudes) {
+  const Index n = noise.shape(0), stride = ard.shape(1);
+  if (stride % kLevelPadding != 0) throw std::invalid_argument("ard must have padded rows");
+  require_shape(ard, "ard", {n, stride});
+  require_shape(isotropic, "isotropic", {n, stride});
+  require_shape(linear, "linear", {n, stride});
+  require_shape(ard_norm, "ard_norm", {stride});
+  require_shape(isotropic_norm, "isotropic_norm", {stride});
+  require_shape(amplitudes, "amplitudes", {4});
+  const double* a = amplitudes.data();
+  return {n,
+          stride,
+          ard.mutable_data(),
+          isotropic.mutable_data(),
+          linear.data(),
+          ard_norm.data(),
+          isotropic_norm.data(),
+          noise.data(),
+          a[0],
+          a[1],
+          a[2],
+          a[3]};
+}
+
+void forward(Array<double> ard, Array<double> isotropic, const Array<double>& linear, const Array<double>& ard_norm,
+             const Array<double>& isotropic_norm, const Array<double>& noise, const Array<double>& amplitudes,
+             Array<double> out, int n_threads) {
+  const CovarianceProblem p = make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes);
+  require_shape(out, "out", {p.stride, p.stride});
+  double* k = out.mutable_data();
+  py::gil_scoped_release release;
+  covariance(p, k, n_threads);
+}
+
+Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<double>& linear,
+                       const Array<double>& ard_norm, const Array<double>& isotropic_norm, const Array<double>& noise,
+                       const Array<double>& amplitudes, const Array<double>& inverse, const Array<double>& alpha,
+                       Array<double> distance_weight, int n_threads) {
+  const CovarianceProblem p = make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes);
+  require_shape(inverse, "inverse", {p.stride, p.stride});
+  require_shape(alpha, "alpha", {p.stride});
+  require_shape(distance_weight, "distance_weight", {p.n, p.stride});
+  Array<double> sums(4);
+  const double *k = inverse.data(), *a = alpha.data();
+  double *w = distance_weight.mutable_data(), *s = sums.mutable_data();
+  py::gil_scoped_release release;
+  covariance_gradient(p, k, a, w, s, n_threads);
+  return sums;
+}
+
+void cross(Array<double> ard, Array<double> isotropic, const Array<double>& linear, const Array<double>& ard_norm,
+           const Array<double>& isotropic_norm, const Array<double>& own_ard_norm,
+           const Array<double>& own_isotropic_norm, const Array<double>& amplitudes, Array<double> out, int n_threads) {
+  // The noise has no place in a cross-covariance; any array of the right length stands for it.
+  const CovarianceProblem p =
+      make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, own_ard_norm, amplitudes);
+  require_shape(own_isotropic_norm, "own_isotropic_norm", {p.n});
+  require_shape(out, "out", {p.n, p.stride});
+  const double *a = own_ard_norm.data(), *b = own_isotropic_norm.data();
+  double* k = out.mutable_data();
+  py::gil_scoped_release release;
+  cross_covariance(p, a, b, k, n_threads);
+}
+
+}  // namespace
+
+void bind_gaussian_process(py::module_& m) {
+  m.def("covariance", &forward, py::arg("ard").noconvert(), py::arg("isotropic").noconvert(),
+        py::arg("linear").noconvert(), py::arg("ard_norm").noconvert(), py::arg("isotropic_norm").noconvert(),
+        py::arg("noise").noconvert(), py::arg("amplitudes").noconvert(), py::arg("out").noconvert(),
+        py::arg("n_threads"));
+  m.def("covariance_gradient", &gradient, py::arg("ard").noconvert(), py::arg("isotropic").noconvert(),
+        py::arg("linear").noconvert(), py::arg("ard_norm").noconvert(), py::arg("isotropic_norm").noconvert(),
+        py::arg("noise").noconvert(), py::arg("amplitudes").noconvert(), py::arg("inverse").noconvert(),
+        py::arg("alpha").noconvert(), py::arg("distance_weight").noconvert(), py::arg("n_threads"));
+  m.def("cross_covariance", &cross, py::arg("ard").noconvert(), py::arg("isotropic").noconvert(),
+        py::arg("linear").noconvert(), py::arg("ard_norm").noconvert(), py::arg("isotropic_norm").noconvert(),
+        py::arg("own_ard_norm").noconvert(), py::arg("own_isotropic_norm").noconvert(),
+        py::arg("amplitudes").noconvert(), py::arg("out").noconvert(), py::arg("n_threads"));
+}
+
+}  // namespace pydirect

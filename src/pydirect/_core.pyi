@@ -1,0 +1,142 @@
+"""Compiled kernels of pydirect. Arguments are trusted: the Python layer has validated them.
+
+Arrays must be C-contiguous and of the dtype named here; nothing is converted.
+"""
+
+from typing import Final, TypeAlias, TypedDict, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Double: TypeAlias = NDArray[np.float64]
+_Single: TypeAlias = NDArray[np.float32]
+
+class _BuildConfig(TypedDict):
+    version: str
+    compiler: str
+    user_flags: str
+    eigen: str
+    openmp: bool
+    threads: int
+    isa: str
+    isa_levels: list[str]
+
+# Runtime
+
+def build_config() -> _BuildConfig: ...
+def isa_levels() -> list[str]: ...
+def select_isa_level(arg0: str, /) -> None: ...
+def default_threads() -> int: ...
+def exp(x: _Double) -> _Double: ...
+@overload
+def sincos_turns(t: _Double) -> tuple[_Double, _Double]: ...
+@overload
+def sincos_turns(t: _Single) -> tuple[_Single, _Single]: ...
+
+# Features
+
+@overload
+def fourier_features(
+    x: _Double, frequencies: _Double, amplitudes: _Double, n_frequencies: int, out: _Double, n_threads: int
+) -> None: ...
+@overload
+def fourier_features(
+    x: _Double, frequencies: _Single, amplitudes: _Single, n_frequencies: int, out: _Single, n_threads: int
+) -> None: ...
+
+# Statistics
+
+def add_upper_triangle(block: _Double | _Single, total: _Double, n_threads: int) -> None: ...
+def mirror_upper_triangle(matrix: _Double, n_threads: int) -> None: ...
+def add_transposed_product(rows: _Double | _Single, y: _Double, out: _Double) -> None: ...
+def row_moments(
+    rows: _Double, weight: _Double, spread: _Double, mean: _Double, variance: _Double, n_threads: int
+) -> None: ...
+
+# Gaussian process. Square matrices are (n, stride) with stride >= n a multiple of LEVEL_PADDING, norms and alpha
+# (stride,), noise (n,), amplitudes (4,): ARD, isotropic, linear, constant.
+
+def covariance(
+    ard: _Double,
+    isotropic: _Double,
+    linear: _Double,
+    ard_norm: _Double,
+    isotropic_norm: _Double,
+    noise: _Double,
+    amplitudes: _Double,
+    out: _Double,
+    n_threads: int,
+) -> None: ...
+def covariance_gradient(
+    ard: _Double,
+    isotropic: _Double,
+    linear: _Double,
+    ard_norm: _Double,
+    isotropic_norm: _Double,
+    noise: _Double,
+    amplitudes: _Double,
+    inverse: _Double,
+    alpha: _Double,
+    distance_weight: _Double,
+    n_threads: int,
+) -> _Double: ...
+
+# Mean field
+
+LEVEL_PADDING: Final[int]
+
+_Progress: TypeAlias = tuple[int, bool, _Double]  # iterations, converged, ELBO after each
+
+class MeanField:
+    def __init__(
+        self,
+        a: _Single,
+        a_exact: _Double | None,
+        diagonal: _Double,
+        c: _Double,
+        yty: float,
+        n_samples: float,
+        levels: _Double,
+        log_prior: _Double,
+        prior_precision: _Double,
+        noise_levels: _Double,
+        noise_log_prior: _Double,
+        n_threads: int,
+    ) -> None: ...
+    def start_from_prior(self) -> None: ...
+    def start_from_ridge(self, ridge: _Double) -> None: ...
+    def start_from_lattice(self, factor: _Single, ridge: _Double) -> None: ...
+    def start_from_naturals(self, eta: _Double, kappa: _Double) -> None: ...
+    def set_noise(self, q_noise: _Double) -> None: ...
+    def coordinate_ascent(
+        self, max_sweeps: int, threshold: float, relative_rise: float, refresh_every: int, anneal_sweeps: int
+    ) -> _Progress: ...
+    def newton(
+        self,
+        max_iterations: int,
+        tolerance: float,
+        max_cg: int,
+        cg_tolerance: float,
+        relative_rise: float,
+        exact: bool,
+    ) -> _Progress: ...
+    def large_neighbourhood(self, blocks: NDArray[np.intp], sweeps: int, threshold: float) -> _Progress: ...
+    def elbo(self) -> float: ...
+    def elbo_and_gradient(
+        self, n_levels: int, logits: _Double, noise_logits: _Double
+    ) -> tuple[float, _Double, _Double]: ...
+    def probabilities(self) -> _Double: ...
+    @property
+    def a(self) -> _Single: ...
+    @property
+    def tau(self) -> float: ...
+    @property
+    def eta(self) -> _Double: ...
+    @property
+    def kappa(self) -> _Double: ...
+    @property
+    def mean(self) -> _Double: ...
+    @property
+    def second_moment(self) -> _Double: ...
+    @property
+    def q_noise(self) -> _Double: ...

@@ -1,0 +1,43 @@
+"""Progress of long fits: stages with their times on standard error, and a bar over rows when tqdm is there."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Progress:
+    """Collects the seconds of each stage; says so when `verbose`."""
+
+    def __init__(self, verbose: int) -> None:
+        self.verbose = verbose
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage and report it when it ends."""
+        begin = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+        if self.verbose:
+            print(f"  {name:<16s} {self.seconds[name]:7.2f} s", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def rows(self, total: int) -> Iterator[Callable[[int, int], None] | None]:
+        """Yield a callback for `collect_statistics`: a tqdm bar, or nothing to call."""
+        bar: Any = None
+        if self.verbose and total > 100_000:
+            try:
+                from tqdm.auto import tqdm
+            except ImportError:
+                pass
+            else:
+                bar = tqdm(total=total, unit="row", unit_scale=True, desc="  statistics", leave=False)
+        if bar is None:
+            yield None
+            return
+        with bar:
+            yield lambda done, _: bar.update(done - bar.n)

@@ -1,0 +1,1 @@
+"""scikit-learn estimators: the only room that imports scikit-learn."""

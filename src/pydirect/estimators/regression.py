@@ -1,0 +1,589 @@
+"""`DirectRegressor`: linear-Gaussian regression on basis functions, with discrete weights."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
+from pydirect.decorrelated import Rotation, decorrelate, fit_decorrelated, maximise_evidence
+from pydirect.distributions import DensityPrior, as_level_count, as_levels, as_prior, evenly_spaced_levels
+from pydirect.estimators._base import ProbabilisticRegressor
+from pydirect.features import (
+    FeatureMap,
+    LinearFeatures,
+    NystroemFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+    random_fourier_features,
+)
+from pydirect.hyperparameters import KernelHyperparameters, fit_hyperparameters
+from pydirect.inputs import InputMap, weighted_location_scale
+from pydirect.models import MeanFieldPosterior, NoiseGridWarning, fit_mean_field
+from pydirect.optimize import OPTIMIZERS
+from pydirect.statistics import GaussianStatistics, collect_statistics
+
+FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
+NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
+# Noise variances below this fraction of the targets' variance are not told apart.
+NOISE_FLOOR = 1e-10
+GRID_RECENTRINGS = 3
+
+
+class DirectRegressor(ProbabilisticRegressor):
+    """Bayesian regression on basis functions, trained exactly by discrete relaxation (DIRECT).
+
+    Every weight takes one of a few levels, so that the evidence lower bound and its gradient are exact and training
+    needs only ``ΦᵀΦ``, ``Φᵀy``, ``yᵀy`` and ``n`` (Evans & Nair 2018).
+
+    Parameters
+    ----------
+    features : str or transformer, default="auto"
+        ``"nystroem"``: kernel functions at up to `n_features` training rows, the exact Gaussian process when the rows
+        are that few. ``"fourier"``: random Fourier features of the same kernel, cheaper for very many rows, at
+        prediction and on devices. ``"linear"``, ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn
+        transformer, cloned and fitted on X. ``"auto"`` is ``"nystroem"`` in the decorrelated basis and ``"fourier"`` in
+        the raw one.
+    n_features : int, default=2000
+        Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
+    degree : int, default=2
+        Of ``"polynomial"``.
+    basis : {"decorrelated", "raw"}, default="decorrelated"
+        ``"decorrelated"`` rotates the weights so that they do not interact, and places levels around each one's
+        posterior: it predicts best. ``"raw"`` keeps the basis functions' own weights, on levels shared by all with zero
+        among them: sparse, and made for small devices.
+    prior : str or Prior, default="gaussian"
+        Of a weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
+        ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``.
+    n_levels : int, default=15
+        Values that a weight can take; 16 or fewer fit into 4 bits.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
+        Levels of the raw basis, in units of the prior standard deviation; evenly spaced to ±3 by default.
+    noise : {"auto", "elbo", "evidence", "held_out"} or float, default="auto"
+        How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``: fixed
+        where the marginal likelihood of continuous weights is largest. ``"held_out"``: fixed where the density of a held
+        out tenth of the rows is largest. A number fixes the variance, in squared units of y. ``"auto"`` is ``"elbo"`` in
+        the decorrelated basis, where both agree, and ``"evidence"`` in the raw one, where the ELBO can explain data as
+        noise.
+    n_noise_levels : int, default=15
+        Size of the grid of ``"elbo"``.
+    rank_inputs : bool, default=True
+        Give the kernel every column twice: standardised, and as its normal scores.
+    length_scale : float or array_like of shape (n_features_in,), optional
+        Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
+    optimizer : str, default="pipeline"
+        Of the raw basis; see `pydirect.fit_mean_field`.
+    max_iter : int, default=1000
+    max_hyperparameter_rows : int, default=1000
+        Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
+    block_dtype : {"float64", "float32"}, default="float64"
+        Precision of products within a block of rows; sums are float64 always.
+    n_threads : int, optional
+        What OpenMP says by default. Results have the same bits for any number.
+    random_state : int, RandomState or None, default=0
+        Seed of the rows for hyperparameters, landmarks and frequencies.
+    verbose : int, default=0
+        1 reports stages on standard error.
+
+    Attributes
+    ----------
+    posterior_ : MeanFieldPosterior, or a list of them for several outputs
+    features_ : feature map
+    coef_ : ndarray of shape (n_weights,) or (n_weights, n_outputs)
+        Posterior means of the weights of `features_`, standardised units.
+    elbo_ : float
+        Evidence lower bound of the targets in their own units, in nats, summed over outputs.
+    elbo_trace_ : ndarray of shape (n_iter,), or a list of them
+    n_iter_ : int
+    converged_ : bool
+    interrupted_ : bool
+    sparsity_ : float
+        Expected fraction of weights that are exactly zero in a posterior sample.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Expected noise variance in squared units of y.
+    calibration_scale_ : float
+        1, or what `calibrate` found.
+    fit_seconds_ : dict of str to float
+        Seconds of each stage.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from pydirect import DirectRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = DirectRegressor().fit(X[:400], y[:400])
+    >>> mean, std = model.predict(X[400:], return_std=True)
+    >>> lower, upper = model.predict_interval(X[400:], level=0.9)
+    """
+
+    def __init__(
+        self,
+        features: Any = "auto",
+        n_features: int = 2000,
+        degree: int = 2,
+        basis: str = "decorrelated",
+        prior: Any = "gaussian",
+        n_levels: int = 15,
+        levels: ArrayLike | None = None,
+        noise: str | float = "auto",
+        n_noise_levels: int = 15,
+        rank_inputs: bool = True,
+        length_scale: float | ArrayLike | None = None,
+        optimizer: str = "pipeline",
+        max_iter: int = 1000,
+        max_hyperparameter_rows: int = 1000,
+        block_dtype: str = "float64",
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.features = features
+        self.n_features = n_features
+        self.degree = degree
+        self.basis = basis
+        self.prior = prior
+        self.n_levels = n_levels
+        self.levels = levels
+        self.noise = noise
+        self.n_noise_levels = n_noise_levels
+        self.rank_inputs = rank_inputs
+        self.length_scale = length_scale
+        self.optimizer = optimizer
+        self.max_iter = max_iter
+        self.max_hyperparameter_rows = max_hyperparameter_rows
+        self.block_dtype = block_dtype
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            When the data or a parameter is not as described.
+
+        Warns
+        -----
+        ConvergenceWarning
+            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        weight = as_sample_weight(sample_weight, len(X))
+        self._check_parameters()
+        self._one_dimensional = y.ndim == 1
+        targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        n_threads = resolve_n_threads(self.n_threads)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        progress = Progress(self.verbose)
+
+        self.y_mean_, y_scale = weighted_location_scale(targets, weight)
+        self.y_scale_ = np.where(y_scale > 0, y_scale, 1.0)
+        standardised = np.where(y_scale > 0, (targets - self.y_mean_) / self.y_scale_, 0.0)
+        self.calibration_scale_ = 1.0
+
+        with single_blas_thread():
+            with progress.stage("features"):
+                self._fit_features(X, standardised, weight, rng, n_threads)
+            with progress.stage("statistics"), progress.rows(len(X)) as callback:
+                inputs = self.input_map_.transform(X)
+                statistics = collect_statistics(
+                    self.features_,
+                    inputs,
+                    standardised,
+                    weight,
+                    block_dtype=self.block_dtype,
+                    n_threads=n_threads,
+                    progress=callback,
+                )
+                self.mean_missing_variance_ = self._mean_missing_variance(inputs, weight, statistics)
+            with progress.stage("inference"):
+                self._infer(statistics, inputs, standardised, weight, rng, n_threads)
+        self.fit_seconds_ = progress.seconds
+        self._report(statistics.n_samples)
+        return self
+
+    # --- parameters
+
+    def _check_parameters(self) -> None:
+        as_choice(self.basis, "basis", ("decorrelated", "raw"))
+        if isinstance(self.features, str):
+            as_choice(self.features, "features", FEATURES)
+        elif not hasattr(self.features, "transform"):
+            raise TypeError(f"features must be a name or a transformer, got {self.features!r}")
+        as_count(self.n_features, "n_features", 2)
+        as_level_count(self.n_levels)
+        as_count(self.n_noise_levels, "n_noise_levels")
+        as_count(self.max_iter, "max_iter")
+        as_count(self.max_hyperparameter_rows, "max_hyperparameter_rows", 2)
+        as_choice(self.optimizer, "optimizer", OPTIMIZERS)
+        as_choice(self.block_dtype, "block_dtype", ("float64", "float32"))
+        if isinstance(self.noise, str):
+            as_choice(self.noise, "noise", NOISE_POLICIES)
+        else:
+            as_number(self.noise, "noise", above=0.0)
+        prior = as_prior(self.prior)
+        if self.basis == "decorrelated" and not isinstance(prior, DensityPrior):
+            raise ValueError("prior must have a density in the decorrelated basis; use basis='raw' for one with atoms")
+        if self.basis == "decorrelated" and self.levels is not None:
+            raise ValueError("levels must be None in the decorrelated basis, which places them itself; use basis='raw'")
+
+    def _feature_kind(self) -> str:
+        if not isinstance(self.features, str):
+            return "transformer"
+        if self.features != "auto":
+            return self.features
+        return "nystroem" if self.basis == "decorrelated" else "fourier"
+
+    # --- features
+
+    def _fit_features(
+        self, X: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    ) -> None:
+        kind = self._feature_kind()
+        self.hyperparameters_: KernelHyperparameters | None = None
+        if kind in ("precomputed", "transformer"):
+            self.input_map_ = InputMap.identity(X.shape[1])
+            self.features_: FeatureMap = (
+                PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
+            )
+            return
+        rank = bool(self.rank_inputs) and kind in ("nystroem", "fourier") and self.length_scale is None
+        self.input_map_ = InputMap.fit(X, weight, rank=rank)
+        d = self.input_map_.n_outputs
+        if kind == "linear" or d == 0:
+            self.features_ = LinearFeatures(d)
+        elif kind == "polynomial":
+            self.features_ = PolynomialFeatures(d, self.degree)
+        else:
+            inputs = self.input_map_.transform(X)
+            self.hyperparameters_ = self._hyperparameters(inputs, y, weight, rng, n_threads)
+            if kind == "fourier":
+                self.features_ = random_fourier_features(self.hyperparameters_, max(1, self.n_features // 2), rng)
+            else:
+                landmarks = self._landmarks(inputs, weight, rng)
+                self.features_ = NystroemFeatures.at(landmarks, self.hyperparameters_, n_threads)
+
+    def _fit_transformer(self, X: FloatArray) -> TransformerFeatures:
+        transformer = clone(self.features).fit(X)
+        return TransformerFeatures(transformer, X.shape[1], transformer.transform(X[:1]).shape[1])
+
+    def _hyperparameters(
+        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    ) -> KernelHyperparameters:
+        n_linear = self.input_map_.n_standardised
+        if self.length_scale is None:
+            return fit_hyperparameters(
+                inputs, y, weight, n_linear, rng, max_rows=self.max_hyperparameter_rows, n_threads=n_threads
+            )
+        d = self.n_features_in_
+        length_scale = np.broadcast_to(np.asarray(self.length_scale, dtype=float), (d,))
+        length_scale = as_float_array(length_scale, "length_scale", (d,))
+        if (length_scale <= 0).any():
+            raise ValueError(f"length_scale must be positive, got {length_scale.min()}")
+        kept = self.input_map_.kept
+        return KernelHyperparameters(0.1, 1.0, length_scale[kept] / self.input_map_.scale[kept], 0.0, 1.0, 0.3, n_linear)
+
+    def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
+        used = inputs if weight is None else inputs[weight > 0]
+        if len(used) <= 4 * self.n_features:  # repeated rows add nothing
+            used = np.unique(used, axis=0)
+        if len(used) > self.n_features:
+            used = used[np.sort(rng.choice(len(used), self.n_features, replace=False))]
+        return np.ascontiguousarray(used)
+
+    def _mean_missing_variance(
+        self, inputs: FloatArray, weight: FloatArray | None, statistics: GaussianStatistics
+    ) -> float:
+        """Prior variance of f that the basis functions lack at an average training row: part of the noise found."""
+        if not isinstance(self.features_, NystroemFeatures):
+            return 0.0
+        carried = (
+            np.einsum("ij,ij->", statistics.rows, statistics.rows)
+            if statistics.rows is not None
+            else np.trace(statistics.A)
+        )
+        prior = np.average(self.features_.hyperparameters.diagonal(inputs), weights=weight)
+        return float(max(prior - carried / statistics.n_samples, 0.0))
+
+    # --- inference
+
+    def _infer(
+        self,
+        statistics: GaussianStatistics,
+        inputs: FloatArray,
+        y: FloatArray,
+        weight: FloatArray | None,
+        rng: np.random.Generator,
+        n_threads: int,
+    ) -> None:
+        fit = self._fit_decorrelated if self.basis == "decorrelated" else self._fit_raw
+        self.posteriors_, self.prior_scale_ = fit(statistics, inputs, y, weight, rng, n_threads)
+        self.coefficients_ = np.stack(
+            [s * p.coefficients for p, s in zip(self.posteriors_, self.prior_scale_, strict=True)], axis=1
+        )
+
+    def _start(self, statistics: GaussianStatistics) -> tuple[float, bool]:
+        """Noise variance to start from, and whether the prior variance of the weights is known besides."""
+        if self.hyperparameters_ is not None and self.length_scale is None:
+            return self.hyperparameters_.noise_variance, True
+        return 0.1, False
+
+    def _evidence(self, statistics: GaussianStatistics, rotation: Rotation, output: int) -> tuple[float, float]:
+        """Noise variance and prior variance of the weights by evidence."""
+        noise, scale_known = self._start(statistics)
+        noise, scale = maximise_evidence(
+            rotation,
+            float(statistics.yty[output]),
+            statistics.n_samples,
+            output,
+            noise,
+            fit_scale=True,
+            prior_sd=(1.0, 0.5) if scale_known else (3.0, 10.0),
+        )
+        return max(noise, NOISE_FLOOR), scale
+
+    def _fixed_noise(self, output: int) -> float | None:
+        if isinstance(self.noise, str):
+            return None
+        return float(self.noise) / float(self.y_scale_[output]) ** 2
+
+    def _fit_decorrelated(
+        self,
+        statistics: GaussianStatistics,
+        inputs: FloatArray,
+        y: FloatArray,
+        weight: FloatArray | None,
+        rng: np.random.Generator,
+        n_threads: int,
+    ) -> tuple[list[MeanFieldPosterior], FloatArray]:
+        prior = as_prior(self.prior)
+        assert isinstance(prior, DensityPrior)
+        rotation = decorrelate(statistics)
+        posteriors: list[MeanFieldPosterior] = []
+        scales = np.empty(statistics.n_outputs)
+        for k in range(statistics.n_outputs):
+            noise, variance = self._evidence(statistics, rotation, k)
+            noise = self._fixed_noise(k) or noise
+            scales[k] = np.sqrt(variance)
+            # Weights in units of their prior standard deviation: Φ takes the scale.
+            scaled = GaussianStatistics(
+                statistics.c * scales[k], statistics.yty, statistics.n_samples, gram=None, rows=None
+            )
+            scaled_rotation = Rotation(rotation.vectors, rotation.eigenvalues * variance, rotation.c * scales[k])
+            posteriors.append(
+                fit_decorrelated(
+                    scaled,
+                    scaled_rotation,
+                    noise,
+                    prior=prior,
+                    output=k,
+                    n_levels=self.n_levels,
+                    n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
+                    max_iter=self.max_iter,
+                )
+            )
+        return posteriors, scales
+
+    def _fit_raw(
+        self,
+        statistics: GaussianStatistics,
+        inputs: FloatArray,
+        y: FloatArray,
+        weight: FloatArray | None,
+        rng: np.random.Generator,
+        n_threads: int,
+    ) -> tuple[list[MeanFieldPosterior], FloatArray]:
+        levels = evenly_spaced_levels(self.n_levels) if self.levels is None else self.levels
+        levels = as_levels(levels, statistics.n_weights)
+        log_prior = as_prior(self.prior).log_mass(levels)
+        scales = np.ones(statistics.n_outputs)
+        posteriors = []
+        for k in range(statistics.n_outputs):
+            noise, scale_known = self._start(statistics)
+            if not scale_known:
+                noise, variance = self._evidence(statistics, decorrelate(statistics), k)
+                scales[k] = np.sqrt(variance)
+            options: dict[str, Any] = {
+                "levels": levels * scales[k],
+                "log_prior": log_prior,
+                "optimizer": self.optimizer,
+                "max_iter": self.max_iter,
+                "n_threads": n_threads,
+                "random_state": int(rng.integers(2**31)),
+            }
+            fixed = self._fixed_noise(k)
+            if fixed is not None:
+                noise = fixed
+            elif self.noise == "held_out" and len(inputs) >= 20:
+                noise = self._held_out_noise(inputs, y[:, k], weight, noise, options, rng, n_threads)
+            n_levels = self.n_noise_levels if self.noise == "elbo" else 1
+            posteriors.append(_fit_on_grid(statistics, noise, n_levels, k, options))
+        return [_in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
+
+    def _held_out_noise(
+        self,
+        inputs: FloatArray,
+        y: FloatArray,
+        weight: FloatArray | None,
+        noise: float,
+        options: dict[str, Any],
+        rng: np.random.Generator,
+        n_threads: int,
+    ) -> float:
+        """Of noise variances around the start, the one under which a held-out tenth is most probable."""
+        held = np.zeros(len(y), dtype=bool)
+        held[rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
+        kept_weight = None if weight is None else weight[~held]
+        train = collect_statistics(
+            self.features_, inputs[~held], y[~held, None], kept_weight, block_dtype=self.block_dtype, n_threads=n_threads
+        )
+        phi = np.ascontiguousarray(self.features_.transform(inputs[held], np.float64, n_threads))
+
+        def held_out_density(candidate: float) -> float:
+            posterior = fit_mean_field(train, noise_levels=[candidate], **options)
+            mean, variance = posterior.latent_moments(phi, n_threads)
+            total = variance + candidate
+            density = -0.5 * ((y[held] - mean) ** 2 / total + np.log(total))
+            return float(np.average(density, weights=None if weight is None else weight[held] + 1e-300))
+
+        return max(noise * 2.0 ** np.arange(-4, 5), key=held_out_density)
+
+    def _report(self, n_samples: float) -> None:
+        """Set the public attributes from the posteriors, and warn."""
+        posteriors = self.posteriors_
+        single = self._one_dimensional
+        units = n_samples * np.log(self.y_scale_)  # a density in y's own units
+        self.posterior_ = posteriors[0] if single else posteriors
+        self.coef_ = self.coefficients_[:, 0] if single else self.coefficients_
+        self.elbo_ = float(sum(p.elbo for p in posteriors) - units.sum())
+        traces = [p.elbo_trace - u for p, u in zip(posteriors, units, strict=True)]
+        self.elbo_trace_ = traces[0] if single else traces
+        self.n_iter_ = max(p.n_iter for p in posteriors)
+        self.converged_ = all(p.converged for p in posteriors)
+        self.interrupted_ = any(p.interrupted for p in posteriors)
+        self.sparsity_ = float(np.mean([p.weights.expected_sparsity() for p in posteriors]))
+        noise = np.array([p.noise.variance for p in posteriors]) * self.y_scale_**2
+        self.noise_variance_ = float(noise[0]) if single else noise
+        if not self.converged_:
+            reason = "interrupted" if self.interrupted_ else f"not at rest after {self.n_iter_} iterations"
+            warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
+
+    # --- prediction
+
+    def _n_columns(self) -> int:
+        return int(self.features_.n_weights)
+
+    def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        n_threads = resolve_n_threads(self.n_threads)
+        inputs = self.input_map_.transform(rows)
+        phi = np.ascontiguousarray(self.features_.transform(inputs, np.float64, n_threads))
+        mean = phi @ self.coefficients_
+        if not with_variance:
+            return mean, None
+        variance = np.empty_like(mean)
+        for k, (posterior, scale) in enumerate(zip(self.posteriors_, self.prior_scale_, strict=True)):
+            variance[:, k] = scale**2 * posterior.latent_moments(phi, n_threads)[1]
+        if isinstance(self.features_, NystroemFeatures):
+            missing = self.features_.missing_variance(inputs, phi) - self.mean_missing_variance_
+            variance += np.maximum(missing, 0.0)[:, None] * self.prior_scale_**2
+        return mean, variance
+
+    def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
+        noise = self.posteriors_[output].noise
+        return noise.q, noise.levels
+
+    def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
+        weights = [s * p.sample_weights(n_samples, rng) for p, s in zip(self.posteriors_, self.prior_scale_, strict=True)]
+
+        def draw(rows: FloatArray) -> FloatArray:
+            phi = self.features_.transform(self.input_map_.transform(rows), np.float64, 1)
+            return np.stack([phi @ w.T for w in weights], axis=1)
+
+        return draw
+
+    # --- files
+
+    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted model to one file: arrays and a versioned header, no pickle.
+
+        Parameters
+        ----------
+        path : str or Path
+            Written to a temporary name and renamed.
+        metadata : dict, optional
+            JSON-able; comes back as ``metadata_``.
+
+        Raises
+        ------
+        TypeError
+            When the features are a transformer, or a parameter is an object that a header cannot hold.
+        """
+        from pydirect.estimators._files import save_regressor
+
+        check_is_fitted(self)
+        save_regressor(self, path, metadata)
+
+
+def _fit_on_grid(
+    statistics: GaussianStatistics, noise: float, n_levels: int, output: int, options: dict[str, Any]
+) -> MeanFieldPosterior:
+    """Fit with the noise on a grid about `noise`, moved when the posterior piles up at its edge."""
+    if n_levels == 1:
+        return fit_mean_field(statistics, noise_levels=[noise], output=output, **options)
+    for _ in range(GRID_RECENTRINGS):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseGridWarning)
+            grid = noise * np.logspace(-1, 1, n_levels)
+            posterior = fit_mean_field(statistics, noise_levels=grid, output=output, **options)
+        edge = posterior.noise.at_edge()
+        if edge is None:
+            return posterior
+        noise = max(grid[0] if edge == "lower" else grid[-1], NOISE_FLOOR)
+    return fit_mean_field(statistics, noise_levels=noise * np.logspace(-1, 1, n_levels), output=output, **options)
+
+
+def _in_prior_units(posterior: MeanFieldPosterior, scale: float) -> MeanFieldPosterior:
+    """Divide the levels by the prior scale, which the estimator keeps apart."""
+    from dataclasses import replace
+
+    from pydirect.distributions import FactorizedCategorical
+
+    weights = FactorizedCategorical(posterior.weights.levels / scale, posterior.weights.q)
+    return replace(posterior, weights=weights)
+
+
+def load(path: str | Path) -> DirectRegressor:
+    """Read a model written by `DirectRegressor.save`; it predicts bit for bit the same.
+
+    Raises
+    ------
+    pydirect.persistence.FileFormatError
+        With the reason, when the file is truncated, altered, of a later version or not a model.
+    """
+    from pydirect.estimators._files import load_regressor
+
+    return load_regressor(path)

@@ -1,0 +1,117 @@
+"""What inputs pass through before features: standardised columns and, beside them, their normal scores.
+
+A column with heavy tails, clusters or a curved scale is often simple in one of the two forms; length-scales per column
+let the marginal likelihood choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from pydirect._validation import FloatArray
+
+# Knots of a column's normal scores: enough for any shape, small enough to store.
+MAX_KNOTS = 512
+
+
+@dataclass(frozen=True)
+class InputMap:
+    """Standardisation of columns, with normal scores appended on request.
+
+    Parameters
+    ----------
+    mean, scale : ndarray of shape (n_features_in,)
+    kept : ndarray of int, shape (n_kept,)
+        Columns that are not constant.
+    knots, scores : ndarray of shape (n_kept, n_knots) or (0, 0)
+        Values of each kept column, ascending, and their standardised normal scores; repeated at the end where a column
+        has fewer. Empty for no normal scores.
+    """
+
+    mean: FloatArray
+    scale: FloatArray
+    kept: NDArray[np.intp]
+    knots: FloatArray
+    scores: FloatArray
+
+    @property
+    def n_outputs(self) -> int:
+        """Columns that come out."""
+        return len(self.kept) + len(self.knots)
+
+    @property
+    def n_standardised(self) -> int:
+        """Leading columns that are standardised inputs."""
+        return len(self.kept)
+
+    @classmethod
+    def fit(cls, x: FloatArray, sample_weight: FloatArray | None, *, rank: bool) -> InputMap:
+        """Learn from the training rows.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_samples, n_features_in)
+        sample_weight : ndarray of shape (n_samples,), optional
+        rank : bool
+            Append the normal scores.
+        """
+        mean, scale = weighted_location_scale(x, sample_weight)
+        kept = np.flatnonzero(scale > 0)
+        scale = np.where(scale > 0, scale, 1.0)
+        if not rank or kept.size == 0:
+            return cls(mean, scale, kept, np.empty((0, 0)), np.empty((0, 0)))
+        weight = np.ones(len(x)) if sample_weight is None else sample_weight
+        columns = [_normal_scores(x[:, j], weight) for j in kept]
+        width = max(len(knots) for knots, _ in columns)
+        padded = [[np.pad(a, (0, width - len(a)), mode="edge") for a in column] for column in columns]
+        knots, scores = (np.stack(part) for part in zip(*padded, strict=True))
+        return cls(mean, scale, kept, knots, scores)
+
+    @classmethod
+    def identity(cls, n_features_in: int) -> InputMap:
+        """Return the map that changes nothing."""
+        return cls(
+            np.zeros(n_features_in), np.ones(n_features_in), np.arange(n_features_in), np.empty((0, 0)), np.empty((0, 0))
+        )
+
+    def transform(self, x: FloatArray) -> FloatArray:
+        """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs)."""
+        out = np.empty((len(x), self.n_outputs))
+        with np.errstate(over="ignore"):  # a row at the end of the floating-point range stays there
+            np.divide(x[:, self.kept] - self.mean[self.kept], self.scale[self.kept], out=out[:, : self.n_standardised])
+        np.clip(out, -1e100, 1e100, out=out)
+        for k, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
+            out[:, self.n_standardised + k] = np.interp(x[:, self.kept[k]], knots, scores)
+        return out
+
+
+def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of columns; the deviation of a column constant to rounding is exactly zero."""
+    if sample_weight is not None:
+        x, sample_weight = x[sample_weight > 0], sample_weight[sample_weight > 0]
+    # About the first row, so that a large common offset costs no digits.
+    origin = x[0]
+    shifted = x - origin
+    mean = np.average(shifted, axis=0, weights=sample_weight)
+    scale = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=sample_weight))
+    noise = 10 * np.finfo(float).eps * np.abs(x).max(axis=0)
+    return origin + mean, np.where(scale > noise, scale, 0.0)
+
+
+def _normal_scores(column: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Distinct values and their standardised mid-rank normal scores, at most `MAX_KNOTS` of them."""
+    values, where = np.unique(column[weight > 0], return_inverse=True)
+    mass = np.bincount(where, weights=weight[weight > 0])
+    below = np.cumsum(mass)
+    scores = ndtri((below - 0.5 * mass) / below[-1])
+    centre = np.average(scores, weights=mass)
+    spread = np.sqrt(np.average((scores - centre) ** 2, weights=mass))
+    scores = (scores - centre) / (spread if spread > 0 else 1.0)
+    if len(values) > MAX_KNOTS:
+        chosen = np.unique(np.searchsorted(below, np.linspace(0, below[-1], MAX_KNOTS)).clip(0, len(values) - 1))
+        values, scores = values[chosen], scores[chosen]
+    return values, scores

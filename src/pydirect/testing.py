@@ -1,0 +1,430 @@
+"""Brute-force oracles: what the fast code must agree with, computed by definition.
+
+Every weight vector of a small hypothesis space is listed and summed over; nothing here uses the algebra, the kernels or
+the optimisers of the package, only NumPy. Useful in tests of your own priors, features and models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_target
+
+__all__ = [
+    "MAX_HYPOTHESES",
+    "Enumeration",
+    "PredictiveMoments",
+    "enumerate_elbo",
+    "enumerate_factorized",
+    "enumerate_hypotheses",
+    "enumerate_log_evidence",
+    "enumerate_posterior",
+    "enumerate_predictive_density",
+    "enumerate_predictive_moments",
+    "finite_difference_gradient",
+    "monte_carlo_mean",
+]
+
+# Weight vectors times noise levels; beyond this an enumeration is refused.
+MAX_HYPOTHESES = 2_000_000
+
+# Rows that are held at a time where a table would have a row for every hypothesis.
+_CHUNK = 16_384
+
+
+class SufficientStatistics(Protocol):
+    """What `GaussianStatistics` holds."""
+
+    @property
+    def A(self) -> FloatArray: ...  # noqa: N802, D102  # pragma: no cover
+    c: FloatArray
+    yty: FloatArray
+    n_samples: float
+
+
+Data: TypeAlias = SufficientStatistics | tuple[ArrayLike, ArrayLike]
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """A joint distribution of weights and noise variance, listed in full.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_hypotheses, n_weights)
+        Every weight vector, the last weight varying fastest.
+    noise_levels : ndarray of shape (n_noise_levels,)
+        Noise variances σ².
+    probability : ndarray of shape (n_hypotheses, n_noise_levels)
+        Of every pair; sums to one.
+    """
+
+    weights: FloatArray
+    noise_levels: FloatArray
+    probability: FloatArray
+
+    @property
+    def weight_probability(self) -> FloatArray:
+        """Probability of every weight vector, the noise summed out; (n_hypotheses,)."""
+        return np.asarray(self.probability.sum(axis=1))
+
+    @property
+    def noise_probability(self) -> FloatArray:
+        """Probability of every noise level, the weights summed out; (n_noise_levels,)."""
+        return np.asarray(self.probability.sum(axis=0))
+
+    @property
+    def mean(self) -> FloatArray:
+        """Means of the weights, (n_weights,)."""
+        return self.weight_probability @ self.weights
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the weights, (n_weights, n_weights)."""
+        deviation = self.weights - self.mean
+        return (deviation * self.weight_probability[:, None]).T @ deviation
+
+
+class PredictiveMoments(NamedTuple):
+    """Cumulants of a prediction, one entry a row of Φ*."""
+
+    mean: FloatArray
+    variance: FloatArray
+    third_cumulant: FloatArray
+    fourth_cumulant: FloatArray
+
+
+def enumerate_hypotheses(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
+    """List every weight vector, the last weight varying fastest.
+
+    Parameters
+    ----------
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take.
+    n_weights : int, optional
+        Needed where all weights share one row of levels.
+
+    Returns
+    -------
+    ndarray of shape (n_levels ** n_weights, n_weights)
+
+    Raises
+    ------
+    ValueError
+        When there are more than `MAX_HYPOTHESES`.
+
+    Examples
+    --------
+    >>> enumerate_hypotheses([0.0, 1.0], 2).tolist()
+    [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
+    """
+    table = _levels_of(levels, n_weights)
+    _refuse_if_too_many(table, 1)
+    return np.stack([grid.ravel() for grid in np.meshgrid(*table, indexing="ij")], axis=1)
+
+
+def enumerate_log_evidence(
+    data: Data,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    noise_levels: ArrayLike,
+    log_noise_prior: ArrayLike | None = None,
+    *,
+    output: int = 0,
+) -> float:
+    """Exact log p(y) of the discrete model, every weight vector and noise level summed out.
+
+    Parameters
+    ----------
+    data : tuple (phi, y) or GaussianStatistics
+        Design matrix (n_samples, n_weights) with targets (n_samples,) or (n_samples, n_outputs), or their statistics.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Log masses of the levels, taken as they are; -inf forbids one.
+    noise_levels : array_like of shape (n_noise_levels,)
+        Noise variances.
+    log_noise_prior : array_like of shape (n_noise_levels,), optional
+        Log masses; uniform by default.
+    output : int
+        Which of several targets.
+
+    Returns
+    -------
+    float
+        In nats, −(n/2) log 2π included.
+
+    Examples
+    --------
+    One data point, y = w + ε with w = ±1 and σ² = 1: p(y = 1) is the mean of N(0; 0, 1) and N(2; 0, 1).
+
+    >>> import numpy as np
+    >>> value = enumerate_log_evidence(([[1.0]], [1.0]), [-1.0, 1.0], np.log([0.5, 0.5]), [1.0])
+    >>> bool(np.isclose(np.exp(value), (1 + np.exp(-2)) / 2 / np.sqrt(2 * np.pi)))
+    True
+    """
+    _, _, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
+    return _log_sum_exp(log_joint)
+
+
+def enumerate_posterior(
+    data: Data,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    noise_levels: ArrayLike,
+    log_noise_prior: ArrayLike | None = None,
+    *,
+    output: int = 0,
+) -> Enumeration:
+    """Exact posterior of weights and noise, by Bayes' rule; parameters as in `enumerate_log_evidence`.
+
+    Returns
+    -------
+    Enumeration
+    """
+    weights, noise, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
+    return Enumeration(weights, noise, np.exp(log_joint - _log_sum_exp(log_joint)))
+
+
+def enumerate_factorized(
+    levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLike, q_noise: ArrayLike
+) -> Enumeration:
+    """List a factorised posterior ``q_σ ∏_j q_j``.
+
+    Parameters
+    ----------
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+    q : array_like of shape (n_weights, n_levels)
+    noise_levels, q_noise : array_like of shape (n_noise_levels,)
+
+    Returns
+    -------
+    Enumeration
+    """
+    q = as_float_array(q, "q", ("n_weights", "n_levels"))
+    noise = as_float_array(noise_levels, "noise_levels", ("n_noise_levels",))
+    q_noise = as_float_array(q_noise, "q_noise", noise.shape)
+    table = _levels_of(levels, q.shape[0])
+    _refuse_if_too_many(table, noise.size)
+    # The probability of a weight vector is the product of its weights' own.
+    of_weights = enumerate_hypotheses(q).prod(axis=1)
+    return Enumeration(enumerate_hypotheses(table), noise, of_weights[:, None] * q_noise)
+
+
+def enumerate_elbo(
+    data: Data,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    noise_levels: ArrayLike,
+    q: ArrayLike,
+    q_noise: ArrayLike,
+    log_noise_prior: ArrayLike | None = None,
+    *,
+    output: int = 0,
+) -> float:
+    """ELBO of a factorised posterior by definition, ``Σ q (log p(y, w, σ²) − log q)`` with 0 log 0 = 0.
+
+    Parameters
+    ----------
+    data, levels, log_prior, noise_levels, log_noise_prior, output
+        As in `enumerate_log_evidence`.
+    q : array_like of shape (n_weights, n_levels)
+    q_noise : array_like of shape (n_noise_levels,)
+
+    Returns
+    -------
+    float
+    """
+    _, _, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
+    probability = enumerate_factorized(levels, q, noise_levels, q_noise).probability
+    used = probability > 0
+    return float(np.sum(probability[used] * (log_joint[used] - np.log(probability[used]))))
+
+
+def enumerate_predictive_moments(
+    phi_star: ArrayLike, distribution: Enumeration, *, noise: bool = False
+) -> PredictiveMoments:
+    """Mean, variance, third and fourth cumulant of predictions.
+
+    Parameters
+    ----------
+    phi_star : array_like of shape (n_rows, n_weights)
+    distribution : Enumeration
+    noise : bool
+        Of f* = φᵀw when False, of y* = f* + ε when True.
+
+    Returns
+    -------
+    PredictiveMoments
+    """
+    phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
+    p, sigma2 = distribution.probability, distribution.noise_levels * float(noise)
+    mean = phi @ distribution.mean
+    second, third, fourth = np.zeros((3, phi.shape[0]))
+    for i, row in enumerate(phi):
+        d = (distribution.weights @ row - mean[i])[:, None]
+        # Moments of d + ε with ε ~ N(0, σ²).
+        second[i] = (p * (d**2 + sigma2)).sum()
+        third[i] = (p * (d**3 + 3 * d * sigma2)).sum()
+        fourth[i] = (p * (d**4 + 6 * d**2 * sigma2 + 3 * sigma2**2)).sum()
+    return PredictiveMoments(mean, second, third, fourth - 3 * second**2)
+
+
+def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration, y: ArrayLike) -> FloatArray:
+    """Density of y* = φᵀw + ε, a Gaussian for every weight vector and noise level.
+
+    Parameters
+    ----------
+    phi_star : array_like of shape (n_rows, n_weights)
+    distribution : Enumeration
+    y : array_like of shape (n_rows,)
+        Where, one point a row.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+    """
+    phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
+    points = as_float_array(y, "y", (phi.shape[0],))
+    out = np.empty(phi.shape[0])
+    sigma2 = distribution.noise_levels
+    for i, row in enumerate(phi):
+        error = (points[i] - distribution.weights @ row)[:, None]
+        out[i] = (distribution.probability * np.exp(-0.5 * error**2 / sigma2) / np.sqrt(2 * np.pi * sigma2)).sum()
+    return out
+
+
+def finite_difference_gradient(
+    function: Callable[[FloatArray], float], x: ArrayLike, step: float = 1e-3
+) -> FloatArray:
+    """Gradient by central differences of fourth order.
+
+    Parameters
+    ----------
+    function : callable
+        Takes an array of the shape of `x`, returns a float.
+    x : array_like
+    step : float
+        Relative to ``max(1, |x|)``, entry by entry.
+
+    Returns
+    -------
+    ndarray of the shape of `x`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> finite_difference_gradient(lambda x: float(x @ x), [1.0, 2.0]).round(9).tolist()
+    [2.0, 4.0]
+    """
+    point = np.array(x, dtype=np.float64)
+    gradient = np.empty_like(point)
+
+    def along(index: tuple[int, ...], distance: float) -> float:
+        moved = point.copy()
+        moved[index] += distance
+        return function(moved)
+
+    for index in np.ndindex(point.shape):
+        h = step * max(1.0, abs(float(point[index])))
+        near = along(index, h) - along(index, -h)
+        far = along(index, 2 * h) - along(index, -2 * h)
+        gradient[index] = (8 * near - far) / (12 * h)
+    return gradient
+
+
+def monte_carlo_mean(samples: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Mean of independent samples and its standard error.
+
+    Parameters
+    ----------
+    samples : array_like of shape (n_samples, ...)
+        At least two.
+
+    Returns
+    -------
+    mean, standard_error : ndarray of shape (...)
+    """
+    values = np.asarray(samples, dtype=np.float64)
+    as_count(values.shape[0] if values.ndim else 0, "the number of samples", 2)
+    return np.asarray(values.mean(axis=0)), np.asarray(values.std(axis=0, ddof=1) / np.sqrt(values.shape[0]))
+
+
+def _levels_of(levels: ArrayLike, n_weights: int | None) -> FloatArray:
+    """Levels as one row a weight."""
+    raw = np.asarray(levels)
+    if raw.ndim == 1 or (raw.ndim == 2 and raw.shape[0] == 1 and n_weights is not None):
+        rows = as_count(1 if n_weights is None else n_weights, "n_weights")
+        return np.broadcast_to(as_float_array(raw.ravel(), "levels", ("n_levels",)), (rows, raw.size))
+    return as_float_array(raw, "levels", ("n_weights" if n_weights is None else n_weights, "n_levels"))
+
+
+def _refuse_if_too_many(table: FloatArray, n_noise: int) -> None:
+    n_hypotheses = table.shape[1] ** table.shape[0] * n_noise
+    if n_hypotheses > MAX_HYPOTHESES:
+        raise ValueError(
+            f"levels must give at most {MAX_HYPOTHESES} hypotheses to enumerate, got {n_hypotheses:.4g} "
+            f"({table.shape[1]} levels, {table.shape[0]} weights, {n_noise} noise levels)"
+        )
+
+
+def _log_sum_exp(values: FloatArray) -> float:
+    top = values.max()
+    return float(top + np.log(np.exp(values - top).sum()))
+
+
+def _log_joint(
+    data: Data,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    noise_levels: ArrayLike,
+    log_noise_prior: ArrayLike | None,
+    output: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weight vectors, noise levels, and log p(y, w, σ²) of every pair, (n_hypotheses, n_noise_levels)."""
+    n_weights = np.shape(data[0])[1] if isinstance(data, tuple) else data.c.shape[0]
+    table = _levels_of(levels, n_weights)
+    noise = as_float_array(noise_levels, "noise_levels", ("n_noise_levels",))
+    if not (noise > 0).all():
+        raise ValueError(f"noise_levels must be positive, got {noise.min()}")
+    if log_noise_prior is None:
+        log_noise_prior = np.full(noise.size, -np.log(noise.size))
+    log_p_noise = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise.shape)
+    masses = np.atleast_2d(as_float_array_unbounded(log_prior, "log_prior", np.shape(log_prior)))
+    if masses.shape not in (table.shape, (1, table.shape[1])):
+        raise ValueError(f"log_prior must have one entry a level, {table.shape}, got {np.shape(log_prior)}")
+    _refuse_if_too_many(table, noise.size)
+
+    weights = enumerate_hypotheses(table)
+    # The log prior of a weight vector is the sum of its weights' own.
+    log_p = _sums_of_choices(np.broadcast_to(masses, table.shape))
+    error, n_samples = _squared_errors(data, weights, output)
+    log_likelihood = -0.5 * n_samples * np.log(2 * np.pi * noise) - 0.5 * error[:, None] / noise
+    return weights, noise, log_likelihood + log_p[:, None] + log_p_noise
+
+
+def _sums_of_choices(log_masses: FloatArray) -> FloatArray:
+    """Sum of one entry of every row, for every choice of entries."""
+    choices = np.stack([grid.ravel() for grid in np.meshgrid(*log_masses, indexing="ij")], axis=1)
+    return np.asarray(choices.sum(axis=1))
+
+
+def _squared_errors(data: Data, weights: FloatArray, output: int) -> tuple[FloatArray, float]:
+    """``|y − Φw|²`` of every weight vector, and n."""
+    error = np.empty(weights.shape[0])
+    chunks = [slice(k, k + _CHUNK) for k in range(0, weights.shape[0], _CHUNK)]
+    if isinstance(data, tuple):
+        phi = as_float_array(data[0], "phi", ("n_samples", "n_weights"))
+        y = as_target(data[1], "y", phi.shape[0])[:, output]
+        for chunk in chunks:
+            error[chunk] = ((y - weights[chunk] @ phi.T) ** 2).sum(axis=1)
+        return error, float(phi.shape[0])
+    a, c, yty = data.A, data.c[:, output], data.yty[output]
+    for chunk in chunks:
+        w = weights[chunk]
+        error[chunk] = yty - 2 * w @ c + ((w @ a) * w).sum(axis=1)
+    return error, float(data.n_samples)
