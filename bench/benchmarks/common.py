@@ -19,7 +19,7 @@ N_INPUTS = 11
 N_LEVELS = 15
 # Name: rows, weights. "paper" has the width of Evans & Nair (2018), section 5.2.
 SIZES = {"small": (2_000, 500), "paper": (4_000, 2_000)}
-# A noise of 0.01 standard deviations makes levels coarse beside the posterior, one of 0.3 makes them fine.
+# Standard deviation of the noise: beside the posterior, levels are fine at 0.3 and far apart at 0.01.
 NOISE = {"fine": 0.3, "coarse": 0.01}
 
 
@@ -32,16 +32,23 @@ class Yardstick:
 
 
 def reading(n_bytes: int) -> Yardstick:
-    """BLAS dot product of a float32 array with itself: every byte is read once, nothing is written."""
-    x = np.ones(max(n_bytes // 4, 1), dtype=np.float32)
-    return Yardstick(lambda: np.dot(x, x), x.nbytes)
+    """BLAS product of a vector and a float32 matrix of `n_bytes`: every byte is read once, hardly any is written."""
+    matrix = np.ones((max(n_bytes // 8192, 1), 2048), dtype=np.float32)
+    x = np.ones(len(matrix), dtype=np.float32)
+    return Yardstick(lambda: np.dot(x, matrix), matrix.nbytes)
 
 
-def copying(n_bytes: int) -> Yardstick:
-    """Copy inside a working set of `n_bytes`, half of them read and half of them written."""
-    source = np.ones(max(n_bytes // 16, 1))
-    target = np.zeros_like(source)
-    return Yardstick(lambda: np.copyto(target, source), 2 * source.nbytes)
+def writing(n_bytes: int) -> Yardstick:
+    """Fill `n_bytes`."""
+    x = np.zeros(max(n_bytes // 8, 1))
+    return Yardstick(lambda: x.fill(1.0), x.nbytes)
+
+
+def adding(n_bytes: int) -> Yardstick:
+    """Add one array to another inside a working set of `n_bytes`: two reads and a write of eight bytes an element."""
+    total = np.zeros(max(n_bytes // 16, 1))
+    block = np.ones_like(total)
+    return Yardstick(lambda: np.add(total, block, out=total), 3 * total.nbytes)
 
 
 def multiplying(dtype: Any, n_rows: int = 1_000, n_columns: int = 1_000) -> Yardstick:
@@ -106,14 +113,21 @@ def make_data(n_rows: int, noise: float = NOISE["fine"]) -> tuple[np.ndarray, np
 
 @cache
 def make_problem(size: str, noise: str = "fine") -> Problem:
-    """One of `SIZES`, with the levels, prior and noise grid of the paper."""
+    """One of `SIZES`, with the levels, prior and noise grid of the paper.
+
+    Coarse problems have targets that the model can express, weights drawn from its own prior: those to be found.
+    """
     from pydirect import GaussianPrior, evenly_spaced_levels
 
     n_rows, n_weights = SIZES[size]
     x, y = make_data(n_rows, NOISE[noise])
-    levels = evenly_spaced_levels(N_LEVELS, 3.0)
-    grid = NOISE[noise] ** 2 * np.logspace(-1, 1, 15)
-    return Problem(x, y, make_features(n_weights), levels, GaussianPrior().log_mass(levels), grid)
+    features, levels = make_features(n_weights), evenly_spaced_levels(N_LEVELS, 3.0)
+    log_prior = GaussianPrior().log_mass(levels)
+    if noise == "coarse":
+        rng = np.random.default_rng(3)
+        weights = rng.choice(levels, n_weights, p=np.exp(log_prior))
+        y = features.transform(x) @ weights[:, None] + NOISE[noise] * rng.standard_normal((n_rows, 1))
+    return Problem(x, y, features, levels, log_prior, NOISE[noise] ** 2 * np.logspace(-1, 1, 15))
 
 
 @cache

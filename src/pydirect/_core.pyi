@@ -53,8 +53,9 @@ def row_moments(
     rows: _Double, weight: _Double, spread: _Double, mean: _Double, variance: _Double, n_threads: int
 ) -> None: ...
 
-# Gaussian process. Square matrices are (n, stride) with stride >= n a multiple of LEVEL_PADDING, norms and alpha
-# (stride,), noise (n,), amplitudes (4,): ARD, isotropic, linear, constant.
+# Gaussian process. n rows and as many or n_others columns, padded to stride, a multiple of LEVEL_PADDING: ard, isotropic,
+# linear and distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own
+# norms (n,), amplitudes (4,): ARD, isotropic, linear, constant. The out of cross_covariance is (n, stride).
 
 def covariance(
     ard: _Double,
@@ -80,6 +81,19 @@ def covariance_gradient(
     distance_weight: _Double,
     n_threads: int,
 ) -> _Double: ...
+
+def cross_covariance(
+    ard: _Double,
+    isotropic: _Double,
+    linear: _Double,
+    ard_norm: _Double,
+    isotropic_norm: _Double,
+    own_ard_norm: _Double,
+    own_isotropic_norm: _Double,
+    amplitudes: _Double,
+    out: _Double,
+    n_threads: int,
+) -> None: ...
 
 # Mean field
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import cho_solve, eigh
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
@@ -18,6 +18,7 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.distributions import DensityPrior, FactorizedCategorical, GaussianPrior
 from pydirect.models import MeanFieldPosterior, NoisePosterior
+from pydirect.optimize import cholesky_of_ridge
 from pydirect.statistics import GaussianStatistics
 
 # A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
@@ -139,6 +140,52 @@ def maximise_evidence(
     bounds = [(floor, floor + np.log(1e14)), (np.log(1e-12), np.log(1e12))][: start.size]
     best = minimize(negative, np.clip(start, *zip(*bounds, strict=True)), jac=True, method="L-BFGS-B", bounds=bounds)
     return float(np.exp(best.x[0])), float(np.exp(best.x[1])) if fit_scale else scale
+
+
+def noise_by_evidence(
+    statistics: GaussianStatistics,
+    noise: float,
+    scale: float = 1.0,
+    *,
+    output: int = 0,
+    n_iter: int = 2,
+    n_probes: int = 16,
+) -> float:
+    """Noise variance near the maximum of the evidence, without an eigendecomposition.
+
+    MacKay's fixed point σ² = ‖y − Φw‖² / (n − γ) at the ridge solution w, γ = n_weights − λ tr (A + λI)⁻¹ with
+    λ = σ²/scale (MacKay 1992), the trace from random signs (Hutchinson 1990; the same signs at every call).
+
+    Parameters
+    ----------
+    statistics : GaussianStatistics
+    noise : float
+        Start.
+    scale : float
+        Prior variance of the weights.
+    output : int
+    n_iter : int
+        Factorisations, in single precision while it suffices.
+    n_probes : int
+
+    Returns
+    -------
+    float
+    """
+    b = statistics.n_weights
+    c, yty, n = statistics.c[:, output], float(statistics.yty[output]), statistics.n_samples
+    signs = np.sign(np.random.default_rng(0).standard_normal((b, n_probes)))
+    for _ in range(n_iter):
+        ridge = noise / scale
+        factor = cholesky_of_ridge(statistics.A, np.full(b, ridge))
+        with single_blas_thread():
+            solved = cho_solve((factor, False), np.column_stack([c, signs]).astype(factor.dtype))
+        w = solved[:, 0].astype(np.float64)
+        determined = b - ridge * float(np.einsum("jk,jk->", signs, solved[:, 1:])) / n_probes
+        # ‖y − Φw‖² = yᵀy − cᵀw − ridge wᵀw at the solution of (A + ridge I) w = c
+        squared_error = max(yty - c @ w - ridge * w @ w, 1e-12 * yty)
+        noise = squared_error / max(n - determined, 0.05 * n)
+    return noise
 
 
 @dataclass

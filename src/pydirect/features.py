@@ -170,7 +170,9 @@ class FourierFeatures:
         padding = (0, -self.n_frequencies % 16)
         turns = np.pad(self.frequencies / (2 * np.pi), ((0, 0), padding))
         amplitudes = np.pad(self.amplitudes, padding)
-        return {np.dtype(t): (turns.astype(t), amplitudes.astype(t)) for t in (np.float64, np.float32)}
+        return {
+            np.dtype(t): (np.ascontiguousarray(turns, dtype=t), amplitudes.astype(t)) for t in (np.float64, np.float32)
+        }
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return Φ of shape (n_rows, n_weights).

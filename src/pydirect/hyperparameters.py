@@ -3,7 +3,8 @@
 The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn32(x; one length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``: a smooth
 part that knows which columns matter, a rough one for what is left, a linear one for what is simple. Priors on the
 logarithms keep small data sets from over-fitting their length-scales: a prior median of the length-scales that grows with
-√d (Hvarfner, Hellsten & Nardi 2024), with tails heavy enough for a column that truly needs a short one.
+√d (Hvarfner, Hellsten & Nardi 2024), with tails heavy enough for a column that truly needs a short one and for a part of
+the covariance that is not needed at all.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MAX_ROWS = 1000
 FIRST_ROWS = 256
 ONE_STAGE_ROWS = 512
 
-# Prior means and standard deviations of log noise variance, log amplitudes, log linear amplitude, log length-scales.
+# Prior centres and scales of log noise variance, log amplitudes, log linear amplitude, log length-scales.
 LOG_NOISE = (-1.5, 1.0)
 LOG_AMPLITUDE = (-1.0, 0.7)
 LOG_LINEAR = (-0.5, 1.0)
@@ -117,8 +118,6 @@ class MarginalLikelihood:
         self.ard, self.isotropic, self.distance_weight = np.empty(shape), np.empty(shape), np.empty(shape)
         self.matrix = np.empty((self.stride, self.stride))
         self.mean, self.sd, self.start = _prior(d, n_linear)
-        self.heavy = np.zeros(d + 5, dtype=bool)
-        self.heavy[2 : 2 + d] = self.heavy[3 + d] = True
 
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
         """Return the parameters of θ."""
@@ -191,9 +190,9 @@ class MarginalLikelihood:
         gradient[4 + d] = linear
 
         z = (theta - self.mean) / self.sd
-        root = np.sqrt(1 + z * z)  # pseudo-Huber on length-scales: Gaussian near the centre, exponential tails
-        value += np.where(self.heavy, root - 1, 0.5 * z * z).sum()
-        gradient += np.where(self.heavy, z / root, z) / self.sd
+        root = np.sqrt(1 + z * z)  # pseudo-Huber: Gaussian near the centre, exponential tails
+        value += (root - 1).sum()
+        gradient += z / root / self.sd
         return float(value), gradient
 
 

@@ -329,6 +329,7 @@ def _fit_naturals(
     gaps = np.diff(np.sort(levels, axis=1), axis=1)
     problem = QuadraticProblem(
         a=solver.a,
+        a_exact=model.statistics.A,
         c=model.statistics.c[:, model.output],
         prior_precision=model.prior_precision(),
         spacing=float(gaps[gaps > 0].mean()) if (gaps > 0).any() else 0.0,

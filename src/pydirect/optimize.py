@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import cho_solve, lapack
 from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
@@ -50,6 +50,7 @@ class QuadraticProblem:
     """What optimisers see beside the solver: the matrix and how coarse the levels are."""
 
     a: NDArray[np.float32]
+    a_exact: FloatArray
     c: FloatArray
     prior_precision: FloatArray
     spacing: float
@@ -62,17 +63,43 @@ class QuadraticProblem:
 
     def ridge(self, tau: float) -> tuple[NDArray[np.float32], FloatArray]:
         """Cholesky factor U (C-ordered, upper) of A + prior_precision / tau and the ridge solution."""
-        matrix = self.a.copy()
-        matrix[np.diag_indices_from(matrix)] += (self.prior_precision / tau).astype(np.float32)
+        factor = cholesky_of_ridge(self.a_exact, self.prior_precision / tau, self.a)
         with single_blas_thread():
-            factor, info = lapack.spotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
-            if info != 0:
-                raise np.linalg.LinAlgError(
-                    "A + prior_precision / tau must be positive definite in single precision, but its Cholesky "
-                    f"factorisation failed at column {info}; raise the noise levels or rescale the features"
-                )
-            solution = lapack.spotrs(factor, self.c.astype(np.float32), lower=1)[0]
-        return factor.T, solution.astype(np.float64)
+            solution = cho_solve((factor, False), self.c.astype(factor.dtype), check_finite=False)
+        return np.asarray(factor, dtype=np.float32), solution.astype(np.float64)
+
+
+def cholesky_of_ridge(
+    a: FloatArray, ridge: FloatArray, narrow: NDArray[np.float32] | None = None
+) -> NDArray[np.floating[Any]]:
+    """Upper factor U, C-ordered, of UᵀU = A + diag(ridge); below the diagonal stands what was there.
+
+    Single precision, which is twice as fast, serves until the ridge is below its rounding of A's largest eigenvalue;
+    then double precision.
+
+    Parameters
+    ----------
+    a : ndarray of shape (n_weights, n_weights)
+    ridge : ndarray of shape (n_weights,)
+    narrow : ndarray of the same shape as `a`, float32, optional
+        A in single precision, when it is at hand.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When A is not positive semi-definite.
+    """
+    for matrix, potrf in ((narrow if narrow is not None else a, lapack.spotrf), (a, lapack.dpotrf)):
+        copy = matrix.astype(np.float32 if potrf is lapack.spotrf else np.float64)
+        copy[np.diag_indices_from(copy)] += ridge.astype(copy.dtype)
+        with single_blas_thread():
+            factor, info = potrf(copy.T, lower=1, overwrite_a=1, clean=0)
+        if info == 0:
+            return factor.T
+    raise np.linalg.LinAlgError(
+        f"A + ridge must be positive definite, but its Cholesky factorisation failed at column {info}: raise the noise "
+        "levels or rescale the features"
+    )
 
 
 def _sweeps(solver: Any, problem: QuadraticProblem, n: int, anneal: int = 0) -> tuple[int, bool, FloatArray]:
@@ -171,20 +198,25 @@ def lbfgs_on_logits(
     """
     shape, split = logits.shape, logits.size
     trace: list[float] = []
+    start = np.concatenate([logits.ravel(), noise_logits])
+    best = start
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal best
         value, gradient, noise_gradient = solver.elbo_and_gradient(
             n_levels, theta[:split].reshape(shape), np.ascontiguousarray(theta[split:])
         )
+        if value > max(trace, default=-np.inf):
+            best = theta.copy()
         trace.append(value)
         return -value, -np.concatenate([gradient.ravel(), noise_gradient])
 
-    best = minimize(
-        negative,
-        np.concatenate([logits.ravel(), noise_logits]),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxfun": 2 * max_iter + 10, "ftol": 1e-12, "gtol": 1e-6},
-    )
-    outcome = Outcome(int(best.nit), bool(best.status == 0), False, [np.maximum.accumulate(trace)])
-    return best.x[:split].reshape(shape), best.x[split:], outcome
+    options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 10, "ftol": 1e-12, "gtol": 1e-6}
+    try:
+        result = minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
+        outcome = Outcome(int(result.nit), bool(result.status == 0))
+    except KeyboardInterrupt:
+        outcome = Outcome(len(trace), interrupted=True)
+    outcome.trace = [np.maximum.accumulate(trace)]
+    # The last point of a line search that failed may lie below one that it has seen.
+    return best[:split].reshape(shape), best[split:], outcome

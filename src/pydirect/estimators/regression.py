@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,8 +17,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
-from pydirect.decorrelated import Rotation, decorrelate, fit_decorrelated, maximise_evidence
-from pydirect.distributions import DensityPrior, as_level_count, as_levels, as_prior, evenly_spaced_levels
+from pydirect.decorrelated import Rotation, decorrelate, fit_decorrelated, maximise_evidence, noise_by_evidence
+from pydirect.distributions import (
+    DensityPrior,
+    FactorizedCategorical,
+    as_level_count,
+    as_levels,
+    as_prior,
+    evenly_spaced_levels,
+)
 from pydirect.estimators._base import ProbabilisticRegressor
 from pydirect.features import (
     FeatureMap,
@@ -223,7 +231,9 @@ class DirectRegressor(ProbabilisticRegressor):
             with progress.stage("inference"):
                 self._infer(statistics, inputs, standardised, weight, rng, n_threads)
         self.fit_seconds_ = progress.seconds
-        self._report(statistics.n_samples)
+        self.n_samples_ = statistics.n_samples
+        self._set_results()
+        self._warn_if_unfinished()
         return self
 
     # --- parameters
@@ -440,6 +450,8 @@ class DirectRegressor(ProbabilisticRegressor):
                 noise = fixed
             elif self.noise == "held_out" and len(inputs) >= 20:
                 noise = self._held_out_noise(inputs, y[:, k], weight, noise, options, rng, n_threads)
+            elif self.noise in ("auto", "evidence") and scale_known:
+                noise = max(noise_by_evidence(statistics, noise, output=k), NOISE_FLOOR)
             n_levels = self.n_noise_levels if self.noise == "elbo" else 1
             posteriors.append(_fit_on_grid(statistics, noise, n_levels, k, options))
         return [_in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
@@ -472,11 +484,11 @@ class DirectRegressor(ProbabilisticRegressor):
 
         return max(noise * 2.0 ** np.arange(-4, 5), key=held_out_density)
 
-    def _report(self, n_samples: float) -> None:
-        """Set the public attributes from the posteriors, and warn."""
+    def _set_results(self) -> None:
+        """Set the public attributes from the posteriors."""
         posteriors = self.posteriors_
         single = self._one_dimensional
-        units = n_samples * np.log(self.y_scale_)  # a density in y's own units
+        units = self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units
         self.posterior_ = posteriors[0] if single else posteriors
         self.coef_ = self.coefficients_[:, 0] if single else self.coefficients_
         self.elbo_ = float(sum(p.elbo for p in posteriors) - units.sum())
@@ -488,6 +500,8 @@ class DirectRegressor(ProbabilisticRegressor):
         self.sparsity_ = float(np.mean([p.weights.expected_sparsity() for p in posteriors]))
         noise = np.array([p.noise.variance for p in posteriors]) * self.y_scale_**2
         self.noise_variance_ = float(noise[0]) if single else noise
+
+    def _warn_if_unfinished(self) -> None:
         if not self.converged_:
             reason = "interrupted" if self.interrupted_ else f"not at rest after {self.n_iter_} iterations"
             warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
@@ -568,12 +582,7 @@ def _fit_on_grid(
 
 def _in_prior_units(posterior: MeanFieldPosterior, scale: float) -> MeanFieldPosterior:
     """Divide the levels by the prior scale, which the estimator keeps apart."""
-    from dataclasses import replace
-
-    from pydirect.distributions import FactorizedCategorical
-
-    weights = FactorizedCategorical(posterior.weights.levels / scale, posterior.weights.q)
-    return replace(posterior, weights=weights)
+    return replace(posterior, weights=FactorizedCategorical(posterior.weights.levels / scale, posterior.weights.q))
 
 
 def load(path: str | Path) -> DirectRegressor:

@@ -1,0 +1,120 @@
+"""What every test of the package shares: hypothesis profiles, instruction-set levels, small regression problems."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from pydirect import _core
+from pydirect.distributions import GaussianPrior, evenly_spaced_levels
+from pydirect.models import MeanFieldRegression
+from pydirect.statistics import GaussianStatistics
+
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(params=_core.isa_levels())
+def isa_level(request):
+    """Run the test at every instruction-set level of this machine."""
+    before = _core.build_config()["isa"]
+    _core.select_isa_level(request.param)
+    yield request.param
+    _core.select_isa_level(before)
+
+
+@pytest.fixture
+def at_every_level():
+    """Function that evaluates another one at every level and requires the same bits of all its arrays."""
+    before = _core.build_config()["isa"]
+
+    def evaluate(function):
+        results = []
+        for level in _core.isa_levels():
+            _core.select_isa_level(level)
+            result = function()
+            results.append([np.asarray(a) for a in (result if isinstance(result, tuple) else (result,))])
+        for level, arrays in zip(_core.isa_levels(), results, strict=True):
+            for got, expected in zip(arrays, results[0], strict=True):
+                assert got.tobytes() == expected.tobytes(), f"{level} differs from {_core.isa_levels()[0]}"
+        return results[-1] if len(results[-1]) > 1 else results[-1][0]
+
+    yield evaluate
+    _core.select_isa_level(before)
+
+
+@dataclass
+class Problem:
+    """A regression problem small enough to enumerate."""
+
+    phi: np.ndarray
+    y: np.ndarray
+    levels: np.ndarray
+    log_prior: np.ndarray
+    noise_levels: np.ndarray
+    log_noise_prior: np.ndarray
+
+    @property
+    def statistics(self):
+        return GaussianStatistics.from_arrays(self.phi, self.y)
+
+    @property
+    def model(self):
+        levels, log_prior = np.atleast_2d(self.levels), np.atleast_2d(self.log_prior)
+        return MeanFieldRegression(self.statistics, levels, log_prior, self.noise_levels, self.log_noise_prior)
+
+    @property
+    def fit_arguments(self):
+        return self.statistics, self.levels, self.log_prior, self.noise_levels, self.log_noise_prior
+
+    @property
+    def oracle_arguments(self):
+        return (self.phi, self.y), self.levels, self.log_prior, self.noise_levels
+
+    def random_posterior(self, seed=0):
+        """Probabilities (n_weights, n_levels) and (n_noise_levels,), some of them tiny."""
+        rng = np.random.default_rng(seed)
+        q = rng.dirichlet(np.full(np.shape(self.levels)[-1], 0.5), size=self.phi.shape[1])
+        return q, rng.dirichlet(np.full(self.noise_levels.size, 0.5))
+
+
+@pytest.fixture
+def make_problem():
+    """Factory of small problems; features are multiples of 1/8, so that single precision holds ΦᵀΦ exactly."""
+
+    def make(n=12, b=4, n_levels=3, n_noise=3, seed=0, scale=1.0, reach=2.0, noise=0.3, per_weight=False):
+        rng = np.random.default_rng(seed)
+        phi = np.round(8 * scale * rng.standard_normal((n, b))) / 8
+        levels = evenly_spaced_levels(n_levels, reach)
+        if per_weight:
+            levels = levels * rng.uniform(0.5, 1.5, (b, 1)) + rng.uniform(-0.3, 0.3, (b, 1))
+        y = phi @ rng.choice(evenly_spaced_levels(n_levels, reach), b) + noise * rng.standard_normal(n)
+        noise_levels = np.geomspace(0.02, 5.0, n_noise) if n_noise > 1 else np.array([noise**2])
+        return Problem(
+            phi,
+            y,
+            levels,
+            GaussianPrior().log_mass(levels),
+            noise_levels,
+            np.full(n_noise, -np.log(n_noise)),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def medium_problem():
+    """A correlated problem of 200 weights, levels about as fine as the posterior; a tuple of `fit_mean_field`."""
+    rng = np.random.default_rng(20)
+    x = rng.standard_normal((300, 4))
+    frequencies = rng.standard_normal((4, 100))
+    phi = np.hstack([np.cos(x @ frequencies), np.sin(x @ frequencies)]) / 10
+    y = np.sin(2 * x[:, 0]) + 0.3 * x[:, 1] * x[:, 2] + 0.1 * rng.standard_normal(300)
+    levels = evenly_spaced_levels(15)
+    noise_levels = np.geomspace(0.003, 1.0, 15)
+    return GaussianStatistics.from_arrays(phi, y / y.std()), levels, GaussianPrior().log_mass(levels), noise_levels

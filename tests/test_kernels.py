@@ -1,0 +1,334 @@
+import numpy as np
+import pytest
+
+from pydirect import _core
+
+PADDING = _core.LEVEL_PADDING
+SIZES = [1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 67]
+
+
+def ulps(got, exact):
+    """Largest distance in units of the last place of the result."""
+    return float((np.abs(got.astype(np.longdouble) - exact) / np.spacing(np.abs(exact).astype(got.dtype))).max())
+
+
+def pairwise_distance(x, z):
+    return np.sqrt(((x[:, None, :] - z[None, :, :]) ** 2).sum(axis=2))
+
+
+# exp
+
+
+@pytest.mark.parametrize(("low", "high"), [(-708.0, 709.0), (-40.0, 0.0), (-1.0, 1.0), (-1e-9, 1e-9)])
+def test_exp_is_accurate_to_two_and_a_half_ulp(isa_level, low, high):
+    x = np.random.default_rng(0).uniform(low, high, 100_000)
+    assert ulps(_core.exp(x), np.exp(x.astype(np.longdouble))) < 2.5
+
+
+def test_exp_has_defined_edges(isa_level):
+    just_below = np.nextafter(-708.0, -np.inf)
+    x = np.array([0.0, -0.0, -np.inf, np.nan, -708.0, just_below, -745.0, -1e308, 709.0, 5e-324])
+    got = _core.exp(x)
+    np.testing.assert_array_equal(got[[0, 1, 2, 5, 6, 7, 9]], [1, 1, 0, 0, 0, 0, 1])
+    assert not np.signbit(got[2])
+    assert np.isnan(got[3])
+    assert got[4] == pytest.approx(np.exp(-708.0), rel=1e-15)
+    assert got[4] > np.finfo(float).tiny, "no result is subnormal"
+    assert got[8] == pytest.approx(np.exp(709.0), rel=1e-15)
+
+
+@pytest.mark.parametrize("size", [0, *SIZES])
+def test_exp_of_any_length_equals_exp_of_each_entry(at_every_level, size):
+    x = np.random.default_rng(size).uniform(-720, 709, size)
+    got = at_every_level(lambda: _core.exp(x))
+    assert got.shape == (size,)
+    np.testing.assert_array_equal(got, [_core.exp(np.array([v]))[0] for v in x])
+
+
+def test_exp_has_the_same_bits_at_every_level(at_every_level):
+    x = np.concatenate([np.random.default_rng(1).uniform(-750, 709, 50_000), [np.inf, -np.inf, 0.0, -0.0]])
+    at_every_level(lambda: _core.exp(x))
+
+
+# Sine and cosine of turns
+
+
+def exact_sincos_turns(t):
+    """In extended precision; the fractional part of a float is exact."""
+    turn = t.astype(np.longdouble)
+    angle = (turn - np.rint(turn)) * 2 * np.longdouble("3.14159265358979323846264338327950288")
+    return np.sin(angle), np.cos(angle)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("reach", [0.25, 1.0, 100.0, 5e5])
+def test_sincos_turns_is_accurate_whatever_the_phase(isa_level, dtype, reach):
+    t = np.random.default_rng(0).uniform(-reach, reach, 50_000).astype(dtype)
+    for got, exact in zip(_core.sincos_turns(t), exact_sincos_turns(t), strict=True):
+        assert got.dtype == dtype
+        assert float(np.abs(got - exact).max()) < np.finfo(dtype).eps
+
+
+def test_sincos_turns_of_doubles_reduces_huge_phases_exactly(isa_level):
+    t = np.random.default_rng(0).uniform(-4e14, 4e14, 50_000)
+    for got, exact in zip(_core.sincos_turns(t), exact_sincos_turns(t), strict=True):
+        assert float(np.abs(got - exact).max()) < np.finfo(float).eps
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sincos_turns_is_exact_at_quarter_turns(isa_level, dtype):
+    quarters = np.array([0.0, 0.25, 0.5, 0.75, 1.0, -0.25, -0.5, 7.25, -1000.5], dtype=dtype)
+    sine, cosine = _core.sincos_turns(quarters)
+    np.testing.assert_array_equal(sine, [0, 1, 0, -1, 0, -1, 0, 1, 0])
+    np.testing.assert_array_equal(cosine, [1, 0, -1, 0, 1, 0, -1, 0, -1])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sincos_turns_takes_a_phase_without_fraction_as_zero(isa_level, dtype):
+    t = np.array([2.0**53, -(2.0**60), 1e30, np.inf, -np.inf, np.nan], dtype=dtype)
+    sine, cosine = _core.sincos_turns(t)
+    np.testing.assert_array_equal(sine, 0)
+    np.testing.assert_array_equal(cosine, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("size", [0, *SIZES])
+def test_sincos_turns_has_the_same_bits_at_every_level_and_length(at_every_level, dtype, size):
+    t = (1000 * np.random.default_rng(size).standard_normal(size)).astype(dtype)
+    sine, cosine = at_every_level(lambda: _core.sincos_turns(t))
+    np.testing.assert_array_equal(sine, [_core.sincos_turns(t[k : k + 1])[0][0] for k in range(size)])
+    np.testing.assert_array_equal(cosine, [_core.sincos_turns(t[k : k + 1])[1][0] for k in range(size)])
+
+
+# Accumulation
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 33, 130])
+def test_add_upper_triangle_adds_in_double_and_leaves_the_rest(at_every_level, dtype, n):
+    rng = np.random.default_rng(n)
+    block, start = rng.standard_normal((n, n)).astype(dtype), rng.standard_normal((n, n))
+
+    def add():
+        total = start.copy()
+        _core.add_upper_triangle(block, total, 2)
+        return total
+
+    np.testing.assert_array_equal(at_every_level(add), start + np.triu(block.astype(np.float64)))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 100])
+def test_mirror_upper_triangle_copies_every_entry(n, n_threads):
+    matrix = np.random.default_rng(n).standard_normal((n, n))
+    expected = np.triu(matrix) + np.triu(matrix, 1).T
+    _core.mirror_upper_triangle(matrix, n_threads)
+    np.testing.assert_array_equal(matrix, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(1, 1), (3, 7), (4, 8), (5, 9), (8, 16), (13, 33)])
+def test_add_transposed_product_accumulates_in_double(at_every_level, dtype, n_rows, n_columns):
+    rng = np.random.default_rng(n_rows)
+    rows = rng.standard_normal((n_rows, n_columns)).astype(dtype)
+    y, start = rng.standard_normal(n_rows), rng.standard_normal(n_columns)
+
+    def add():
+        out = start.copy()
+        _core.add_transposed_product(rows, y, out)
+        return out
+
+    expected = start + rows.astype(np.float64).T @ y
+    np.testing.assert_allclose(at_every_level(add), expected, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("n_columns", [1, 7, 8, 9, 40])
+@pytest.mark.parametrize("n_rows", [1, 2, 65])
+def test_row_moments_are_weighted_sums_of_rows_and_squares(at_every_level, n_rows, n_columns):
+    rng = np.random.default_rng(n_columns)
+    rows = rng.standard_normal((n_rows, n_columns))
+    weight, spread = rng.standard_normal(n_columns), rng.random(n_columns)
+
+    def moments(n_threads=1):
+        mean, variance = np.full((2, n_rows), np.nan)
+        _core.row_moments(rows, weight, spread, mean, variance, n_threads)
+        return mean, variance
+
+    mean, variance = at_every_level(moments)
+    np.testing.assert_allclose(mean, rows @ weight, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(variance, rows**2 @ spread, rtol=1e-13)
+
+
+# Fourier features
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("n_rows", "n_inputs", "n_frequencies"), [(1, 1, 1), (3, 2, 7), (4, 1, 16), (5, 3, 17), (9, 5, 33), (65, 2, 8)]
+)
+def test_fourier_features_are_cosines_and_sines_of_the_phases(at_every_level, dtype, n_rows, n_inputs, n_frequencies):
+    rng = np.random.default_rng(n_rows)
+    x = rng.standard_normal((n_rows, n_inputs))
+    padding = (0, -n_frequencies % 16)
+    turns = rng.standard_normal((n_inputs, n_frequencies))
+    amplitudes = rng.random(n_frequencies)
+    padded = np.pad(turns, ((0, 0), padding)).astype(dtype), np.pad(amplitudes, padding).astype(dtype)
+
+    def features(n_threads=1):
+        out = np.full((n_rows, 2 * n_frequencies + 3), -7.0, dtype=dtype)
+        _core.fourier_features(x, *padded, n_frequencies, out, n_threads)
+        return out
+
+    got = at_every_level(features)
+    phase = 2 * np.pi * x @ turns
+    expected = np.hstack([amplitudes * np.cos(phase), amplitudes * np.sin(phase)])
+    tolerance = 60 * n_inputs * np.finfo(dtype).eps
+    np.testing.assert_allclose(got[:, :-3], expected, atol=tolerance, rtol=0)
+    np.testing.assert_array_equal(got[:, -3:], -7.0, err_msg="columns beyond the features are the caller's")
+
+
+def test_fourier_features_do_not_depend_on_the_other_rows(isa_level):
+    rng = np.random.default_rng(0)
+    x, turns, amplitudes = rng.standard_normal((70, 3)), rng.standard_normal((3, 16)), np.ones(16)
+    out = np.empty((70, 32))
+    _core.fourier_features(x, turns, amplitudes, 16, out, 1)
+    for begin, end in [(0, 1), (1, 3), (5, 70)]:
+        part = np.empty((end - begin, 32))
+        _core.fourier_features(np.ascontiguousarray(x[begin:end]), turns, amplitudes, 16, part, 1)
+        np.testing.assert_array_equal(part, out[begin:end])
+
+
+def test_arrays_of_another_type_or_shape_are_refused_rather_than_converted():
+    with pytest.raises(TypeError):
+        _core.exp([0.0, 1.0])
+    with pytest.raises(TypeError):
+        _core.exp(np.zeros(4, dtype=np.float32))
+    with pytest.raises(TypeError):
+        _core.mirror_upper_triangle(np.zeros((4, 4), order="F")[:, ::2].T, 1)
+    with pytest.raises(ValueError, match="block must have shape"):
+        _core.add_upper_triangle(np.zeros((2, 3)), np.zeros((3, 3)), 1)
+    with pytest.raises(ValueError, match="y must have shape"):
+        _core.add_transposed_product(np.zeros((2, 3)), np.zeros(3), np.zeros(3))
+
+
+def test_an_unknown_level_is_refused_by_name():
+    with pytest.raises(ValueError, match="got 'z80'"):
+        _core.select_isa_level("z80")
+
+
+# Covariance of the Gaussian process
+
+
+class Covariance:
+    """Inputs of the covariance kernels from points, beside the formulas they stand for."""
+
+    amplitudes = np.array([0.7, 0.4, 0.3, 1.0])
+
+    def __init__(self, n, seed=0, log_length_scale=(0.0, 0.0, 0.0), log_isotropic_length_scale=0.0, amplitudes=None):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal((n, 3))
+        self.n, self.stride = n, n + -n % PADDING
+        self.noise, self.y = rng.uniform(0.1, 0.3, n), rng.standard_normal(n)
+        self.x = x
+        self.ard_x = x / np.exp(log_length_scale)
+        self.isotropic_x = x / np.exp(log_isotropic_length_scale)
+        if amplitudes is not None:
+            self.amplitudes = amplitudes
+
+    def padded(self, matrix, n_rows=None):
+        missing = [(0, (n_rows or len(matrix)) - len(matrix)), (0, self.stride - matrix.shape[1])]
+        return np.ascontiguousarray(np.pad(matrix, missing))
+
+    def vector(self, values):
+        return np.pad(values, (0, self.stride - self.n))
+
+    def arguments(self):
+        products = [self.padded(z @ z.T) for z in (self.ard_x, self.isotropic_x, self.x[:, :2])]
+        norms = [self.vector((z**2).sum(axis=1)) for z in (self.ard_x, self.isotropic_x)]
+        return [*products, *norms, self.noise, self.amplitudes]
+
+    def parts(self):
+        r = np.sqrt(3) * pairwise_distance(self.ard_x, self.ard_x)
+        rough = np.exp(-pairwise_distance(self.isotropic_x, self.isotropic_x))
+        return (1 + r) * np.exp(-r), rough, self.x[:, :2] @ self.x[:, :2].T, np.ones((self.n, self.n))
+
+    def exact(self):
+        return sum(a * part for a, part in zip(self.amplitudes, self.parts(), strict=True)) + np.diag(self.noise)
+
+    def covariance(self, n_threads=1):
+        out = np.zeros((self.stride, self.stride))
+        _core.covariance(*self.arguments(), out, n_threads)
+        return np.tril(out[: self.n, : self.n])
+
+    def negative_log_density(self):
+        k = self.exact()
+        return 0.5 * (self.y @ np.linalg.solve(k, self.y) + np.linalg.slogdet(k)[1])
+
+    def gradient(self, n_threads=1):
+        arguments = self.arguments()
+        _core.covariance(*arguments, np.zeros((self.stride, self.stride)), n_threads)
+        inverse = np.linalg.inv(self.exact())
+        weight = np.zeros((self.n, self.stride))
+        lower = self.padded(np.tril(inverse) + np.triu(np.full_like(inverse, np.nan), 1), self.stride)
+        sums = _core.covariance_gradient(*arguments, lower, self.vector(inverse @ self.y), weight, n_threads)
+        return weight[:, : self.n].copy(), sums
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 17, 40])
+def test_covariance_is_its_formula_on_the_lower_triangle(at_every_level, n):
+    c = Covariance(n)
+    np.testing.assert_allclose(at_every_level(c.covariance), np.tril(c.exact()), rtol=1e-12, atol=1e-12)
+
+
+def test_a_point_is_at_distance_zero_from_itself_at_any_scale(isa_level):
+    c = Covariance(9, log_length_scale=(-15.0,) * 3, log_isotropic_length_scale=-15.0)
+    np.testing.assert_allclose(np.diag(c.covariance()), np.diag(c.exact()), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("n", "n_others"), [(1, 1), (3, 8), (20, 13)])
+def test_cross_covariance_is_the_formula_between_two_sets_of_points(at_every_level, n, n_others):
+    rng = np.random.default_rng(n)
+    x, z = rng.standard_normal((n, 3)), np.pad(rng.standard_normal((n_others, 3)), ((0, -n_others % PADDING), (0, 0)))
+    amplitudes, squares = Covariance.amplitudes, [(p**2).sum(axis=1) for p in (2 * z, z, 2 * x, x)]
+
+    def cross():
+        products = [np.ascontiguousarray(p) for p in (4 * x @ z.T, x @ z.T, x[:, :2] @ z[:, :2].T)]
+        out = np.empty((n, len(z)))
+        _core.cross_covariance(*products, *squares, amplitudes, out, 2)
+        return out[:, :n_others].copy()
+
+    r = 2 * np.sqrt(3) * pairwise_distance(x, z)
+    parts = (1 + r) * np.exp(-r), np.exp(-pairwise_distance(x, z)), x[:, :2] @ z[:, :2].T, 1.0
+    expected = sum(a * part for a, part in zip(amplitudes, parts, strict=True))
+    np.testing.assert_allclose(at_every_level(cross), expected[:, :n_others], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 5, 8, 21])
+def test_covariance_gradient_agrees_with_finite_differences(isa_level, n):
+    weight, sums = Covariance(n, seed=n).gradient()
+    step = 1e-5
+
+    def slope(**change):
+        plus, minus = ({k: v(s) for k, v in change.items()} for s in (step, -step))
+        high, low = Covariance(n, seed=n, **plus), Covariance(n, seed=n, **minus)
+        return (high.negative_log_density() - low.negative_log_density()) / (2 * step)
+
+    def nudged(index):
+        return lambda s: Covariance.amplitudes + s * np.eye(4)[index]
+
+    unit = Covariance.amplitudes
+    assert sums[0] == pytest.approx(unit[1] * slope(amplitudes=nudged(1)), rel=1e-6, abs=1e-8)
+    assert sums[1] == pytest.approx(slope(log_isotropic_length_scale=lambda s: s), rel=1e-6, abs=1e-8)
+    assert sums[2] == pytest.approx(slope(amplitudes=nudged(2)), rel=1e-6, abs=1e-8)
+    assert sums[3] == pytest.approx(slope(amplitudes=nudged(3)), rel=1e-6, abs=1e-8)
+    x = Covariance(n, seed=n).x
+    for k in range(3):
+        # d|x − x'|² / d log length-scale = −2 (x_k − x'_k)²
+        got = (weight * -2 * (x[:, None, k] - x[None, :, k]) ** 2).sum()
+        expected = slope(log_length_scale=lambda s, k=k: s * np.eye(3)[k])
+        assert got == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+def test_covariance_gradient_weights_are_symmetric_and_the_same_at_every_level(at_every_level):
+    weight, _ = at_every_level(Covariance(45, seed=2).gradient)
+    np.testing.assert_array_equal(weight, weight.T)
