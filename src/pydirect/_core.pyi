@@ -3,13 +3,14 @@
 Arrays must be C-contiguous and of the dtype named here; nothing is converted.
 """
 
-from typing import Final, TypeAlias, TypedDict, overload
+from typing import Final, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 _Double: TypeAlias = NDArray[np.float64]
 _Single: TypeAlias = NDArray[np.float32]
+_Real = TypeVar("_Real", np.float64, np.float32)
 
 class _BuildConfig(TypedDict):
     version: str
@@ -28,20 +29,17 @@ def isa_levels() -> list[str]: ...
 def select_isa_level(arg0: str, /) -> None: ...
 def default_threads() -> int: ...
 def exp(x: _Double) -> _Double: ...
-@overload
-def sincos_turns(t: _Double) -> tuple[_Double, _Double]: ...
-@overload
-def sincos_turns(t: _Single) -> tuple[_Single, _Single]: ...
+def sincos_turns(t: NDArray[_Real]) -> tuple[NDArray[_Real], NDArray[_Real]]: ...
 
 # Features
 
-@overload
 def fourier_features(
-    x: _Double, frequencies: _Double, amplitudes: _Double, n_frequencies: int, out: _Double, n_threads: int
-) -> None: ...
-@overload
-def fourier_features(
-    x: _Double, frequencies: _Single, amplitudes: _Single, n_frequencies: int, out: _Single, n_threads: int
+    x: _Double,
+    frequencies: NDArray[_Real],
+    amplitudes: NDArray[_Real],
+    n_frequencies: int,
+    out: NDArray[_Real],
+    n_threads: int,
 ) -> None: ...
 
 # Statistics

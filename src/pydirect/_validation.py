@@ -101,7 +101,8 @@ def as_sample_weight(value: ArrayLike | None, n_rows: int) -> FloatArray | None:
     """Return non-negative weights of shape (n_rows,), not all zero, or None for unit weights."""
     if value is None:
         return None
-    if np.ndim(value) == 0:
+    value = np.asarray(value)
+    if value.ndim == 0:
         value = np.full(n_rows, value)
     weights = as_float_array(value, "sample_weight", (n_rows,))
     if (weights < 0).any():

@@ -163,8 +163,7 @@ class MarginalLikelihood:
         value += 0.5 * n_outputs * (n * np.log(2 * np.pi) + (self.weight - 1).sum() * np.log(p.noise_variance))
         inverse = lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T
         if n_outputs > 1:  # M = ½ (n_outputs K⁻¹ − Σ ααᵀ); the kernel subtracts the first
-            inverse *= n_outputs
-            inverse -= alpha[:, 1:] @ alpha[:, 1:].T
+            inverse = n_outputs * inverse - alpha[:, 1:] @ alpha[:, 1:].T
         first = np.ascontiguousarray(alpha[:, 0])
         rough, rough_distance, linear, total = _core.covariance_gradient(
             *arguments, inverse, first, self.distance_weight, self.n_threads
