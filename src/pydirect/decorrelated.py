@@ -138,7 +138,9 @@ def maximise_evidence(
 
     floor = np.log(max(yty / n, 1e-300)) - np.log(1e10)  # noise a hundred-thousandth of the targets' spread
     bounds = [(floor, floor + np.log(1e14)), (np.log(1e-12), np.log(1e12))][: start.size]
-    best = minimize(negative, np.clip(start, *zip(*bounds, strict=True)), jac=True, method="L-BFGS-B", bounds=bounds)
+    start_inside = np.clip(start, *np.transpose(bounds))
+    with single_blas_thread():
+        best = minimize(negative, start_inside, jac=True, method="L-BFGS-B", bounds=bounds)
     return float(np.exp(best.x[0])), float(np.exp(best.x[1])) if fit_scale else scale
 
 
@@ -149,7 +151,7 @@ def noise_by_evidence(
     *,
     output: int = 0,
     n_iter: int = 2,
-    n_probes: int = 16,
+    n_probes: int = 8,
 ) -> float:
     """Noise variance near the maximum of the evidence, without an eigendecomposition.
 

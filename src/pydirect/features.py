@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_float_array
@@ -246,7 +246,9 @@ class NystroemFeatures:
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return Φ of shape (n_rows, n_weights)."""
-        phi = self.hyperparameters.covariance(x, self.landmarks, n_threads) @ self.whitening
+        k = np.ascontiguousarray(self.hyperparameters.covariance(x, self.landmarks, n_threads))
+        # k L⁻ᵀ in place; to BLAS a C-ordered matrix is its transpose, so the factor stands on the left, lower triangular.
+        phi = blas.dtrmm(1.0, self.whitening.T, k.T, side=0, lower=1, overwrite_b=1).T
         return np.ascontiguousarray(phi, dtype=dtype)
 
     def missing_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:

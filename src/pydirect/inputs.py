@@ -93,13 +93,16 @@ def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> 
     """Mean and standard deviation of columns; the deviation of a column constant to rounding is exactly zero."""
     if sample_weight is not None:
         x, sample_weight = x[sample_weight > 0], sample_weight[sample_weight > 0]
-    # About the first row, so that a large common offset costs no digits.
-    origin = x[0]
-    shifted = x - origin
+    # About the first row, so that a large common offset costs no digits, and in units of a power of two, so that squares
+    # neither overflow nor vanish and nothing is rounded.
+    size = np.abs(x).max(axis=0)
+    unit = np.ldexp(1.0, np.frexp(size)[1] - 2)
+    origin = x[0] / unit
+    shifted = x / unit - origin
     mean = np.average(shifted, axis=0, weights=sample_weight)
     scale = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=sample_weight))
-    noise = 10 * np.finfo(float).eps * np.abs(x).max(axis=0)
-    return origin + mean, np.where(scale > noise, scale, 0.0)
+    noise = 10 * np.finfo(float).eps * (size / unit)
+    return unit * (origin + mean), np.where(scale > noise, unit * scale, 0.0)
 
 
 def _normal_scores(column: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -213,7 +213,8 @@ def lbfgs_on_logits(
 
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 10, "ftol": 1e-12, "gtol": 1e-6}
     try:
-        result = minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
+        with single_blas_thread():
+            result = minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
         outcome = Outcome(int(result.nit), bool(result.status == 0))
     except KeyboardInterrupt:
         outcome = Outcome(len(trace), interrupted=True)

@@ -20,8 +20,9 @@ from pydirect._validation import FloatArray, as_float_array, as_sample_weight, a
 
 Block = NDArray[Any]
 
-# A block of features is about this large: long enough for BLAS to reach its speed, short enough to be forgotten.
-BLOCK_BYTES = 64 * 2**20
+# Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's allocator
+# returns every block to the system and pays for its pages again.
+BLOCK_BYTES = 28 * 2**20
 
 
 class FeatureMap(Protocol):

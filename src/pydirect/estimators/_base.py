@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pydirect._validation import FloatArray, as_count, as_number, as_sample_weight
+from pydirect._validation import FloatArray, as_count, as_number, as_sample_weight, as_target
 from pydirect.predictive import PredictiveDistribution
 
 # Rows of Φ held at a time while predicting.
@@ -53,6 +53,12 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _check_rows(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
         return np.ascontiguousarray(validate_data(self, X, reset=False, dtype=np.float64))
+
+    def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
+        targets = as_target(y, "y", n_rows)
+        if targets.shape[1] != len(self.y_mean_):
+            raise ValueError(f"y must have {len(self.y_mean_)} outputs, as in fit, got {targets.shape[1]}")
+        return targets
 
     def _latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         """Mean and variance of f*, standardised, (n_rows, n_outputs) each; block by block."""
@@ -176,8 +182,9 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> FloatArray:
         """Log density of observed targets, (n_rows,) or (n_rows, n_outputs), in nats."""
-        targets = np.asarray(y, dtype=np.float64).reshape(len(np.asarray(y)), -1)
-        densities = [d.log_density(targets[:, k]) for k, d in enumerate(self._each_output(X))]
+        distributions = self._each_output(X)
+        targets = self._check_targets(y, distributions[0].n_rows)
+        densities = [d.log_density(targets[:, k]) for k, d in enumerate(distributions)]
         return self._shape(np.stack(densities, axis=1))
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -198,12 +205,13 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self
         """
         x = self._check_rows(X)
-        targets = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
+        targets = self._check_targets(y, len(x))
         weight = as_sample_weight(sample_weight, len(x))
         self.calibration_scale_ = 1.0
         mean, variance = self._moments(x)
         z2 = ((targets - self.y_mean_) / self.y_scale_ - mean) ** 2 / variance
-        self.calibration_scale_ = float(np.sqrt(np.average(z2, axis=0, weights=weight).mean()))
+        # Residuals that are all zero say nothing of a scale.
+        self.calibration_scale_ = float(np.sqrt(np.average(z2, axis=0, weights=weight).mean())) or 1.0
         return self
 
     def sample_y(
@@ -229,10 +237,13 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         draw = self._sampler(n_samples, rng)
         for rows in self._blocks(x):
             values[rows] = draw(x[rows])
+        if self.calibration_scale_ != 1.0:
+            mean = self._latent_moments(x, with_variance=False)[0][:, :, None]
+            values = mean + self.calibration_scale_ * (values - mean)
         for k in range(values.shape[1]):
             if noise:
                 weights, variances = self._noise(k)
-                sd = np.sqrt(rng.choice(variances, n_samples, p=weights / weights.sum()))
+                sd = self.calibration_scale_ * np.sqrt(rng.choice(variances, n_samples, p=weights / weights.sum()))
                 values[:, k] += sd * rng.standard_normal((len(x), n_samples))
         return self._shape(self.y_mean_[:, None] + self.y_scale_[:, None] * values)
 

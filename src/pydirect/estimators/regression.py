@@ -46,7 +46,9 @@ FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed"
 NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
 # Noise variances below this fraction of the targets' variance are not told apart.
 NOISE_FLOOR = 1e-10
-GRID_RECENTRINGS = 3
+GRID_RECENTRINGS = 12
+# Largest magnitude of what is squared without being standardised.
+LARGEST = 1e100
 
 
 class DirectRegressor(ProbabilisticRegressor):
@@ -202,8 +204,12 @@ class DirectRegressor(ProbabilisticRegressor):
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         weight = as_sample_weight(sample_weight, len(X))
         self._check_parameters()
+        for name in ("posterior_", "metadata_"):  # until the end there is no model, old or new
+            vars(self).pop(name, None)
         self._one_dimensional = y.ndim == 1
         targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        if np.abs(targets).max() > LARGEST:
+            raise ValueError(f"y must be at most {LARGEST:g} in magnitude, got {np.abs(targets).max():g}")
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         progress = Progress(self.verbose)
@@ -227,6 +233,8 @@ class DirectRegressor(ProbabilisticRegressor):
                     n_threads=n_threads,
                     progress=callback,
                 )
+                if self.basis == "raw":
+                    statistics.A  # noqa: B018 (formed here, where its seconds belong, when rows are held)
                 self.mean_missing_variance_ = self._mean_missing_variance(inputs, weight, statistics)
             with progress.stage("inference"):
                 self._infer(statistics, inputs, standardised, weight, rng, n_threads)
@@ -235,6 +243,9 @@ class DirectRegressor(ProbabilisticRegressor):
         self._set_results()
         self._warn_if_unfinished()
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
 
     # --- parameters
 
@@ -276,6 +287,8 @@ class DirectRegressor(ProbabilisticRegressor):
         kind = self._feature_kind()
         self.hyperparameters_: KernelHyperparameters | None = None
         if kind in ("precomputed", "transformer"):
+            if np.abs(X).max() > LARGEST:
+                raise ValueError(f"X must be at most {LARGEST:g} in magnitude for {kind} features, got {np.abs(X).max():g}")
             self.input_map_ = InputMap.identity(X.shape[1])
             self.features_: FeatureMap = (
                 PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
@@ -310,8 +323,8 @@ class DirectRegressor(ProbabilisticRegressor):
                 inputs, y, weight, n_linear, rng, max_rows=self.max_hyperparameter_rows, n_threads=n_threads
             )
         d = self.n_features_in_
-        length_scale = np.broadcast_to(np.asarray(self.length_scale, dtype=float), (d,))
-        length_scale = as_float_array(length_scale, "length_scale", (d,))
+        length_scale = np.asarray(self.length_scale)
+        length_scale = as_float_array(np.full(d, length_scale) if length_scale.ndim == 0 else length_scale, "length_scale", (d,))
         if (length_scale <= 0).any():
             raise ValueError(f"length_scale must be positive, got {length_scale.min()}")
         kept = self.input_map_.kept
@@ -365,8 +378,10 @@ class DirectRegressor(ProbabilisticRegressor):
     def _evidence(self, statistics: GaussianStatistics, rotation: Rotation, output: int) -> tuple[float, float]:
         """Noise variance and prior variance of the weights by evidence."""
         noise, scale_known = self._start(statistics)
+        # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
+        unit = 1.0 if scale_known else float(rotation.eigenvalues.sum()) / statistics.n_samples or 1.0
         noise, scale = maximise_evidence(
-            rotation,
+            Rotation(rotation.vectors, rotation.eigenvalues / unit, rotation.c / np.sqrt(unit)),
             float(statistics.yty[output]),
             statistics.n_samples,
             output,
@@ -374,7 +389,7 @@ class DirectRegressor(ProbabilisticRegressor):
             fit_scale=True,
             prior_sd=(1.0, 0.5) if scale_known else (3.0, 10.0),
         )
-        return max(noise, NOISE_FLOOR), scale
+        return max(noise, NOISE_FLOOR), scale / unit
 
     def _fixed_noise(self, output: int) -> float | None:
         if isinstance(self.noise, str):
@@ -431,7 +446,8 @@ class DirectRegressor(ProbabilisticRegressor):
         levels = as_levels(levels, statistics.n_weights)
         log_prior = as_prior(self.prior).log_mass(levels)
         scales = np.ones(statistics.n_outputs)
-        posteriors = []
+        posteriors: list[MeanFieldPosterior] = []
+        interrupted = False  # by the user: what is left is kept short
         for k in range(statistics.n_outputs):
             noise, scale_known = self._start(statistics)
             if not scale_known:
@@ -441,7 +457,7 @@ class DirectRegressor(ProbabilisticRegressor):
                 "levels": levels * scales[k],
                 "log_prior": log_prior,
                 "optimizer": self.optimizer,
-                "max_iter": self.max_iter,
+                "max_iter": 1 if interrupted else self.max_iter,
                 "n_threads": n_threads,
                 "random_state": int(rng.integers(2**31)),
             }
@@ -449,11 +465,13 @@ class DirectRegressor(ProbabilisticRegressor):
             if fixed is not None:
                 noise = fixed
             elif self.noise == "held_out" and len(inputs) >= 20:
-                noise = self._held_out_noise(inputs, y[:, k], weight, noise, options, rng, n_threads)
+                noise, interrupted = self._held_out_noise(inputs, y[:, k], weight, noise, options, rng, n_threads)
+                options["max_iter"] = 1 if interrupted else options["max_iter"]
             elif self.noise in ("auto", "evidence") and scale_known:
                 noise = max(noise_by_evidence(statistics, noise, output=k), NOISE_FLOOR)
             n_levels = self.n_noise_levels if self.noise == "elbo" else 1
             posteriors.append(_fit_on_grid(statistics, noise, n_levels, k, options))
+            interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
         return [_in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
 
     def _held_out_noise(
@@ -465,8 +483,8 @@ class DirectRegressor(ProbabilisticRegressor):
         options: dict[str, Any],
         rng: np.random.Generator,
         n_threads: int,
-    ) -> float:
-        """Of noise variances around the start, the one under which a held-out tenth is most probable."""
+    ) -> tuple[float, bool]:
+        """Of noise variances around the start, the one under which a held-out tenth is most probable; and if interrupted."""
         held = np.zeros(len(y), dtype=bool)
         held[rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
         kept_weight = None if weight is None else weight[~held]
@@ -475,14 +493,18 @@ class DirectRegressor(ProbabilisticRegressor):
         )
         phi = np.ascontiguousarray(self.features_.transform(inputs[held], np.float64, n_threads))
 
-        def held_out_density(candidate: float) -> float:
+        best, best_density = noise, -np.inf
+        for candidate in noise * 2.0 ** np.arange(-4, 5):
             posterior = fit_mean_field(train, noise_levels=[candidate], **options)
             mean, variance = posterior.latent_moments(phi, n_threads)
             total = variance + candidate
-            density = -0.5 * ((y[held] - mean) ** 2 / total + np.log(total))
-            return float(np.average(density, weights=None if weight is None else weight[held] + 1e-300))
-
-        return max(noise * 2.0 ** np.arange(-4, 5), key=held_out_density)
+            densities = -0.5 * ((y[held] - mean) ** 2 / total + np.log(total))
+            density = np.average(densities, weights=None if weight is None else weight[held] + 1e-300)
+            if density > best_density:
+                best, best_density = float(candidate), density
+            if posterior.interrupted:
+                return best, True
+        return best, False
 
     def _set_results(self) -> None:
         """Set the public attributes from the posteriors."""
@@ -497,7 +519,7 @@ class DirectRegressor(ProbabilisticRegressor):
         self.n_iter_ = max(p.n_iter for p in posteriors)
         self.converged_ = all(p.converged for p in posteriors)
         self.interrupted_ = any(p.interrupted for p in posteriors)
-        self.sparsity_ = float(np.mean([p.weights.expected_sparsity() for p in posteriors]))
+        self.sparsity_ = float(np.mean([p.weights.expected_sparsity() if p.q.size else 0.0 for p in posteriors]))
         noise = np.array([p.noise.variance for p in posteriors]) * self.y_scale_**2
         self.noise_variance_ = float(noise[0]) if single else noise
 
@@ -511,20 +533,34 @@ class DirectRegressor(ProbabilisticRegressor):
     def _n_columns(self) -> int:
         return int(self.features_.n_weights)
 
+    def _features_of(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Inputs of the feature map and Φ, for rows of X."""
+        inputs = self.input_map_.transform(rows)
+        if isinstance(self.features_, PolynomialFeatures):  # no power may overflow
+            limit = LARGEST ** (1 / self.features_.degree)
+            np.clip(inputs, -limit, limit, out=inputs)
+        return inputs, np.ascontiguousarray(
+            self.features_.transform(inputs, np.float64, resolve_n_threads(self.n_threads))
+        )
+
+    def _missing_variance(self, inputs: FloatArray, phi: FloatArray) -> FloatArray | None:
+        """Variance of f that the basis functions lack, beyond what the noise found covers; (n_rows, n_outputs)."""
+        if not isinstance(self.features_, NystroemFeatures):
+            return None
+        missing = self.features_.missing_variance(inputs, phi) - self.mean_missing_variance_
+        return np.maximum(missing, 0.0)[:, None] * self.prior_scale_**2
+
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         n_threads = resolve_n_threads(self.n_threads)
-        inputs = self.input_map_.transform(rows)
-        phi = np.ascontiguousarray(self.features_.transform(inputs, np.float64, n_threads))
+        inputs, phi = self._features_of(rows)
         mean = phi @ self.coefficients_
         if not with_variance:
             return mean, None
         variance = np.empty_like(mean)
         for k, (posterior, scale) in enumerate(zip(self.posteriors_, self.prior_scale_, strict=True)):
             variance[:, k] = scale**2 * posterior.latent_moments(phi, n_threads)[1]
-        if isinstance(self.features_, NystroemFeatures):
-            missing = self.features_.missing_variance(inputs, phi) - self.mean_missing_variance_
-            variance += np.maximum(missing, 0.0)[:, None] * self.prior_scale_**2
-        return mean, variance
+        missing = self._missing_variance(inputs, phi)
+        return mean, variance if missing is None else variance + missing
 
     def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
         noise = self.posteriors_[output].noise
@@ -533,9 +569,14 @@ class DirectRegressor(ProbabilisticRegressor):
     def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
         weights = [s * p.sample_weights(n_samples, rng) for p, s in zip(self.posteriors_, self.prior_scale_, strict=True)]
 
+        # What the basis functions lack moves a function as a whole, so that it stays smooth.
+        beyond = rng.standard_normal((len(weights), n_samples))
+
         def draw(rows: FloatArray) -> FloatArray:
-            phi = self.features_.transform(self.input_map_.transform(rows), np.float64, 1)
-            return np.stack([phi @ w.T for w in weights], axis=1)
+            inputs, phi = self._features_of(rows)
+            functions = np.stack([phi @ w.T for w in weights], axis=1)
+            missing = self._missing_variance(inputs, phi)
+            return functions if missing is None else functions + np.sqrt(missing)[:, :, None] * beyond
 
         return draw
 
@@ -574,7 +615,7 @@ def _fit_on_grid(
             grid = noise * np.logspace(-1, 1, n_levels)
             posterior = fit_mean_field(statistics, noise_levels=grid, output=output, **options)
         edge = posterior.noise.at_edge()
-        if edge is None:
+        if edge is None or posterior.interrupted or (edge == "lower" and noise <= NOISE_FLOOR):
             return posterior
         noise = max(grid[0] if edge == "lower" else grid[-1], NOISE_FLOOR)
     return fit_mean_field(statistics, noise_levels=noise * np.logspace(-1, 1, n_levels), output=output, **options)

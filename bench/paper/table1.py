@@ -1,0 +1,116 @@
+"""Table 1 of Evans & Nair (2018), re-run: 23 UCI sets, the paper's folds, beside the paper's columns.
+
+    python bench/paper/table1.py [--sets yacht,housing] [--folds 10] [--bases default,fourier,raw] [--json out.json]
+
+One thread. Every choice inside a fold (hyperparameters, noise, scale) sees its training rows only. Columns: mean test
+RMSE over folds and its ratio to the paper's DIRECT mean-field and to the paper's best column, NLPD per test row (user's
+units, nats), coverage of central 90 % intervals, expected zeros in a posterior sample, and median seconds a fold for
+features (hyperparameters included), statistics and inference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import numpy as np
+
+from pydirect import DirectRegressor
+from pydirect.metrics import coverage
+
+BASES = {
+    "default": {},  # Nyström features, decorrelated basis
+    "fourier": {"features": "fourier"},  # the paper's number of random features, decorrelated basis
+    "raw": {"basis": "raw"},  # the same features, levels shared by all weights
+}
+COLUMNS = ("rmse", "nlpd", "coverage", "zeros", "features", "statistics", "inference", "total")
+
+
+def data_directory() -> Path:
+    """Folder with uci/*.npz and paper_results.json."""
+    default = Path(__file__).resolve().parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("PYDIRECT_DATA", default))
+    if not (folder / "paper_results.json").exists():
+        sys.exit(f"no data: {folder} must hold paper_results.json and uci/; set PYDIRECT_DATA")
+    return folder
+
+
+def paper_rows(folder: Path) -> dict[str, tuple[float, float]]:
+    """RMSE of the paper's DIRECT mean-field and of its best column, by file name."""
+    table = json.loads((folder / "paper_results.json").read_text())["direct_neurips2018"]["table1"]
+    rows = {}
+    for row in table:
+        columns = [v["rmse_mean"] for v in row.values() if isinstance(v, dict) and v.get("rmse_mean") is not None]
+        if row["file"]:
+            rows[row["file"]] = (row["direct_mean_field"]["rmse_mean"], min(columns))
+    return rows
+
+
+def run_fold(x: np.ndarray, y: np.ndarray, test: np.ndarray, options: dict) -> list[float]:
+    """Fit on a training fold and score on its test rows."""
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DirectRegressor(**options).fit(x[~test], y[~test])
+    total = time.perf_counter() - begin
+    predicted = model.predict_distribution(x[test])
+    rmse = np.sqrt(np.mean((predicted.mean - y[test]) ** 2))
+    inside = coverage(y[test], *predicted.interval(0.9))
+    nlpd = -predicted.log_density(y[test]).mean()
+    seconds = [model.fit_seconds_[stage] for stage in ("features", "statistics", "inference")]
+    return [rmse, nlpd, inside, model.sparsity_, *seconds, total]
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", help="comma-separated file names; all by default")
+    parser.add_argument("--folds", type=int, default=10)
+    parser.add_argument("--bases", default="default,fourier,raw")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    folder = data_directory()
+    paper = paper_rows(folder)
+    sets = arguments.sets.split(",") if arguments.sets else list(paper)
+    results: dict[str, dict[str, list[list[float]]]] = {}
+    for basis in arguments.bases.split(","):
+        print(f"\n{basis}: {BASES[basis] or 'DirectRegressor()'}")
+        print(f"{'set':13s} {'rmse':>9s} {'/mean-f.':>8s} {'/best':>7s} {'nlpd':>7s} {'cov.':>5s} {'zeros':>5s}", end="")
+        print(f" {'feat.':>6s} {'stat.':>6s} {'infer.':>6s} {'total':>6s}")
+        results[basis] = {}
+        for name in sets:
+            data = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False)
+            folds = [run_fold(data["X"], data["y"], data["test_mask"][:, k], BASES[basis]) for k in range(arguments.folds)]
+            results[basis][name] = folds
+            r = dict(zip(COLUMNS, np.mean(folds, axis=0), strict=True))
+            seconds = np.median(folds, axis=0)[4:]
+            ratios = [r["rmse"] / p for p in paper[name]]
+            print(f"{name:13s} {r['rmse']:9.4g} {ratios[0]:8.3f} {ratios[1]:7.3f} {r['nlpd']:7.3f}", end="")
+            print(f" {r['coverage']:5.2f} {r['zeros']:5.2f} " + " ".join(f"{s:6.2f}" for s in seconds), flush=True)
+        _summary(results[basis], paper)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"columns": COLUMNS, "results": results}, indent=1))
+
+
+def _summary(results: dict[str, list[list[float]]], paper: dict[str, tuple[float, float]]) -> None:
+    means = {name: np.mean(folds, axis=0) for name, folds in results.items()}
+    ratios = np.array([[means[n][0] / p for p in paper[n]] for n in results])
+    covered = np.array([0.85 <= means[n][2] <= 0.95 for n in results])
+    medians = np.array([np.median(folds, axis=0) for folds in results.values()])
+    n = len(results)
+    print(f"at most 2 % above the paper's DIRECT mean-field: {(ratios[:, 0] <= 1.02).sum()} of {n}", end="; ")
+    print(f"below it: {(ratios[:, 0] < 1).sum()}; at most 2 % above its best column: {(ratios[:, 1] <= 1.02).sum()}")
+    print(f"90 % coverage within 0.85-0.95: {covered.sum()}; median of the sets' fit seconds", end=" ")
+    print(f"{np.median(medians[:, 7]):.2f}, largest inference seconds {medians[:, 6].max():.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""scikit-learn's own contract, for every kind of features and both bases."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pydirect import DirectRegressor, StudentTPrior
+
+CONFIGURATIONS = [
+    DirectRegressor(n_features=40),
+    DirectRegressor("fourier", n_features=40, max_hyperparameter_rows=60),
+    DirectRegressor(n_features=40, basis="raw", max_hyperparameter_rows=60),
+    DirectRegressor("linear"),
+    DirectRegressor("linear", basis="raw", noise="elbo", prior="spike_and_slab"),
+    DirectRegressor("polynomial", prior=StudentTPrior(4.0)),
+    DirectRegressor("precomputed", noise="evidence"),
+    DirectRegressor(length_scale=2.0, n_features=40),
+]
+
+
+@parametrize_with_checks(CONFIGURATIONS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
