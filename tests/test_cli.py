@@ -167,6 +167,28 @@ def test_a_fit_that_does_not_converge_warns(tmp_path, data, capsys, monkeypatch)
     assert captured.err == "pydirect: warning: the fit did not converge; its result may still improve\n"
 
 
+def test_an_interrupted_fit_writes_nothing(tmp_path, data, capsys, monkeypatch):
+    real = pydirect.DirectRegressor.fit
+
+    def fit(self, *arguments, **keywords):
+        real(self, *arguments, **keywords)
+        self.interrupted_, self.converged_ = True, False
+        return self
+
+    monkeypatch.setattr(pydirect.DirectRegressor, "fit", fit)
+    arguments = ["fit", data, "--target", "y", "-o", tmp_path / "m", *FAST]
+    assert_refused(capsys, *arguments, message="interrupted", code=130)
+    assert os.listdir(tmp_path) == ["data.csv"]
+
+
+def test_default_features_are_the_estimators(tmp_path, data):
+    columns = ["--drop", "colour", "y2", "w"]
+    assert run("fit", data, "--target", "y", *columns, "-o", tmp_path / "m", "--quiet", "--test-fraction", "0") == 0
+    model = pydirect.load(tmp_path / "m")
+    assert model.features == pydirect.DirectRegressor().features
+    assert model.features_.kind == "nystroem"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -180,7 +202,7 @@ def test_a_fit_that_does_not_converge_warns(tmp_path, data, capsys, monkeypatch)
         (["--target", "y", "--weight", "x"], "column 'x': expected weights of at least 0"),
         (["--target", "y", "--drop", "x", "colour", "z", "y2", "w"], "no columns are left to predict from"),
         (["--target", "y", "--features", "cubic"], "argument --features: invalid choice: 'cubic'"),
-        (["--target", "y", "--features", "linear", "--n-features", "10"], "--n-features: only for --features fourier"),
+        (["--target", "y", "--features", "linear", "--n-features", "10"], "--n-features: only for --features nys"),
         (["--target", "y", "--degree", "3"], "--degree: only for --features polynomial"),
         (["--target", "y", "--n-features", "0"], "argument --n-features: expected an integer of at least 1, got '0'"),
         (
@@ -387,6 +409,10 @@ def test_info(model, capsys):
     out = capsys.readouterr().out
     for word in ("kind", "DirectRegressor", "features=linear", "x, colour, z", "noise sd", "elbo", "sparsity"):
         assert word in out
+    lines = dict(line.split("  ", 1) for line in out.splitlines())
+    assert lines["library version"].strip() == pydirect.__version__
+    assert int(lines["weights"]) == pydirect.load(model).features_.n_weights
+    assert lines["levels per weight"].strip() == "15" and lines["converged"].strip() == "yes"
     assert str(model.stat().st_size) in out
 
 
@@ -396,6 +422,8 @@ def test_info_as_json(model, capsys):
     assert facts["class"] == "DirectRegressor"
     assert facts["targets"] == ["y"] and facts["columns"] == ["x", "colour", "z"]
     assert facts["parameters"]["features"] == "linear" and facts["rows"] == 120
+    assert facts["library_version"] == pydirect.__version__ and facts["weights"] > 0
+    assert facts["arrays"]["coefficients"]["shape"] == [facts["weights"], 1]
     assert facts["held_out"][0]["n_rows"] == 12
     assert facts["file_size"] == model.stat().st_size and facts["format_version"] == 1
     assert isinstance(facts["converged"], bool) and facts["noise_sd"] > 0

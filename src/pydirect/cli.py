@@ -199,11 +199,13 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--features",
-        choices=["fourier", "linear", "polynomial"],
-        default="fourier",
-        help="features of the inputs (default: %(default)s)",
+        choices=["auto", "nystroem", "fourier", "linear", "polynomial"],
+        default="auto",
+        help="features of the inputs (default: nystroem in the decorrelated basis, fourier in the raw one)",
     )
-    command.add_argument("--n-features", type=_positive, metavar="N", help="number of Fourier features (default: 2000)")
+    command.add_argument(
+        "--n-features", type=_positive, metavar="N", help="number of nystroem or fourier features (default: 2000)"
+    )
     command.add_argument("--degree", type=_positive, metavar="D", help="degree of the polynomials (default: 2)")
 
 
@@ -239,10 +241,10 @@ def _add_info(commands: Any) -> None:
 
 
 def _add_demo(commands: Any) -> None:
-    command = commands.add_parser("demo", help="a guided example on made-up data")
-    command.add_argument("--output-dir", type=Path, default=Path(), metavar="DIR", help="(default: this directory)")
-    command.add_argument("--quiet", action="store_true", help="no explanations")
-    command.add_argument("--seed", type=_natural, default=0, help="(default: 0)")
+    command = commands.add_parser("demo", help="an example on real data, beside other models")
+    command.add_argument("--output-dir", type=Path, default=Path(), metavar="DIR", help="(default: here)")
+    command.add_argument("--quiet", action="store_true", help="no progress, only the results")
+    command.add_argument("--seed", type=_natural, default=0, help="seed of the split and the fits (default: 0)")
     command.set_defaults(run=_demo)
 
 
@@ -280,8 +282,8 @@ def _fit(args: argparse.Namespace) -> int:
 
 
 def _check_fit_options(args: argparse.Namespace) -> None:
-    if args.n_features is not None and args.features != "fourier":
-        raise CommandError("--n-features: only for --features fourier")
+    if args.n_features is not None and args.features not in ("auto", "nystroem", "fourier"):
+        raise CommandError("--n-features: only for --features nystroem or fourier")
     if args.degree is not None and args.features != "polynomial":
         raise CommandError("--degree: only for --features polynomial")
     named = [*args.target, *args.drop, *([args.weight] if args.weight is not None else [])]
@@ -389,6 +391,9 @@ def _fitted(args: argparse.Namespace, data: _Training, what: str) -> Any:
         # Said below in fewer words.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(data.X, y, sample_weight=data.weights)
+    if model.interrupted_:
+        # A usable model in Python, but not what was asked for here: nothing is written.
+        raise KeyboardInterrupt
     if not _converged(model):
         _warn(f"the fit{' to ' + what if what else ''} did not converge; its result may still improve")
     return model
@@ -445,8 +450,12 @@ def _print_summary(args: argparse.Namespace, data: _Training, model: Any, held_o
 
 
 def _features(model: Any) -> str:
-    size = {"fourier": f", {model.n_features}", "polynomial": f", degree {model.degree}"}
-    return f"{model.features}{size.get(model.features, '')}"
+    return f"{_kind_of_features(model)}, {model.features_.n_weights} weights"
+
+
+def _kind_of_features(model: Any) -> str:
+    kind: str = model.features_.kind
+    return kind if kind != "polynomial" else f"{kind} of degree {model.degree}"
 
 
 def _noise_sd(model: Any) -> np.ndarray:
@@ -696,10 +705,23 @@ def _info(args: argparse.Namespace) -> int:
 def _readable(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts that are known, the nested ones in words."""
     known = {name: value for name, value in facts.items() if value not in (None, [])}
-    known["arrays"] = [f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in facts["arrays"].items()]
+    arrays = facts["arrays"]
+    known["arrays"] = [f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in arrays.items()]
+    if "class" in known:
+        # A model's are many, and its facts say what matters of them.
+        known["arrays"] = f"{len(arrays)} of {sum(array['nbytes'] for array in arrays.values())} bytes; --json lists them"
+        known["parameters"] = _changed_parameters(facts["parameters"]) or "defaults"
+        known["converged"] = "yes" if facts["converged"] else "no"
     if "held_out" in known:
         known["held_out"] = [f"{scores['target']}: {_scores_text(scores)}" for scores in known["held_out"]]
     return known
+
+
+def _changed_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    from pydirect import DirectRegressor
+
+    defaults = _json_value(DirectRegressor().get_params())
+    return {name: value for name, value in parameters.items() if value != defaults.get(name)}
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -716,11 +738,14 @@ def _facts(path: Path) -> dict[str, Any]:
         "file_size": description.file_size,
         "kind": description.kind,
         "format_version": description.format_version,
+        "library_version": description.header.get("library"),
     }
     return {**facts, **_model_facts(path), "arrays": arrays}
 
 
 def _model_facts(path: Path) -> dict[str, Any]:
+    import numpy as np
+
     import pydirect
     from pydirect.persistence import KindError
 
@@ -737,6 +762,9 @@ def _model_facts(path: Path) -> dict[str, Any]:
         "weight_column": stored.get("weight"),
         "rows": stored.get("n_rows"),
         "held_out": stored.get("held_out"),
+        "features": _kind_of_features(model),
+        "weights": model.features_.n_weights,
+        "levels_per_weight": int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
         "sparsity": model.sparsity_,
         "noise_sd": _noise_sd(model),
         "elbo": model.elbo_,

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve, eigh
+from scipy.linalg import eigh
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray
-from pydirect.distributions import DensityPrior, FactorizedCategorical, GaussianPrior
+from pydirect._validation import FloatArray, as_count, as_number
+from pydirect.distributions import DensityPrior, FactorizedCategorical, GaussianPrior, as_level_count
 from pydirect.models import MeanFieldPosterior, NoisePosterior
-from pydirect.optimize import cholesky_of_ridge
+from pydirect.optimize import cholesky_of_ridge, solve_factored
 from pydirect.statistics import GaussianStatistics
 
 # A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
@@ -180,9 +180,8 @@ def noise_by_evidence(
     for _ in range(n_iter):
         ridge = noise / scale
         factor = cholesky_of_ridge(statistics.A, np.full(b, ridge))
-        with single_blas_thread():
-            solved = cho_solve((factor, False), np.column_stack([c, signs]).astype(factor.dtype))
-        w = solved[:, 0].astype(np.float64)
+        solved = solve_factored(factor, np.column_stack([c, signs]))
+        w = solved[:, 0]
         determined = b - ridge * float(np.einsum("jk,jk->", signs, solved[:, 1:])) / n_probes
         # ‖y − Φw‖² = yᵀy − cᵀw − ridge wᵀw at the solution of (A + ridge I) w = c
         squared_error = max(yty - c @ w - ridge * w @ w, 1e-12 * yty)
@@ -272,7 +271,12 @@ def fit_decorrelated(
     -------
     DecorrelatedPosterior
     """
+    noise, reach = as_number(noise, "noise", above=0.0), as_number(reach, "reach", above=0.0)
+    n_levels, n_noise_levels = as_level_count(n_levels), as_count(n_noise_levels, "n_noise_levels")
+    max_iter = as_count(max_iter, "max_iter")
     prior = GaussianPrior() if prior is None else prior
+    if not hasattr(prior, "log_density"):
+        raise TypeError(f"prior must have a density, log_density(w), to place levels anywhere, got {prior!r}")
     n, yty = statistics.n_samples, float(statistics.yty[output])
     prior_variance = _variance(prior)
     information = prior_variance * rotation.eigenvalues / noise
@@ -302,6 +306,8 @@ def fit_decorrelated(
     trace: list[float] = []
     converged = False
     for _ in range(max_iter):
+        if trace:
+            weights = _tilted(levels, log_prior, noise_posterior.precision, c, eigenvalues)
         error = yty - 2 * weights.mean @ c + eigenvalues @ weights.second_moment
         logits = log_noise_prior - 0.5 * n * np.log(noise_levels) - 0.5 * error / noise_levels
         noise_posterior = NoisePosterior(noise_levels, np.exp(logits - logsumexp(logits)))
@@ -311,7 +317,6 @@ def fit_decorrelated(
         if len(trace) > 1 and trace[-1] - trace[-2] <= 1e-9 * (abs(trace[-1]) + 1):
             converged = True
             break
-        weights = _tilted(levels, log_prior, noise_posterior.precision, c, eigenvalues)
     return DecorrelatedPosterior(
         weights,
         noise_posterior,

@@ -93,8 +93,8 @@ def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> 
     """Mean and standard deviation of columns; the deviation of a column constant to rounding is exactly zero."""
     if sample_weight is not None:
         x, sample_weight = x[sample_weight > 0], sample_weight[sample_weight > 0]
-    # About the first row, so that a large common offset costs no digits, and in units of a power of two, so that squares
-    # neither overflow nor vanish and nothing is rounded.
+    # About the first row, so that a large common offset costs no digits, and in units of a power of two, so that
+    # squares neither overflow nor vanish and nothing is rounded.
     size = np.abs(x).max(axis=0)
     unit = np.ldexp(1.0, np.frexp(size)[1] - 2)
     origin = x[0] / unit

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import pydirect
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import as_count, as_float_array, as_float_array_unbounded, as_number
 from pydirect.decorrelated import DecorrelatedPosterior
-from pydirect.distributions import PRIORS, FactorizedCategorical
+from pydirect.distributions import PRIORS, FactorizedCategorical, TablePrior
 from pydirect.features import (
     FourierFeatures,
     LinearFeatures,
@@ -31,6 +33,7 @@ KIND = "pydirect.DirectRegressor"
 FEATURE_CLASSES: dict[str, Any] = {
     c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
 }
+PRIOR_CLASSES: dict[str, Any] = {**PRIORS, "table": TablePrior}
 
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -107,9 +110,9 @@ def _as_json(name: str, value: Any) -> Any:
     """Return a parameter as a header can hold it: priors by class and fields, arrays as lists."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    if type(value) in PRIORS.values():
+    if type(value) in PRIOR_CLASSES.values():
         fields = {f.name: _as_json(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"prior": next(k for k, c in PRIORS.items() if c is type(value)), **fields}
+        return {"prior": next(k for k, c in PRIOR_CLASSES.items() if c is type(value)), **fields}
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list | tuple):
@@ -120,7 +123,7 @@ def _as_json(name: str, value: Any) -> Any:
 def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and "prior" in value:
         fields = {k: _from_json(v) for k, v in value.items() if k != "prior"}
-        return PRIORS[value["prior"]](**fields)
+        return PRIOR_CLASSES[value["prior"]](**fields)
     return value
 
 
@@ -131,14 +134,17 @@ def load_regressor(path: str | Path) -> DirectRegressor:
     document = read(path, KIND)
     try:
         return _restore(DirectRegressor, document.header, document.arrays)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise CorruptFileError(f"{path}: the file is whole but its contents do not make a model ({error})") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
+        raise CorruptFileError(path, reason) from error
 
 
 def _restore(cls: type[DirectRegressor], header: Header, arrays: Arrays) -> DirectRegressor:
     model = cls(**{k: _from_json(v) for k, v in header["parameters"].items()})
     model.metadata_ = header["metadata"]
     model.input_map_ = _build(InputMap, header["input_map"], arrays, "input_map", {})
+    if header["features"].get("n_features_in", model.input_map_.n_outputs) != model.input_map_.n_outputs:
+        raise ValueError("features do not take the inputs")
     features = FEATURE_CLASSES[header["features"]["kind"]]
     nested = {"hyperparameters": KernelHyperparameters} if features is NystroemFeatures else {}
     model.features_ = _build(features, header["features"], arrays, "features", nested)
@@ -167,5 +173,118 @@ def _restore(cls: type[DirectRegressor], header: Header, arrays: Arrays) -> Dire
     model.mean_missing_variance_ = header["mean_missing_variance"]
     model.n_samples_ = header["n_samples"]
     model.fit_seconds_ = header["fit_seconds"]
+    _check(model, header)
     model._set_results()
     return model
+
+
+def _array(value: Any, name: str, *shape: int | str) -> np.ndarray:
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        raise TypeError(f"{name} must be a float64 array, got {type(value).__name__}")
+    return as_float_array(value, name, shape)
+
+
+def _positive(value: Any, name: str, *shape: int | str) -> None:
+    if (_array(value, name, *shape) <= 0).any():
+        raise ValueError(f"{name} must be positive")
+
+
+def _masses(value: Any, name: str, *shape: int | str) -> None:
+    mass = _array(value, name, *shape)
+    if (mass < 0).any() or not np.allclose(mass.sum(axis=-1), 1.0, rtol=0, atol=1e-6):
+        raise ValueError(f"{name} must be probabilities")
+
+
+def _is(value: Any, name: str, *types: type) -> None:
+    if type(value) not in types:
+        raise TypeError(f"{name} must be {' or '.join(t.__name__ for t in types)}, got {type(value).__name__}")
+
+
+def _check(model: DirectRegressor, header: Header) -> None:
+    """Raise unless everything that prediction reads has its type and shape and fits the rest."""
+    model._check_parameters()
+    resolve_n_threads(model.n_threads)
+    d, n_outputs = as_count(model.n_features_in_, "n_features_in"), len(model.posteriors_)
+    names = header["feature_names"]
+    _is(names, "feature_names", list)
+    if len(names) not in (0, d) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"feature_names must be {d} strings or none")
+    _is(header["metadata"], "metadata", dict)
+    _is(header["fit_seconds"], "fit_seconds", dict)
+    _is(header["one_dimensional"], "one_dimensional", bool)
+    if n_outputs != 1 and (n_outputs == 0 or header["one_dimensional"]):
+        raise ValueError("posteriors do not fit the outputs")
+    as_number(model.calibration_scale_, "calibration_scale", above=0.0)
+    as_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
+    as_number(model.n_samples_, "n_samples", above=0.0)
+    n_inputs = _check_input_map(model.input_map_, d)
+    if model.hyperparameters_ is not None:
+        _check_hyperparameters(model.hyperparameters_, n_inputs)
+    _check_features(model.features_, n_inputs)
+    b = model.features_.n_weights
+    _array(model.y_mean_, "y_mean", n_outputs)
+    _positive(model.y_scale_, "y_scale", n_outputs)
+    _positive(model.prior_scale_, "prior_scale", n_outputs)
+    _array(model.coefficients_, "coefficients", b, n_outputs)
+    for posterior in model.posteriors_:
+        _check_posterior(posterior, b)
+
+
+def _check_input_map(m: InputMap, d: int) -> int:
+    _array(m.mean, "mean", d)
+    _positive(m.scale, "scale", d)
+    if m.kept.dtype.kind != "i" or m.kept.ndim != 1 or not np.isin(m.kept, np.arange(d)).all():
+        raise ValueError(f"kept must be columns below {d}")
+    _array(m.knots, "knots", *m.knots.shape)
+    _array(m.scores, "scores", *m.knots.shape)
+    if m.knots.shape != (0, 0) and (len(m.knots) != len(m.kept) or m.knots.size == 0 or (np.diff(m.knots) < 0).any()):
+        raise ValueError("knots must ascend for every kept column")
+    return m.n_outputs
+
+
+def _check_hyperparameters(p: KernelHyperparameters, n_inputs: int) -> None:
+    _positive(p.length_scales, "length_scales", n_inputs)
+    as_number(p.noise_variance, "noise_variance", above=0.0)
+    as_number(p.isotropic_length_scale, "isotropic_length_scale", above=0.0)
+    for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
+        as_number(getattr(p, name), name, at_least=0.0)
+    if as_count(p.n_linear, "n_linear", 0) > n_inputs:
+        raise ValueError(f"n_linear must be at most {n_inputs}, got {p.n_linear}")
+
+
+def _check_features(features: Any, n_inputs: int) -> None:
+    if isinstance(features, NystroemFeatures):
+        _array(features.landmarks, "landmarks", "n_landmarks", n_inputs)
+        _array(features.whitening, "whitening", *2 * features.landmarks.shape[:1])
+        _check_hyperparameters(features.hyperparameters, n_inputs)
+    elif isinstance(features, FourierFeatures):
+        _array(features.frequencies, "frequencies", n_inputs, "n_frequencies")
+        _array(features.amplitudes, "amplitudes", features.n_frequencies)
+        if features.linear_scale is not None:
+            _array(features.linear_scale, "linear_scale", *features.linear_scale.shape[:1])
+        if features.constant is not None:
+            as_number(features.constant, "constant")
+    else:
+        _is(features.n_features_in, "n_features_in", int)
+        if isinstance(features, LinearFeatures):
+            as_number(features.intercept_scale, "intercept_scale")
+
+
+def _check_posterior(p: MeanFieldPosterior, n_weights: int) -> None:
+    if isinstance(p, DecorrelatedPosterior):
+        n_directions = p.vectors.shape[1]
+        _array(p.vectors, "vectors", n_weights, n_directions)
+        as_number(p.prior_variance, "prior_variance", above=0.0)
+        n_weights = n_directions
+    n_levels = p.weights.q.shape[1]
+    _masses(p.weights.q, "q", n_weights, n_levels)
+    _array(p.weights.levels, "levels", n_weights if len(p.weights.levels) == n_weights else 1, n_levels)
+    _masses(p.noise.q, "noise q", "n_noise_levels")
+    _positive(p.noise.levels, "noise levels", *p.noise.q.shape)
+    rows = len(p.log_prior)
+    as_float_array_unbounded(p.log_prior, "log_prior", (n_weights if rows == n_weights else 1, n_levels))
+    as_number(p.elbo, "elbo")
+    _array(p.elbo_trace, "elbo_trace", *p.elbo_trace.shape[:1])
+    as_count(p.n_iter, "n_iter", 0)
+    _is(p.converged, "converged", bool)
+    _is(p.interrupted, "interrupted", bool)

@@ -288,7 +288,9 @@ class DirectRegressor(ProbabilisticRegressor):
         self.hyperparameters_: KernelHyperparameters | None = None
         if kind in ("precomputed", "transformer"):
             if np.abs(X).max() > LARGEST:
-                raise ValueError(f"X must be at most {LARGEST:g} in magnitude for {kind} features, got {np.abs(X).max():g}")
+                raise ValueError(
+                    f"X must be at most {LARGEST:g} in magnitude for {kind} features, got {np.abs(X).max():g}"
+                )
             self.input_map_ = InputMap.identity(X.shape[1])
             self.features_: FeatureMap = (
                 PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
@@ -324,11 +326,14 @@ class DirectRegressor(ProbabilisticRegressor):
             )
         d = self.n_features_in_
         length_scale = np.asarray(self.length_scale)
-        length_scale = as_float_array(np.full(d, length_scale) if length_scale.ndim == 0 else length_scale, "length_scale", (d,))
+        if length_scale.ndim == 0:
+            length_scale = np.full(d, length_scale)
+        length_scale = as_float_array(length_scale, "length_scale", (d,))
         if (length_scale <= 0).any():
             raise ValueError(f"length_scale must be positive, got {length_scale.min()}")
         kept = self.input_map_.kept
-        return KernelHyperparameters(0.1, 1.0, length_scale[kept] / self.input_map_.scale[kept], 0.0, 1.0, 0.3, n_linear)
+        relative = np.maximum(length_scale[kept] / self.input_map_.scale[kept], 1e-40)  # distances stay finite
+        return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, n_linear)
 
     def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
         used = inputs if weight is None else inputs[weight > 0]
@@ -484,7 +489,7 @@ class DirectRegressor(ProbabilisticRegressor):
         rng: np.random.Generator,
         n_threads: int,
     ) -> tuple[float, bool]:
-        """Of noise variances around the start, the one under which a held-out tenth is most probable; and if interrupted."""
+        """Of noise variances around the start, the one most probable on a held-out tenth; and whether interrupted."""
         held = np.zeros(len(y), dtype=bool)
         held[rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
         kept_weight = None if weight is None else weight[~held]
@@ -534,7 +539,7 @@ class DirectRegressor(ProbabilisticRegressor):
         return int(self.features_.n_weights)
 
     def _features_of(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Inputs of the feature map and Φ, for rows of X."""
+        """Return the inputs of the feature map and Φ, for rows of X."""
         inputs = self.input_map_.transform(rows)
         if isinstance(self.features_, PolynomialFeatures):  # no power may overflow
             limit = LARGEST ** (1 / self.features_.degree)
@@ -567,8 +572,8 @@ class DirectRegressor(ProbabilisticRegressor):
         return noise.q, noise.levels
 
     def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
-        weights = [s * p.sample_weights(n_samples, rng) for p, s in zip(self.posteriors_, self.prior_scale_, strict=True)]
-
+        scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
+        weights = [scale * posterior.sample_weights(n_samples, rng) for posterior, scale in scaled]
         # What the basis functions lack moves a function as a whole, so that it stays smooth.
         beyond = rng.standard_normal((len(weights), n_samples))
 

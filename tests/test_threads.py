@@ -1,0 +1,158 @@
+"""Results have the same bits for any number of threads; the default number is what OpenMP says now."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pydirect import _core
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect.distributions import GaussianPrior, evenly_spaced_levels
+from pydirect.models import MeanFieldRegression, fit_mean_field
+from pydirect.optimize import OPTIMIZERS
+from pydirect.statistics import GaussianStatistics
+
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
+
+MANY = [2, 3]
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """Wider than every chunk of weights, so that threads have something to share."""
+    rng = np.random.default_rng(0)
+    b = 600
+    phi = rng.standard_normal((b + 50, b)) / np.sqrt(b)
+    levels = evenly_spaced_levels(9, 3.0)
+    y = phi @ rng.standard_normal(b) + 0.3 * rng.standard_normal(b + 50)
+    return GaussianStatistics.from_arrays(phi, y), levels, GaussianPrior().log_mass(levels), np.geomspace(0.01, 1.0, 5)
+
+
+def assert_same_bits(function, n_threads):
+    for one, many in zip(function(1), function(n_threads), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(many).tobytes()
+
+
+@pytest.mark.parametrize("n_threads", MANY)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_fit_has_the_same_bits_for_any_number_of_threads(wide, optimizer, n_threads):
+    def fit(n):
+        fitted = fit_mean_field(*wide, optimizer=optimizer, max_iter=20, n_threads=n)
+        return fitted.q, fitted.noise.q, fitted.elbo_trace
+
+    assert_same_bits(fit, n_threads)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_fit_has_the_same_bits_at_every_level(wide, optimizer, at_every_level):
+    def fit():
+        fitted = fit_mean_field(*wide, optimizer=optimizer, max_iter=10, n_threads=2)
+        return fitted.q, fitted.noise.q, fitted.elbo_trace
+
+    at_every_level(fit)
+
+
+@pytest.mark.parametrize("n_threads", MANY)
+def test_elbo_and_gradient_have_the_same_bits_for_any_number_of_threads(wide, n_threads):
+    statistics, levels, log_prior, noise_levels = wide
+    model = MeanFieldRegression(statistics, levels[None], log_prior[None], noise_levels, np.zeros(5))
+    logits = np.random.default_rng(0).standard_normal((600, 9))
+    assert_same_bits(lambda n: model.solver(n).elbo_and_gradient(9, logits, np.zeros(5)), n_threads)
+
+
+@pytest.mark.parametrize("n_threads", MANY)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_accumulation_has_the_same_bits_for_any_number_of_threads(n_threads, dtype):
+    block = np.random.default_rng(0).standard_normal((300, 300)).astype(dtype)
+
+    def accumulate(n):
+        total = np.ones((300, 300))
+        _core.add_upper_triangle(block, total, n)
+        _core.mirror_upper_triangle(total, n)
+        return (total,)
+
+    assert_same_bits(accumulate, n_threads)
+
+
+@pytest.mark.parametrize("n_threads", MANY)
+def test_row_moments_have_the_same_bits_for_any_number_of_threads(n_threads):
+    rng = np.random.default_rng(0)
+    rows, weight, spread = rng.standard_normal((500, 77)), rng.standard_normal(77), rng.random(77)
+
+    def moments(n):
+        mean, variance = np.empty((2, 500))
+        _core.row_moments(rows, weight, spread, mean, variance, n)
+        return mean, variance
+
+    assert_same_bits(moments, n_threads)
+
+
+@pytest.mark.parametrize("n_threads", MANY)
+def test_covariances_have_the_same_bits_for_any_number_of_threads(n_threads):
+    rng = np.random.default_rng(0)
+    n, x = 104, rng.standard_normal((104, 4))
+    products, norms = x @ x.T, (x**2).sum(axis=1)
+    noise, amplitudes = np.full(n, 0.1), np.array([0.5, 0.4, 0.3, 1.0])
+    inverse, alpha = np.tril(rng.standard_normal((n, n))), rng.standard_normal(n)
+
+    def covariances(threads):
+        arguments = [products.copy(), products.copy(), products, norms, norms]
+        out, cross, weight = np.zeros((3, n, n))
+        _core.covariance(*arguments, noise, amplitudes, out, threads)
+        sums = _core.covariance_gradient(*arguments, noise, amplitudes, inverse, alpha, weight, threads)
+        arguments = [products.copy(), products.copy(), products, norms, norms]
+        _core.cross_covariance(*arguments, norms, norms, amplitudes, cross, threads)
+        return out, sums, weight, cross
+
+    assert_same_bits(covariances, n_threads)
+
+
+def test_the_number_of_threads_is_the_argument_or_what_openmp_says():
+    assert resolve_n_threads(3) == 3
+    assert resolve_n_threads(None) == _core.default_threads() >= 1
+
+
+@pytest.mark.skipif(not _core.build_config()["openmp"], reason="built without OpenMP")
+def test_the_default_follows_threadpoolctl_at_every_call():
+    from threadpoolctl import threadpool_limits
+
+    before = resolve_n_threads(None)
+    with threadpool_limits(limits=1, user_api="openmp"):
+        assert resolve_n_threads(None) == 1
+    assert resolve_n_threads(None) == before
+
+
+@pytest.mark.skipif(not _core.build_config()["openmp"], reason="built without OpenMP")
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_the_default_follows_the_environment(n_threads):
+    code = "from pydirect import _core; print(_core.default_threads())"
+    environment = {**os.environ, "OMP_NUM_THREADS": str(n_threads)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == n_threads
+
+
+def test_blas_is_limited_to_one_thread_for_as_long_as_asked():
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = threads()
+    with single_blas_thread():
+        assert set(threads()) <= {1}
+    assert threads() == before
+
+
+def test_fits_in_python_threads_do_not_disturb_each_other(wide):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def fit(optimizer):
+        return fit_mean_field(*wide, optimizer=optimizer, max_iter=5, n_threads=2).q
+
+    names = ["pipeline", "newton", "coordinate_ascent"]
+    alone = [fit(name) for name in names]
+    with ThreadPoolExecutor(3) as pool:
+        for got, expected in zip(pool.map(fit, names), alone, strict=True):
+            assert got.tobytes() == expected.tobytes()
