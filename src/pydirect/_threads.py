@@ -16,6 +16,7 @@ def resolve_n_threads(n_threads: int | None) -> int:
 
 @functools.cache
 def _controller() -> Any:
+
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -533,7 +533,10 @@ def _predictions(model: Any, X: np.ndarray, level: float, y: np.ndarray) -> list
 
 
 def _predict_batch(model: Any, X: np.ndarray, level: float, y: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-    distributions = model.predict_distribution(X)
+    with warnings.catch_warnings():
+        # A model fitted to a frame knows its columns' names, and by these X was put together.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        distributions = model.predict_distribution(X)
     if not isinstance(distributions, list):
         distributions = [distributions]
     return [

@@ -22,7 +22,7 @@ Block = NDArray[Any]
 
 # Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's allocator
 # returns every block to the system and pays for its pages again.
-BLOCK_BYTES = 28 * 2**20
+BLOCK_BYTES = 16 * 2**20
 
 
 class FeatureMap(Protocol):

@@ -166,29 +166,35 @@ double MeanField::elbo() {
 
 Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
                                       Index anneal_sweeps) {
+  Progress progress = sweep(max_sweeps, threshold, relative_rise, refresh_every, anneal_sweeps);
+  refresh_residual();
+  return progress;
+}
+
+Progress MeanField::sweep(Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
+                          Index anneal_sweeps) {
   constexpr double kAnnealDecades = 3.0;
   Progress progress;
   const double final_tau = tau_;
-  for (Index sweep = 0; sweep < max_sweeps; ++sweep) {
-    const bool annealing = sweep < anneal_sweeps;
+  for (Index k = 0; k < max_sweeps; ++k) {
+    const bool annealing = k < anneal_sweeps;
     const double tau =
-        annealing ? final_tau * std::pow(10.0, -kAnnealDecades * (1.0 - double(sweep + 1) / double(anneal_sweeps)))
+        annealing ? final_tau * std::pow(10.0, -kAnnealDecades * (1.0 - double(k + 1) / double(anneal_sweeps)))
                   : tau_;
     const Sweep pass{p_.n_weights,  p_.a,        p_.n_weights,  p_.diagonal,  residual_.data(), drift_.data(), tau,
                      threshold,     eta_.data(), kappa_.data(), mean_.data(), second_.data(),   gain_.data()};
     const Index moved = kernels().sweep(p_.family, pass);
-    if ((sweep + 1) % refresh_every == 0) refresh_residual();
+    if ((k + 1) % refresh_every == 0) refresh_residual();
     const double r = annealing ? expected_squared_error() : update_noise();
     const double before = progress.trace.empty() ? -HUGE_VAL : progress.trace.back();
     progress.trace.push_back(value(r));
     ++progress.n_iterations;
     const bool flat = progress.trace.back() - before <= relative_rise * (std::fabs(before) + 1.0);
-    if (sweep > anneal_sweeps && (moved == 0 || flat)) {
+    if (k > anneal_sweeps && (moved == 0 || flat)) {
       progress.converged = true;
       break;
     }
   }
-  refresh_residual();
   return progress;
 }
 
@@ -346,10 +352,10 @@ Progress MeanField::large_neighbourhood(const Index* blocks, Index n_blocks, Ind
       excess[i] = float(mean_[j]) - ridge[i];
       kernels().subtract_scaled(p_.n_weights, float(mean_[j] - before), p_.a + j * p_.n_weights, drift_.data());
     }
-    coordinate_ascent(sweeps, threshold, 0.0, sweeps + 1, 0);
-    const double proposed = value(expected_squared_error());
-    if (proposed > current) {
-      current = proposed;
+    sweep(sweeps, threshold, 0.0, sweeps + 1, 0);
+    if (value(expected_squared_error()) > current) {
+      refresh_residual();
+      current = value(update_noise());
     } else {
       eta_ = eta, kappa_ = kappa, mean_ = mean, second_ = second, gain_ = gain, residual_ = residual;
       q_noise_ = q_noise;

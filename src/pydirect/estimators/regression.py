@@ -337,7 +337,7 @@ class DirectRegressor(ProbabilisticRegressor):
 
     def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
         used = inputs if weight is None else inputs[weight > 0]
-        if len(used) <= 4 * self.n_features:  # repeated rows add nothing
+        if len(used) <= max(4 * self.n_features, 4000):  # repeated rows add nothing
             used = np.unique(used, axis=0)
         if len(used) > self.n_features:
             used = used[np.sort(rng.choice(len(used), self.n_features, replace=False))]

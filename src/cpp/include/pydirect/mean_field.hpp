@@ -70,6 +70,8 @@ class MeanField {
   void probabilities(double* q) const;  // (n_weights, n_levels padded)
 
  private:
+  // coordinate_ascent without the exact residual at its end.
+  Progress sweep(Index max_sweeps, double threshold, double relative_rise, Index refresh_every, Index anneal_sweeps);
   void tilt();
   void set_tau_from_noise();
   void rescale_to_tau(double new_tau);

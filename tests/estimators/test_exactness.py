@@ -1,0 +1,177 @@
+"""Predictions against closed forms computed here from the definitions, with no code of the package but the fitted numbers.
+
+With the noise fixed, the levels of the decorrelated basis are symmetric about each weight's posterior mean: means are
+exact. Variances are those of a Gaussian cut at four standard deviations, too small by a thousandth at most.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import BayesianRidge
+
+from pydirect import DirectRegressor
+
+CUT = 1e-3  # relative; what a Gaussian cut at four standard deviations lacks of its variance
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((90, 4)) * [1.0, 20.0, 0.01, 3.0] + [0.0, 500.0, -2.0, 1.0]
+    y = 7.0 + 0.3 * X[:, 0] - 0.05 * X[:, 1] + 30 * X[:, 2] + rng.standard_normal(90)
+    return X[:60], y[:60], X[60:], y[60:]
+
+
+def location_scale(x, weight):
+    mean = np.average(x, axis=0, weights=weight)
+    return mean, np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weight))
+
+
+def bayesian_linear_regression(phi, y, weight, noise, prior_variance, new):
+    """Mean and variance of f at the rows of `new`: textbook formulas with explicit inverses."""
+    precision = phi.T @ (weight[:, None] * phi) / noise + np.eye(phi.shape[1]) / prior_variance
+    covariance = np.linalg.inv(precision)
+    mean = covariance @ (phi.T @ (weight * y)) / noise
+    return new @ mean, np.einsum("ij,jk,ik->i", new, covariance, new)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("noise", ["evidence", 0.8])
+@pytest.mark.parametrize("features", ["linear", "precomputed"])
+def test_linear_predictions_are_the_closed_form(data, features, noise, weighted):
+    X, y, new, _ = data
+    weight = np.random.default_rng(0).integers(0, 4, len(X)).astype(float) if weighted else np.ones(len(X))
+    if features == "precomputed":
+        X, new = X - X.mean(axis=0), new - X.mean(axis=0)
+    model = DirectRegressor(features, noise=noise).fit(X, y, weight if weighted else None)
+    mean, std = model.predict(new, return_std=True)
+
+    y_mean, y_scale = location_scale(y, weight)
+    phi, phi_new = X, new
+    if features == "linear":
+        x_mean, x_scale = location_scale(X, weight)
+        phi, phi_new = (np.column_stack([(x - x_mean) / x_scale, np.ones(len(x))]) for x in (X, new))
+    sigma2 = model.noise_variance_ / y_scale**2
+    expected, variance = bayesian_linear_regression(
+        phi, (y - y_mean) / y_scale, weight, sigma2, model.prior_scale_[0] ** 2, phi_new
+    )
+    np.testing.assert_allclose(mean, y_mean + y_scale * expected, rtol=1e-9)
+    np.testing.assert_allclose(std, y_scale * np.sqrt(variance + sigma2), rtol=CUT / 2)
+    _, epistemic, aleatoric = model.predict_parts(new)
+    np.testing.assert_allclose(epistemic, y_scale * np.sqrt(variance), rtol=CUT)
+    np.testing.assert_allclose(aleatoric, y_scale * np.sqrt(sigma2), rtol=1e-12)
+    if noise == 0.8:
+        np.testing.assert_allclose(model.noise_variance_, 0.8, rtol=1e-12)
+
+
+def test_linear_elbo_is_the_log_evidence_of_continuous_weights(data):
+    X, y, _, _ = data
+    model = DirectRegressor("linear", noise="evidence").fit(X, y)
+    phi = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(len(X))])
+    covariance = model.noise_variance_ * np.eye(len(X)) + (y.std() * model.prior_scale_[0]) ** 2 * phi @ phi.T
+    residual = y - y.mean()
+    sign, log_determinant = np.linalg.slogdet(2 * np.pi * covariance)
+    evidence = -0.5 * (log_determinant + residual @ np.linalg.solve(covariance, residual))
+    assert model.elbo_ < evidence
+    assert model.elbo_ == pytest.approx(evidence, abs=0.01)
+
+
+def test_linear_predictions_agree_with_bayesian_ridge_on_standardised_columns(data):
+    X, y, new, _ = data
+    mean, scale = X.mean(axis=0), X.std(axis=0)
+    theirs = BayesianRidge(tol=1e-10, alpha_1=0, alpha_2=0, lambda_1=0, lambda_2=0, max_iter=5000)
+    theirs.fit((X - mean) / scale, y)
+    ours = DirectRegressor("linear").fit(X, y)
+    (m, s), (m0, s0) = ours.predict(new, return_std=True), theirs.predict((new - mean) / scale, return_std=True)
+    # They take the intercept as known and the noise at its mode; we infer both.
+    np.testing.assert_allclose(m, m0, atol=0.04 * y.std())
+    np.testing.assert_allclose(s, s0, rtol=0.06)
+    assert ours.noise_variance_ == pytest.approx(1 / theirs.alpha_, rel=0.1)
+
+
+def gaussian_process(covariance, X, y, noise, new):
+    k, cross = covariance(X, X) + np.diag(noise), covariance(new, X)
+    mean = cross @ np.linalg.solve(k, y)
+    prior = np.array([covariance(row[None], row[None])[0, 0] for row in new])
+    return mean, prior - np.einsum("ij,ji->i", cross, np.linalg.solve(k, cross.T))
+
+
+def covariance_of(p):
+    """The documented covariance, element by element."""
+
+    def covariance(a, b):
+        difference = a[:, None, :] - b[None, :, :]
+        r = np.sqrt(3 * ((difference / p.length_scales) ** 2).sum(axis=2))
+        matern = p.ard_amplitude * (1 + r) * np.exp(-r)
+        rough = p.isotropic_amplitude * np.exp(-np.sqrt((difference**2).sum(axis=2)) / p.isotropic_length_scale)
+        linear = p.linear_amplitude / p.n_linear * a[:, : p.n_linear] @ b[:, : p.n_linear].T
+        return 1.0 + matern + rough + linear
+
+    return covariance
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("options", [{}, {"length_scale": [1.0, 20.0, 0.02, 3.0]}], ids=["learned", "given"])
+def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, options, weighted):
+    X, y, new, _ = data
+    weight = np.random.default_rng(1).integers(1, 4, len(X)).astype(float) if weighted else np.ones(len(X))
+    model = DirectRegressor(noise="evidence", **options).fit(X, y, weight if weighted else None)
+    mean, std = model.predict(new, return_std=True)
+    y_mean, y_scale = location_scale(y, weight)
+    sigma2 = model.noise_variance_ / y_scale**2
+    scale2 = model.prior_scale_[0] ** 2
+    one = covariance_of(model.hyperparameters_)
+    inputs, others = model.input_map_.transform(X), model.input_map_.transform(new)
+    expected, variance = gaussian_process(
+        lambda a, b: scale2 * one(a, b), inputs, (y - y_mean) / y_scale, sigma2 / weight, others
+    )
+    np.testing.assert_allclose(mean, y_mean + y_scale * expected, rtol=1e-6, atol=1e-6 * y_scale)
+    np.testing.assert_allclose(std, y_scale * np.sqrt(variance + sigma2), rtol=CUT)
+
+
+def test_raw_basis_with_many_levels_is_the_closed_form_when_columns_do_not_interact():
+    rng = np.random.default_rng(5)
+    phi = np.linalg.qr(rng.standard_normal((50, 6)))[0] * 7
+    y = phi @ rng.standard_normal(6) + 2 * rng.standard_normal(50)
+    y -= y.mean()
+    levels = np.linspace(-6, 6, 255)
+    model = DirectRegressor("precomputed", basis="raw", levels=levels, noise=4.0).fit(phi, y)
+    mean, std = model.predict(phi, return_std=True)
+    prior = (y.std() * model.prior_scale_[0]) ** 2
+    expected, variance = bayesian_linear_regression(phi, y, np.ones(50), 4.0, prior, phi)
+    np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-5 * y.std())
+    np.testing.assert_allclose(std, np.sqrt(variance + 4.0), rtol=1e-5)
+
+
+def test_several_outputs_are_the_single_fits_where_features_do_not_depend_on_targets(data):
+    X, y, new, _ = data
+    Y = np.column_stack([y, 1e3 * np.sin(X[:, 0]), -y + X[:, 3] ** 2])
+    for features in ("linear", "polynomial"):
+        together = DirectRegressor(features).fit(X, Y)
+        means, stds = together.predict(new, return_std=True)
+        lower, upper = together.predict_interval(new)
+        assert means.shape == stds.shape == lower.shape == (30, 3)
+        elbo = 0.0
+        for k in range(3):
+            alone = DirectRegressor(features).fit(X, Y[:, k])
+            mean, std = alone.predict(new, return_std=True)
+            np.testing.assert_allclose(means[:, k], mean, rtol=1e-9, atol=1e-9 * Y[:, k].std())
+            np.testing.assert_allclose(stds[:, k], std, rtol=1e-9)
+            np.testing.assert_allclose(upper[:, k], alone.predict_interval(new)[1], rtol=1e-9)
+            assert together.noise_variance_[k] == pytest.approx(alone.noise_variance_, rel=1e-9)
+            elbo += alone.elbo_
+        assert together.elbo_ == pytest.approx(elbo, rel=1e-9)
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+def test_a_single_column_of_targets_is_a_vector_of_targets(data, basis):
+    X, y, new, _ = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        vector = DirectRegressor(n_features=80, basis=basis).fit(X, y)
+        matrix = DirectRegressor(n_features=80, basis=basis).fit(X, y[:, None])
+    np.testing.assert_array_equal(matrix.predict(new)[:, 0], vector.predict(new))
+    assert matrix.noise_variance_.shape == (1,) and isinstance(matrix.posterior_, list)
+    assert matrix.predict_quantiles(new).shape == (30, 1, 3) and matrix.sample_y(new, 5).shape == (30, 1, 5)

@@ -1,0 +1,169 @@
+"""Units of y and of X, repeated rows, their order, and threads change what they must and nothing else."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from pydirect import DirectRegressor
+
+KINDS = {
+    "nystroem": DirectRegressor(n_features=100),
+    "landmarks": DirectRegressor(n_features=20),
+    "fourier": DirectRegressor("fourier", n_features=20),
+    "linear": DirectRegressor("linear"),
+    "polynomial": DirectRegressor("polynomial", prior="laplace"),
+    "raw": DirectRegressor("linear", basis="raw"),
+    "raw fourier": DirectRegressor(basis="raw", n_features=20, max_hyperparameter_rows=100),
+}
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(params=KINDS)
+def model(request):
+    return clone(KINDS[request.param])
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(8)
+    X = np.round(rng.standard_normal((50, 3)), 3)  # shifts by powers of ten cost few digits
+    y = np.round(np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.2 * rng.standard_normal(50), 3)
+    return X, y, np.round(rng.standard_normal((20, 3)), 3)
+
+
+def assert_same(a, b, new, rtol, atol):
+    """Equal predictions and bound, up to the rounding that hyperparameter searches blow up."""
+    (mean, std), (mean0, std0) = a.predict(new, return_std=True), b.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, mean0, rtol=rtol, atol=atol)
+    np.testing.assert_allclose(std, std0, rtol=rtol)
+    assert a.elbo_ == pytest.approx(b.elbo_, abs=1e-5 * (1 + abs(b.elbo_)))
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift"), [(2.0**20, 0.0), (1e6, 0.0), (1e-6, 0.0), (-1.0, 0.0), (1.0, 1e3), (1e-6, -5.0)]
+)
+def test_units_of_the_targets(model, data, scale, shift):
+    X, y, new = data
+    plain, other = clone(model).fit(X, y), clone(model).fit(X, scale * y + shift)
+    (mean0, std0), (mean, std) = plain.predict(new, return_std=True), other.predict(new, return_std=True)
+    rtol = 0.03 if shift == -5.0 else 1e-3  # eleven digits are left of y
+    np.testing.assert_allclose((mean - shift) / scale, mean0, atol=rtol)
+    np.testing.assert_allclose(std / abs(scale), std0, rtol=rtol)
+    assert other.noise_variance_ == pytest.approx(scale**2 * plain.noise_variance_, rel=2 * rtol)
+    assert other.elbo_ == pytest.approx(plain.elbo_ - len(y) * np.log(abs(scale)), abs=0.05)
+    np.testing.assert_allclose(
+        other.log_predictive_density(new, scale * mean0 + shift),
+        plain.log_predictive_density(new, mean0) - np.log(abs(scale)),
+        atol=2 * rtol,
+    )
+
+
+@pytest.mark.parametrize("scale", [1e12, 1e-12, 2.0**-60, 1e150, 1e-150])
+def test_units_of_the_columns(model, data, scale):
+    X, y, new = data
+    factors = np.array([scale, 1.0, 1 / scale])
+    plain, other = clone(model).fit(X, y), clone(model).fit(X * factors, y)
+    (mean0, std0), (mean, std) = plain.predict(new, return_std=True), other.predict(new * factors, return_std=True)
+    np.testing.assert_allclose(mean, mean0, atol=1e-3)
+    np.testing.assert_allclose(std, std0, rtol=1e-3)
+    assert other.elbo_ == pytest.approx(plain.elbo_, abs=0.05)
+
+
+def test_common_offsets_of_the_columns(model, data):
+    X, y, new = data
+    shift = np.array([1e9, -1e6, 0.0])
+    plain, other = clone(model).fit(X, y), clone(model).fit(X + shift, y)
+    (mean0, std0), (mean, std) = plain.predict(new, return_std=True), other.predict(new + shift, return_std=True)
+    np.testing.assert_allclose(mean, mean0, atol=5e-3)
+    np.testing.assert_allclose(std, std0, rtol=5e-3)
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1e12])
+def test_units_of_precomputed_features_do_not_matter_as_a_whole(data, basis, scale):
+    X, y, new = data
+    plain = DirectRegressor("precomputed", basis=basis).fit(X, y)
+    other = DirectRegressor("precomputed", basis=basis).fit(scale * X, y)
+    (mean0, std0), (mean, std) = plain.predict(new, return_std=True), other.predict(scale * new, return_std=True)
+    np.testing.assert_allclose(mean, mean0, atol=1e-4)
+    np.testing.assert_allclose(std, std0, rtol=1e-4)
+    assert other.elbo_ == pytest.approx(plain.elbo_, abs=1e-3)
+
+
+def weighted_and_repeated(data):
+    X, y, _ = data
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    return weight.astype(float), np.repeat(X, weight, axis=0), np.repeat(y, weight)
+
+
+def test_an_integer_weight_is_so_many_copies_of_a_row(model, data):
+    X, y, new = data
+    weight, rows, targets = weighted_and_repeated(data)
+    assert_same(clone(model).fit(X, y, weight), clone(model).fit(rows, targets), new, 1e-4, 1e-4)
+
+
+def test_a_uniform_weight_is_so_many_copies_of_the_data(model, data):
+    X, y, new = data
+    weighted = clone(model).fit(X, y, np.full(len(X), 20.0))
+    copied = clone(model).fit(np.tile(X, (20, 1)), np.tile(y, 20))
+    assert weighted.n_samples_ == copied.n_samples_ == 1000
+    assert_same(weighted, copied, new, 1e-4, 1e-4)
+    scalar = clone(model).fit(X, y, 20.0)
+    np.testing.assert_array_equal(scalar.predict(new), weighted.predict(new))
+
+
+def test_a_row_of_weight_zero_is_not_there(model, data):
+    X, y, new = data
+    absurd = np.vstack([X, np.full((2, 3), 1e6)])
+    weighted = clone(model).fit(absurd, np.r_[y, 1e6, -1e6], np.r_[np.ones(len(X)), 0.0, 0.0])
+    assert_same(weighted, clone(model).fit(X, y), new, 1e-7, 1e-7)
+
+
+def test_the_order_of_rows_does_not_matter(model, data):
+    X, y, new = data
+    order = np.random.default_rng(1).permutation(len(X))
+    assert_same(clone(model).fit(X[order], y[order]), clone(model).fit(X, y), new, 1e-4, 1e-4)
+
+
+def test_predictions_of_a_row_do_not_depend_on_the_others(model, data):
+    X, y, new = data
+    model.fit(X, y)
+    mean, std = model.predict(new, return_std=True)
+    for part in (slice(3, 4), slice(5, 17)):
+        m, s = model.predict(new[part], return_std=True)
+        np.testing.assert_allclose(m, mean[part], rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(s, std[part], rtol=1e-10)
+
+
+def all_bits(model, new):
+    mean, std = model.predict(new, return_std=True)
+    return b"".join(np.ascontiguousarray(a).tobytes() for a in (mean, std, model.coefficients_, model.sample_y(new, 3)))
+
+
+def test_threads_do_not_change_a_bit(model, data):
+    X, y, new = data
+    bits = {all_bits(clone(model).set_params(n_threads=t).fit(X, y), new) for t in (1, 2, 3)}
+    assert len(bits) == 1
+
+
+def test_fits_are_reproducible_and_start_afresh(model, data):
+    X, y, new = data
+    first = clone(model).fit(X, y)
+    bits = all_bits(first, new)
+    assert all_bits(clone(model).fit(X, y), new) == bits
+    assert all_bits(first.fit(X[::2], -y[::2]).fit(X, y), new) == bits
+    assert all_bits(pickle.loads(pickle.dumps(first)), new) == bits
+
+
+def test_the_seed_chooses_landmarks_frequencies_and_rows(data):
+    X, y, new = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for model in (KINDS["landmarks"], KINDS["raw fourier"]):
+            a, b, again = (clone(model).set_params(random_state=s).fit(X, y) for s in (1, 2, np.random.RandomState(1)))
+            assert all_bits(a, new) != all_bits(b, new)
+            assert all_bits(a, new) == all_bits(again, new)

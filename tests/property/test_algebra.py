@@ -1,0 +1,238 @@
+"""Laws that hold for every input, searched by hypothesis."""
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import logsumexp
+
+from pydirect import _core
+from pydirect.decorrelated import log_evidence
+from pydirect.distributions import (
+    FactorizedCategorical,
+    GaussianPrior,
+    LaplacePrior,
+    SpikeAndSlabPrior,
+    StudentTPrior,
+    evenly_spaced_levels,
+)
+from pydirect.features import PrecomputedFeatures
+from pydirect.models import MeanFieldRegression
+from pydirect.statistics import GaussianStatistics, collect_statistics
+from pydirect.testing import enumerate_elbo, enumerate_log_evidence
+
+finite = st.floats(-5.0, 5.0)
+positive = st.floats(0.01, 100.0)
+
+
+@st.composite
+def categoricals(draw, n_weights=None):
+    """Factorised categoricals with per-weight or shared levels and probabilities down to zero."""
+    b, m = n_weights or draw(st.integers(1, 5)), draw(st.integers(1, 20))
+    levels = draw(arrays(float, (draw(st.sampled_from([1, b])), m), elements=finite))
+    logits = draw(arrays(float, (b, m), elements=st.floats(-800.0, 800.0)))
+    return FactorizedCategorical.from_logits(levels, logits)
+
+
+@st.composite
+def problems(draw):
+    """Small regressions whose features single precision holds exactly: (phi, y, levels, log prior, noise levels)."""
+    n, b, m = draw(st.integers(1, 12)), draw(st.integers(1, 4)), draw(st.integers(2, 6))
+    phi = draw(arrays(float, (n, b), elements=st.integers(-24, 24).map(lambda k: k / 8)))
+    y = draw(arrays(float, n, elements=finite))
+    levels = evenly_spaced_levels(m, draw(st.floats(0.5, 4.0)))
+    noise_levels = np.geomspace(*draw(st.tuples(st.floats(0.05, 0.5), st.floats(1.0, 20.0))), draw(st.integers(2, 5)))
+    return phi, y, levels, GaussianPrior(draw(st.floats(0.3, 3.0))).log_mass(levels), noise_levels
+
+
+def model_of(problem):
+    phi, y, levels, log_prior, noise_levels = problem
+    uniform = np.full(noise_levels.size, -np.log(noise_levels.size))
+    return MeanFieldRegression(GaussianStatistics.from_arrays(phi, y), levels[None], log_prior[None], noise_levels, uniform)
+
+
+# Kernels
+
+
+@given(arrays(float, st.integers(1, 40), elements=st.floats(-700.0, 700.0)))
+def test_exp_turns_sums_into_products(x):
+    np.testing.assert_allclose(_core.exp(x) * _core.exp(-x), 1.0, rtol=2e-15)
+
+
+@given(arrays(float, 9, elements=st.floats(-700.0, 700.0)))
+def test_exp_is_monotone(x):
+    x = np.sort(x)
+    assert (np.diff(_core.exp(x)) >= -1e-15 * _core.exp(x)[1:]).all()
+
+
+@given(arrays(float, st.integers(1, 40), elements=st.floats(-1e6, 1e6)))
+def test_sine_and_cosine_lie_on_the_circle_with_the_symmetries_of_it(t):
+    sine, cosine = _core.sincos_turns(t)
+    np.testing.assert_allclose(sine**2 + cosine**2, 1.0, atol=1e-15)
+    mirrored = _core.sincos_turns(-t)
+    np.testing.assert_array_equal(mirrored[0], -sine)
+    np.testing.assert_array_equal(mirrored[1], cosine)
+
+
+@given(arrays(float, st.integers(1, 20), elements=st.integers(-(2**40), 2**40).map(lambda k: k / 2**20)), st.integers(-99, 99))
+def test_whole_turns_change_nothing(t, turns):
+    for got, expected in zip(_core.sincos_turns(t + turns), _core.sincos_turns(t), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+# Distributions
+
+
+@given(categoricals())
+def test_moments_stay_within_the_levels(q):
+    levels = np.broadcast_to(q.levels, q.q.shape)
+    assert (q.mean >= levels.min(axis=1) - 1e-12).all()
+    assert (q.mean <= levels.max(axis=1) + 1e-12).all()
+    width = np.ptp(levels, axis=1)
+    assert (q.variance >= 0).all()
+    assert (q.variance <= width**2 / 4 + 1e-12).all()
+    np.testing.assert_allclose(q.second_moment - q.mean**2, q.variance, atol=1e-12)
+    # Pearson: kurtosis is at least one plus the squared skewness.
+    fourth = q.cumulant(4) + 3 * q.variance**2
+    assert (fourth * q.variance >= q.variance**3 + q.cumulant(3) ** 2 - 1e-9).all()
+
+
+@given(categoricals())
+def test_entropy_lies_between_certainty_and_ignorance(q):
+    assert -1e-12 <= q.entropy() <= q.n_weights * np.log(q.n_levels) + 1e-12
+    assert 0.0 <= q.expected_sparsity() <= 1.0 + 1e-12
+
+
+@given(categoricals(), st.integers(0, 2**32 - 1))
+def test_divergence_is_not_negative_and_zero_from_itself(q, seed):
+    other = np.random.default_rng(seed).dirichlet(np.ones(q.n_levels), size=q.n_weights)
+    assume((other > 0).all())
+    assert q.kl(np.log(other)) >= -1e-12
+    assert abs(q.kl(q.logits)) < 1e-9
+    uniform = np.full(q.n_levels, -np.log(q.n_levels))
+    np.testing.assert_allclose(q.kl(uniform), q.n_weights * np.log(q.n_levels) - q.entropy(), atol=1e-9)
+
+
+@given(categoricals(), st.floats(-100.0, 100.0))
+def test_a_constant_added_to_logits_changes_nothing(q, constant):
+    shifted = FactorizedCategorical.from_logits(q.levels, q.logits + constant)
+    np.testing.assert_allclose(shifted.q, q.q, atol=1e-12)
+
+
+@given(categoricals(), st.floats(-3.0, 3.0), st.floats(-3.0, 3.0))
+def test_cumulants_are_homogeneous_and_blind_to_shifts(q, scale, shift):
+    moved = FactorizedCategorical(scale * q.levels + shift, q.q)
+    np.testing.assert_allclose(moved.mean, scale * q.mean + shift, atol=1e-10)
+    for order in (2, 3, 4):
+        tolerance = 1e-9 * (1 + np.abs(q.levels).max() * abs(scale)) ** order
+        np.testing.assert_allclose(moved.cumulant(order), scale**order * q.cumulant(order), atol=tolerance)
+
+
+@given(categoricals(), st.integers(0, 2**32 - 1))
+def test_samples_are_levels_of_positive_probability(q, seed):
+    indices = q.sample_indices(7, seed)
+    assert (q.q[np.arange(q.n_weights), indices] > 0).all()
+    drawn = q.values(indices)
+    levels = np.broadcast_to(q.levels, q.q.shape)
+    assert (drawn[:, :, None] == levels[None]).any(axis=2).all()
+
+
+@given(
+    st.sampled_from([GaussianPrior, LaplacePrior, lambda s: StudentTPrior(3.0, s), lambda s: SpikeAndSlabPrior(0.5, GaussianPrior(s))]),
+    positive,
+    st.lists(st.floats(-50.0, 50.0), min_size=1, max_size=8, unique=True),
+)
+def test_priors_are_normalised_on_any_levels(make, scale, levels):
+    levels = np.array([*levels, 0.0]) if 0.0 not in levels else np.array(levels)
+    assume(levels.size > 1)
+    log_mass = make(scale).log_mass(levels)
+    assert logsumexp(log_mass) == 0.0 or abs(logsumexp(log_mass)) < 1e-12
+
+
+# Statistics
+
+
+@given(problems(), st.data())
+def test_statistics_of_any_cut_add_to_those_of_the_whole(problem, data):
+    phi, y = problem[0], problem[1][:, None]
+    assume(len(phi) > 1)
+    cut = data.draw(st.integers(1, len(phi) - 1))
+    features = PrecomputedFeatures(phi.shape[1])
+    whole = collect_statistics(features, phi, y)
+    parts = collect_statistics(features, phi[:cut], y[:cut]) + collect_statistics(features, phi[cut:], y[cut:])
+    np.testing.assert_allclose(parts.A, whole.A, atol=1e-12)
+    np.testing.assert_allclose(parts.c, whole.c, atol=1e-11)
+    np.testing.assert_allclose(parts.yty, whole.yty, rtol=1e-12, atol=1e-300)
+    assert parts.n_samples == whole.n_samples
+
+
+@given(problems(), st.data())
+def test_sample_weights_are_linear_in_the_statistics(problem, data):
+    phi, y = problem[:2]
+    weight = data.draw(arrays(float, len(phi), elements=st.floats(0.1, 5.0)))
+    one, three = (GaussianStatistics.from_arrays(phi, y, k * weight) for k in (1.0, 3.0))
+    np.testing.assert_allclose(three.A, 3 * one.A, atol=1e-11)
+    np.testing.assert_allclose(three.c, 3 * one.c, atol=1e-11)
+    np.testing.assert_allclose(three.n_samples, 3 * one.n_samples)
+
+
+# Evidence lower bound
+
+
+@given(problems(), st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_any_factorised_posterior_is_below_the_evidence_by_definition(problem, seed):
+    phi, y, levels, log_prior, noise_levels = problem
+    rng = np.random.default_rng(seed)
+    q = rng.dirichlet(np.full(levels.size, 0.3), size=phi.shape[1])
+    q_noise = rng.dirichlet(np.full(noise_levels.size, 0.3))
+    elbo = model_of(problem).elbo(q, q_noise)
+    exact = enumerate_elbo((phi, y), levels, log_prior, noise_levels, q, q_noise)
+    np.testing.assert_allclose(elbo, exact, rtol=1e-10, atol=1e-9)
+    assert elbo <= enumerate_log_evidence((phi, y), levels, log_prior, noise_levels) + 1e-8
+
+
+@given(problems(), st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_coordinate_ascent_climbs_from_anywhere_to_below_the_evidence(problem, seed):
+    phi, y, levels, log_prior, noise_levels = problem
+    solver, rng = model_of(problem).solver(1), np.random.default_rng(seed)
+    solver.set_noise(rng.dirichlet(np.ones(noise_levels.size)))
+    solver.start_from_naturals(5 * rng.standard_normal(phi.shape[1]), 3 * rng.random(phi.shape[1]))
+    values = [solver.elbo()]
+    for _ in range(6):
+        solver.coordinate_ascent(1, 0.0, 0.0, 1, 0)
+        values.append(solver.elbo())
+    tolerance = 1e-5 * (1 + np.abs(values[1:]))  # single precision
+    assert (np.diff(values) >= -tolerance).all()
+    assert values[-1] <= enumerate_log_evidence((phi, y), levels, log_prior, noise_levels) + 1e-8
+
+
+@given(problems())
+@settings(max_examples=60)
+def test_newton_climbs_from_the_prior_to_below_the_evidence(problem):
+    phi, y, levels, log_prior, noise_levels = problem
+    solver = model_of(problem).solver(1)
+    solver.start_from_prior()
+    solver.coordinate_ascent(1, 0.0, 0.0, 1, 0)
+    start = solver.elbo()
+    solver.newton(30, 1e-6, 20, 0.1, 0.0, True)
+    end = solver.elbo()
+    assert end >= start - 1e-5 * (1 + abs(start))
+    assert end <= enumerate_log_evidence((phi, y), levels, log_prior, noise_levels) + 1e-8
+
+
+@given(
+    arrays(float, st.tuples(st.integers(1, 6), st.integers(1, 4)), elements=finite),
+    st.integers(0, 2**32 - 1),
+    st.floats(0.05, 20.0),
+    st.floats(0.05, 20.0),
+)
+def test_evidence_from_eigenvalues_is_the_gaussian_density(phi, seed, noise, scale):
+    n = len(phi)
+    y = np.random.default_rng(seed).standard_normal(n)
+    eigenvalues, vectors = np.linalg.eigh(phi.T @ phi)
+    value, _ = log_evidence(np.maximum(eigenvalues, 0.0), vectors.T @ phi.T @ y, y @ y, n, noise, scale)
+    covariance = noise * np.eye(n) + scale * phi @ phi.T
+    expected = -0.5 * (n * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1] + y @ np.linalg.solve(covariance, y))
+    np.testing.assert_allclose(value, expected, rtol=1e-8, atol=1e-8)
