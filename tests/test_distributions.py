@@ -265,8 +265,8 @@ def test_samples_of_weights_are_independent_with_the_right_moments(distribution)
     samples = distribution.sample(20_000, np.random.default_rng(1))
     mean, error = monte_carlo_mean(samples)
     assert (np.abs(mean - distribution.mean) < 4.5 * error).all()
-    products = (samples[:, [0, 0, 1]] - distribution.mean[[0, 0, 1]]) * (samples[:, [1, 2, 2]] - distribution.mean[[1, 2, 2]])
-    covariance, error = monte_carlo_mean(products)
+    deviation = samples - distribution.mean
+    covariance, error = monte_carlo_mean(deviation[:, [0, 0, 1]] * deviation[:, [1, 2, 2]])
     assert (np.abs(covariance) < 4.5 * error).all()
 
 

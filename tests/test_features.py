@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from pydirect.features import FourierFeatures, LinearFeatures, PolynomialFeatures, PrecomputedFeatures, TransformerFeatures
+from pydirect.features import (
+    FourierFeatures,
+    LinearFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+)
 
 
 @pytest.fixture

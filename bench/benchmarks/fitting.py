@@ -99,13 +99,12 @@ class Decorrelated:
     def time_maximise_evidence(self, size: str) -> None:
         from pydirect import maximise_evidence
 
-        s = self.statistics
-        maximise_evidence(self.rotation, float(s.yty[0]), s.n_samples, 0, 0.1, fit_scale=True)
+        maximise_evidence(self.rotation, 0.1)
 
     def time_fit(self, size: str) -> None:
         from pydirect import fit_decorrelated
 
-        fit_decorrelated(self.statistics, self.rotation, 0.1)
+        fit_decorrelated(self.rotation, 0.1)
 
 
 class Statistics:

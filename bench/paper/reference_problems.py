@@ -143,11 +143,9 @@ def fit_raw(problem: Problem, optimizer: str) -> Any:
 
 def fit_rotated(problem: Problem, statistics: GaussianStatistics) -> Any:
     """Posterior in the decorrelated basis, from statistics alone."""
-    rotation = decorrelate(statistics)
-    noise, _ = maximise_evidence(
-        rotation, float(statistics.yty[0]), statistics.n_samples, 0, problem.noise, fit_scale=False
-    )
-    return fit_decorrelated(statistics, rotation, noise)
+    rotated = decorrelate(statistics)
+    noise, _ = maximise_evidence(rotated, problem.noise, fit_scale=False)
+    return fit_decorrelated(rotated, noise)
 
 
 def test_scores(problem: Problem, posterior: Any) -> dict[str, float]:

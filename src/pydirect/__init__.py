@@ -32,6 +32,7 @@ _PUBLIC = {
     "NoisePosterior": "pydirect.models",
     "fit_mean_field": "pydirect.models",
     "DecorrelatedPosterior": "pydirect.decorrelated",
+    "RotatedStatistics": "pydirect.decorrelated",
     "decorrelate": "pydirect.decorrelated",
     "fit_decorrelated": "pydirect.decorrelated",
     "log_evidence": "pydirect.decorrelated",

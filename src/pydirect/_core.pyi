@@ -51,9 +51,9 @@ def row_moments(
     rows: _Double, weight: _Double, spread: _Double, mean: _Double, variance: _Double, n_threads: int
 ) -> None: ...
 
-# Gaussian process. n rows and as many or n_others columns, padded to stride, a multiple of LEVEL_PADDING: ard, isotropic,
-# linear and distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own
-# norms (n,), amplitudes (4,): ARD, isotropic, linear, constant. The out of cross_covariance is (n, stride).
+# Gaussian process. n rows; columns padded to stride, a multiple of LEVEL_PADDING: ard, isotropic, linear and
+# distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own norms (n,),
+# amplitudes (4,): ARD, isotropic, linear, constant. The out of cross_covariance is (n, stride).
 
 def covariance(
     ard: _Double,

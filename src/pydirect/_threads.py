@@ -16,7 +16,7 @@ def resolve_n_threads(n_threads: int | None) -> int:
 
 @functools.cache
 def _controller() -> Any:
-
+    import scipy.linalg  # noqa: F401 (brings a BLAS of its own, which must be loaded to be found)
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -394,6 +394,7 @@ def _fitted(args: argparse.Namespace, data: _Training, what: str) -> Any:
     if model.interrupted_:
         # A usable model in Python, but not what was asked for here: nothing is written.
         raise KeyboardInterrupt
+    model.set_params(verbose=0)  # whoever loads it decides anew
     if not _converged(model):
         _warn(f"the fit{' to ' + what if what else ''} did not converge; its result may still improve")
     return model
@@ -712,7 +713,8 @@ def _readable(facts: dict[str, Any]) -> dict[str, Any]:
     known["arrays"] = [f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in arrays.items()]
     if "class" in known:
         # A model's are many, and its facts say what matters of them.
-        known["arrays"] = f"{len(arrays)} of {sum(array['nbytes'] for array in arrays.values())} bytes; --json lists them"
+        n_bytes = sum(array["nbytes"] for array in arrays.values())
+        known["arrays"] = f"{len(arrays)}, {n_bytes} bytes together; --json lists them"
         known["parameters"] = _changed_parameters(facts["parameters"]) or "defaults"
         known["converged"] = "yes" if facts["converged"] else "no"
     if "held_out" in known:

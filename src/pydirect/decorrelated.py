@@ -7,7 +7,7 @@ the model's log evidence but for the discretisation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import eigh
@@ -26,8 +26,8 @@ NEGLIGIBLE_INFORMATION = 1e-5
 
 
 @dataclass(frozen=True)
-class Rotation:
-    """Eigenvectors of A with their eigenvalues and the targets' projections.
+class RotatedStatistics:
+    """Statistics in the decorrelated basis: ΦᵀΦ is diagonal there.
 
     Attributes
     ----------
@@ -36,18 +36,27 @@ class Rotation:
     eigenvalues : ndarray of shape (n_directions,)
     c : ndarray of shape (n_directions, n_outputs)
         VᵀΦᵀy
+    yty : ndarray of shape (n_outputs,)
+    n_samples : float
     """
 
     vectors: FloatArray
     eigenvalues: FloatArray
     c: FloatArray
+    yty: FloatArray
+    n_samples: float
 
-    def keep(self, mask: np.ndarray) -> Rotation:
-        """Return the rotation restricted to some directions."""
-        return Rotation(np.ascontiguousarray(self.vectors[:, mask]), self.eigenvalues[mask], self.c[mask])
+    def keep(self, mask: np.ndarray) -> RotatedStatistics:
+        """Return the statistics restricted to some directions."""
+        vectors = self.vectors if mask.all() else np.ascontiguousarray(self.vectors[:, mask])
+        return replace(self, vectors=vectors, eigenvalues=self.eigenvalues[mask], c=self.c[mask])
+
+    def scaled(self, variance: float) -> RotatedStatistics:
+        """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
+        return replace(self, eigenvalues=self.eigenvalues * variance, c=self.c * np.sqrt(variance))
 
 
-def decorrelate(statistics: GaussianStatistics) -> Rotation:
+def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:
     """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights."""
     with single_blas_thread():
         if statistics.rows is not None:
@@ -58,7 +67,9 @@ def decorrelate(statistics: GaussianStatistics) -> Rotation:
         else:
             eigenvalues, vectors = eigh(statistics.A, driver="evd", check_finite=False)
             eigenvalues = np.maximum(eigenvalues, 0.0)  # rounding
-        return Rotation(vectors, eigenvalues, vectors.T @ statistics.c)
+        return RotatedStatistics(
+            vectors, eigenvalues, vectors.T @ statistics.c, statistics.yty, statistics.n_samples
+        )
 
 
 def log_evidence(
@@ -96,25 +107,22 @@ def log_evidence(
 
 
 def maximise_evidence(
-    rotation: Rotation,
-    yty: float,
-    n: float,
-    output: int,
+    rotated: RotatedStatistics,
     noise: float,
     scale: float = 1.0,
     *,
-    fit_scale: bool,
+    output: int = 0,
+    fit_scale: bool = True,
     prior_sd: tuple[float, float] | None = None,
 ) -> tuple[float, float]:
     """Noise variance and prior variance that maximise the evidence, from a start.
 
     Parameters
     ----------
-    rotation : Rotation
-    yty, n : float
-    output : int
+    rotated : RotatedStatistics
     noise, scale : float
         Start.
+    output : int
     fit_scale : bool
         Whether the prior variance is free.
     prior_sd : tuple of float, optional
@@ -125,13 +133,13 @@ def maximise_evidence(
     -------
     noise, scale : float
     """
-    c = rotation.c[:, output]
+    c, yty, n = rotated.c[:, output], float(rotated.yty[output]), rotated.n_samples
     start = np.log([noise, scale])[: 2 if fit_scale else 1]
     tightness = np.zeros(start.size) if prior_sd is None else np.array(prior_sd[: start.size]) ** -2.0
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = log_evidence(
-            rotation.eigenvalues, c, yty, n, np.exp(theta[0]), np.exp(theta[1]) if fit_scale else scale
+            rotated.eigenvalues, c, yty, n, np.exp(theta[0]), np.exp(theta[1]) if fit_scale else scale
         )
         pull = tightness * (theta - start)
         return (0.5 * pull @ (theta - start) - value) / n, (pull - gradient[: theta.size]) / n
@@ -237,8 +245,7 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
 
 def fit_decorrelated(
-    statistics: GaussianStatistics,
-    rotation: Rotation,
+    rotated: RotatedStatistics,
     noise: float,
     *,
     prior: DensityPrior | None = None,
@@ -252,9 +259,7 @@ def fit_decorrelated(
 
     Parameters
     ----------
-    statistics : GaussianStatistics
-    rotation : Rotation
-        Of the same statistics.
+    rotated : RotatedStatistics
     noise : float
         Centre of the noise grid, usually from `maximise_evidence`.
     prior : DensityPrior
@@ -277,11 +282,11 @@ def fit_decorrelated(
     prior = GaussianPrior() if prior is None else prior
     if not hasattr(prior, "log_density"):
         raise TypeError(f"prior must have a density, log_density(w), to place levels anywhere, got {prior!r}")
-    n, yty = statistics.n_samples, float(statistics.yty[output])
+    n, yty = rotated.n_samples, float(rotated.yty[output])
     prior_variance = _variance(prior)
-    information = prior_variance * rotation.eigenvalues / noise
-    rotation = rotation.keep(information > NEGLIGIBLE_INFORMATION)
-    eigenvalues, c = rotation.eigenvalues, np.ascontiguousarray(rotation.c[:, output])
+    information = prior_variance * rotated.eigenvalues / noise
+    rotated = rotated.keep(information > NEGLIGIBLE_INFORMATION)
+    eigenvalues, c = rotated.eigenvalues, np.ascontiguousarray(rotated.c[:, output])
 
     determined = (information / (1 + information)).sum()
     width = np.sqrt(2.0 / max(n - determined, 1.0))  # posterior sd of log σ² (Laplace)
@@ -325,7 +330,7 @@ def fit_decorrelated(
         np.array(trace),
         len(trace),
         converged,
-        vectors=rotation.vectors,
+        vectors=rotated.vectors,
         prior_variance=prior_variance,
     )
 

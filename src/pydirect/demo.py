@@ -1,9 +1,10 @@
 """What ``pydirect demo`` shows: regression with uncertainty on real data, beside scikit-learn's own Bayesian models.
 
 The data come with scikit-learn: 569 biopsies, each with ten measurements of its cell nuclei averaged over the image.
-From these the demo predicts an eleventh: how uneven the radii of the nuclei are where they are most uneven. The relation
-is curved, and the measurements determine it only in part, so a model has to say how sure it is. Of the measurements this
-one was chosen because what stays unknown is about equally large everywhere, which all four models assume.
+From these the demo predicts an eleventh: how uneven the radii of the nuclei are where they are most uneven. The
+relation is curved, and the measurements determine it only in part, so a model has to say how sure it is. Of the
+measurements this one was chosen because what stays unknown is about equally large everywhere, which all four models
+assume.
 
 One small table and one split: it shows what comes out, and settles nothing about which model is the better one.
 """
@@ -214,7 +215,8 @@ def _draw(results: Sequence[_Result], split: _Split, output_dir: Path) -> None:
     axes["calibration"].set_title("Intervals of every level, on the test rows", loc="left")
     ELBODisplay.from_estimator(raw.model, names=[raw.name], ax=axes["elbo"])
     axes["elbo"].set_title("Training in the raw basis", loc="left")
-    axes["elbo"].get_legend().remove()
+    if (legend := axes["elbo"].get_legend()) is not None:
+        legend.remove()  # one line, named by the title
     path = output_dir / "demo.png"
     with atomic_open(path) as file:
         figure.savefig(file, format="png", dpi=110)

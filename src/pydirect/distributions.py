@@ -11,8 +11,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, xlogy
-from scipy.stats import t as student_t
+from scipy.special import gammaln, logsumexp, xlogy
 
 from pydirect import _core, _random
 from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_number
@@ -130,7 +129,9 @@ class StudentTPrior(DensityPrior):
 
     def log_density(self, w: FloatArray) -> FloatArray:
         """Log density at `w`, element-wise."""
-        return student_t.logpdf(w, self.degrees_of_freedom, scale=self.scale)
+        nu = self.degrees_of_freedom
+        constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * np.log(nu * np.pi) - np.log(self.scale)
+        return constant - (nu + 1) / 2 * np.log1p((w / self.scale) ** 2 / nu)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from scipy.linalg import blas, lapack
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_float_array
-from pydirect.hyperparameters import KernelHyperparameters
+from pydirect.hyperparameters import KernelHyperparameters, linear_inputs
 
 Block = NDArray[Any]
 
@@ -131,7 +131,7 @@ class FourierFeatures:
     amplitudes : ndarray of shape (n_frequencies,)
         a: √(signal variance / n_frequencies) when all frequencies are of one kernel.
     linear_scale : ndarray of shape (n_linear,) or None
-        Standard deviations of the weights of the leading inputs; None for no linear features.
+        Standard deviations of the weights of the leading inputs, which are cut off at ±5; None for no linear features.
     constant : float or None
         Value of the constant feature; None for none.
     """
@@ -191,7 +191,8 @@ class FourierFeatures:
         begin = 2 * self.n_frequencies
         if self.linear_scale is not None:
             n_linear = len(self.linear_scale)
-            np.multiply(x[:, :n_linear], self.linear_scale, out=out[:, begin : begin + n_linear], casting="same_kind")
+            linear = linear_inputs(x, n_linear)
+            np.multiply(linear, self.linear_scale, out=out[:, begin : begin + n_linear], casting="same_kind")
         if self.constant is not None:
             out[:, -1] = self.constant
         return out

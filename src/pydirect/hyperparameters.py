@@ -28,7 +28,14 @@ LOG_NOISE = (-1.5, 1.0)
 LOG_AMPLITUDE = (-1.0, 0.7)
 LOG_LINEAR = (-0.5, 1.0)
 LOG_LENGTH_SCALE = (np.sqrt(2.0), 0.5)
+# The linear part sees standardised inputs up to here: a row far outside the others must not be extrapolated to.
+LINEAR_REACH = 5.0
 RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns themselves
+
+
+def linear_inputs(x: FloatArray, n_linear: int) -> FloatArray:
+    """Inputs of the linear part, (n_rows, n_linear)."""
+    return np.clip(x[:, :n_linear], -LINEAR_REACH, LINEAR_REACH)
 
 
 @dataclass(frozen=True)
@@ -71,11 +78,11 @@ class KernelHyperparameters:
 
     def scaled(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Inputs as the three parts of the covariance see them, (n_rows, ...) each."""
-        return x / self.length_scales, x / self.isotropic_length_scale, x[:, : self.n_linear]
+        return x / self.length_scales, x / self.isotropic_length_scale, linear_inputs(x, self.n_linear)
 
     def diagonal(self, x: FloatArray) -> FloatArray:
         """Prior variance of f at the rows of x, (n_rows,)."""
-        linear = x[:, : self.n_linear]
+        linear = linear_inputs(x, self.n_linear)
         ard, isotropic, slope, constant = self.amplitudes
         return ard + isotropic + constant + slope * np.einsum("ij,ij->i", linear, linear)
 
@@ -113,7 +120,8 @@ class MarginalLikelihood:
         self.stride = n + -n % _core.LEVEL_PADDING
         self.x = np.pad(x, ((0, self.stride - n), (0, 0)))
         self.y, self.weight = y, sample_weight
-        self.linear = self.x[:n, :n_linear] @ self.x[:, :n_linear].T
+        linear = linear_inputs(self.x, n_linear)
+        self.linear = linear[:n] @ linear.T
         shape = (n, self.stride)
         self.ard, self.isotropic, self.distance_weight = np.empty(shape), np.empty(shape), np.empty(shape)
         self.matrix = np.empty((self.stride, self.stride))

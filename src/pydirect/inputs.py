@@ -16,6 +16,8 @@ from pydirect._validation import FloatArray
 
 # Knots of a column's normal scores: enough for any shape, small enough to store.
 MAX_KNOTS = 512
+# Largest magnitude that features see: squares of what they make of it, in the units of any target, stay finite.
+LARGEST = 1e50
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class InputMap:
         out = np.empty((len(x), self.n_outputs))
         with np.errstate(over="ignore"):  # a row at the end of the floating-point range stays there
             np.divide(x[:, self.kept] - self.mean[self.kept], self.scale[self.kept], out=out[:, : self.n_standardised])
-        np.clip(out, -1e100, 1e100, out=out)
+        np.clip(out, -LARGEST, LARGEST, out=out)
         for k, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
             out[:, self.n_standardised + k] = np.interp(x[:, self.kept[k]], knots, scores)
         return out

@@ -19,5 +19,6 @@ CONFIGURATIONS = [
 
 @parametrize_with_checks(CONFIGURATIONS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)

@@ -48,7 +48,8 @@ def problems(draw):
 def model_of(problem):
     phi, y, levels, log_prior, noise_levels = problem
     uniform = np.full(noise_levels.size, -np.log(noise_levels.size))
-    return MeanFieldRegression(GaussianStatistics.from_arrays(phi, y), levels[None], log_prior[None], noise_levels, uniform)
+    statistics = GaussianStatistics.from_arrays(phi, y)
+    return MeanFieldRegression(statistics, levels[None], log_prior[None], noise_levels, uniform)
 
 
 # Kernels
@@ -74,7 +75,10 @@ def test_sine_and_cosine_lie_on_the_circle_with_the_symmetries_of_it(t):
     np.testing.assert_array_equal(mirrored[1], cosine)
 
 
-@given(arrays(float, st.integers(1, 20), elements=st.integers(-(2**40), 2**40).map(lambda k: k / 2**20)), st.integers(-99, 99))
+dyadic = st.integers(-(2**40), 2**40).map(lambda k: k / 2**20)
+
+
+@given(arrays(float, st.integers(1, 20), elements=dyadic), st.integers(-99, 99))
 def test_whole_turns_change_nothing(t, turns):
     for got, expected in zip(_core.sincos_turns(t + turns), _core.sincos_turns(t), strict=True):
         np.testing.assert_array_equal(got, expected)
@@ -137,8 +141,16 @@ def test_samples_are_levels_of_positive_probability(q, seed):
     assert (drawn[:, :, None] == levels[None]).any(axis=2).all()
 
 
+makers = [
+    GaussianPrior,
+    LaplacePrior,
+    lambda s: StudentTPrior(3.0, s),
+    lambda s: SpikeAndSlabPrior(0.5, GaussianPrior(s)),
+]
+
+
 @given(
-    st.sampled_from([GaussianPrior, LaplacePrior, lambda s: StudentTPrior(3.0, s), lambda s: SpikeAndSlabPrior(0.5, GaussianPrior(s))]),
+    st.sampled_from(makers),
     positive,
     st.lists(st.floats(-50.0, 50.0), min_size=1, max_size=8, unique=True),
 )
@@ -146,7 +158,7 @@ def test_priors_are_normalised_on_any_levels(make, scale, levels):
     levels = np.array([*levels, 0.0]) if 0.0 not in levels else np.array(levels)
     assume(levels.size > 1)
     log_mass = make(scale).log_mass(levels)
-    assert logsumexp(log_mass) == 0.0 or abs(logsumexp(log_mass)) < 1e-12
+    assert abs(logsumexp(log_mass)) < 1e-12
 
 
 # Statistics

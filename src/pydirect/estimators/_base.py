@@ -210,8 +210,8 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.calibration_scale_ = 1.0
         mean, variance = self._moments(x)
         z2 = ((targets - self.y_mean_) / self.y_scale_ - mean) ** 2 / variance
-        # Residuals that are all zero say nothing of a scale.
-        self.calibration_scale_ = float(np.sqrt(np.average(z2, axis=0, weights=weight).mean())) or 1.0
+        scale = float(np.sqrt(np.average(z2, axis=0, weights=weight).mean()))
+        self.calibration_scale_ = scale if scale > 1e-6 else 1.0  # residuals of rounding say nothing of a scale
         return self
 
     def sample_y(

@@ -85,7 +85,7 @@ def save_regressor(model: DirectRegressor, path: str | Path, metadata: dict[str,
     header: Header = {
         "library": pydirect.__version__,
         "parameters": parameters,
-        "metadata": metadata or {},
+        "metadata": getattr(model, "metadata_", {}) if metadata is None else metadata,
         "input_map": writer.fields(model.input_map_, "input_map"),
         "features": {"kind": model.features_.kind, **writer.fields(model.features_, "features")},
         "hyperparameters": model.hyperparameters_ is not None

@@ -17,7 +17,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
-from pydirect.decorrelated import Rotation, decorrelate, fit_decorrelated, maximise_evidence, noise_by_evidence
+from pydirect.decorrelated import (
+    RotatedStatistics,
+    decorrelate,
+    fit_decorrelated,
+    maximise_evidence,
+    noise_by_evidence,
+)
 from pydirect.distributions import (
     DensityPrior,
     FactorizedCategorical,
@@ -37,7 +43,7 @@ from pydirect.features import (
     random_fourier_features,
 )
 from pydirect.hyperparameters import KernelHyperparameters, fit_hyperparameters
-from pydirect.inputs import InputMap, weighted_location_scale
+from pydirect.inputs import LARGEST, InputMap, weighted_location_scale
 from pydirect.models import MeanFieldPosterior, NoiseGridWarning, fit_mean_field
 from pydirect.optimize import OPTIMIZERS
 from pydirect.statistics import GaussianStatistics, collect_statistics
@@ -47,8 +53,7 @@ NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
 # Noise variances below this fraction of the targets' variance are not told apart.
 NOISE_FLOOR = 1e-10
 GRID_RECENTRINGS = 12
-# Largest magnitude of what is squared without being standardised.
-LARGEST = 1e100
+LARGEST_TARGET = 1e90
 
 
 class DirectRegressor(ProbabilisticRegressor):
@@ -208,8 +213,8 @@ class DirectRegressor(ProbabilisticRegressor):
             vars(self).pop(name, None)
         self._one_dimensional = y.ndim == 1
         targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
-        if np.abs(targets).max() > LARGEST:
-            raise ValueError(f"y must be at most {LARGEST:g} in magnitude, got {np.abs(targets).max():g}")
+        if np.abs(targets).max() > LARGEST_TARGET:
+            raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {np.abs(targets).max():g}")
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         progress = Progress(self.verbose)
@@ -374,27 +379,21 @@ class DirectRegressor(ProbabilisticRegressor):
             [s * p.coefficients for p, s in zip(self.posteriors_, self.prior_scale_, strict=True)], axis=1
         )
 
-    def _start(self, statistics: GaussianStatistics) -> tuple[float, bool]:
+    def _start(self) -> tuple[float, bool]:
         """Noise variance to start from, and whether the prior variance of the weights is known besides."""
         if self.hyperparameters_ is not None and self.length_scale is None:
             return self.hyperparameters_.noise_variance, True
         return 0.1, False
 
-    def _evidence(self, statistics: GaussianStatistics, rotation: Rotation, output: int) -> tuple[float, float]:
+    def _evidence(self, rotated: RotatedStatistics, output: int) -> tuple[float, float]:
         """Noise variance and prior variance of the weights by evidence."""
-        noise, scale_known = self._start(statistics)
+        noise, scale_known = self._start()
         # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
-        unit = 1.0 if scale_known else float(rotation.eigenvalues.sum()) / statistics.n_samples or 1.0
+        unit = 1.0 if scale_known else rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples)
         noise, scale = maximise_evidence(
-            Rotation(rotation.vectors, rotation.eigenvalues / unit, rotation.c / np.sqrt(unit)),
-            float(statistics.yty[output]),
-            statistics.n_samples,
-            output,
-            noise,
-            fit_scale=True,
-            prior_sd=(1.0, 0.5) if scale_known else (3.0, 10.0),
+            rotated.scaled(unit), noise, output=output, prior_sd=(1.0, 0.5) if scale_known else (3.0, 10.0)
         )
-        return max(noise, NOISE_FLOOR), scale / unit
+        return max(noise, NOISE_FLOOR), scale * unit
 
     def _fixed_noise(self, output: int) -> float | None:
         if isinstance(self.noise, str):
@@ -412,23 +411,16 @@ class DirectRegressor(ProbabilisticRegressor):
     ) -> tuple[list[MeanFieldPosterior], FloatArray]:
         prior = as_prior(self.prior)
         assert isinstance(prior, DensityPrior)
-        rotation = decorrelate(statistics)
+        rotated = decorrelate(statistics)
         posteriors: list[MeanFieldPosterior] = []
         scales = np.empty(statistics.n_outputs)
         for k in range(statistics.n_outputs):
-            noise, variance = self._evidence(statistics, rotation, k)
-            noise = self._fixed_noise(k) or noise
+            noise, variance = self._evidence(rotated, k)
             scales[k] = np.sqrt(variance)
-            # Weights in units of their prior standard deviation: Φ takes the scale.
-            scaled = GaussianStatistics(
-                statistics.c * scales[k], statistics.yty, statistics.n_samples, gram=None, rows=None
-            )
-            scaled_rotation = Rotation(rotation.vectors, rotation.eigenvalues * variance, rotation.c * scales[k])
             posteriors.append(
                 fit_decorrelated(
-                    scaled,
-                    scaled_rotation,
-                    noise,
+                    rotated.scaled(variance),
+                    self._fixed_noise(k) or noise,
                     prior=prior,
                     output=k,
                     n_levels=self.n_levels,
@@ -454,9 +446,9 @@ class DirectRegressor(ProbabilisticRegressor):
         posteriors: list[MeanFieldPosterior] = []
         interrupted = False  # by the user: what is left is kept short
         for k in range(statistics.n_outputs):
-            noise, scale_known = self._start(statistics)
+            noise, scale_known = self._start()
             if not scale_known:
-                noise, variance = self._evidence(statistics, decorrelate(statistics), k)
+                noise, variance = self._evidence(decorrelate(statistics), k)
                 scales[k] = np.sqrt(variance)
             options: dict[str, Any] = {
                 "levels": levels * scales[k],
@@ -469,7 +461,7 @@ class DirectRegressor(ProbabilisticRegressor):
             fixed = self._fixed_noise(k)
             if fixed is not None:
                 noise = fixed
-            elif self.noise == "held_out" and len(inputs) >= 20:
+            elif self.noise == "held_out" and len(inputs) >= 20 and not interrupted:
                 noise, interrupted = self._held_out_noise(inputs, y[:, k], weight, noise, options, rng, n_threads)
                 options["max_iter"] = 1 if interrupted else options["max_iter"]
             elif self.noise in ("auto", "evidence") and scale_known:
@@ -627,7 +619,7 @@ class DirectRegressor(ProbabilisticRegressor):
         path : str or Path
             Written to a temporary name and renamed.
         metadata : dict, optional
-            JSON-able; comes back as ``metadata_``.
+            JSON-able; comes back as ``metadata_``, which is written again by default.
 
         Raises
         ------

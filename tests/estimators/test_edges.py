@@ -1,0 +1,245 @@
+"""Data at the edges of what is allowed, and beyond: usable predictions or a refusal that says why."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import StandardScaler
+
+from pydirect import DirectRegressor, GaussianPrior, SpikeAndSlabPrior, TablePrior
+
+KINDS = {
+    "nystroem": DirectRegressor(n_features=30),
+    "given length-scale": DirectRegressor(n_features=30, length_scale=1.0),
+    "fourier": DirectRegressor("fourier", n_features=30),
+    "linear": DirectRegressor("linear"),
+    "polynomial": DirectRegressor("polynomial", prior="student_t"),
+    "cubic": DirectRegressor("polynomial", degree=3),
+    "raw": DirectRegressor(basis="raw", n_features=30),
+    "raw linear, inferred noise": DirectRegressor("linear", basis="raw", noise="elbo"),
+    "raw, held-out noise": DirectRegressor("linear", basis="raw", noise="held_out"),
+}
+rng = np.random.default_rng(0)
+X0 = rng.standard_normal((40, 3))
+Y0 = X0[:, 0] + 0.1 * rng.standard_normal(40)
+DATA = {
+    "constant column": (np.c_[X0, np.full(40, 7.0)], Y0),
+    "all columns constant": (np.full((40, 3), 2.0), Y0),
+    "constant targets": (X0, np.full(40, 5.0)),
+    "large constant targets": (X0, np.full(40, 1e12)),
+    "zero targets": (X0, np.zeros(40)),
+    "one row": (X0[:1], Y0[:1]),
+    "two rows": (X0[:2], Y0[:2]),
+    "three rows": (X0[:3], Y0[:3]),
+    "one column": (X0[:, :1], Y0),
+    "more columns than rows": (rng.standard_normal((12, 15)), Y0[:12]),
+    "repeated rows": (np.repeat(X0[:4], 10, axis=0), np.repeat(Y0[:4], 10)),
+    "repeated rows, other targets": (np.repeat(X0[:4], 10, axis=0), Y0),
+    "huge columns": (X0 * 1e200, Y0),
+    "tiny columns": (X0 * 1e-200, Y0),
+    "large targets": (X0, Y0 * 1e80),
+    "tiny targets": (X0, Y0 * 1e-100),
+    "an outlier": (np.r_[X0, [[1e300, 0, 0]]], np.r_[Y0, 0]),
+    "no noise": (X0, X0[:, 0]),
+    "integers": ((X0 * 3).astype(int), (Y0 * 3).astype(int)),
+    "booleans": (X0 > 0, Y0 > 0),
+    "single precision": (X0.astype(np.float32), Y0.astype(np.float32)),
+    "not contiguous": (np.asfortranarray(X0)[::2, ::-1], Y0[::2]),
+    "lists": (X0.tolist(), Y0.tolist()),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", DATA)
+def test_everything_stays_finite(case, kind):
+    X, y = DATA[case]
+    model = clone(KINDS[kind]).fit(X, y)
+    far = np.array(X, dtype=float)
+    far[0] = 1e300 * np.where(np.arange(far.shape[1]) % 2, 1, -1)
+    far[-1] = -1e-300
+    for rows in (X, far):
+        mean, std = model.predict(rows, return_std=True)
+        assert np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()
+        assert np.isfinite(model.sample_y(rows, 2)).all()
+        assert all(np.isfinite(part).all() for part in (*model.predict_interval(rows), *model.predict_parts(rows)))
+    assert np.isfinite(model.log_predictive_density(X, y)).all()
+    assert np.isfinite(model.elbo_) and np.isfinite(model.noise_variance_) and 0 <= model.sparsity_ <= 1
+    model.calibrate(X, y)
+    assert (model.predict(X, return_std=True)[1] > 0).all()
+    error, size = np.abs(model.predict(X) - np.mean(y)).max(), np.ptp(np.asarray(y, dtype=float))
+    assert error <= 3 * size + 1e-6 * abs(np.mean(y)) + 1e-15
+
+
+@pytest.mark.parametrize("features", ["nystroem", "linear", "fourier", "polynomial"])
+def test_constant_columns_are_ignored_in_fit_and_at_prediction(features):
+    model = DirectRegressor(features, n_features=40)
+    plain = clone(model).fit(X0, Y0)
+    padded = clone(model).fit(np.c_[np.full(40, 3.0), X0], Y0)
+    np.testing.assert_allclose(padded.predict(np.c_[X0[:, 1], X0]), plain.predict(X0), rtol=1e-9)
+
+
+def test_constant_targets_are_predicted_with_certainty():
+    mean, std = DirectRegressor().fit(X0, np.full(40, 5.0)).predict(X0, return_std=True)
+    np.testing.assert_allclose(mean, 5.0, rtol=1e-12)
+    assert std.max() < 1e-3
+
+
+@pytest.mark.parametrize("layout", ["memmap", "read-only", "float32", "fortran", "strided"])
+def test_inputs_in_any_layout_give_the_same_and_are_left_alone(layout, tmp_path):
+    X = X0.astype(np.float32).astype(float)
+    expected = DirectRegressor(n_features=50).fit(X, Y0).predict(X)
+    if layout == "memmap":
+        X.tofile(tmp_path / "x")
+        other = np.memmap(tmp_path / "x", dtype=float, mode="r", shape=X.shape)
+    elif layout == "strided":
+        other = np.zeros((80, 6))[::2, ::2]
+        other[:] = X
+    else:
+        other = {"float32": X.astype(np.float32), "fortran": np.asfortranarray(X), "read-only": X.copy()}[layout]
+        other.flags.writeable = layout != "read-only"
+    before, y_before = other.copy(), Y0.copy()
+    np.testing.assert_allclose(DirectRegressor(n_features=50).fit(other, Y0).predict(other), expected, rtol=1e-9)
+    np.testing.assert_array_equal(other, before)
+    np.testing.assert_array_equal(Y0, y_before)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames_are_taken_and_their_column_names_checked(library):
+    frames = pytest.importorskip(library)
+    names = ["a", "b", "c"]
+    frame = frames.DataFrame({n: X0[:, k] for k, n in enumerate(names)})
+    target = frames.Series("y", Y0) if library == "polars" else frames.Series(Y0, name="y")
+    model = DirectRegressor("linear").fit(frame, target)
+    assert model.feature_names_in_.tolist() == names
+    np.testing.assert_allclose(model.predict(frame), DirectRegressor("linear").fit(X0, Y0).predict(X0), rtol=1e-12)
+    assert model.log_predictive_density(frame, target).tolist() == model.log_predictive_density(frame, Y0).tolist()
+    model.calibrate(frame, target)
+    for method in (model.predict, model.predict_interval, model.sample_y, model.predict_parts, model.predict_distribution):
+        with pytest.raises(ValueError, match="feature names should match"):
+            method(frame[["b", "a", "c"]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_missing_and_infinite_values_are_refused_by_name(bad):
+    X, y, weight = X0.copy(), Y0.copy(), np.ones(40)
+    X[3, 1] = y[5] = weight[7] = bad
+    model = DirectRegressor("linear")
+    for arguments, name in (((X, Y0), "X"), ((X0, y), "y"), ((X0, Y0, weight), "sample_weight")):
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
+            model.fit(*arguments)
+    model.fit(X0, Y0)
+    with pytest.raises(ValueError, match=r"\bX\b"):
+        model.predict(X)
+    for method in (model.log_predictive_density, model.calibrate):
+        with pytest.raises(ValueError, match="y must be finite"):
+            method(X0, y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"features": "fouriers"}, "features must be one of 'auto'"),
+        ({"features": 3}, "features must be a name or a transformer, got 3"),
+        ({"n_features": 0}, "n_features must be at least 2"),
+        ({"n_features": 10.0}, "n_features must be an integer"),
+        ({"features": "polynomial", "degree": 0}, "degree must be at least 1"),
+        ({"features": "polynomial", "degree": 50}, "degree must give at most 20000"),
+        ({"basis": "rotated"}, "basis must be one of"),
+        ({"prior": "normal"}, "prior must be one of 'gaussian'"),
+        ({"prior": "spike_and_slab"}, "prior must have a density in the decorrelated basis"),
+        ({"prior": None}, "prior must be one of"),
+        ({"n_levels": 1}, "n_levels must be at least 2"),
+        ({"n_levels": 1000}, "n_levels must be at most 256"),
+        ({"n_levels": True}, "n_levels must be an integer"),
+        ({"levels": [0, 1]}, "levels must be None in the decorrelated basis"),
+        ({"basis": "raw", "levels": "ab"}, "levels must hold real numbers"),
+        ({"basis": "raw", "features": "linear", "levels": np.ones((9, 3))}, r"levels must have shape"),
+        ({"noise": "none"}, "noise must be one of 'auto'"),
+        ({"noise": 0}, "noise must be above 0"),
+        ({"noise": np.nan}, "noise must be above 0"),
+        ({"noise": None}, "noise must be a number"),
+        ({"n_noise_levels": 0}, "n_noise_levels must be at least 1"),
+        ({"length_scale": 0.0}, "length_scale must be positive"),
+        ({"length_scale": [1.0, 2.0]}, r"length_scale must have shape \(3,\)"),
+        ({"length_scale": "long"}, "length_scale must hold real numbers"),
+        ({"length_scale": [1.0, np.nan, 1.0]}, "length_scale must be finite"),
+        ({"optimizer": "adam"}, "optimizer must be one of"),
+        ({"max_iter": 0}, "max_iter must be at least 1"),
+        ({"max_hyperparameter_rows": 1}, "max_hyperparameter_rows must be at least 2"),
+        ({"block_dtype": "float16"}, "block_dtype must be one of"),
+        ({"n_threads": 0}, "n_threads must be at least 1"),
+        ({"n_threads": "all"}, "n_threads must be an integer"),
+        ({"random_state": "seed"}, "seed"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_refused_by_name_and_leave_no_model(parameters, message):
+    model = DirectRegressor(**parameters)
+    with pytest.raises((ValueError, TypeError), match=message):
+        model.fit(X0, Y0)
+    with pytest.raises(NotFittedError):
+        model.predict(X0)
+
+
+def test_wrong_data_are_refused_by_name():
+    model = DirectRegressor("linear").fit(X0, Y0)
+    for call, message in (
+        (lambda: model.fit(X0, Y0[:30]), "inconsistent numbers of samples"),
+        (lambda: model.fit(X0[:, 0], Y0), "2D array"),
+        (lambda: model.fit(X0, Y0, np.ones(3)), r"sample_weight must have shape \(40,\)"),
+        (lambda: model.fit(X0, Y0, -np.ones(40)), "sample_weight must not be negative"),
+        (lambda: model.fit(X0, 1e200 * Y0), "y must be at most 1e"),
+        (lambda: DirectRegressor("precomputed").fit(1e200 * X0, Y0), "X must be at most 1e"),
+        (lambda: model.predict_interval(X0, level=1.0), "level must be above 0"),
+        (lambda: model.predict_interval(X0, level=90), "level must be"),
+        (lambda: model.predict_quantiles(X0, [0.5, 1.5]), "p must|quantile|between 0 and 1"),
+        (lambda: model.sample_y(X0, 0), "n_samples must be at least 1"),
+        (lambda: model.log_predictive_density(X0, Y0[:3]), "y must have shape"),
+        (lambda: model.log_predictive_density(X0, np.c_[Y0, Y0]), "y must have 1 outputs"),
+        (lambda: model.calibrate(X0, Y0[:3]), "y must have shape"),
+        (lambda: model.calibrate(X0, np.c_[Y0, Y0]), "y must have 1 outputs"),
+    ):
+        model.fit(X0, Y0)
+        with pytest.raises((ValueError, TypeError), match=message):
+            call()
+
+
+def test_a_refused_refit_does_not_leave_half_of_two_models():
+    model = DirectRegressor("linear").fit(X0, Y0)
+    with pytest.raises(ValueError, match="y must be at most"):
+        model.fit(X0, 1e200 * Y0)
+    with pytest.raises(NotFittedError):
+        model.predict(X0)
+    before = model.fit(X0, Y0).predict(X0)
+    with pytest.raises(ValueError, match="basis"):
+        model.set_params(basis="x").fit(X0, -Y0)
+    np.testing.assert_array_equal(model.set_params(basis="decorrelated").predict(X0), before)
+
+
+def test_transformers_are_cloned_and_give_the_features():
+    scaler = StandardScaler()
+    model = DirectRegressor(scaler).fit(X0, Y0)
+    assert not hasattr(scaler, "mean_")
+    expected = DirectRegressor("precomputed").fit(StandardScaler().fit_transform(X0), Y0)
+    np.testing.assert_array_equal(model.predict(X0), expected.predict(StandardScaler().fit_transform(X0)))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "prior",
+    [
+        "gaussian",
+        "laplace",
+        "student_t",
+        "spike_and_slab",
+        GaussianPrior(2.0),
+        SpikeAndSlabPrior(0.5),
+        TablePrior(np.ones(15)),
+    ],
+    ids=lambda p: p if isinstance(p, str) else type(p).__name__,
+)
+def test_every_prior_in_the_raw_basis_learns(prior):
+    model = DirectRegressor("linear", basis="raw", prior=prior).fit(X0, Y0)
+    assert model.score(X0, Y0) > 0.9
+    assert model.sparsity_ > 0

@@ -1,0 +1,319 @@
+"""What users call: predictions in every form, calibration, scikit-learn's tools around it, interruption."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pydirect import DirectRegressor, metrics, optimize
+from pydirect.decorrelated import DecorrelatedPosterior
+from pydirect.features import NystroemFeatures
+from pydirect.models import MeanFieldPosterior
+
+PUBLIC_PREDICTIONS = ["predict", "predict_parts", "predict_distribution", "predict_interval", "predict_quantiles", "sample_y"]
+
+
+def make_data(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    return X, 5 + 2 * np.sin(2 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(n)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_data()
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    X, y = data
+    return DirectRegressor(n_features=25).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def two_outputs(data):
+    X, y = data
+    return DirectRegressor(n_features=25).fit(X, np.c_[y, 100 * X[:, 2] ** 2])
+
+
+NEW = np.random.default_rng(9).standard_normal((30, 3)) * 1.5
+
+
+# ---------------------------------------------------------------------------------------------------- forms of prediction
+
+
+def test_no_variance_is_computed_unless_asked(fitted, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("variance computed")
+
+    monkeypatch.setattr(NystroemFeatures, "missing_variance", refuse)
+    for posterior in (MeanFieldPosterior, DecorrelatedPosterior):
+        monkeypatch.setattr(posterior, "latent_moments", refuse)
+    fitted.predict(NEW)
+    with pytest.raises(AssertionError, match="variance computed"):
+        fitted.predict(NEW, return_std=True)
+
+
+@pytest.mark.parametrize("model", ["fitted", "two_outputs"])
+def test_parts_add_up_and_every_form_agrees(model, request):
+    model = request.getfixturevalue(model)
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_array_equal(model.predict(NEW), mean)
+    again, epistemic, aleatoric = model.predict_parts(NEW)
+    np.testing.assert_array_equal(again, mean)
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
+    np.testing.assert_allclose(aleatoric**2, np.broadcast_to(model.noise_variance_, mean.shape), rtol=1e-12)
+    distributions = model.predict_distribution(NEW)
+    distributions = distributions if isinstance(distributions, list) else [distributions]
+    np.testing.assert_allclose(np.column_stack([d.mean for d in distributions]), mean.reshape(30, -1), rtol=1e-12)
+    np.testing.assert_allclose(np.column_stack([d.std for d in distributions]), std.reshape(30, -1), rtol=1e-9)
+    lower, upper = model.predict_interval(NEW, level=0.8)
+    quantiles = model.predict_quantiles(NEW, [0.1, 0.3, 0.5, 0.9])
+    np.testing.assert_allclose(lower, quantiles[..., 0], rtol=1e-9)
+    np.testing.assert_allclose(upper, quantiles[..., 3], rtol=1e-9)
+    assert (np.diff(quantiles, axis=-1) > 0).all()
+    for k, d in enumerate(distributions):
+        np.testing.assert_allclose(d.cdf(quantiles.reshape(30, -1, 4)[:, k, 1]), 0.3, rtol=1e-9)
+    np.testing.assert_allclose(np.squeeze(model.predict_quantiles(NEW, 0.5)), quantiles[..., 2])
+
+
+def test_log_density_is_what_the_metric_averages(fitted, two_outputs, data):
+    X, y = data
+    assert metrics.nlpd(y, fitted.predict_distribution(X)) == pytest.approx(-fitted.log_predictive_density(X, y).mean())
+    Y = np.c_[y, 100 * X[:, 2] ** 2]
+    density = two_outputs.log_predictive_density(X, Y)
+    assert density.shape == (60, 2)
+    assert metrics.nlpd(Y, two_outputs.predict_distribution(X)) == pytest.approx(-density.mean())
+    assert metrics.nlpd_scorer(two_outputs, X, Y) == pytest.approx(density.mean())
+
+
+def test_score_is_the_coefficient_of_determination(fitted, data):
+    X, y = data
+    error = ((y - fitted.predict(X)) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    assert fitted.score(X, y) == pytest.approx(1 - error)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_intervals_cover_what_the_model_itself_would_produce(level):
+    rng = np.random.default_rng(4)
+    inside = []
+    for _ in range(25):
+        X = rng.standard_normal((80, 5))
+        y = X @ rng.standard_normal(5) + rng.standard_normal() + 0.5 * rng.standard_normal(80)
+        lower, upper = DirectRegressor("linear").fit(X[:40], y[:40]).predict_interval(X[40:], level)
+        inside.append(((lower <= y[40:]) & (y[40:] <= upper)).mean())
+    assert abs(np.mean(inside) - level) < 0.06
+
+
+# ------------------------------------------------------------------------------------------------------------------ samples
+
+
+@pytest.mark.parametrize("noise", [True, False])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"n_features": 25},
+        {"n_features": 200},
+        {"features": "polynomial", "degree": 4, "noise": 20.0},  # most directions dropped
+        {"features": "linear", "basis": "raw"},
+        {"features": "linear", "prior": "laplace", "noise": "evidence"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_samples_have_the_predicted_moments(data, parameters, noise, calibrated):
+    X, y = data
+    n = 4000
+    model = DirectRegressor(**parameters).fit(X, np.c_[y, X[:, 1] * y])
+    if calibrated:
+        model.calibrate(X, np.c_[y, X[:, 1] * y] * [1, 1] + 2 * np.random.default_rng(0).standard_normal((len(X), 2)))
+        assert model.calibration_scale_ != 1
+    new = NEW[:8]
+    draws = model.sample_y(new, n, random_state=2, noise=noise)
+    assert draws.shape == (8, 2, n)
+    mean, epistemic, aleatoric = model.predict_parts(new)
+    std = np.hypot(epistemic, aleatoric) if noise else epistemic
+    z = (draws.mean(axis=2) - mean) / (std / np.sqrt(n))
+    assert np.abs(z).max() < 4.5
+    centred = (draws - mean[:, :, None]) ** 2
+    z = (centred.mean(axis=2) - std**2) / (centred.std(axis=2) / np.sqrt(n))
+    assert np.abs(z).max() < 4.5
+
+
+def test_samples_are_functions(fitted):
+    """A draw takes one value at a row, wherever the row stands, and differs between draws."""
+    rows = np.r_[NEW, NEW[:5], [[9.0, 9, 9], [9, 9, 9]]]
+    draws = fitted.sample_y(rows, 4, random_state=1, noise=False)
+    np.testing.assert_allclose(draws[30:35], draws[:5], rtol=1e-9)
+    np.testing.assert_allclose(draws[-1], draws[-2], rtol=1e-9)
+    np.testing.assert_allclose(fitted.sample_y(NEW[:5], 4, random_state=1, noise=False), draws[:5], rtol=1e-9)
+    assert np.ptp(draws[0]) > 0
+    np.testing.assert_array_equal(fitted.sample_y(NEW, 2), fitted.sample_y(NEW, 2, random_state=0))
+    assert not np.array_equal(fitted.sample_y(NEW, 2, random_state=None), fitted.sample_y(NEW, 2, random_state=None))
+
+
+# -------------------------------------------------------------------------------------------------------------- calibration
+
+
+@pytest.mark.parametrize("factor", [0.25, 4.0])
+def test_calibration_learns_the_scale_that_a_wrong_noise_lacks(factor):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((900, 2))
+    y = X[:, 0] + rng.standard_normal(900)
+    model = DirectRegressor("linear", noise=1 / factor**2).fit(X[:300], y[:300])
+    assert model.calibrate(X[300:], y[300:]) is model
+    assert model.calibration_scale_ == pytest.approx(factor, rel=0.08)
+    lower, upper = model.predict_interval(X[300:])
+    assert np.mean((lower < y[300:]) & (y[300:] < upper)) == pytest.approx(0.9, abs=0.03)
+    once = model.calibration_scale_
+    assert model.calibrate(X[300:], y[300:]).calibration_scale_ == pytest.approx(once, rel=1e-12)
+    heavy = np.repeat(X[300:310], 3, axis=0), np.repeat(y[300:310], 3)
+    weighted = model.calibrate(X[300:310], y[300:310], np.full(10, 3.0)).calibration_scale_
+    assert model.calibrate(*heavy).calibration_scale_ == pytest.approx(weighted)
+    mean, std = model.predict(X, return_std=True)
+    assert model.fit(X[:300], y[:300]).calibration_scale_ == 1.0
+    np.testing.assert_allclose(mean, model.predict(X))
+    np.testing.assert_allclose(std, weighted * model.predict(X, return_std=True)[1])
+
+
+def test_calibration_on_perfect_predictions_changes_nothing():
+    X, _ = make_data()
+    model = DirectRegressor("linear").fit(X, np.full(60, 3.0)).calibrate(X, np.full(60, 3.0))
+    assert model.calibration_scale_ == 1.0
+
+
+# ------------------------------------------------------------------------------------------------------- scikit-learn's tools
+
+
+def test_pipelines_pass_the_standard_deviation_on(data):
+    X, y = data
+    pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), DirectRegressor(n_features=80)).fit(X, y)
+    mean, std = pipeline.predict(NEW, return_std=True)
+    expected, expected_std = DirectRegressor(n_features=80).fit(X, y).predict(NEW, return_std=True)
+    np.testing.assert_allclose(mean, expected, rtol=1e-3)
+    np.testing.assert_allclose(std, expected_std, rtol=1e-3)
+    assert pipeline[-1].feature_names_in_.tolist() == ["x0", "x1", "x2"]
+
+
+def test_grid_search_by_predictive_density(data):
+    X, y = data
+    grid = {"noise": [1e-4, 0.1, 10.0], "features": ["linear", "auto"]}
+    search = GridSearchCV(DirectRegressor(n_features=50), grid, scoring=metrics.nlpd_scorer, cv=3).fit(X, y)
+    assert search.best_params_ == {"noise": 0.1, "features": "auto"}
+    assert search.predict(X).shape == y.shape
+
+
+def test_other_tools_of_scikit_learn_take_it(data):
+    X, y = data
+    model = DirectRegressor("polynomial")
+    assert cross_val_score(model, X, y, cv=3).min() > 0.1
+    assert cross_val_predict(model, X, np.c_[y, y], cv=3).shape == (60, 2)
+    wrapped = TransformedTargetRegressor(model, func=np.log, inverse_func=np.exp).fit(X, y + 10)
+    assert wrapped.score(X, y + 10) > 0.5
+    assert MultiOutputRegressor(model).fit(X, np.c_[y, y]).predict(X).shape == (60, 2)
+
+
+def test_clones_and_copies(fitted, data):
+    blank = clone(fitted)
+    assert blank.get_params() == fitted.get_params()
+    for name in PUBLIC_PREDICTIONS:
+        with pytest.raises(NotFittedError):
+            getattr(blank, name)(NEW)
+    with pytest.raises(NotFittedError):
+        blank.save("nowhere")
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        copy = pickle.loads(pickle.dumps(fitted, protocol))
+        np.testing.assert_array_equal(copy.predict(NEW, return_std=True), fitted.predict(NEW, return_std=True))
+    assert "n_features=25" in repr(fitted)
+
+
+def test_new_parameters_take_effect_at_the_next_fit(data):
+    X, y = data
+    model = DirectRegressor("linear").fit(X, y)
+    before = model.predict(NEW)
+    model.set_params(features="polynomial", degree=3)
+    np.testing.assert_array_equal(model.predict(NEW), before)
+    expected = DirectRegressor("polynomial", degree=3).fit(X, y)
+    np.testing.assert_array_equal(model.fit(X, y).predict(NEW), expected.predict(NEW))
+    model.set_params(basis="raw", prior="spike_and_slab", features="linear").fit(X, y)
+    assert model.coef_.shape == (4,)
+
+
+def test_the_result_says_how_the_fit_went(fitted, two_outputs, data):
+    assert fitted.converged_ and not fitted.interrupted_
+    assert fitted.n_iter_ == len(fitted.elbo_trace_)
+    assert fitted.elbo_ == pytest.approx(fitted.elbo_trace_[-1])
+    assert (np.diff(fitted.elbo_trace_) >= -1e-9).all()
+    assert set(fitted.fit_seconds_) == {"features", "statistics", "inference"}
+    assert fitted.n_samples_ == 60
+    assert len(two_outputs.elbo_trace_) == len(two_outputs.posterior_) == 2
+    assert two_outputs.coef_.shape == (25, 2)
+    assert two_outputs.elbo_ == pytest.approx(sum(t[-1] for t in two_outputs.elbo_trace_))
+
+
+def test_stages_are_reported_when_asked_and_only_then(data, capsys):
+    DirectRegressor("linear").fit(*data)
+    assert capsys.readouterr() == ("", "")
+    DirectRegressor("linear", verbose=1).fit(*data)
+    out, err = capsys.readouterr()
+    assert out == "" and [line.split()[0] for line in err.splitlines()] == ["features", "statistics", "inference"]
+
+
+# ------------------------------------------------------------------------------------------------- unfinished and interrupted
+
+
+@pytest.mark.parametrize("parameters", [{"basis": "raw", "n_features": 60}, {"n_features": 40}, {"features": "linear"}], ids=str)
+def test_a_fit_cut_short_warns_and_is_usable(data, parameters):
+    X, y = data
+    model = DirectRegressor(**parameters, max_iter=1)
+    with pytest.warns(ConvergenceWarning, match="not at rest after"):
+        model.fit(X, y)
+    assert not model.converged_ and not model.interrupted_
+    assert model.score(X, y) > 0.3
+    assert np.isfinite(model.predict(NEW, return_std=True)).all()
+
+
+@pytest.mark.parametrize("noise", ["auto", "elbo", "held_out"])
+def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, monkeypatch, noise):
+    X, y = data
+    calls = []
+
+    def interrupted(solver, problem, *_):
+        calls.append(problem.max_iter)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return solver.coordinate_ascent(1, 1e-3, 1e-7, 20, 0)
+
+    for name in ("_newton", "_neighbourhoods"):
+        monkeypatch.setattr(optimize, name, interrupted)
+    model = DirectRegressor("linear", basis="raw", noise=noise)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model.fit(X, np.c_[y, -y, y**2])
+    assert model.interrupted_ and not model.converged_
+    assert all(n == 1 for n in calls[1:])
+    assert model.predict(NEW).shape == (30, 3)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        calls.clear()
+        model.fit(X, y)
+    assert model.score(X, y) > 0.2
+
+
+def test_an_interrupt_before_there_is_a_posterior_leaves_no_model(data, monkeypatch):
+    X, y = data
+    model = DirectRegressor(n_features=20).fit(X, y)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pydirect.estimators.regression.fit_hyperparameters", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)

@@ -1,0 +1,62 @@
+"""What an installation holds, judged by its own list of files; and that it is the one under test."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import pydirect
+
+DISTRIBUTION = importlib.metadata.distribution("pydirect")
+EDITABLE = json.loads(DISTRIBUTION.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable", False)
+ROOT = Path(__file__).resolve().parents[2]
+
+installed_from_a_wheel = pytest.mark.skipif(EDITABLE, reason="an editable installation holds links, not files")
+
+
+def package_files():
+    paths = [PurePosixPath(str(path)) for path in DISTRIBUTION.files]
+    return [path for path in paths if path.parts[0] == "pydirect" and "__pycache__" not in path.parts]
+
+
+def test_versions_agree():
+    assert DISTRIBUTION.version == pydirect.__version__
+
+
+def test_type_information_is_there():
+    package = Path(pydirect.__file__).parent
+    for name in ("py.typed", "_core.pyi", "_random.pyi"):
+        assert (package / name).is_file()
+
+
+def test_requirements_are_few():
+    needed = [text for text in DISTRIBUTION.requires if "extra ==" not in text]
+    assert {re.match(r"[\w-]+", text).group().lower() for text in needed} == {"numpy", "scipy", "scikit-learn"}
+
+
+def test_the_console_script_is_declared():
+    (script,) = [point for point in DISTRIBUTION.entry_points if point.group == "console_scripts"]
+    assert (script.name, script.value) == ("pydirect", "pydirect.cli:main")
+
+
+@installed_from_a_wheel
+def test_only_compiled_code_and_python():
+    assert {path.suffix for path in package_files()} == {".py", ".pyi", ".so", ".typed"}
+
+
+@installed_from_a_wheel
+def test_every_module_of_the_source_is_there():
+    source = ROOT / "src" / "pydirect"
+    expected = {path.relative_to(source.parent).as_posix() for path in source.rglob("*.py")}
+    assert expected <= {str(path) for path in package_files()}
+
+
+@installed_from_a_wheel
+def test_the_source_tree_is_not_what_is_tested():
+    assert not Path(pydirect.__file__).is_relative_to(ROOT / "src")
+    assert not Path(importlib.util.find_spec("pydirect._core").origin).is_relative_to(ROOT / "src")
