@@ -53,7 +53,7 @@ def test_value_is_the_log_density_of_a_gaussian_with_the_priors(n_outputs, weigh
         p = objective.unpack(theta)
         k = covariance_by_hand(p, x, x) + np.diag(p.noise_variance / weight)
         expected = -sum(multivariate_normal(cov=k).logpdf(column) for column in y.T)
-        # A row of weight ω is ω rows: they differ by the spread of ω equal targets about their mean, which depends on σ².
+        # A row of weight ω is ω rows; their density has ω − 1 more factors 1/σ than that of their mean.
         expected += 0.5 * n_outputs * (weight - 1).sum() * np.log(p.noise_variance)
         value, _ = objective(theta)
         assert value == pytest.approx(expected + negative_log_prior(objective, theta), rel=1e-9)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
@@ -66,6 +66,7 @@ def test_normal_scores_are_those_of_mid_ranks_and_do_not_see_the_scale(x):
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=40), st.integers(0, 2**32 - 1))
+@example([0.0, 5e-324], 0)
 def test_scores_never_descend_and_stay_within_those_of_the_training_rows(values, seed):
     column = np.array(values)[:, None]
     m = InputMap.fit(column, None, rank=True)

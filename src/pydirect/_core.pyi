@@ -52,8 +52,8 @@ def row_moments(
 ) -> None: ...
 
 # Gaussian process. n rows; columns padded to stride, a multiple of LEVEL_PADDING: ard, isotropic, linear and
-# distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own norms (n,),
-# amplitudes (4,): ARD, isotropic, linear, constant. The out of cross_covariance is (n, stride).
+# distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own norms
+# (n,), amplitudes (4,): ARD, isotropic, linear, constant. The out of cross_covariance is (n, stride).
 
 def covariance(
     ard: _Double,

@@ -253,7 +253,7 @@ def fit_decorrelated(
     n_levels: int = 15,
     reach: float = 4.0,
     n_noise_levels: int = 15,
-    max_iter: int = 100,
+    max_iter: int = 1000,
 ) -> DecorrelatedPosterior:
     """Fit the posterior in the decorrelated basis, with levels placed around each weight's posterior.
 

@@ -98,7 +98,7 @@ def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> 
     # About the first row, so that a large common offset costs no digits, and in units of a power of two, so that
     # squares neither overflow nor vanish and nothing is rounded.
     size = np.abs(x).max(axis=0)
-    unit = np.ldexp(1.0, np.frexp(size)[1] - 2)
+    unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 2, -1000))
     origin = x[0] / unit
     shifted = x / unit - origin
     mean = np.average(shifted, axis=0, weights=sample_weight)

@@ -47,7 +47,7 @@ class NoisePosterior:
 
     def at_edge(self) -> str | None:
         """Name of the edge that holds more than half of the mass of a grid, if one does."""
-        if self.levels.size == 1:
+        if self.levels.size <= 2:  # of two levels both are edges
             return None
         if self.q[0] > 0.5:
             return "lower"

@@ -115,7 +115,13 @@ def test_data_frames_are_taken_and_their_column_names_checked(library):
     np.testing.assert_allclose(model.predict(frame), DirectRegressor("linear").fit(X0, Y0).predict(X0), rtol=1e-12)
     assert model.log_predictive_density(frame, target).tolist() == model.log_predictive_density(frame, Y0).tolist()
     model.calibrate(frame, target)
-    for method in (model.predict, model.predict_interval, model.sample_y, model.predict_parts, model.predict_distribution):
+    for method in (
+        model.predict,
+        model.predict_interval,
+        model.sample_y,
+        model.predict_parts,
+        model.predict_distribution,
+    ):
         with pytest.raises(ValueError, match="feature names should match"):
             method(frame[["b", "a", "c"]])
 
@@ -156,6 +162,7 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
         ({"basis": "raw", "levels": "ab"}, "levels must hold real numbers"),
         ({"basis": "raw", "features": "linear", "levels": np.ones((9, 3))}, r"levels must have shape"),
         ({"noise": "none"}, "noise must be one of 'auto'"),
+        ({"noise": "held_out"}, "noise must not be 'held_out' in the decorrelated basis"),
         ({"noise": 0}, "noise must be above 0"),
         ({"noise": np.nan}, "noise must be above 0"),
         ({"noise": None}, "noise must be a number"),

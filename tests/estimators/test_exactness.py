@@ -1,4 +1,4 @@
-"""Predictions against closed forms computed here from the definitions, with no code of the package but the fitted numbers.
+"""Predictions against closed forms computed here from the definitions, from nothing but the fitted numbers.
 
 With the noise fixed, the levels of the decorrelated basis are symmetric about each weight's posterior mean: means are
 exact. Variances are those of a Gaussian cut at four standard deviations, too small by a thousandth at most.
@@ -72,7 +72,7 @@ def test_linear_elbo_is_the_log_evidence_of_continuous_weights(data):
     phi = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(len(X))])
     covariance = model.noise_variance_ * np.eye(len(X)) + (y.std() * model.prior_scale_[0]) ** 2 * phi @ phi.T
     residual = y - y.mean()
-    sign, log_determinant = np.linalg.slogdet(2 * np.pi * covariance)
+    _, log_determinant = np.linalg.slogdet(2 * np.pi * covariance)
     evidence = -0.5 * (log_determinant + residual @ np.linalg.solve(covariance, residual))
     assert model.elbo_ < evidence
     assert model.elbo_ == pytest.approx(evidence, abs=0.01)

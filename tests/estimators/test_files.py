@@ -10,7 +10,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
 import pydirect
-from pydirect import DirectRegressor, GaussianPrior, LaplacePrior, SpikeAndSlabPrior, StudentTPrior, TablePrior, persistence
+from pydirect import (
+    DirectRegressor,
+    GaussianPrior,
+    LaplacePrior,
+    SpikeAndSlabPrior,
+    StudentTPrior,
+    TablePrior,
+    persistence,
+)
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((40, 3)), RNG.standard_normal((9, 3)) * 2
@@ -138,7 +146,7 @@ def test_what_cannot_be_stored_without_pickle_is_refused_by_name(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# ------------------------------------------------------------------------------------------------------------ refused files
+# ---------------------------------------- refused files
 
 
 @pytest.fixture

@@ -17,7 +17,14 @@ from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.features import NystroemFeatures
 from pydirect.models import MeanFieldPosterior
 
-PUBLIC_PREDICTIONS = ["predict", "predict_parts", "predict_distribution", "predict_interval", "predict_quantiles", "sample_y"]
+PUBLIC_PREDICTIONS = [
+    "predict",
+    "predict_parts",
+    "predict_distribution",
+    "predict_interval",
+    "predict_quantiles",
+    "sample_y",
+]
 
 
 def make_data(n=60, seed=0):
@@ -46,7 +53,7 @@ def two_outputs(data):
 NEW = np.random.default_rng(9).standard_normal((30, 3)) * 1.5
 
 
-# ---------------------------------------------------------------------------------------------------- forms of prediction
+# ---------------------------------------- forms of prediction
 
 
 def test_no_variance_is_computed_unless_asked(fitted, monkeypatch):
@@ -112,7 +119,7 @@ def test_intervals_cover_what_the_model_itself_would_produce(level):
     assert abs(np.mean(inside) - level) < 0.06
 
 
-# ------------------------------------------------------------------------------------------------------------------ samples
+# ---------------------------------------- samples
 
 
 @pytest.mark.parametrize("noise", [True, False])
@@ -159,7 +166,7 @@ def test_samples_are_functions(fitted):
     assert not np.array_equal(fitted.sample_y(NEW, 2, random_state=None), fitted.sample_y(NEW, 2, random_state=None))
 
 
-# -------------------------------------------------------------------------------------------------------------- calibration
+# ---------------------------------------- calibration
 
 
 @pytest.mark.parametrize("factor", [0.25, 4.0])
@@ -189,7 +196,7 @@ def test_calibration_on_perfect_predictions_changes_nothing():
     assert model.calibration_scale_ == 1.0
 
 
-# ------------------------------------------------------------------------------------------------------- scikit-learn's tools
+# ---------------------------------------- scikit-learn's tools
 
 
 def test_pipelines_pass_the_standard_deviation_on(data):
@@ -266,10 +273,12 @@ def test_stages_are_reported_when_asked_and_only_then(data, capsys):
     assert out == "" and [line.split()[0] for line in err.splitlines()] == ["features", "statistics", "inference"]
 
 
-# ------------------------------------------------------------------------------------------------- unfinished and interrupted
+# ---------------------------------------- unfinished and interrupted
 
 
-@pytest.mark.parametrize("parameters", [{"basis": "raw", "n_features": 60}, {"n_features": 40}, {"features": "linear"}], ids=str)
+@pytest.mark.parametrize(
+    "parameters", [{"basis": "raw", "n_features": 60}, {"n_features": 40}, {"features": "linear"}], ids=str
+)
 def test_a_fit_cut_short_warns_and_is_usable(data, parameters):
     X, y = data
     model = DirectRegressor(**parameters, max_iter=1)

@@ -117,6 +117,14 @@ def test_a_uniform_weight_is_so_many_copies_of_the_data(model, data):
     np.testing.assert_array_equal(scalar.predict(new), weighted.predict(new))
 
 
+@pytest.mark.xfail(strict=False, reason="rounding in directions that the data do not span passes for information")
+def test_copies_of_fewer_rows_than_weights_are_a_weight_too(data):
+    X, y, new = data
+    model = DirectRegressor("fourier", n_features=60)
+    weighted, copied = clone(model).fit(X, y, 20.0), clone(model).fit(np.tile(X, (20, 1)), np.tile(y, 20))
+    np.testing.assert_allclose(copied.predict(new), weighted.predict(new), rtol=0.01, atol=0.01)
+
+
 def test_a_row_of_weight_zero_is_not_there(model, data):
     X, y, new = data
     absurd = np.vstack([X, np.full((2, 3), 1e6)])

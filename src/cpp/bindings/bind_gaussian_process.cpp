@@ -30,10 +30,15 @@ CovarianceProblem make_problem(Array<double>& ard, Array<double>& isotropic, con
           a[3]};
 }
 
+void require_square(const CovarianceProblem& p) {
+  if (p.stride < p.n) throw std::invalid_argument("ard must have at least as many columns as rows");
+}
+
 void forward(Array<double> ard, Array<double> isotropic, const Array<double>& linear, const Array<double>& ard_norm,
              const Array<double>& isotropic_norm, const Array<double>& noise, const Array<double>& amplitudes,
              Array<double> out, int n_threads) {
   const CovarianceProblem p = make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes);
+  require_square(p);
   require_shape(out, "out", {p.stride, p.stride});
   double* k = out.mutable_data();
   py::gil_scoped_release release;
@@ -45,6 +50,7 @@ Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<d
                        const Array<double>& amplitudes, const Array<double>& inverse, const Array<double>& alpha,
                        Array<double> distance_weight, int n_threads) {
   const CovarianceProblem p = make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes);
+  require_square(p);
   require_shape(inverse, "inverse", {p.stride, p.stride});
   require_shape(alpha, "alpha", {p.stride});
   require_shape(distance_weight, "distance_weight", {p.n, p.stride});

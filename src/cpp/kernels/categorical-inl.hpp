@@ -96,14 +96,16 @@ Index sweep_all(const TiltFamily& family, const Sweep& p) {
     const Tilt t = tilt_one<n_packs>(family.n_levels, family.levels + j * family.level_stride,
                                      family.log_prior + j * family.prior_stride, eta, kappa);
     const double step = t.mean - p.mean[j];
-    if (step * step * (p.tau * a + 1.0) <= p.threshold * p.threshold) continue;
+    const bool still = step * step * (p.tau * a + 1.0) <= p.threshold * p.threshold;
+    // A mean that stays may still have to change its width: with a new tau, or away from a start at the prior.
+    if (still && std::fabs(kappa - p.kappa[j]) <= p.threshold * kappa) continue;
     ++moved;
     p.eta[j] = eta;
     p.kappa[j] = kappa;
     p.mean[j] = t.mean;
     p.second[j] = t.second;
     p.gain[j] = t.gain(eta, kappa);
-    subtract_scaled(p.n_weights, float(step), p.a + j * p.lda, p.drift);
+    if (step != 0.0) subtract_scaled(p.n_weights, float(step), p.a + j * p.lda, p.drift);
   }
   return moved;
 }

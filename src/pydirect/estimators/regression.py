@@ -210,7 +210,7 @@ class DirectRegressor(ProbabilisticRegressor):
         weight = as_sample_weight(sample_weight, len(X))
         self._check_parameters()
         for name in ("posterior_", "metadata_"):  # until the end there is no model, old or new
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         self._one_dimensional = y.ndim == 1
         targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
         if np.abs(targets).max() > LARGEST_TARGET:
@@ -271,6 +271,8 @@ class DirectRegressor(ProbabilisticRegressor):
             as_choice(self.noise, "noise", NOISE_POLICIES)
         else:
             as_number(self.noise, "noise", above=0.0)
+        if self.basis == "decorrelated" and self.noise == "held_out":
+            raise ValueError("noise must not be 'held_out' in the decorrelated basis, which infers it; use basis='raw'")
         prior = as_prior(self.prior)
         if self.basis == "decorrelated" and not isinstance(prior, DensityPrior):
             raise ValueError("prior must have a density in the decorrelated basis; use basis='raw' for one with atoms")
