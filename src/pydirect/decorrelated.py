@@ -23,6 +23,8 @@ from pydirect.statistics import GaussianStatistics
 
 # A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
 NEGLIGIBLE_INFORMATION = 1e-5
+# Two parameters are found to rounding, so that data that differ by rounding only give models that do.
+TO_ROUNDING = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def maximise_evidence(
     bounds = [(floor, floor + np.log(1e14)), (np.log(1e-12), np.log(1e12))][: start.size]
     start_inside = np.clip(start, *np.transpose(bounds))
     with single_blas_thread():
-        best = minimize(negative, start_inside, jac=True, method="L-BFGS-B", bounds=bounds)
+        best = minimize(negative, start_inside, jac=True, method="L-BFGS-B", bounds=bounds, options=TO_ROUNDING)
     return float(np.exp(best.x[0])), float(np.exp(best.x[1])) if fit_scale else scale
 
 
