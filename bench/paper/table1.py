@@ -21,10 +21,10 @@ from pathlib import Path
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-import numpy as np
+import numpy as np  # noqa: E402
 
-from pydirect import DirectRegressor
-from pydirect.metrics import coverage
+from pydirect import DirectRegressor  # noqa: E402
+from pydirect.metrics import coverage  # noqa: E402
 
 BASES = {
     "default": {},  # Nyström features, decorrelated basis
@@ -83,12 +83,12 @@ def main() -> None:
     results: dict[str, dict[str, list[list[float]]]] = {}
     for basis in arguments.bases.split(","):
         print(f"\n{basis}: {BASES[basis] or 'DirectRegressor()'}")
-        print(f"{'set':13s} {'rmse':>9s} {'/mean-f.':>8s} {'/best':>7s} {'nlpd':>7s} {'cov.':>5s} {'zeros':>5s}", end="")
-        print(f" {'feat.':>6s} {'stat.':>6s} {'infer.':>6s} {'total':>6s}")
+        print("set                rmse /mean-f.   /best    nlpd  cov. zeros  feat.  stat. infer.  total")
         results[basis] = {}
         for name in sets:
             data = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False)
-            folds = [run_fold(data["X"], data["y"], data["test_mask"][:, k], BASES[basis]) for k in range(arguments.folds)]
+            tests = data["test_mask"].T[: arguments.folds]
+            folds = [run_fold(data["X"], data["y"], test, BASES[basis]) for test in tests]
             results[basis][name] = folds
             r = dict(zip(COLUMNS, np.mean(folds, axis=0), strict=True))
             seconds = np.median(folds, axis=0)[4:]

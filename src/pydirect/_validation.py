@@ -45,9 +45,10 @@ def as_float_array_unbounded(value: ArrayLike, name: str, shape: tuple[int | str
     if raw.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {raw.dtype}")
     array = np.ascontiguousarray(raw, dtype=np.float64).reshape(raw.shape)
-    matches = array.ndim == len(shape) and all(
-        actual > 0 if isinstance(expected, str) else actual == expected
-        for actual, expected in zip(array.shape, shape, strict=True)
+    sizes: tuple[int, ...] = array.shape
+    matches = len(sizes) == len(shape) and all(
+        size > 0 if isinstance(expected, str) else size == expected
+        for size, expected in zip(sizes, shape, strict=True)
     )
     if not matches:
         expected_shape = "(" + ", ".join(str(s) for s in shape) + ("," if len(shape) == 1 else "") + ")"

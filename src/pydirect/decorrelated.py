@@ -1,7 +1,7 @@
 """The decorrelated basis: where mean field becomes exact.
 
-With A = VΛVᵀ the rotated weights Vᵀw no longer interact, so each q_j has its closed form for every noise level and there
-are no local optima; an isotropic Gaussian prior does not change. With levels around each weight's posterior the ELBO is
+With A = VΛVᵀ the rotated weights Vᵀw no longer interact, so each q_j has its closed form for every noise level and
+there are no local optima; an isotropic Gaussian prior does not change. With levels around each weight's posterior the ELBO is
 the model's log evidence but for the discretisation.
 """
 
@@ -144,7 +144,7 @@ def maximise_evidence(
             rotated.eigenvalues, c, yty, n, np.exp(theta[0]), np.exp(theta[1]) if fit_scale else scale
         )
         pull = tightness * (theta - start)
-        return (0.5 * pull @ (theta - start) - value) / n, (pull - gradient[: theta.size]) / n
+        return float(0.5 * pull @ (theta - start) - value) / n, (pull - gradient[: theta.size]) / n
 
     floor = np.log(max(yty / n, 1e-300)) - np.log(1e10)  # noise a hundred-thousandth of the targets' spread
     bounds = [(floor, floor + np.log(1e14)), (np.log(1e-12), np.log(1e12))][: start.size]
@@ -194,7 +194,7 @@ def noise_by_evidence(
         w = solved[:, 0]
         determined = b - ridge * float(np.einsum("jk,jk->", signs, solved[:, 1:])) / n_probes
         # ‖y − Φw‖² = yᵀy − cᵀw − ridge wᵀw at the solution of (A + ridge I) w = c
-        squared_error = max(yty - c @ w - ridge * w @ w, 1e-12 * yty)
+        squared_error = max(float(yty - c @ w - ridge * w @ w), 1e-12 * yty)
         noise = squared_error / max(n - determined, 0.05 * n)
     return noise
 
@@ -318,9 +318,8 @@ def fit_decorrelated(
         error = yty - 2 * weights.mean @ c + eigenvalues @ weights.second_moment
         logits = log_noise_prior - 0.5 * n * np.log(noise_levels) - 0.5 * error / noise_levels
         noise_posterior = NoisePosterior(noise_levels, np.exp(logits - logsumexp(logits)))
-        trace.append(
-            -0.5 * n * np.log(2 * np.pi) + logsumexp(logits) - weights.kl(log_prior)  # at its optimum q_σ gives a logsumexp
-        )
+        # At its optimum q_σ contributes the logarithm of its normaliser.
+        trace.append(-0.5 * n * np.log(2 * np.pi) + logsumexp(logits) - weights.kl(log_prior))
         if len(trace) > 1 and trace[-1] - trace[-2] <= 1e-9 * (abs(trace[-1]) + 1):
             converged = True
             break

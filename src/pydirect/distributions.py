@@ -311,11 +311,11 @@ class FactorizedCategorical:
         return float((xlogy(self.q, self.q)[used] - self.q[used] * log_p[used]).sum())
 
     def expected_sparsity(self) -> float:
-        """Expected fraction of exact zeros in a sample, ``mean_j q_j(w = 0)``."""
+        """Return the expected fraction of exact zeros in a sample, ``mean_j q_j(w = 0)``."""
         return float((self.q * (self.levels == 0.0)).sum(axis=1).mean())
 
     def most_probable(self) -> NDArray[np.uint8]:
-        """Indices of the most probable levels, (n_weights,)."""
+        """Return the indices of the most probable levels, (n_weights,)."""
         return self.q.argmax(axis=1).astype(np.uint8)
 
     def sample_indices(

@@ -120,8 +120,8 @@ class PolynomialFeatures:
 class FourierFeatures:
     """Random Fourier features of a stationary kernel, beside scaled inputs and a constant.
 
-    Φ(x) = [a ⊙ cos(xW) | a ⊙ sin(xW) | x ⊙ linear_scale | constant], so that a standard Gaussian prior on the weights is
-    a Gaussian process with the kernel Σ a² cos(W·(x − x′)) plus a linear one (Rahimi & Recht 2007; Evans & Nair 2018,
+    Φ(x) = [a ⊙ cos(xW) | a ⊙ sin(xW) | x ⊙ linear_scale | constant], so that a standard Gaussian prior on the weights
+    is a Gaussian process with the kernel Σ a² cos(W·(x − x′)) plus a linear one (Rahimi & Recht 2007; Evans & Nair 2018,
     section 5.2 and appendix E).
 
     Parameters
@@ -233,7 +233,7 @@ class NystroemFeatures:
             if info == 0:
                 inverse = lapack.dtrtri(factor, lower=1)[0]
                 return cls(landmarks, np.ascontiguousarray(np.tril(inverse).T), hyperparameters)
-        raise np.linalg.LinAlgError("the kernel's matrix at the landmarks must be positive definite; its entries overflow")
+        raise np.linalg.LinAlgError("the kernel's matrix at the landmarks must be positive definite: it overflows")
 
     @property
     def n_features_in(self) -> int:
@@ -248,7 +248,7 @@ class NystroemFeatures:
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return Φ of shape (n_rows, n_weights)."""
         k = np.ascontiguousarray(self.hyperparameters.covariance(x, self.landmarks, n_threads))
-        # k L⁻ᵀ in place; to BLAS a C-ordered matrix is its transpose, so the factor stands on the left, lower triangular.
+        # k L⁻ᵀ in place; to BLAS a C-ordered matrix is its transpose: the factor stands on the left, lower triangular.
         phi = blas.dtrmm(1.0, self.whitening.T, k.T, side=0, lower=1, overwrite_b=1).T
         return np.ascontiguousarray(phi, dtype=dtype)
 
@@ -262,16 +262,17 @@ def random_fourier_features(
 ) -> FourierFeatures:
     """Draw frequencies from the kernel's spectral density.
 
-    Student-t vectors: three degrees of freedom for the Matérn-3/2 part, one for the exponential part, shared out between
-    the parts by their amplitudes, at least a tenth each.
+    Student-t vectors: three degrees of freedom for the Matérn-3/2 part, one for the exponential part, shared out
+    between the parts by their amplitudes, at least a tenth each.
     """
     p = hyperparameters
     d = len(p.length_scales)
     share = p.ard_amplitude / (p.ard_amplitude + p.isotropic_amplitude)
-    n_ard = int(round(n_frequencies * min(max(share, 0.1), 0.9)))
+    n_ard = round(n_frequencies * min(max(share, 0.1), 0.9))
     counts = (n_ard, n_frequencies - n_ard)
     parts = []
-    for count, freedom, length_scale in zip(counts, (3, 1), (p.length_scales, p.isotropic_length_scale), strict=True):
+    length_scales = (p.length_scales, np.full(d, p.isotropic_length_scale))
+    for count, freedom, length_scale in zip(counts, (3, 1), length_scales, strict=True):
         radius = np.sqrt(freedom / rng.chisquare(freedom, count))
         parts.append((rng.standard_normal((count, d)) / length_scale * radius[:, None]).T)
     amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for c, a in zip(counts, p.amplitudes[:2], strict=True)]

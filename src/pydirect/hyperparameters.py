@@ -1,10 +1,10 @@
 """Hyperparameters of the kernel behind the features, by exact marginal likelihood on a subset of the rows.
 
-The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn32(x; one length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``: a smooth
+The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn32(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``: a smooth
 part that knows which columns matter, a rough one for what is left, a linear one for what is simple. Priors on the
-logarithms keep small data sets from over-fitting their length-scales: a prior median of the length-scales that grows with
-√d (Hvarfner, Hellsten & Nardi 2024), with tails heavy enough for a column that truly needs a short one and for a part of
-the covariance that is not needed at all.
+logarithms keep small data sets from over-fitting their length-scales: a prior median of the length-scales that grows
+with √d (Hvarfner, Hellsten & Nardi 2024), with tails heavy enough for a column that truly needs a short one and for a
+part of the covariance that is not needed at all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns the
 
 
 def linear_inputs(x: FloatArray, n_linear: int) -> FloatArray:
-    """Inputs of the linear part, (n_rows, n_linear)."""
+    """Return the inputs of the linear part, (n_rows, n_linear)."""
     return np.clip(x[:, :n_linear], -LINEAR_REACH, LINEAR_REACH)
 
 
@@ -77,7 +77,7 @@ class KernelHyperparameters:
         return np.array([self.ard_amplitude, self.isotropic_amplitude, linear, self.constant])
 
     def scaled(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Inputs as the three parts of the covariance see them, (n_rows, ...) each."""
+        """Return the inputs as the three parts of the covariance see them, (n_rows, ...) each."""
         return x / self.length_scales, x / self.isotropic_length_scale, linear_inputs(x, self.n_linear)
 
     def diagonal(self, x: FloatArray) -> FloatArray:
@@ -92,9 +92,11 @@ class KernelHyperparameters:
         padded = np.pad(other, ((0, extra), (0, 0)))
         own, others = self.scaled(x), self.scaled(padded)
         ard, isotropic, linear = (np.ascontiguousarray(a @ b.T) for a, b in zip(own, others, strict=True))
-        norms = [np.einsum("ij,ij->i", a, a) for a in (others[0], others[1], own[0], own[1])]
+        norms = [np.einsum("ij,ij->i", a, a) for a in (*others[:2], *own[:2])]
         out = np.empty_like(ard)
-        _core.cross_covariance(ard, isotropic, linear, *norms, self.amplitudes, out, n_threads)
+        _core.cross_covariance(
+            ard, isotropic, linear, norms[0], norms[1], norms[2], norms[3], self.amplitudes, out, n_threads
+        )
         return out[:, : len(other)]
 
 
@@ -178,7 +180,7 @@ class MarginalLikelihood:
         )
         diagonal = 0.5 * (inverse.diagonal()[:n] - first[:n] ** 2)
         noise = p.noise_variance * (diagonal / self.weight).sum()
-        ard_amplitude, isotropic_amplitude, linear_amplitude, constant = p.amplitudes
+        _, _, linear_amplitude, constant = p.amplitudes
         linear, total = linear_amplitude * linear, constant * total
         # Σ M ∂K/∂log a over all parts is Σ M K = ½ (n − yᵀα) an output, which gives the part not summed.
         everything = 0.5 * (n * n_outputs - np.vdot(padded_y, alpha))
@@ -280,5 +282,5 @@ def _distinct_rows(
     if len(x) > 4 * MAX_ROWS:
         return x, y, weight
     rows, where = np.unique(np.hstack([x, y]), axis=0, return_inverse=True)
-    merged = np.bincount(where.ravel(), weights=weight)
+    merged = np.bincount(where.ravel(), weights=weight).astype(np.float64)
     return rows[:, : x.shape[1]].copy(), rows[:, x.shape[1] :].copy(), merged

@@ -76,9 +76,8 @@ class InputMap:
     @classmethod
     def identity(cls, n_features_in: int) -> InputMap:
         """Return the map that changes nothing."""
-        return cls(
-            np.zeros(n_features_in), np.ones(n_features_in), np.arange(n_features_in), np.empty((0, 0)), np.empty((0, 0))
-        )
+        d = n_features_in
+        return cls(np.zeros(d), np.ones(d), np.arange(d), np.empty((0, 0)), np.empty((0, 0)))
 
     def transform(self, x: FloatArray) -> FloatArray:
         """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs)."""

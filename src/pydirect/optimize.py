@@ -96,8 +96,8 @@ def cholesky_of_ridge(
         When A is not positive semi-definite.
     """
     for matrix, potrf in ((narrow if narrow is not None else a, lapack.spotrf), (a, lapack.dpotrf)):
-        copy = matrix.astype(np.float32 if potrf is lapack.spotrf else np.float64)
-        copy[np.diag_indices_from(copy)] += ridge.astype(copy.dtype)
+        copy: NDArray[Any] = matrix.astype(np.float32 if potrf is lapack.spotrf else np.float64)
+        np.einsum("jj->j", copy)[...] += ridge.astype(copy.dtype)
         with single_blas_thread():
             factor, info = potrf(copy.T, lower=1, overwrite_a=1, clean=0)
         if info == 0:

@@ -20,15 +20,18 @@ from pydirect._validation import FloatArray, as_float_array, as_sample_weight, a
 
 Block = NDArray[Any]
 
-# Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's allocator
-# returns every block to the system and pays for its pages again.
+# Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's
+# allocator returns every block to the system and pays for its pages again.
 BLOCK_BYTES = 16 * 2**20
 
 
 class FeatureMap(Protocol):
     """What statistics need of a feature map."""
 
-    n_weights: int
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        ...  # pragma: no cover
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return Φ of shape (n_rows, n_weights), C-ordered."""
@@ -70,7 +73,7 @@ class GaussianStatistics:
         return self.c.shape[1]
 
     @property
-    def A(self) -> FloatArray:  # noqa: N802 (the paper's name)
+    def A(self) -> FloatArray:  # the paper's name
         """ΦᵀΦ, (n_weights, n_weights); formed on first use when rows are held."""
         if self.gram is None:
             assert self.rows is not None
@@ -107,9 +110,8 @@ class GaussianStatistics:
         """Statistics of both sets of data together."""
         if self.c.shape != other.c.shape:
             raise ValueError(f"statistics must have the same shape, got {self.c.shape} and {other.c.shape}")
-        return GaussianStatistics(
-            c=self.c + other.c, yty=self.yty + other.yty, n_samples=self.n_samples + other.n_samples, gram=self.A + other.A
-        )
+        n_samples = self.n_samples + other.n_samples
+        return GaussianStatistics(self.c + other.c, self.yty + other.yty, n_samples, gram=self.A + other.A)
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,8 @@ def collect_statistics(
             add_products(rows, 0, n_rows)
             if progress is not None:
                 progress(n_rows, n_rows)
-            return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=np.asarray(rows, dtype=np.float64))
+            rows = np.asarray(rows, dtype=np.float64)
+            return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=rows)
         gram = np.zeros((b, b))
 
         def block_of(bounds: tuple[int, int]) -> tuple[tuple[int, int], Block, Block]:

@@ -41,7 +41,7 @@ class SufficientStatistics(Protocol):
     """What `GaussianStatistics` holds."""
 
     @property
-    def A(self) -> FloatArray: ...  # noqa: N802, D102  # pragma: no cover
+    def A(self) -> FloatArray: ...  # pragma: no cover
     c: FloatArray
     yty: FloatArray
     n_samples: float

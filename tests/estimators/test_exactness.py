@@ -157,12 +157,12 @@ def test_several_outputs_are_the_single_fits_where_features_do_not_depend_on_tar
         for k in range(3):
             alone = DirectRegressor(features).fit(X, Y[:, k])
             mean, std = alone.predict(new, return_std=True)
-            np.testing.assert_allclose(means[:, k], mean, rtol=1e-9, atol=1e-9 * Y[:, k].std())
-            np.testing.assert_allclose(stds[:, k], std, rtol=1e-9)
-            np.testing.assert_allclose(upper[:, k], alone.predict_interval(new)[1], rtol=1e-9)
-            assert together.noise_variance_[k] == pytest.approx(alone.noise_variance_, rel=1e-9)
+            np.testing.assert_allclose(means[:, k], mean, rtol=1e-6, atol=1e-6 * Y[:, k].std())
+            np.testing.assert_allclose(stds[:, k], std, rtol=1e-6)
+            np.testing.assert_allclose(upper[:, k], alone.predict_interval(new)[1], rtol=1e-6)
+            assert together.noise_variance_[k] == pytest.approx(alone.noise_variance_, rel=1e-6)
             elbo += alone.elbo_
-        assert together.elbo_ == pytest.approx(elbo, rel=1e-9)
+        assert together.elbo_ == pytest.approx(elbo, rel=1e-6)
 
 
 @pytest.mark.parametrize("basis", ["decorrelated", "raw"])
