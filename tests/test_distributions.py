@@ -164,7 +164,7 @@ def test_a_prior_is_given_by_name_or_as_itself():
     own = TablePrior([1.0, 2.0])
     assert as_prior(own) is own
     for bad in ("cauchy", 3, None):
-        with pytest.raises(ValueError, match="prior must be one of 'gaussian'.*got"):
+        with pytest.raises(ValueError, match=r"prior must be one of 'gaussian'.*got"):
             as_prior(bad)
 
 

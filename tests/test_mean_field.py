@@ -93,9 +93,7 @@ def test_solver_elbo_is_the_models_and_the_enumerated_one(isa_level, make_proble
     q = np.ascontiguousarray(solver.probabilities()[:, : model.levels.shape[1]])
     assert solver.elbo() == pytest.approx(model.elbo(q, solver.q_noise), rel=1e-11)
     if q.size < 60:
-        assert solver.elbo() == pytest.approx(
-            enumerate_elbo(*problem.oracle_arguments, q, solver.q_noise), rel=1e-10
-        )
+        assert solver.elbo() == pytest.approx(enumerate_elbo(*problem.oracle_arguments, q, solver.q_noise), rel=1e-10)
 
 
 @pytest.mark.parametrize("shape", [{}, {"n_levels": 9, "per_weight": True}, {"b": 1}, {"n": 3, "b": 6}], ids=str)
@@ -161,8 +159,11 @@ def test_a_sweep_from_the_prior_widens_or_narrows_a_weight_whose_mean_stays(make
     y = np.full(40, 0.7)  # orthogonal to the second feature: its weight's mean is zero before and after
     levels = evenly_spaced_levels(7)
     model = MeanFieldRegression(
-        GaussianStatistics.from_arrays(phi, y), levels[None], GaussianPrior().log_mass(levels)[None],
-        np.array([0.1]), np.zeros(1),
+        GaussianStatistics.from_arrays(phi, y),
+        levels[None],
+        GaussianPrior().log_mass(levels)[None],
+        np.array([0.1]),
+        np.zeros(1),
     )
     for optimizer in ("coordinate_ascent", "annealed", "newton", "pipeline"):
         fitted = fit_mean_field(model.statistics, levels, model.log_prior, [0.1], optimizer=optimizer)

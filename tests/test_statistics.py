@@ -141,9 +141,7 @@ def test_statistics_have_the_same_bits_for_any_number_of_threads(small_blocks, d
     x, y, weight = (a[:n_rows] for a in data)
     rng = np.random.default_rng(5)
     features = FourierFeatures(rng.standard_normal((20, 37)), rng.random(37), constant=1.0)
-    one, many = (
-        collect_statistics(features, x, y, weight, block_dtype=dtype, n_threads=t) for t in (1, n_threads)
-    )
+    one, many = (collect_statistics(features, x, y, weight, block_dtype=dtype, n_threads=t) for t in (1, n_threads))
     assert_same_bits(one, many)
 
 

@@ -79,7 +79,6 @@ def covariance_gradient(
     distance_weight: _Double,
     n_threads: int,
 ) -> _Double: ...
-
 def cross_covariance(
     ard: _Double,
     isotropic: _Double,

@@ -47,8 +47,7 @@ def as_float_array_unbounded(value: ArrayLike, name: str, shape: tuple[int | str
     array = np.ascontiguousarray(raw, dtype=np.float64).reshape(raw.shape)
     sizes: tuple[int, ...] = array.shape
     matches = len(sizes) == len(shape) and all(
-        size > 0 if isinstance(expected, str) else size == expected
-        for size, expected in zip(sizes, shape, strict=True)
+        size > 0 if isinstance(expected, str) else size == expected for size, expected in zip(sizes, shape, strict=True)
     )
     if not matches:
         expected_shape = "(" + ", ".join(str(s) for s in shape) + ("," if len(shape) == 1 else "") + ")"

@@ -121,8 +121,8 @@ class FourierFeatures:
     """Random Fourier features of a stationary kernel, beside scaled inputs and a constant.
 
     Φ(x) = [a ⊙ cos(xW) | a ⊙ sin(xW) | x ⊙ linear_scale | constant], so that a standard Gaussian prior on the weights
-    is a Gaussian process with the kernel Σ a² cos(W·(x − x′)) plus a linear one (Rahimi & Recht 2007; Evans & Nair 2018,
-    section 5.2 and appendix E).
+    is a Gaussian process with the kernel Σ a² cos(W·(x − x′)) plus a linear one (Rahimi & Recht 2007; Evans & Nair
+    2018, section 5.2 and appendix E).
 
     Parameters
     ----------

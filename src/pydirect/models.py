@@ -107,7 +107,6 @@ class MeanFieldPosterior:
         """Posterior standard deviations of the weights, (n_weights,)."""
         return self.weights.std
 
-
     @property
     def coefficients(self) -> FloatArray:
         """Posterior mean of the weights of Φ, (n_weights,)."""

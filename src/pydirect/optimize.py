@@ -25,6 +25,7 @@ RELATIVE_RISE = 1e-6
 # Levels are coarse when tau mean(diag A) spacing² exceeds this: then inference is an integer least-squares problem.
 COARSE_LEVELS = 20.0
 BLOCK_SIZE = 150
+CLOSING_SWEEPS = 60
 # Up to so many weights, where it costs nothing, iterations go on until rounding decides: data that differ by rounding
 # only (a row given twice, a weight of two) then give results that do.
 SMALL_PROBLEM = 300
@@ -121,7 +122,7 @@ def solve_factored(factor: NDArray[np.floating[Any]], right: FloatArray) -> Floa
 
 def _sweeps(solver: Any, problem: QuadraticProblem, n: int) -> tuple[int, bool, FloatArray]:
     fine = problem.precision
-    n = n if fine == 1.0 else 20 * n
+    n = n if fine == 1.0 else problem.max_iter
     return solver.coordinate_ascent(min(n, problem.max_iter), fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, 20, 0)
 
 
@@ -154,7 +155,7 @@ def _lattice_stages(problem: QuadraticProblem, tau: float) -> list[Stage]:
         refine: Stage = lambda s, p: _neighbourhoods(s, p, 40)  # noqa: E731
     else:
         refine = _newton
-    return [lambda s, p: _sweeps(s, p, 10), refine, lambda s, p: _sweeps(s, p, 20)]
+    return [lambda s, p: _sweeps(s, p, 10), refine, lambda s, p: _sweeps(s, p, CLOSING_SWEEPS)]
 
 
 def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
@@ -184,13 +185,13 @@ def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = Fal
     stages: dict[str, list[Stage]] = {
         "coordinate_ascent": [lambda s, p: _sweeps_alone(s, p, 0)],
         "annealed": [lambda s, p: _sweeps_alone(s, p, min(40, p.max_iter))],
-        "newton": [_newton, lambda s, p: _sweeps(s, p, 30)],
-        "lattice": [lambda s, p: _sweeps(s, p, 10), _newton, lambda s, p: _sweeps(s, p, 20)],
+        "newton": [_newton, lambda s, p: _sweeps(s, p, CLOSING_SWEEPS)],
+        "lattice": [lambda s, p: _sweeps(s, p, 10), _newton, lambda s, p: _sweeps(s, p, CLOSING_SWEEPS)],
         "pipeline": _lattice_stages(problem, solver.tau),
         "large_neighbourhood": [
             *_lattice_stages(problem, solver.tau),
             lambda s, p: _neighbourhoods(s, p, 200),
-            lambda s, p: _sweeps(s, p, 30),
+            lambda s, p: _sweeps(s, p, CLOSING_SWEEPS),
         ],
     }
     outcome = Outcome()

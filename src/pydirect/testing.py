@@ -42,6 +42,7 @@ class SufficientStatistics(Protocol):
 
     @property
     def A(self) -> FloatArray: ...  # pragma: no cover
+
     c: FloatArray
     yty: FloatArray
     n_samples: float
@@ -190,9 +191,7 @@ def enumerate_posterior(
     return Enumeration(weights, noise, np.exp(log_joint - _log_sum_exp(log_joint)))
 
 
-def enumerate_factorized(
-    levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLike, q_noise: ArrayLike
-) -> Enumeration:
+def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLike, q_noise: ArrayLike) -> Enumeration:
     """List a factorised posterior ``q_σ ∏_j q_j``.
 
     Parameters
@@ -298,9 +297,7 @@ def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration,
     return out
 
 
-def finite_difference_gradient(
-    function: Callable[[FloatArray], float], x: ArrayLike, step: float = 1e-3
-) -> FloatArray:
+def finite_difference_gradient(function: Callable[[FloatArray], float], x: ArrayLike, step: float = 1e-3) -> FloatArray:
     """Gradient by central differences of fourth order.
 
     Parameters

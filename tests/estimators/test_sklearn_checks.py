@@ -21,7 +21,4 @@ CONFIGURATIONS = [
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check):
-    if estimator.basis == "raw" and "sample_weight_equivalence" in str(check):
-        # Coordinate ascent stops when the bound rises no more, short of the seven digits asked for here.
-        pytest.skip("weights and copies are compared to four digits in test_units")
     check(estimator)

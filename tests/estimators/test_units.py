@@ -117,7 +117,6 @@ def test_a_uniform_weight_is_so_many_copies_of_the_data(model, data):
     np.testing.assert_array_equal(scalar.predict(new), weighted.predict(new))
 
 
-@pytest.mark.xfail(strict=False, reason="rounding in directions that the data do not span passes for information")
 def test_copies_of_fewer_rows_than_weights_are_a_weight_too(data):
     X, y, new = data
     model = DirectRegressor("fourier", n_features=60)

@@ -99,9 +99,7 @@ def test_a_forbidden_level_has_no_part_in_any_sum(make_problem):
     assert enumerate_elbo(*args, q, q_noise) == -np.inf
     q[:, 1] = 0.0
     q /= q.sum(axis=1, keepdims=True)
-    assert enumerate_elbo(*args, q, q_noise) == pytest.approx(
-        enumerate_elbo(*short, q[:, allowed], q_noise), rel=1e-13
-    )
+    assert enumerate_elbo(*args, q, q_noise) == pytest.approx(enumerate_elbo(*short, q[:, allowed], q_noise), rel=1e-13)
 
 
 def test_predictive_moments_are_integrals_of_the_predictive_density(make_problem):
@@ -235,8 +233,10 @@ def posterior(request, make_problem):
     problem = make_problem(n_levels=4, per_weight=request.param)
     q, q_noise = problem.random_posterior(4)
     made = MeanFieldPosterior(
-        FactorizedCategorical(np.atleast_2d(problem.levels), q), NoisePosterior(problem.noise_levels, q_noise),
-        np.atleast_2d(problem.log_prior), 0.0,
+        FactorizedCategorical(np.atleast_2d(problem.levels), q),
+        NoisePosterior(problem.noise_levels, q_noise),
+        np.atleast_2d(problem.log_prior),
+        0.0,
     )
     return made, enumerate_factorized(problem.levels, q, problem.noise_levels, q_noise)
 

@@ -190,8 +190,8 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Rescale all predictive standard deviations by one number learned on held-out data.
 
-        The number is the root mean square of the standardised residuals, the maximiser of the Gaussian likelihood in the
-        scale: 1 for a calibrated model, above 1 for one that is too sure. It replaces an earlier one.
+        The number is the root mean square of the standardised residuals, the maximiser of the Gaussian likelihood in
+        the scale: 1 for a calibrated model, above 1 for one that is too sure. It replaces an earlier one.
 
         Parameters
         ----------
@@ -215,7 +215,12 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self
 
     def sample_y(
-        self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0, *, noise: bool = True
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: np.random.Generator | int | None = 0,
+        *,
+        noise: bool = True,
     ) -> FloatArray:
         """Draw functions from the posterior at the rows of X, with noise added unless `noise` is False.
 

@@ -86,11 +86,11 @@ class DirectRegressor(ProbabilisticRegressor):
     levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Levels of the raw basis, in units of the prior standard deviation; evenly spaced to ±3 by default.
     noise : {"auto", "elbo", "evidence", "held_out"} or float, default="auto"
-        How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``: fixed
-        where the marginal likelihood of continuous weights is largest. ``"held_out"``: fixed where the density of a held
-        out tenth of the rows is largest. A number fixes the variance, in squared units of y. ``"auto"`` is ``"elbo"`` in
-        the decorrelated basis, where both agree, and ``"evidence"`` in the raw one, where the ELBO can explain data as
-        noise.
+        How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
+        fixed where the marginal likelihood of continuous weights is largest. ``"held_out"``: fixed where the density of
+        a held out tenth of the rows is largest. A number fixes the variance, in squared units of y. ``"auto"`` is
+        ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one, where the ELBO can
+        explain data as noise.
     n_noise_levels : int, default=15
         Size of the grid of ``"elbo"``.
     rank_inputs : bool, default=True
@@ -206,13 +206,13 @@ class DirectRegressor(ProbabilisticRegressor):
         ConvergenceWarning
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        weight = as_sample_weight(sample_weight, len(X))
+        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        weight = as_sample_weight(sample_weight, len(x))
         self._check_parameters()
         for name in ("posterior_", "metadata_"):  # until the end there is no model, old or new
             self.__dict__.pop(name, None)
-        self._one_dimensional = y.ndim == 1
-        targets = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        self._one_dimensional = given.ndim == 1
+        targets = np.asarray(given, dtype=np.float64).reshape(len(x), -1)
         if np.abs(targets).max() > LARGEST_TARGET:
             raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {np.abs(targets).max():g}")
         n_threads = resolve_n_threads(self.n_threads)
@@ -226,9 +226,9 @@ class DirectRegressor(ProbabilisticRegressor):
 
         with single_blas_thread():
             with progress.stage("features"):
-                self._fit_features(X, standardised, weight, rng, n_threads)
-            with progress.stage("statistics"), progress.rows(len(X)) as callback:
-                inputs = self.input_map_.transform(X)
+                self._fit_features(x, standardised, weight, rng, n_threads)
+            with progress.stage("statistics"), progress.rows(len(x)) as callback:
+                inputs = self.input_map_.transform(x)
                 statistics = collect_statistics(
                     self.features_,
                     inputs,
@@ -388,14 +388,19 @@ class DirectRegressor(ProbabilisticRegressor):
         return 0.1, False
 
     def _evidence(self, rotated: RotatedStatistics, output: int) -> tuple[float, float]:
-        """Noise variance and prior variance of the weights by evidence."""
-        noise, scale_known = self._start()
+        """Noise variance and prior variance of the weights by evidence; a noise variance that is given stays."""
+        start, scale_known = self._start()
+        fixed = self._fixed_noise(output)
+        noise_sd, scale_sd = (1.0, 0.5) if scale_known else (2.0, 10.0)
         # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
         unit = 1.0 if scale_known else rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples)
         noise, scale = maximise_evidence(
-            rotated.scaled(unit), noise, output=output, prior_sd=(1.0, 0.5) if scale_known else (3.0, 10.0)
+            rotated.scaled(unit),
+            fixed or start,
+            output=output,
+            prior_sd=(noise_sd if fixed is None else 1e-3, scale_sd),
         )
-        return max(noise, NOISE_FLOOR), scale * unit
+        return fixed or max(noise, NOISE_FLOOR), scale * unit
 
     def _fixed_noise(self, output: int) -> float | None:
         if isinstance(self.noise, str):
@@ -422,7 +427,7 @@ class DirectRegressor(ProbabilisticRegressor):
             posteriors.append(
                 fit_decorrelated(
                     rotated.scaled(variance),
-                    self._fixed_noise(k) or noise,
+                    noise,
                     prior=prior,
                     output=k,
                     n_levels=self.n_levels,
@@ -487,9 +492,8 @@ class DirectRegressor(ProbabilisticRegressor):
         held = np.zeros(len(y), dtype=bool)
         held[rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
         kept_weight = None if weight is None else weight[~held]
-        train = collect_statistics(
-            self.features_, inputs[~held], y[~held, None], kept_weight, block_dtype=self.block_dtype, n_threads=n_threads
-        )
+        options_of_blocks: dict[str, Any] = {"block_dtype": self.block_dtype, "n_threads": n_threads}
+        train = collect_statistics(self.features_, inputs[~held], y[~held, None], kept_weight, **options_of_blocks)
         phi = np.ascontiguousarray(self.features_.transform(inputs[held], np.float64, n_threads))
 
         best, best_density = noise, -np.inf
