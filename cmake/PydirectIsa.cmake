@@ -1,6 +1,6 @@
 # The inner loops in src/cpp/kernels are written once and compiled once per instruction set.
 # Every level becomes an OBJECT library; dispatch.cpp picks one table of functions at import.
-include(CheckCXXCompilerFlag)
+include(CheckCXXSourceCompiles)
 
 set(PYDIRECT_ISA_LEVELS baseline)
 set(PYDIRECT_ISA_FLAGS_baseline "")
@@ -8,7 +8,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   foreach(level x86_64_v3 x86_64_v4)
     string(REPLACE "_v" "-v" march "${level}")
     string(REPLACE "x86_64" "x86-64" march "${march}")
-    check_cxx_compiler_flag("-march=${march}" PYDIRECT_HAS_${level})
+    # The compiler must know the level both as a target and as a question to the CPU.
+    set(CMAKE_REQUIRED_FLAGS "-march=${march}")
+    check_cxx_source_compiles("int main() { return __builtin_cpu_supports(\"${march}\") ? 0 : 1; }" PYDIRECT_HAS_${level})
+    unset(CMAKE_REQUIRED_FLAGS)
     if(PYDIRECT_HAS_${level})
       list(APPEND PYDIRECT_ISA_LEVELS ${level})
       set(PYDIRECT_ISA_FLAGS_${level} "-march=${march}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import threading
 from typing import Any
 
 from pydirect import _core
@@ -14,18 +14,41 @@ def resolve_n_threads(n_threads: int | None) -> int:
     return _core.default_threads() if n_threads is None else as_count(n_threads, "n_threads")
 
 
-@functools.cache
-def _controller() -> Any:
-    import scipy.linalg  # noqa: F401 (brings a BLAS of its own, which must be loaded to be found)
-    from threadpoolctl import ThreadpoolController
+class _SingleBlasThread:
+    """Context manager shared by the whole process: the first to enter limits BLAS, the last to leave restores it."""
 
-    return ThreadpoolController()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._controller: Any = None
+        self._limiter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._controller is None:
+                import scipy.linalg  # noqa: F401 (brings a BLAS of its own, which must be loaded to be found)
+                from threadpoolctl import ThreadpoolController
+
+                self._controller = ThreadpoolController()
+            if self._inside == 0:
+                self._limiter = self._controller.limit(limits=1, user_api="blas")
+                self._limiter.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limiter.__exit__(None, None, None)
 
 
-def single_blas_thread() -> Any:
+_SHARED = _SingleBlasThread()
+
+
+def single_blas_thread() -> _SingleBlasThread:
     """Context in which BLAS runs on one thread.
 
     Parallelism is ours, over fixed blocks combined in order, so that results have the same bits for any number of
     threads; and BLAS threads spinning beside them would only slow them down.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    return _SHARED

@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_number
 from pydirect.distributions import DensityPrior, FactorizedCategorical, GaussianPrior, as_level_count
-from pydirect.models import MeanFieldPosterior, NoisePosterior
+from pydirect.models import MeanFieldPosterior, NoisePosterior, warn_at_edge
 from pydirect.optimize import cholesky_of_ridge, solve_factored
 from pydirect.statistics import GaussianStatistics
 
@@ -117,6 +117,7 @@ def maximise_evidence(
     scale: float = 1.0,
     *,
     output: int = 0,
+    fit_noise: bool = True,
     fit_scale: bool = True,
     prior_sd: tuple[float, float] | None = None,
 ) -> tuple[float, float]:
@@ -128,8 +129,8 @@ def maximise_evidence(
     noise, scale : float
         Start.
     output : int
-    fit_scale : bool
-        Whether the prior variance is free.
+    fit_noise, fit_scale : bool
+        Whether the noise variance and the prior variance are free.
     prior_sd : tuple of float, optional
         Standard deviations of Gaussian priors on log noise and log scale about the start: a start that is an estimate
         from the same data's neighbourhood keeps small data sets from running away.
@@ -139,22 +140,30 @@ def maximise_evidence(
     noise, scale : float
     """
     c, yty, n = rotated.c[:, output], float(rotated.yty[output]), rotated.n_samples
-    start = np.log([noise, scale])[: 2 if fit_scale else 1]
-    tightness = np.zeros(start.size) if prior_sd is None else np.array(prior_sd[: start.size]) ** -2.0
+    start = np.log([noise, scale])
+    begin = start.copy()
+    free = np.array([fit_noise, fit_scale])
+    tightness = np.zeros(2) if prior_sd is None else np.array(prior_sd) ** -2.0
 
-    def negative(theta: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = log_evidence(
-            rotated.eigenvalues, c, yty, n, np.exp(theta[0]), np.exp(theta[1]) if fit_scale else scale
-        )
+    def negative(moved: FloatArray) -> tuple[float, FloatArray]:
+        theta = start.copy()
+        theta[free] = moved
+        value, gradient = log_evidence(rotated.eigenvalues, c, yty, n, *np.exp(theta))
         pull = tightness * (theta - start)
-        return float(0.5 * pull @ (theta - start) - value) / n, (pull - gradient[: theta.size]) / n
+        return float(0.5 * pull @ (theta - start) - value) / n, (pull - gradient)[free] / n
 
-    floor = np.log(max(yty / n, 1e-300)) - np.log(1e10)  # noise a hundred-thousandth of the targets' spread
-    bounds = [(floor, floor + np.log(1e14)), (np.log(1e-12), np.log(1e12))][: start.size]
-    start_inside = np.clip(start, *np.transpose(bounds))
-    with single_blas_thread():
-        best = minimize(negative, start_inside, jac=True, method="L-BFGS-B", bounds=bounds, options=TO_ROUNDING)
-    return float(np.exp(best.x[0])), float(np.exp(best.x[1])) if fit_scale else scale
+    # Noise between a hundred-thousandth and a hundred of the targets' spread.
+    middle = np.log(yty / n) if yty > 0 else 0.0
+    bounds = np.array([(middle - np.log(1e10), middle + np.log(1e4)), (np.log(1e-12), np.log(1e12))])
+    begin[free] = np.clip(start, *bounds.T)[free]
+    if free.any():
+        with single_blas_thread():
+            best = minimize(
+                negative, begin[free], jac=True, method="L-BFGS-B", bounds=bounds[free], options=TO_ROUNDING
+            )
+        begin[free] = best.x
+    found_noise, found_scale = np.exp(begin)
+    return float(found_noise) if fit_noise else noise, float(found_scale) if fit_scale else scale
 
 
 def noise_by_evidence(
@@ -288,7 +297,7 @@ def fit_decorrelated(
     if not hasattr(prior, "log_density"):
         raise TypeError(f"prior must have a density, log_density(w), to place levels anywhere, got {prior!r}")
     n, yty = rotated.n_samples, float(rotated.yty[output])
-    prior_variance = _variance(prior)
+    prior_variance = prior.variance
     information = prior_variance * rotated.eigenvalues / noise
     rotated = rotated.keep(information > NEGLIGIBLE_INFORMATION)
     eigenvalues, c = rotated.eigenvalues, np.ascontiguousarray(rotated.c[:, output])
@@ -307,8 +316,10 @@ def fit_decorrelated(
     rounds = 1 if isinstance(prior, GaussianPrior) else 3  # other posteriors are not where the Gaussian one is
     for _ in range(rounds):
         levels = centre[:, None] + spread[:, None] * grid
-        # Mass = density × spacing: a sub-normalised pmf, so that the bound is on the continuous evidence.
+        # Mass = density × spacing, so that the ELBO approximates the continuous evidence; at a kink of the density the
+        # masses would sum to more than one, and the ELBO would be no bound.
         log_prior = prior.log_density(levels) + np.log(spread * (grid[1] - grid[0]))[:, None]
+        log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
         weights = _tilted(levels, log_prior, tau, c, eigenvalues)
         centre, spread = weights.mean, weights.std
 
@@ -324,19 +335,24 @@ def fit_decorrelated(
 
     visited = [float(np.log(tau))]
     weights, noise_posterior, elbo = ascend(visited[0])
-    trace, converged = [elbo], False
+    trace, converged, interrupted = [elbo], False, False
     while len(trace) < max_iter and not converged:
         visited.append(float(np.log(noise_posterior.precision)))
         # The plain step never lowers the ELBO; where it crawls, Aitken's extrapolation of the last three goes first.
         proposals = [_aitken(*visited[-3:]), visited[-1]] if len(visited) % 3 == 0 else [visited[-1]]
-        for proposal in proposals:
-            candidate = ascend(proposal)
-            if candidate[2] > trace[-1] or proposal == visited[-1]:
-                break
+        try:
+            for proposal in proposals:
+                candidate = ascend(proposal)
+                if candidate[2] > trace[-1] or proposal == visited[-1]:
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
+            break
         visited[-1] = proposal
         weights, noise_posterior, elbo = candidate
         trace.append(elbo)
         converged = trace[-1] - trace[-2] <= 1e-9 * (abs(trace[-1]) + 1)
+    warn_at_edge(noise_posterior)
     return DecorrelatedPosterior(
         weights,
         noise_posterior,
@@ -345,6 +361,7 @@ def fit_decorrelated(
         np.array(trace),
         len(trace),
         converged,
+        interrupted,
         vectors=rotated.vectors,
         prior_variance=prior_variance,
     )
@@ -366,12 +383,3 @@ def _tilted(
     logits -= logits.max(axis=1, keepdims=True)
     q = np.exp(logits)
     return FactorizedCategorical(levels, q / q.sum(axis=1, keepdims=True))
-
-
-def _variance(prior: DensityPrior) -> float:
-    """Variance of the prior, by quadrature on a wide grid; exact for the Gaussian."""
-    if isinstance(prior, GaussianPrior):
-        return prior.scale**2
-    w = np.sinh(np.linspace(-12, 12, 4001))  # heavy tails need far points
-    mass = np.exp(prior.log_density(w)) * np.gradient(w)
-    return float(mass @ w**2 / mass.sum())

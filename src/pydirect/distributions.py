@@ -62,6 +62,12 @@ class Prior(Protocol):
         ...  # pragma: no cover
 
 
+def _finite_variance(variance: float, converged: bool = True) -> float:
+    if not (converged and 0.0 < variance < np.inf):
+        raise ValueError(f"prior must have a finite, positive variance for this use, got {variance}")
+    return variance
+
+
 class DensityPrior:
     """A prior with a density: the mass of a level is proportional to the density there.
 
@@ -71,6 +77,22 @@ class DensityPrior:
     def log_density(self, w: FloatArray) -> FloatArray:
         """Log density at `w`, element-wise."""
         raise NotImplementedError
+
+    @property
+    def variance(self) -> float:
+        """Variance, by quadrature over many orders of magnitude unless a subclass knows it.
+
+        Raises
+        ------
+        ValueError
+            When it is not finite and positive.
+        """
+        half = np.exp(np.linspace(-40.0, 40.0, 20_001))
+        w = np.concatenate([-half[::-1], half])
+        with np.errstate(under="ignore"):
+            mass = np.exp(self.log_density(w)) * np.abs(w)  # dw = |w| d log|w|
+            variance = float(mass @ w**2 / mass.sum() - (mass @ w / mass.sum()) ** 2)
+        return _finite_variance(variance, mass[0] * w[0] ** 2 + mass[-1] * w[-1] ** 2 < 1e-6 * variance * mass.sum())
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log probabilities of the levels, normalised over the last axis.
@@ -96,6 +118,11 @@ class GaussianPrior(DensityPrior):
     def __post_init__(self) -> None:
         as_number(self.scale, "scale", above=0.0)
 
+    @property
+    def variance(self) -> float:
+        """Variance of a weight."""
+        return self.scale**2
+
     def log_density(self, w: FloatArray) -> FloatArray:
         """Log density at `w`, element-wise."""
         return -0.5 * (w / self.scale) ** 2 - np.log(self.scale) - 0.5 * np.log(2 * np.pi)
@@ -109,6 +136,11 @@ class LaplacePrior(DensityPrior):
 
     def __post_init__(self) -> None:
         as_number(self.scale, "scale", above=0.0)
+
+    @property
+    def variance(self) -> float:
+        """Variance of a weight."""
+        return self.scale**2
 
     def log_density(self, w: FloatArray) -> FloatArray:
         """Log density at `w`, element-wise."""
@@ -126,6 +158,11 @@ class StudentTPrior(DensityPrior):
     def __post_init__(self) -> None:
         as_number(self.degrees_of_freedom, "degrees_of_freedom", above=0.0)
         as_number(self.scale, "scale", above=0.0)
+
+    @property
+    def variance(self) -> float:
+        """Variance of a weight."""
+        return _finite_variance(self.scale**2 * nu / (nu - 2) if (nu := self.degrees_of_freedom) > 2 else np.inf)
 
     def log_density(self, w: FloatArray) -> FloatArray:
         """Log density at `w`, element-wise."""

@@ -16,6 +16,9 @@ from pydirect.distributions import FactorizedCategorical, as_levels, pad_levels
 from pydirect.optimize import OPTIMIZERS, Outcome, QuadraticProblem, lbfgs_on_logits, run
 from pydirect.statistics import GaussianStatistics
 
+# Levels w around an offset much larger than their range lose their differences in second moments.
+FARTHEST_LEVELS = 1e4
+
 
 class NoiseGridWarning(UserWarning):
     """The posterior of the noise variance piles up at an edge of its grid."""
@@ -52,6 +55,17 @@ class NoisePosterior:
         if self.q[0] > 0.5:
             return "lower"
         return "upper" if self.q[-1] > 0.5 else None
+
+
+def warn_at_edge(noise: NoisePosterior) -> None:
+    """Warn when the posterior piles up at an edge of its grid."""
+    if edge := noise.at_edge():
+        warnings.warn(
+            f"the noise posterior piles up at the {edge} edge of its grid ({noise.levels[0]:.3g} to "
+            f"{noise.levels[-1]:.3g}): widen noise_levels",
+            NoiseGridWarning,
+            stacklevel=3,
+        )
 
 
 @dataclass
@@ -200,7 +214,8 @@ class MeanFieldRegression:
         shape = (max(self.levels.shape[0], self.log_prior.shape[0]), self.levels.shape[1])
         mass = np.exp(np.broadcast_to(self.log_prior, shape))
         variance = FactorizedCategorical(self.levels, mass / mass.sum(axis=1, keepdims=True)).variance
-        return np.ascontiguousarray(np.broadcast_to(1.0 / np.maximum(variance, 1e-12), (b,)))
+        smallest = 1e-12 * np.ptp(self.levels) ** 2 or 1.0  # a prior on one level only
+        return np.ascontiguousarray(np.broadcast_to(1.0 / np.maximum(variance, smallest), (b,)))
 
 
 def _expected_log(q: FloatArray, log_p: FloatArray) -> float:
@@ -281,6 +296,11 @@ def fit_mean_field(
     """
     b = statistics.n_weights
     levels = as_levels(levels, b)
+    if (np.abs(levels).max(axis=1) > FARTHEST_LEVELS * np.ptp(levels, axis=1)).any() and levels.shape[1] > 1:
+        raise ValueError(
+            f"levels must not lie further from zero than {FARTHEST_LEVELS:g} times their range, where rounding would "
+            "hide their differences: subtract their middle and the targets' share of it"
+        )
     log_prior = _as_log_masses(log_prior, levels, b)
     noise_levels = _as_noise_levels(noise_levels)
     if log_noise_prior is None:
@@ -302,15 +322,10 @@ def fit_mean_field(
         outcome = _fit_naturals(model, solver, optimizer, start, max_iter, random_state)
         weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
         elbo, q_noise = solver.elbo(), solver.q_noise
-    trace = np.concatenate([*outcome.trace, [elbo]])
+    # The iterations see A in single precision; the last entry is the exact value.
+    trace = np.append(np.concatenate([*outcome.trace, [elbo]])[: max(outcome.n_iter, 1) - 1], elbo)
     noise = NoisePosterior(noise_levels, q_noise)
-    if edge := noise.at_edge():
-        warnings.warn(
-            f"the noise posterior piles up at the {edge} edge of its grid ({noise_levels[0]:.3g} to "
-            f"{noise_levels[-1]:.3g}): widen noise_levels",
-            NoiseGridWarning,
-            stacklevel=2,
-        )
+    warn_at_edge(noise)
     return MeanFieldPosterior(
         weights, noise, log_prior, elbo, trace, outcome.n_iter, outcome.converged, outcome.interrupted
     )

@@ -137,6 +137,10 @@ void bind_mean_field(py::module_& m) {
            py::arg("relative_rise"), py::arg("exact"))
       .def("large_neighbourhood",
            [](H& h, const Array<Index>& blocks, Index sweeps, double threshold) {
+             if (blocks.ndim() != 2) throw std::invalid_argument("blocks must have two dimensions");
+             for (Index k = 0; k < blocks.size(); ++k)
+               if (blocks.data()[k] < 0 || blocks.data()[k] >= h.problem().n_weights)
+                 throw std::invalid_argument("blocks must hold indices of weights");
              return run([&] {
                return h.solver().large_neighbourhood(blocks.data(), blocks.shape(0), blocks.shape(1), sweeps,
                                                      threshold);
@@ -151,6 +155,7 @@ void bind_mean_field(py::module_& m) {
       .def("elbo_and_gradient",
            [](const H& h, Index n_levels, const Array<double>& logits, const Array<double>& noise_logits) {
              const MeanFieldProblem& p = h.problem();
+             if (n_levels > p.family.n_levels) throw std::invalid_argument("n_levels must fit into the levels");
              require_shape(logits, "logits", {p.n_weights, n_levels});
              require_shape(noise_logits, "noise_logits", {p.n_noise});
              Array<double> gradient({p.n_weights, n_levels}), noise_gradient(p.n_noise);

@@ -181,8 +181,9 @@ Progress MeanField::sweep(Index max_sweeps, double threshold, double relative_ri
     const double tau =
         annealing ? final_tau * std::pow(10.0, -kAnnealDecades * (1.0 - double(k + 1) / double(anneal_sweeps)))
                   : tau_;
-    const Sweep pass{p_.n_weights,  p_.a,        p_.n_weights,  p_.diagonal,  residual_.data(), drift_.data(), tau,
-                     threshold,     eta_.data(), kappa_.data(), mean_.data(), second_.data(),   gain_.data()};
+    const Sweep pass{p_.n_weights,     p_.a,          p_.n_weights, p_.diagonal,  p_.prior_precision, residual_.data(),
+                     drift_.data(),    tau,           threshold,    eta_.data(),  kappa_.data(),      mean_.data(),
+                     second_.data(),   gain_.data()};
     const Index moved = kernels().sweep(p_.family, pass);
     if ((k + 1) % refresh_every == 0) refresh_residual();
     const double r = annealing ? expected_squared_error() : update_noise();

@@ -10,13 +10,12 @@
 namespace pydirect {
 namespace {
 
-std::atomic<bool> threads_started{false};
-std::atomic<bool> forked_since{false};
+std::atomic<bool> forked{false};
 
 #ifdef PYDIRECT_HAS_FORK
-void after_fork_in_child() {
-  if (threads_started.load()) forked_since.store(true);
-}
+void after_fork_in_child() { forked.store(true); }
+
+const bool registered = pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0;
 #endif
 
 }  // namespace
@@ -37,14 +36,11 @@ int default_threads() noexcept {
 #endif
 }
 
-bool forked_after_threads() noexcept { return forked_since.load(std::memory_order_relaxed); }
-
-void remember_threads_started() noexcept {
+bool in_forked_child() noexcept {
 #ifdef PYDIRECT_HAS_FORK
-  static const bool registered = pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0;
   (void)registered;
 #endif
-  threads_started.store(true, std::memory_order_relaxed);
+  return forked.load(std::memory_order_relaxed);
 }
 
 }  // namespace pydirect

@@ -96,7 +96,7 @@ Index sweep_all(const TiltFamily& family, const Sweep& p) {
     const Tilt t = tilt_one<n_packs>(family.n_levels, family.levels + j * family.level_stride,
                                      family.log_prior + j * family.prior_stride, eta, kappa);
     const double step = t.mean - p.mean[j];
-    const bool still = step * step * (p.tau * a + 1.0) <= p.threshold * p.threshold;
+    const bool still = step * step * (p.tau * a + p.prior_precision[j]) <= p.threshold * p.threshold;
     // A mean that stays may still have to change its width: with a new tau, or away from a start at the prior.
     if (still && std::fabs(kappa - p.kappa[j]) <= p.threshold * kappa) continue;
     ++moved;

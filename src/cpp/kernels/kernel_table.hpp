@@ -30,10 +30,11 @@ struct Sweep {
   const float* a;         // (n_weights, lda) symmetric
   Index lda;
   const double* diagonal; // (n_weights,) of a
+  const double* prior_precision;  // (n_weights,)
   const double* residual; // (n_weights,) c − A s at the last exact evaluation
   float* drift;           // (lda,) change of the residual since then
   double tau;
-  double threshold;       // a weight moves when |step| sqrt(tau a_jj + 1) exceeds it
+  double threshold;       // a weight moves when |step| sqrt(tau a_jj + prior_precision_j) exceeds it
   double* eta;
   double* kappa;
   double* mean;

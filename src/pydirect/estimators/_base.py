@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_number, as_sample_weight, as_target
 from pydirect.predictive import PredictiveDistribution
 
@@ -64,10 +65,11 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Mean and variance of f*, standardised, (n_rows, n_outputs) each; block by block."""
         mean = np.empty((len(x), len(self.y_mean_)))
         variance = np.empty_like(mean) if with_variance else None
-        for rows in self._blocks(x):
-            mean[rows], block_variance = self._latent(x[rows], with_variance)
-            if variance is not None:
-                variance[rows] = block_variance
+        with single_blas_thread():  # the same bits for any number of threads
+            for rows in self._blocks(x):
+                mean[rows], block_variance = self._latent(x[rows], with_variance)
+                if variance is not None:
+                    variance[rows] = block_variance
         return mean, variance
 
     def _shape(self, values: FloatArray) -> FloatArray:
@@ -239,9 +241,10 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_samples = as_count(n_samples, "n_samples")
         rng = np.random.default_rng(random_state)
         values = np.empty((len(x), len(self.y_mean_), n_samples))
-        draw = self._sampler(n_samples, rng)
-        for rows in self._blocks(x):
-            values[rows] = draw(x[rows])
+        with single_blas_thread():
+            draw = self._sampler(n_samples, rng)
+            for rows in self._blocks(x):
+                values[rows] = draw(x[rows])
         if self.calibration_scale_ != 1.0:
             mean = self._latent_moments(x, with_variance=False)[0][:, :, None]
             values = mean + self.calibration_scale_ * (values - mean)

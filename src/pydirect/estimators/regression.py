@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,6 +54,7 @@ FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed"
 NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
 # Noise variances below this fraction of the targets' variance are not told apart.
 NOISE_FLOOR = 1e-10
+LATTICE_NOISE_FITS = 4
 GRID_RECENTRINGS = 12
 LARGEST_TARGET = 1e90
 
@@ -87,7 +90,8 @@ class DirectRegressor(ProbabilisticRegressor):
         Levels of the raw basis, in units of the prior standard deviation; evenly spaced to ±3 by default.
     noise : {"auto", "elbo", "evidence", "held_out"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
-        fixed where the marginal likelihood of continuous weights is largest. ``"held_out"``: fixed where the density of
+        fixed where the marginal likelihood of continuous weights is largest; in the raw basis also what the levels
+        cannot represent. ``"held_out"``: fixed where the density of
         a held out tenth of the rows is largest. A number fixes the variance, in squared units of y. ``"auto"`` is
         ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one, where the ELBO can
         explain data as noise.
@@ -115,7 +119,7 @@ class DirectRegressor(ProbabilisticRegressor):
     ----------
     posterior_ : MeanFieldPosterior, or a list of them for several outputs
     features_ : feature map
-    coef_ : ndarray of shape (n_weights,) or (n_weights, n_outputs)
+    coef_ : ndarray of shape (n_weights,) or (n_outputs, n_weights)
         Posterior means of the weights of `features_`, standardised units.
     elbo_ : float
         Evidence lower bound of the targets in their own units, in nats, summed over outputs.
@@ -391,16 +395,16 @@ class DirectRegressor(ProbabilisticRegressor):
         """Noise variance and prior variance of the weights by evidence; a noise variance that is given stays."""
         start, scale_known = self._start()
         fixed = self._fixed_noise(output)
-        noise_sd, scale_sd = (1.0, 0.5) if scale_known else (2.0, 10.0)
         # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
         unit = 1.0 if scale_known else rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples)
         noise, scale = maximise_evidence(
             rotated.scaled(unit),
             fixed or start,
             output=output,
-            prior_sd=(noise_sd if fixed is None else 1e-3, scale_sd),
+            fit_noise=fixed is None,
+            prior_sd=(1.0, 0.5) if scale_known else (2.0, 10.0),
         )
-        return fixed or max(noise, NOISE_FLOOR), scale * unit
+        return max(noise, NOISE_FLOOR), scale * unit
 
     def _fixed_noise(self, output: int) -> float | None:
         if isinstance(self.noise, str):
@@ -424,17 +428,16 @@ class DirectRegressor(ProbabilisticRegressor):
         for k in range(statistics.n_outputs):
             noise, variance = self._evidence(rotated, k)
             scales[k] = np.sqrt(variance)
-            posteriors.append(
-                fit_decorrelated(
-                    rotated.scaled(variance),
-                    noise,
-                    prior=prior,
-                    output=k,
-                    n_levels=self.n_levels,
-                    n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
-                    max_iter=self.max_iter,
-                )
+            fit = partial(
+                fit_decorrelated,
+                rotated.scaled(variance),
+                prior=prior,
+                output=k,
+                n_levels=self.n_levels,
+                n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
+                max_iter=self.max_iter,
             )
+            posteriors.append(_fit_on_grid(fit, noise))
         return posteriors, scales
 
     def _fit_raw(
@@ -452,10 +455,12 @@ class DirectRegressor(ProbabilisticRegressor):
         scales = np.ones(statistics.n_outputs)
         posteriors: list[MeanFieldPosterior] = []
         interrupted = False  # by the user: what is left is kept short
+        noise_start, scale_known = self._start()
+        rotated = None if scale_known else decorrelate(statistics)
         for k in range(statistics.n_outputs):
-            noise, scale_known = self._start()
-            if not scale_known:
-                noise, variance = self._evidence(decorrelate(statistics), k)
+            noise = noise_start
+            if rotated is not None:
+                noise, variance = self._evidence(rotated, k)
                 scales[k] = np.sqrt(variance)
             options: dict[str, Any] = {
                 "levels": levels * scales[k],
@@ -473,8 +478,10 @@ class DirectRegressor(ProbabilisticRegressor):
                 options["max_iter"] = 1 if interrupted else options["max_iter"]
             elif self.noise in ("auto", "evidence") and scale_known:
                 noise = max(noise_by_evidence(statistics, noise, output=k), NOISE_FLOOR)
-            n_levels = self.n_noise_levels if self.noise == "elbo" else 1
-            posteriors.append(_fit_on_grid(statistics, noise, n_levels, k, options))
+            grid = np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
+            posteriors.append(_fit_on_grid(partial(_fit_raw_at, statistics, k, grid, options), noise))
+            if self.noise in ("auto", "evidence"):
+                posteriors[-1] = _with_lattice_noise(statistics, posteriors[-1], k, options)
             interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
         return [_in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
 
@@ -515,7 +522,7 @@ class DirectRegressor(ProbabilisticRegressor):
         single = self._one_dimensional
         units = self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units
         self.posterior_ = posteriors[0] if single else posteriors
-        self.coef_ = self.coefficients_[:, 0] if single else self.coefficients_
+        self.coef_ = self.coefficients_[:, 0] if single else self.coefficients_.T
         self.elbo_ = float(sum(p.elbo for p in posteriors) - units.sum())
         traces = [p.elbo_trace - u for p, u in zip(posteriors, units, strict=True)]
         self.elbo_trace_ = traces[0] if single else traces
@@ -638,22 +645,41 @@ class DirectRegressor(ProbabilisticRegressor):
         save_regressor(self, path, metadata)
 
 
-def _fit_on_grid(
-    statistics: GaussianStatistics, noise: float, n_levels: int, output: int, options: dict[str, Any]
+def _fit_on_grid(fit: Callable[[float], MeanFieldPosterior], noise: float) -> MeanFieldPosterior:
+    """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseGridWarning)
+        for _ in range(GRID_RECENTRINGS):
+            posterior = fit(noise)
+            edge = posterior.noise.at_edge()
+            if edge is None or posterior.interrupted or (edge == "lower" and noise <= NOISE_FLOOR):
+                return posterior
+            noise = max(float(posterior.noise.levels[0 if edge == "lower" else -1]), NOISE_FLOOR)
+    return fit(noise)
+
+
+def _fit_raw_at(
+    statistics: GaussianStatistics, output: int, grid: FloatArray, options: dict[str, Any], noise: float
 ) -> MeanFieldPosterior:
-    """Fit with the noise on a grid about `noise`, moved when the posterior piles up at its edge."""
-    if n_levels == 1:
-        return fit_mean_field(statistics, noise_levels=[noise], output=output, **options)
-    for _ in range(GRID_RECENTRINGS):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoiseGridWarning)
-            grid = noise * np.logspace(-1, 1, n_levels)
-            posterior = fit_mean_field(statistics, noise_levels=grid, output=output, **options)
-        edge = posterior.noise.at_edge()
-        if edge is None or posterior.interrupted or (edge == "lower" and noise <= NOISE_FLOOR):
-            return posterior
-        noise = max(grid[0] if edge == "lower" else grid[-1], NOISE_FLOOR)
-    return fit_mean_field(statistics, noise_levels=noise * np.logspace(-1, 1, n_levels), output=output, **options)
+    return fit_mean_field(statistics, noise_levels=noise * grid, output=output, **options)
+
+
+def _with_lattice_noise(
+    statistics: GaussianStatistics, posterior: MeanFieldPosterior, output: int, options: dict[str, Any]
+) -> MeanFieldPosterior:
+    """Raise a fixed noise variance to what the levels cannot represent, which is noise to this model.
+
+    The evidence is that of continuous weights. Where levels are far apart and the weights are not redundant, the best
+    point of the lattice leaves a mean squared error ‖y − Φs‖²/n above it, and a model without it would be too sure.
+    """
+    for _ in range(LATTICE_NOISE_FITS):
+        s = posterior.mean
+        c, yty = statistics.c[:, output], float(statistics.yty[output])
+        error = (yty - 2 * s @ c + s @ statistics.A @ s) / statistics.n_samples
+        if error <= 1.25 * posterior.noise.variance or posterior.interrupted:
+            break
+        posterior = fit_mean_field(statistics, noise_levels=[error], output=output, **options)
+    return posterior
 
 
 def _in_prior_units(posterior: MeanFieldPosterior, scale: float) -> MeanFieldPosterior:

@@ -15,9 +15,9 @@ bool has_openmp() noexcept;
 // What OpenMP says now (OMP_NUM_THREADS, threadpoolctl, omp_set_num_threads), 1 in a serial build.
 int default_threads() noexcept;
 
-// True in a child forked after OpenMP had started its threads: starting a team there would hang.
-bool forked_after_threads() noexcept;
-void remember_threads_started() noexcept;
+// True in a process forked from one that had loaded this library: OpenMP's threads, ours or another library's, did not
+// come along, and starting a team could hang.
+bool in_forked_child() noexcept;
 
 // Calls body(begin, end) for consecutive chunks of [0, count). One thread means no parallel region at all.
 template <class Body>
@@ -28,9 +28,9 @@ void for_chunks(Index count, Index chunk, int n_threads, const Body& body) {
     body(begin, begin + chunk < count ? begin + chunk : count);
   };
 #ifdef _OPENMP
-  if (n_threads > 1 && n_chunks > 1 && !forked_after_threads()) {
-    remember_threads_started();
-#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
+  if (n_threads > 1 && n_chunks > 1 && !in_forked_child()) {
+    const int team = n_chunks < n_threads ? static_cast<int>(n_chunks) : n_threads;
+#pragma omp parallel for schedule(dynamic) num_threads(team)
     for (Index k = 0; k < n_chunks; ++k) run(k);
     return;
   }
