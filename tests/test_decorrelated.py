@@ -5,7 +5,7 @@ from scipy.stats import multivariate_normal
 from pydirect.decorrelated import decorrelate, fit_decorrelated, log_evidence, maximise_evidence, noise_by_evidence
 from pydirect.distributions import DensityPrior, GaussianPrior, LaplacePrior, SpikeAndSlabPrior, StudentTPrior
 from pydirect.features import PrecomputedFeatures
-from pydirect.models import MeanFieldRegression
+from pydirect.models import MeanFieldRegression, NoiseGridWarning
 from pydirect.statistics import GaussianStatistics, collect_statistics
 from pydirect.testing import finite_difference_gradient, monte_carlo_mean
 
@@ -189,6 +189,7 @@ def test_samples_of_the_weights_have_the_moments_of_the_posterior(shape):
     assert (np.abs(got - variance) < 4.5 * error).all()
 
 
+@pytest.mark.filterwarnings("ignore:the noise posterior piles up")
 def test_reported_elbo_is_the_models_in_the_rotated_basis(setting):
     fitted = fit_decorrelated(setting.rotation, 0.2)
     kept = fitted.vectors
@@ -203,6 +204,7 @@ def test_reported_elbo_is_the_models_in_the_rotated_basis(setting):
     assert fitted.n_iter == fitted.elbo_trace.size
 
 
+@pytest.mark.filterwarnings("ignore:the noise posterior piles up")
 def test_learned_noise_stays_below_the_evidence_averaged_over_its_grid(setting):
     fitted = fit_decorrelated(setting.rotation, 0.2)
     grid = np.array([setting.evidence(s, 1.0)[0] for s in fitted.noise.levels])
@@ -212,6 +214,7 @@ def test_learned_noise_stays_below_the_evidence_averaged_over_its_grid(setting):
         assert fitted.elbo >= average - 0.3
 
 
+@pytest.mark.filterwarnings("ignore:the noise posterior piles up")
 def test_the_noise_grid_is_centred_and_as_wide_as_the_data_are_few():
     few, many = (fit_decorrelated(s.rotation, 0.2) for s in (Setting(40, 8), Setting(4000, 8)))
     for fitted in (few, many):
@@ -324,3 +327,22 @@ def test_a_wrong_argument_is_named(name, value, error, message):
     setting = Setting(40, 8)
     with pytest.raises(error, match=message):
         fit_decorrelated(setting.rotation, **{"noise": 0.2, name: value})
+
+
+def test_noise_at_the_edge_of_its_grid_warns():
+    with pytest.warns(NoiseGridWarning, match="lower edge"):
+        fit_decorrelated(Setting(400, 8).rotation, 20.0)
+
+
+def test_elbo_of_a_prior_with_a_kink_is_still_a_bound():
+    # Directions that the data hardly inform have a level on the kink of the density.
+    rng = np.random.default_rng(0)
+    phi = np.eye(40) * 0.3
+    y = rng.standard_normal(40)
+    prior, noise = LaplacePrior(), 1.0
+    w = np.linspace(-30, 30, 400_001)
+    log_joint = prior.log_density(w) - 0.5 * (y[:, None] - 0.3 * w) ** 2 / noise - 0.5 * np.log(2 * np.pi * noise)
+    evidence = np.log(np.exp(log_joint).sum(axis=1) * (w[1] - w[0])).sum()
+    rotated = decorrelate(GaussianStatistics.from_arrays(phi, y))
+    fitted = fit_decorrelated(rotated, noise, prior=prior, n_noise_levels=1)
+    assert fitted.elbo <= evidence
