@@ -14,9 +14,9 @@ from pydirect.distributions import GaussianPrior, evenly_spaced_levels
 from pydirect.models import MeanFieldRegression
 from pydirect.statistics import GaussianStatistics
 
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("default", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("explore", parent=settings.get_profile("default"), derandomize=False, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture(params=_core.isa_levels())

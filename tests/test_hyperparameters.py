@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from pydirect.hyperparameters import KernelHyperparameters, MarginalLikelihood, fit_hyperparameters
@@ -53,8 +51,6 @@ def test_value_is_the_log_density_of_a_gaussian_with_the_priors(n_outputs, weigh
         p = objective.unpack(theta)
         k = covariance_by_hand(p, x, x) + np.diag(p.noise_variance / weight)
         expected = -sum(multivariate_normal(cov=k).logpdf(column) for column in y.T)
-        # A row of weight ω is ω rows; their density has ω − 1 more factors 1/σ than that of their mean.
-        expected += 0.5 * n_outputs * (weight - 1).sum() * np.log(p.noise_variance)
         value, _ = objective(theta)
         assert value == pytest.approx(expected + negative_log_prior(objective, theta), rel=1e-9)
 
@@ -85,21 +81,26 @@ def test_value_and_gradient_have_the_same_bits_for_any_number_of_threads():
     assert len(set(results)) == 1
 
 
-@given(st.integers(0, 10**6))
-def test_an_integer_weight_is_a_repeated_row_up_to_a_constant(seed):
-    x, y, _ = make(9, 2, 2, seed)
-    rng = np.random.default_rng(seed)
-    weight = rng.integers(1, 4, 9)
-    weighted = MarginalLikelihood(x, y, weight.astype(float), 2, 1)
-    copies = (np.repeat(a, weight, axis=0) for a in (x, y))
-    repeated = MarginalLikelihood(*copies, np.ones(weight.sum()), 2, 1)
-    # Densities of ω equal targets and of their mean: (2π)^(1-ω) ω^-1 apart, squared σ's aside.
-    constant = y.shape[1] * 0.5 * ((weight - 1) * np.log(2 * np.pi) + np.log(weight)).sum()
-    for k in range(2):
-        theta = random_theta(weighted, seed + k)
-        (value, gradient), (value2, gradient2) = weighted(theta), repeated(theta)
-        assert value2 - value == pytest.approx(constant, rel=1e-6)
-        np.testing.assert_allclose(gradient, gradient2, rtol=1e-5, atol=1e-5)
+def test_copies_of_rows_change_nothing_and_weights_are_relative():
+    x, y, _ = make(30, 2, 1, 0)
+    n = len(x)
+    once = fit_hyperparameters(x, y, None, 2, np.random.default_rng(0))
+    twice = fit_hyperparameters(np.tile(x, (2, 1)), np.tile(y, (2, 1)), None, 2, np.random.default_rng(0))
+    weighted = fit_hyperparameters(x, y, np.full(n, 7.0), 2, np.random.default_rng(0))
+    for other in (twice, weighted):
+        np.testing.assert_allclose(other.length_scales, once.length_scales, rtol=1e-9)
+        assert other.noise_variance == pytest.approx(once.noise_variance, rel=1e-9)
+    some = np.r_[np.full(n // 2, 3.0), np.ones(n - n // 2)]
+    copies = fit_hyperparameters(
+        np.repeat(x, some.astype(int), axis=0),
+        np.repeat(y, some.astype(int), axis=0),
+        None,
+        2,
+        np.random.default_rng(0),
+    )
+    assert copies.noise_variance == pytest.approx(
+        fit_hyperparameters(x, y, some, 2, np.random.default_rng(0)).noise_variance, rel=1e-9
+    )
 
 
 def test_a_matrix_that_cannot_be_factorised_is_a_bad_point_and_no_error():

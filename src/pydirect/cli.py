@@ -666,6 +666,8 @@ def _write_columns(columns: dict[str, np.ndarray], path: Path | None) -> None:
         sys.stdout.flush()
     elif path.suffix == ".parquet":
         _write_parquet(columns, path)
+    elif path.suffix in (".xlsx", ".xls", ".json", ".feather", ".arrow", ".png"):
+        raise CommandError(f"{path}: predictions are written as CSV or .parquet, not {path.suffix}")
     else:
         with atomic_open(path) as file:
             file.writelines(block.encode("utf-8") for block in _csv_blocks(columns))

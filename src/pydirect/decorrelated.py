@@ -57,6 +57,16 @@ class RotatedStatistics:
         """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
         return replace(self, eigenvalues=self.eigenvalues * variance, c=self.c * np.sqrt(variance))
 
+    def averaged(self, repetitions: float) -> RotatedStatistics:
+        """Return the statistics of rows that count so many times less: all sums divided."""
+        return replace(
+            self,
+            eigenvalues=self.eigenvalues / repetitions,
+            c=self.c / repetitions,
+            yty=self.yty / repetitions,
+            n_samples=self.n_samples / repetitions,
+        )
+
 
 def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:
     """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights."""

@@ -285,7 +285,8 @@ class FactorizedCategorical:
         levels = as_levels(levels, logits.shape[0])
         if levels.shape[1] != logits.shape[1]:
             raise ValueError(f"logits must have {levels.shape[1]} columns, one a level, got {logits.shape[1]}")
-        return cls(levels, np.exp(logits - logsumexp(logits, axis=1, keepdims=True)))
+        q = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return cls(levels, q / q.sum(axis=1, keepdims=True))
 
     @property
     def n_weights(self) -> int:

@@ -86,6 +86,11 @@ class KernelHyperparameters:
         ard, isotropic, slope, constant = self.amplitudes
         return ard + isotropic + constant + slope * np.einsum("ij,ij->i", linear, linear)
 
+    def cut_off_variance(self, x: FloatArray) -> FloatArray:
+        """Prior variance of what the linear part would add beyond its reach, (n_rows,)."""
+        beyond = x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
+        return self.amplitudes[2] * np.einsum("ij,ij->i", beyond, beyond)
+
     def covariance(self, x: FloatArray, other: FloatArray, n_threads: int = 1) -> FloatArray:
         """Covariance of f between rows, (len(x), len(other))."""
         extra = -len(other) % _core.LEVEL_PADDING
@@ -111,7 +116,7 @@ class MarginalLikelihood:
     y : ndarray of shape (n_rows, n_outputs)
         Standardised; outputs share the parameters.
     sample_weight : ndarray of shape (n_rows,)
-        Repetitions of each row: the noise variance of a row is σ²/ω.
+        Relative precision of each row: its noise variance is σ²/ω.
     n_linear : int
     n_threads : int
     """
@@ -126,7 +131,7 @@ class MarginalLikelihood:
         self.linear = linear[:n] @ linear.T
         shape = (n, self.stride)
         self.ard, self.isotropic, self.distance_weight = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.matrix = np.empty((self.stride, self.stride))
+        self.matrix = np.zeros((self.stride, self.stride))  # LAPACK leaves one triangle as it was
         self.mean, self.sd, self.start = _prior(d, n_linear)
 
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
@@ -170,7 +175,7 @@ class MarginalLikelihood:
         padded_y = np.pad(self.y, ((0, self.stride - n), (0, 0)))
         alpha = lapack.dpotrs(factor, padded_y, lower=0)[0]
         value = 0.5 * np.vdot(padded_y, alpha) + n_outputs * np.log(factor.diagonal()).sum()
-        value += 0.5 * n_outputs * (n * np.log(2 * np.pi) + (self.weight - 1).sum() * np.log(p.noise_variance))
+        value += 0.5 * n_outputs * n * np.log(2 * np.pi)
         inverse = lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T
         if n_outputs > 1:  # M = ½ (n_outputs K⁻¹ − Σ ααᵀ); the kernel subtracts the first
             inverse = n_outputs * inverse - alpha[:, 1:] @ alpha[:, 1:].T
@@ -186,7 +191,7 @@ class MarginalLikelihood:
         everything = 0.5 * (n * n_outputs - np.vdot(padded_y, alpha))
 
         gradient = np.empty_like(theta)
-        gradient[0] = noise + 0.5 * n_outputs * (self.weight - 1).sum()
+        gradient[0] = noise
         gradient[1] = everything - noise - rough - linear - total
         weight, inputs = self.distance_weight[:, :n], scaled_ard[:n]
         # Σ_ij W_ij (x_ik − x_jk)² for every input k by one product
@@ -247,7 +252,8 @@ def fit_hyperparameters(
     -------
     KernelHyperparameters
     """
-    x, y, weight = _distinct_rows(x, y, sample_weight)
+    x, y, weight = distinct_rows(x, y, sample_weight)
+    weight = weight / weight.mean()
     n = len(x)
     order = rng.permutation(n)
     if n <= min(ONE_STAGE_ROWS, max_rows):
@@ -273,10 +279,14 @@ def fit_hyperparameters(
     return objective.unpack(theta, n_evaluations)
 
 
-def _distinct_rows(
+def distinct_rows(
     x: FloatArray, y: FloatArray, sample_weight: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Merge repeated rows into weights, for small tables: a weight of two and a row given twice are then the same."""
+    """Merge repeated rows into weights, in small tables: a weight of two and a row given twice are then the same.
+
+    The likelihood of exact copies is largest without noise, whatever the data: hyperparameters come from distinct rows,
+    with weights relative to their mean.
+    """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
     x, y, weight = x[weight > 0], y[weight > 0], weight[weight > 0]
     if len(x) > 4 * MAX_ROWS:

@@ -175,3 +175,22 @@ def test_a_single_column_of_targets_is_a_vector_of_targets(data, basis):
     np.testing.assert_array_equal(matrix.predict(new)[:, 0], vector.predict(new))
     assert matrix.noise_variance_.shape == (1,) and isinstance(matrix.posterior_, list)
     assert matrix.predict_quantiles(new).shape == (30, 1, 3) and matrix.sample_y(new, 5).shape == (30, 1, 5)
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.1, 0.01, 0.001])
+def test_raw_intervals_cover_whatever_the_levels_cannot_represent(noise):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((800, 5))
+    y = X @ [1.0, -0.5, 0.3, 0.7, 0.2] + noise * rng.standard_normal(800)
+    model = DirectRegressor("linear", basis="raw").fit(X[:400], y[:400])
+    lower, upper = model.predict_interval(X[400:], 0.9)
+    assert 0.8 <= np.mean((y[400:] >= lower) & (y[400:] <= upper)) <= 0.97
+
+
+def test_deviations_grow_where_the_linear_part_is_cut_off():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (200, 1))
+    y = 2 * X[:, 0] + 0.1 * rng.standard_normal(200)
+    for features in ("nystroem", "fourier"):
+        _, std = DirectRegressor(features, n_features=100).fit(X, y).predict([[8.0], [15.0], [30.0]], return_std=True)
+        assert std[2] > 2 * std[1] > 4 * std[0]

@@ -175,3 +175,14 @@ def test_the_seed_chooses_landmarks_frequencies_and_rows(data):
             a, b, again = (clone(model).set_params(random_state=s).fit(X, y) for s in (1, 2, np.random.RandomState(1)))
             assert all_bits(a, new) != all_bits(b, new)
             assert all_bits(a, new) == all_bits(again, new)
+
+
+def test_copies_and_weights_do_not_invite_interpolation():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(2, 200))
+    X, y = a[:, None], 3 * a + np.sin(5 * b) + 1.2 * rng.normal(size=200)
+    alone = DirectRegressor().fit(X, y).noise_variance_
+    for weight in (np.full(200, 2.0), rng.uniform(1, 3, 200)):
+        assert DirectRegressor().fit(X, y, weight).noise_variance_ == pytest.approx(alone, rel=0.2)
+    doubled = DirectRegressor().fit(np.r_[X, X[:100]], np.r_[y, y[:100]])
+    assert doubled.noise_variance_ == pytest.approx(alone, rel=0.2)

@@ -36,7 +36,12 @@ def test_type_information_is_there():
 
 def test_requirements_are_few():
     needed = [text for text in DISTRIBUTION.requires if "extra ==" not in text]
-    assert {re.match(r"[\w-]+", text).group().lower() for text in needed} == {"numpy", "scipy", "scikit-learn", "threadpoolctl"}
+    assert {re.match(r"[\w-]+", text).group().lower() for text in needed} == {
+        "numpy",
+        "scipy",
+        "scikit-learn",
+        "threadpoolctl",
+    }
 
 
 def test_the_console_script_is_declared():
