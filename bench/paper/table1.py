@@ -1,6 +1,6 @@
 """Table 1 of Evans & Nair (2018), re-run: 23 UCI sets, the paper's folds, beside the paper's columns.
 
-    python bench/paper/table1.py [--sets yacht,housing] [--folds 10] [--bases default,fourier,raw] [--json out.json]
+    python bench/paper/table1.py [--sets yacht,housing] [--folds 10] [--bases default,fourier,raw,raw_elbo,raw_held_out] [--json out.json]
 
 One thread. Every choice inside a fold (hyperparameters, noise, scale) sees its training rows only. Columns: mean test
 RMSE over folds and its ratio to the paper's DIRECT mean-field and to the paper's best column, NLPD per test row (user's
@@ -30,6 +30,9 @@ BASES = {
     "default": {},  # Nyström features, decorrelated basis
     "fourier": {"features": "fourier"},  # the paper's number of random features, decorrelated basis
     "raw": {"basis": "raw"},  # the same features, levels shared by all weights
+    # The other ways to find the noise in the raw basis, for comparison:
+    "raw_elbo": {"basis": "raw", "noise": "elbo"},
+    "raw_held_out": {"basis": "raw", "noise": "held_out"},
 }
 COLUMNS = ("rmse", "nlpd", "coverage", "zeros", "features", "statistics", "inference", "total")
 
