@@ -284,9 +284,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("problems", nargs="*", metavar="PROBLEM", help="names; all six by default")
     parser.add_argument("--all", action="store_true", help="every optimiser, the published L-BFGS among them")
     parser.add_argument("--repeats", type=int, default=5, help="timed repetitions, medians count (default 5)")
-    parser.add_argument(
-        "--tolerance", type=float, default=5e-4, help="fraction by which a bound may be missed (5e-4)"
-    )
+    parser.add_argument("--tolerance", type=float, default=5e-4, help="fraction by which a bound may be missed (5e-4)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures there")
     return parser.parse_args(arguments)
 

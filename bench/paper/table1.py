@@ -1,6 +1,8 @@
 """Table 1 of Evans & Nair (2018), re-run: 23 UCI sets, the paper's folds, beside the paper's columns.
 
-    python bench/paper/table1.py [--sets yacht,housing] [--folds 10] [--bases default,fourier,raw,raw_elbo,raw_held_out] [--json out.json]
+    python bench/paper/table1.py [--sets yacht,housing] [--folds 10] [--bases default,fourier,raw] [--json out.json]
+
+Bases also known: raw_elbo and raw_held_out, other ways to find the noise in the raw basis.
 
 One thread. Every choice inside a fold (hyperparameters, noise, scale) sees its training rows only. Columns: mean test
 RMSE over folds and its ratio to the paper's DIRECT mean-field and to the paper's best column, NLPD per test row (user's

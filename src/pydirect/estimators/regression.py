@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -57,6 +57,18 @@ NOISE_FLOOR = 1e-10
 LATTICE_NOISE_FITS = 4
 GRID_RECENTRINGS = 12
 LARGEST_TARGET = 1e90
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What inference sees: sums over the data, and the rows for policies that need some of them."""
+
+    statistics: GaussianStatistics
+    inputs: FloatArray
+    y: FloatArray  # standardised, (n_samples, n_outputs)
+    weight: FloatArray | None
+    rng: np.random.Generator
+    n_threads: int
 
 
 class DirectRegressor(ProbabilisticRegressor):
@@ -252,7 +264,7 @@ class DirectRegressor(ProbabilisticRegressor):
                     statistics.A  # noqa: B018 (formed here, where its seconds belong, when rows are held)
                 self.mean_missing_variance_ = self._mean_missing_variance(inputs, weight, statistics)
             with progress.stage("inference"):
-                self._infer(statistics, inputs, standardised, weight, rng, n_threads)
+                self._infer(_Training(statistics, inputs, standardised, weight, rng, n_threads))
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = statistics.n_samples
         self._set_results()
@@ -378,17 +390,9 @@ class DirectRegressor(ProbabilisticRegressor):
 
     # --- inference
 
-    def _infer(
-        self,
-        statistics: GaussianStatistics,
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray | None,
-        rng: np.random.Generator,
-        n_threads: int,
-    ) -> None:
+    def _infer(self, training: _Training) -> None:
         fit = self._fit_decorrelated if self.basis == "decorrelated" else self._fit_raw
-        self.posteriors_, self.prior_scale_ = fit(statistics, inputs, y, weight, rng, n_threads)
+        self.posteriors_, self.prior_scale_ = fit(training)
         self.coefficients_ = np.stack(
             [s * p.coefficients for p, s in zip(self.posteriors_, self.prior_scale_, strict=True)], axis=1
         )
@@ -420,15 +424,8 @@ class DirectRegressor(ProbabilisticRegressor):
             return None
         return float(self.noise) / float(self.y_scale_[output]) ** 2
 
-    def _fit_decorrelated(
-        self,
-        statistics: GaussianStatistics,
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray | None,
-        rng: np.random.Generator,
-        n_threads: int,
-    ) -> tuple[list[MeanFieldPosterior], FloatArray]:
+    def _fit_decorrelated(self, training: _Training) -> tuple[list[MeanFieldPosterior], FloatArray]:
+        statistics = training.statistics
         prior = as_prior(self.prior)
         assert isinstance(prior, DensityPrior)
         rotated = decorrelate(statistics)
@@ -451,15 +448,8 @@ class DirectRegressor(ProbabilisticRegressor):
                 posteriors.append(fit(noise))
         return posteriors, scales
 
-    def _fit_raw(
-        self,
-        statistics: GaussianStatistics,
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray | None,
-        rng: np.random.Generator,
-        n_threads: int,
-    ) -> tuple[list[MeanFieldPosterior], FloatArray]:
+    def _fit_raw(self, training: _Training) -> tuple[list[MeanFieldPosterior], FloatArray]:
+        statistics = training.statistics
         levels = evenly_spaced_levels(self.n_levels) if self.levels is None else self.levels
         levels = as_levels(levels, statistics.n_weights)
         log_prior = as_prior(self.prior).log_mass(levels)
@@ -478,14 +468,14 @@ class DirectRegressor(ProbabilisticRegressor):
                 "log_prior": log_prior,
                 "optimizer": self.optimizer,
                 "max_iter": 1 if interrupted else self.max_iter,
-                "n_threads": n_threads,
-                "random_state": int(rng.integers(2**31)),
+                "n_threads": training.n_threads,
+                "random_state": int(training.rng.integers(2**31)),
             }
             fixed = self._fixed_noise(k)
             if fixed is not None:
                 noise = fixed
-            elif self.noise == "held_out" and len(inputs) >= 20 and not interrupted:
-                noise, interrupted = self._held_out_noise(inputs, y[:, k], weight, noise, options, rng, n_threads)
+            elif self.noise == "held_out" and len(training.inputs) >= 20 and not interrupted:
+                noise, interrupted = self._held_out_noise(training, k, noise, options)
                 options["max_iter"] = 1 if interrupted else options["max_iter"]
             elif self.noise in ("auto", "evidence") and scale_known:
                 noise = max(noise_by_evidence(statistics, noise, output=k), NOISE_FLOOR)
@@ -497,18 +487,13 @@ class DirectRegressor(ProbabilisticRegressor):
         return [_in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
 
     def _held_out_noise(
-        self,
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray | None,
-        noise: float,
-        options: dict[str, Any],
-        rng: np.random.Generator,
-        n_threads: int,
+        self, training: _Training, output: int, noise: float, options: dict[str, Any]
     ) -> tuple[float, bool]:
         """Of noise variances around the start, the one most probable on a held-out tenth; and whether interrupted."""
+        inputs, y, weight = training.inputs, training.y[:, output], training.weight
+        n_threads = training.n_threads
         held = np.zeros(len(y), dtype=bool)
-        held[rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
+        held[training.rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
         kept_weight = None if weight is None else weight[~held]
         options_of_blocks: dict[str, Any] = {"block_dtype": self.block_dtype, "n_threads": n_threads}
         train = collect_statistics(self.features_, inputs[~held], y[~held, None], kept_weight, **options_of_blocks)
