@@ -102,9 +102,7 @@ class GaussianStatistics:
         (np.float64(3.0), [1.0, 2.0, 3.0], 14.0, 3.0)
         """
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
-        target = as_target(y, "y", phi.shape[0])
-        weight = as_sample_weight(sample_weight, phi.shape[0])
-        return collect_statistics(_Identity(phi.shape[1]), phi, target, weight)
+        return collect_statistics(_Identity(phi.shape[1]), phi, y, sample_weight)
 
     def __add__(self, other: GaussianStatistics) -> GaussianStatistics:
         """Statistics of both sets of data together."""
@@ -130,8 +128,8 @@ def block_rows(n_weights: int, dtype: DTypeLike) -> int:
 def collect_statistics(
     features: FeatureMap,
     x: FloatArray,
-    y: FloatArray,
-    sample_weight: FloatArray | None = None,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
     *,
     block_dtype: DTypeLike = np.float64,
     n_threads: int | None = None,

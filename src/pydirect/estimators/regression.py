@@ -434,18 +434,18 @@ class DirectRegressor(ProbabilisticRegressor):
         for k in range(statistics.n_outputs):
             noise, variance = self._evidence(rotated, k)
             scales[k] = np.sqrt(variance)
-            fit = partial(
-                fit_decorrelated,
-                rotated.scaled(variance),
-                prior=prior,
-                output=k,
-                n_levels=self.n_levels,
-                n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
-                max_iter=self.max_iter,
-            )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoiseGridWarning)  # the grid is narrow, about the evidence's maximum
-                posteriors.append(fit(noise))
+                posterior = fit_decorrelated(
+                    rotated.scaled(variance),
+                    noise,
+                    prior=prior,
+                    output=k,
+                    n_levels=self.n_levels,
+                    n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
+                    max_iter=self.max_iter,
+                )
+            posteriors.append(posterior)
         return posteriors, scales
 
     def _fit_raw(self, training: _Training) -> tuple[list[MeanFieldPosterior], FloatArray]:
