@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_number, as_sample_weight, as_target
+from pydirect.inputs import weighted_location_scale
 from pydirect.predictive import PredictiveDistribution
 
 # Rows of Φ held at a time while predicting.
 PREDICT_BYTES = 32 * 2**20
+LARGEST_TARGET = 1e90
 
 
 class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Base of regressors whose predictions are Gaussian mixtures.
 
     A subclass provides ``_n_columns`` (width of a row while predicting), ``_latent(rows, with_variance)`` (mean and
-    variance of f* in standardised units, (n_rows, n_outputs) each), ``_noise(output)`` (noise variances and their
-    weights, standardised) and the fitted ``y_mean_``, ``y_scale_``, ``calibration_scale_``, ``_one_dimensional``.
+    variance of f* in standardised units, (n_rows, n_outputs) each), ``_sampler`` (draws of f*) and a ``fit`` that
+    begins with `_start_fit`, sets ``posteriors_``, one an output, and ``n_samples_``, and ends with `_set_results` and
+    `_warn_if_unfinished`.
     """
 
+    posteriors_: list[Any]
+    n_samples_: float
     y_mean_: FloatArray
     y_scale_: FloatArray
     calibration_scale_: float
@@ -44,7 +51,61 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         raise NotImplementedError
 
     def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
-        raise NotImplementedError
+        """Weights and values of the noise variance, standardised."""
+        noise = self.posteriors_[output].noise
+        return noise.q, noise.levels
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
+    def _start_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
+        """Validate the data and standardise the targets; until `_set_results` there is no model, old or new.
+
+        Returns
+        -------
+        x : ndarray of shape (n_samples, n_features_in)
+        targets, standardised : ndarray of shape (n_samples, n_outputs)
+        weight : ndarray of shape (n_samples,) or None
+        """
+        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        weight = as_sample_weight(sample_weight, len(x))
+        for name in ("posterior_", "metadata_"):
+            self.__dict__.pop(name, None)
+        self._one_dimensional = given.ndim == 1
+        targets = np.asarray(given, dtype=np.float64).reshape(len(x), -1)
+        if np.abs(targets).max() > LARGEST_TARGET:
+            raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {np.abs(targets).max():g}")
+        return x, targets, self._standardise_targets(targets, weight), weight
+
+    def _standardise_targets(self, targets: FloatArray, weight: FloatArray | None) -> FloatArray:
+        """Learn the targets' location and scale; constant ones become exact zeros."""
+        self.y_mean_, scale = weighted_location_scale(targets, weight)
+        self.y_scale_ = np.where(scale > 0, scale, 1.0)
+        self.calibration_scale_ = 1.0
+        return np.where(scale > 0, (targets - self.y_mean_) / self.y_scale_, 0.0)
+
+    def _set_results(self) -> None:
+        """Set the public attributes from the posteriors."""
+        posteriors = self.posteriors_
+        single = self._one_dimensional
+        units = self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units
+        self.posterior_ = posteriors[0] if single else posteriors
+        self.elbo_ = float(sum(p.elbo for p in posteriors) - units.sum())
+        traces = [p.elbo_trace - u for p, u in zip(posteriors, units, strict=True)]
+        self.elbo_trace_ = traces[0] if single else traces
+        self.n_iter_ = max(p.n_iter for p in posteriors)
+        self.converged_ = all(p.converged for p in posteriors)
+        self.interrupted_ = any(p.interrupted for p in posteriors)
+        self.sparsity_ = float(np.mean([p.weights.expected_sparsity() if p.q.size else 0.0 for p in posteriors]))
+        noise = np.array([p.noise.variance for p in posteriors]) * self.y_scale_**2
+        self.noise_variance_ = float(noise[0]) if single else noise
+
+    def _warn_if_unfinished(self) -> None:
+        if not self.converged_:
+            reason = "interrupted" if self.interrupted_ else f"not at rest after {self.n_iter_} iterations"
+            warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
 
     def _blocks(self, x: FloatArray) -> Iterator[slice]:
         size = max(16, PREDICT_BYTES // (8 * max(self._n_columns(), 1)))

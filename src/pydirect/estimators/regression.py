@@ -12,13 +12,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number
 from pydirect.decorrelated import (
     RotatedStatistics,
     decorrelate,
@@ -45,7 +44,7 @@ from pydirect.features import (
     random_fourier_features,
 )
 from pydirect.hyperparameters import KernelHyperparameters, distinct_rows, fit_hyperparameters
-from pydirect.inputs import LARGEST, InputMap, weighted_location_scale
+from pydirect.inputs import LARGEST, InputMap
 from pydirect.models import MeanFieldPosterior, NoiseGridWarning, fit_mean_field
 from pydirect.optimize import OPTIMIZERS
 from pydirect.statistics import GaussianStatistics, collect_statistics
@@ -56,7 +55,6 @@ NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
 NOISE_FLOOR = 1e-10
 LATTICE_NOISE_FITS = 4
 GRID_RECENTRINGS = 12
-LARGEST_TARGET = 1e90
 
 
 @dataclass(frozen=True)
@@ -225,23 +223,11 @@ class DirectRegressor(ProbabilisticRegressor):
         ConvergenceWarning
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
-        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        weight = as_sample_weight(sample_weight, len(x))
         self._check_parameters()
-        for name in ("posterior_", "metadata_"):  # until the end there is no model, old or new
-            self.__dict__.pop(name, None)
-        self._one_dimensional = given.ndim == 1
-        targets = np.asarray(given, dtype=np.float64).reshape(len(x), -1)
-        if np.abs(targets).max() > LARGEST_TARGET:
-            raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {np.abs(targets).max():g}")
+        x, targets, standardised, weight = self._start_fit(X, y, sample_weight)
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         progress = Progress(self.verbose)
-
-        self.y_mean_, y_scale = weighted_location_scale(targets, weight)
-        self.y_scale_ = np.where(y_scale > 0, y_scale, 1.0)
-        standardised = np.where(y_scale > 0, (targets - self.y_mean_) / self.y_scale_, 0.0)
-        self.calibration_scale_ = 1.0
 
         distinct = distinct_rows(x, targets, weight)[2]
         self.repetitions_ = float(distinct.mean())
@@ -270,9 +256,6 @@ class DirectRegressor(ProbabilisticRegressor):
         self._set_results()
         self._warn_if_unfinished()
         return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posterior_")
 
     # --- parameters
 
@@ -513,26 +496,8 @@ class DirectRegressor(ProbabilisticRegressor):
         return best, False
 
     def _set_results(self) -> None:
-        """Set the public attributes from the posteriors."""
-        posteriors = self.posteriors_
-        single = self._one_dimensional
-        units = self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units
-        self.posterior_ = posteriors[0] if single else posteriors
-        self.coef_ = self.coefficients_[:, 0] if single else self.coefficients_.T
-        self.elbo_ = float(sum(p.elbo for p in posteriors) - units.sum())
-        traces = [p.elbo_trace - u for p, u in zip(posteriors, units, strict=True)]
-        self.elbo_trace_ = traces[0] if single else traces
-        self.n_iter_ = max(p.n_iter for p in posteriors)
-        self.converged_ = all(p.converged for p in posteriors)
-        self.interrupted_ = any(p.interrupted for p in posteriors)
-        self.sparsity_ = float(np.mean([p.weights.expected_sparsity() if p.q.size else 0.0 for p in posteriors]))
-        noise = np.array([p.noise.variance for p in posteriors]) * self.y_scale_**2
-        self.noise_variance_ = float(noise[0]) if single else noise
-
-    def _warn_if_unfinished(self) -> None:
-        if not self.converged_:
-            reason = "interrupted" if self.interrupted_ else f"not at rest after {self.n_iter_} iterations"
-            warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
+        super()._set_results()
+        self.coef_ = self.coefficients_[:, 0] if self._one_dimensional else self.coefficients_.T
 
     # --- prediction
 
@@ -606,10 +571,6 @@ class DirectRegressor(ProbabilisticRegressor):
         cumulants *= self.y_scale_ ** np.arange(1, 5)[:, None, None]
         cumulants[0] += self.y_mean_
         return cumulants[:, :, 0] if self._one_dimensional else cumulants
-
-    def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
-        noise = self.posteriors_[output].noise
-        return noise.q, noise.levels
 
     def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
         scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
