@@ -18,6 +18,8 @@ from pydirect._validation import FloatArray
 MAX_KNOTS = 512
 # Largest magnitude that features see: squares of what they make of it, in the units of any target, stay finite.
 LARGEST = 1e50
+# Directions of standardised inputs that carry less than this, relative to the largest, are not told from rounding.
+SMALLEST_SINGULAR_VALUE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,49 @@ class InputMap:
         for k, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
             out[:, self.n_standardised + k] = np.interp(x[:, self.kept[k]], knots, scores)
         return out
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Linear map of standardised columns.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n_inputs, n_outputs)
+    """
+
+    matrix: FloatArray
+
+    @classmethod
+    def whitening(cls, x: FloatArray, sample_weight: FloatArray | None) -> Rotation:
+        """Return the map to principal axes of variance one; directions of no variance to rounding are dropped.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_samples, n_inputs)
+            Columns of mean zero.
+        sample_weight : ndarray of shape (n_samples,), optional
+        """
+        scaled = x if sample_weight is None else x * np.sqrt(sample_weight)[:, None]
+        total = len(x) if sample_weight is None else sample_weight.sum()
+        # Singular values of the rows, not eigenvalues of their products, which would lose half of the digits.
+        _, singular, axes = np.linalg.svd(scaled / np.sqrt(total), full_matrices=False)
+        kept = singular > SMALLEST_SINGULAR_VALUE * singular.max(initial=0.0)
+        return cls(np.ascontiguousarray(axes[kept].T / singular[kept]))
+
+    @classmethod
+    def identity(cls, n_inputs: int) -> Rotation:
+        """Return the map that changes nothing."""
+        return cls(np.eye(n_inputs))
+
+    @property
+    def n_outputs(self) -> int:
+        """Columns that come out."""
+        return self.matrix.shape[1]
+
+    def transform(self, x: FloatArray) -> FloatArray:
+        """Return ``x @ matrix``, (n_rows, n_outputs)."""
+        return x @ self.matrix
 
 
 def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:

@@ -302,7 +302,7 @@ def fit_mean_field(
             "hide their differences: subtract their middle and the targets' share of it"
         )
     log_prior = _as_log_masses(log_prior, levels, b)
-    noise_levels = _as_noise_levels(noise_levels)
+    noise_levels = as_noise_levels(noise_levels)
     if log_noise_prior is None:
         log_noise_prior = np.full(noise_levels.size, -np.log(noise_levels.size))
     log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
@@ -397,7 +397,8 @@ def _as_log_masses(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> 
     return array
 
 
-def _as_noise_levels(noise_levels: ArrayLike) -> FloatArray:
+def as_noise_levels(noise_levels: ArrayLike) -> FloatArray:
+    """Validate a grid of noise variances: positive, ascending; a number is a grid of one."""
     array = as_float_array(np.atleast_1d(np.asarray(noise_levels)), "noise_levels", ("n_noise_levels",))
     if not (array > 0).all() or not (np.diff(array) > 0).all():
         raise ValueError(f"noise_levels must be positive and ascending, got {array}")

@@ -228,21 +228,53 @@ def lbfgs_on_logits(
     logits, noise_logits, Outcome
     """
     shape, split = logits.shape, logits.size
+
+    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient, noise_gradient = solver.elbo_and_gradient(
+            n_levels, theta[:split].reshape(shape), np.ascontiguousarray(theta[split:])
+        )
+        return value, np.concatenate([gradient.ravel(), noise_gradient])
+
+    best, outcome = lbfgs(objective, np.concatenate([logits.ravel(), noise_logits]), max_iter)
+    return best[:split].reshape(shape), best[split:], outcome
+
+
+def lbfgs(
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    max_iter: int,
+    relative_rise: float = 1e-12,
+) -> tuple[FloatArray, Outcome]:
+    """Maximise a smooth function by SciPy's L-BFGS-B.
+
+    Parameters
+    ----------
+    objective : callable
+        Value and gradient at a point.
+    start : ndarray of shape (n_parameters,)
+    max_iter : int
+    relative_rise : float
+        An iteration that raises the value by less than this fraction of it is the last.
+
+    Returns
+    -------
+    best : ndarray of shape (n_parameters,)
+        Highest point evaluated: the last one of a line search that failed may lie below one that it has seen.
+    Outcome
+        Interrupting it (KeyboardInterrupt) ends it there, flagged.
+    """
     trace: list[float] = []
-    start = np.concatenate([logits.ravel(), noise_logits])
     best = start
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:
         nonlocal best
-        value, gradient, noise_gradient = solver.elbo_and_gradient(
-            n_levels, theta[:split].reshape(shape), np.ascontiguousarray(theta[split:])
-        )
+        value, gradient = objective(theta)
         if value > max(trace, default=-np.inf):
             best = theta.copy()
         trace.append(value)
-        return -value, -np.concatenate([gradient.ravel(), noise_gradient])
+        return -value, -gradient
 
-    options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 10, "ftol": 1e-12, "gtol": 1e-6}
+    options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 10, "ftol": relative_rise, "gtol": 1e-6}
     try:
         with single_blas_thread():
             result = minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
@@ -250,5 +282,4 @@ def lbfgs_on_logits(
     except KeyboardInterrupt:
         outcome = Outcome(len(trace), interrupted=True)
     outcome.trace = [np.maximum.accumulate(trace)]
-    # The last point of a line search that failed may lie below one that it has seen.
-    return best[:split].reshape(shape), best[split:], outcome
+    return best, outcome

@@ -1,0 +1,312 @@
+"""Bayesian networks with quadratic activations, exactly (Evans & Nair 2018, section 3.2 and appendix D).
+
+``f(x) = Σ_j v_j a_j(x)²``: every hidden unit squares a weighted sum of the layer below, and every layer has one more
+input, fixed to one. All weights are discrete and independent under q, so that the expected squared error
+
+    R = Σ_l ω_l E_q (y_l − f(x_l))²
+
+is a polynomial in their moments, which the compiled engines evaluate without error but rounding, with its gradient:
+
+    ELBO = −(n/2) log 2π − (n/2) E log σ² − ½ R E σ⁻² − KL(weights) − KL(σ²).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scipy.special import logsumexp, xlogy
+
+from pydirect import _core
+from pydirect._validation import FloatArray, as_count
+from pydirect.distributions import FactorizedCategorical, pad_levels
+from pydirect.models import MeanFieldPosterior, NoisePosterior
+
+# Engines in the order in which ties are settled; see `choose_engine`.
+ENGINES = ("tensor", "datum", "monomial")
+# What an engine may hold beside the data.
+MAX_ENGINE_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """Widths of a network, and the order of its weights: layer by layer, then by output unit, then by input.
+
+    Parameters
+    ----------
+    n_inputs : int
+        Inputs of the network, the bias not among them.
+    hidden_layer_sizes : tuple of int
+        Units of each hidden layer, first to last; at least one layer.
+    bias : bool, default=True
+        Give every layer, the output too, a last input fixed to one.
+    """
+
+    n_inputs: int
+    hidden_layer_sizes: tuple[int, ...]
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        as_count(self.n_inputs, "n_inputs", 0 if self.bias else 1)
+        sizes = self.hidden_layer_sizes
+        if isinstance(sizes, str) or not isinstance(sizes, Sequence) or len(sizes) == 0:
+            raise ValueError(f"hidden_layer_sizes must hold at least one width, got {sizes!r}")
+        widths = tuple(as_count(h, "hidden_layer_sizes") for h in sizes)
+        object.__setattr__(self, "hidden_layer_sizes", widths)
+
+    @property
+    def depth(self) -> int:
+        """Number of hidden layers."""
+        return len(self.hidden_layer_sizes)
+
+    @cached_property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """``(fan_out, fan_in)`` of every layer, the output last; the bias counts as an input."""
+        sizes = (self.n_inputs, *self.hidden_layer_sizes, 1)
+        return tuple((fan_out, fan_in + self.bias) for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True))
+
+    @cached_property
+    def slices(self) -> tuple[slice, ...]:
+        """Where the weights of each layer stand."""
+        ends = np.cumsum([0, *(fan_out * fan_in for fan_out, fan_in in self.layers)]).tolist()
+        return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights b."""
+        return self.slices[-1].stop
+
+    @property
+    def degree(self) -> int:
+        """Degree of f as a polynomial of the inputs."""
+        return int(2**self.depth)
+
+    def matrices(self, weights: FloatArray) -> list[FloatArray]:
+        """Cut vectors of weights (..., n_weights) into matrices (..., fan_out, fan_in), one a layer."""
+        return [
+            weights[..., part].reshape(*weights.shape[:-1], *layer)
+            for part, layer in zip(self.slices, self.layers, strict=True)
+        ]
+
+    def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
+        """Run networks of given weights, layer by layer.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_networks, n_weights)
+        x : ndarray of shape (n_rows, n_inputs)
+
+        Returns
+        -------
+        ndarray of shape (n_networks, n_rows)
+        """
+        *hidden, last = self.matrices(weights)
+        state = np.broadcast_to(x, (len(weights), *x.shape))
+        for matrix in hidden:
+            state = (self._with_bias(state) @ matrix.transpose(0, 2, 1)) ** 2
+        return (self._with_bias(state) @ last.transpose(0, 2, 1))[:, :, 0]
+
+    def _with_bias(self, state: FloatArray) -> FloatArray:
+        return np.concatenate([state, np.ones((*state.shape[:-1], 1))], axis=-1) if self.bias else state
+
+
+def make_engine(
+    kind: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None = None
+) -> _core.NetworkEngine:
+    """Return a compiled engine for fixed data; see `choose_engine` for the kinds."""
+    return _core.NetworkEngine(kind, shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, x, y, weight)
+
+
+def choose_engine(shape: NetworkShape, n_rows: int, kind: str | None = None) -> str:
+    """Name of the engine with the fewest operations a step among those that fit into memory, or `kind` if it does.
+
+    ``"tensor"``: one hidden layer, from sums of products of four inputs; independent of the number of rows.
+    ``"datum"``: one or two hidden layers, row by row. ``"monomial"``: the paper's forward pass with equal terms merged;
+    any depth, small networks only, independent of the number of rows.
+
+    Raises
+    ------
+    ValueError
+        When no engine can hold the network, with what each would have taken.
+    """
+    costs = {k: _cost(k, shape, n_rows) for k in (ENGINES if kind is None else (kind,))}
+    served = {k: cost for k, cost in costs.items() if cost is not None}
+    if kind is not None and not served:
+        raise ValueError(f"engine must serve {shape.depth} hidden layers, got {kind!r}")
+    possible = {k: flops for k, (flops, n_bytes) in served.items() if n_bytes <= MAX_ENGINE_BYTES}
+    if possible:
+        return min(possible, key=lambda k: possible[k])
+    needed = " or ".join(f"{n_bytes / 2**30:.3g} GiB ({k})" for k, (_, n_bytes) in served.items())
+    raise ValueError(
+        f"hidden_layer_sizes must be smaller for exact inference: {shape.hidden_layer_sizes} with {shape.n_inputs} "
+        f"inputs would take {needed}, against a limit of {MAX_ENGINE_BYTES / 2**30:.3g} GiB"
+    )
+
+
+def coreset_pays(shape: NetworkShape, n_rows: int) -> bool:
+    """Whether the datum engine on a coreset is worth the coreset's construction."""
+    size = n_coreset_moments(shape.n_inputs, shape.depth, shape.bias)
+    return size <= LARGEST_CORESET and n_rows >= CORESET_GAIN * size
+
+
+def _cost(kind: str, shape: NetworkShape, n_rows: int) -> tuple[float, float] | None:
+    """Floating-point operations a step and bytes held, or None when the engine does not serve this depth."""
+    if shape.depth > {"tensor": 1, "datum": 2, "monomial": np.inf}[kind]:
+        return None
+    return _core.network_flops(kind, shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, n_rows)
+
+
+class QuadraticNetwork:
+    """The model: a network of one shape on fixed data, with levels and priors of its weights and a noise grid.
+
+    Parameters
+    ----------
+    shape : NetworkShape
+    engine : compiled engine
+        Holds the data; see `make_engine`.
+    n_samples : float
+        Number of data points that the engine's rows stand for: the sum of their weights.
+    levels, log_prior : ndarray of shape (n_weights or 1, n_levels)
+        Values of every weight, and their log prior masses. These need not sum to one: masses of levels placed around
+        a posterior are densities times spacings, and the ELBO then approximates that of continuous weights.
+    noise_levels, log_noise_prior : ndarray of shape (n_noise_levels,)
+    n_threads : int
+    """
+
+    def __init__(
+        self,
+        shape: NetworkShape,
+        engine: Any,
+        n_samples: float,
+        levels: FloatArray,
+        log_prior: FloatArray,
+        noise_levels: FloatArray,
+        log_noise_prior: FloatArray,
+        n_threads: int = 1,
+    ) -> None:
+        self.shape, self.engine, self.n_samples, self.n_threads = shape, engine, n_samples, n_threads
+        self.levels, self.log_prior = levels, log_prior
+        self.noise_levels, self.log_noise_prior = noise_levels, log_noise_prior
+        self._moments = _core.NetworkMoments(
+            shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, *pad_levels(levels, log_prior), n_threads
+        )
+        self._slopes = np.empty(_core.network_table_size(shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias))
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of a vector of logits: levels are padded to the kernels' width."""
+        return self.shape.n_weights * (self.levels.shape[1] + -self.levels.shape[1] % _core.LEVEL_PADDING)
+
+    def pad(self, table: FloatArray, value: float = 0.0) -> FloatArray:
+        """Pad a table (n_weights, n_levels) of logits or probabilities to the kernels' width."""
+        extra = -table.shape[1] % _core.LEVEL_PADDING
+        return np.pad(table, ((0, 0), (0, extra)), constant_values=value)
+
+    def expected_squared_error(self, q: FloatArray) -> float:
+        """``R = Σ_l ω_l E_q (y_l − f(x_l))²``."""
+        return float(self.engine.evaluate(self._moments.from_probabilities(self.pad(q)), None, self.n_threads))
+
+    def squared_error_slopes(self, q: FloatArray) -> tuple[float, FloatArray]:
+        """R and ``∂R/∂q``, up to a constant for every weight; (n_weights, n_levels)."""
+        table = self._moments.from_probabilities(self.pad(q))
+        error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
+        return error, self._moments.probability_slopes(self._slopes)[:, : self.levels.shape[1]]
+
+    def noise_posterior(self, squared_error: float) -> tuple[float, NoisePosterior]:
+        """Best q_σ for a given R, ``q_σ ∝ p_σ exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.
+
+        At this q_σ they are one log-sum-exp, −(n/2) log 2π included.
+        """
+        half_n = 0.5 * self.n_samples
+        log_joint = self.log_noise_prior - half_n * np.log(self.noise_levels) - 0.5 * squared_error / self.noise_levels
+        log_evidence = logsumexp(log_joint)
+        q = np.exp(log_joint - log_evidence)
+        return float(log_evidence - half_n * np.log(2 * np.pi)), NoisePosterior(self.noise_levels, q / q.sum())
+
+    def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
+        """ELBO of any factorised posterior, term by term.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+        q_noise : ndarray of shape (n_noise_levels,)
+        """
+        error = self.expected_squared_error(q)
+        likelihood = -0.5 * self.n_samples * (np.log(2 * np.pi) + q_noise @ np.log(self.noise_levels))
+        likelihood -= 0.5 * error * (q_noise @ (1.0 / self.noise_levels))
+        noise_kl = xlogy(q_noise, q_noise).sum() - q_noise[q_noise > 0] @ self.log_noise_prior[q_noise > 0]
+        return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior) - noise_kl)
+
+    def elbo_and_gradient(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """ELBO at the best q_σ, and its gradient in the logits of the weights.
+
+        Parameters
+        ----------
+        logits : ndarray of shape (n_parameters,)
+            Padded rows, one a weight.
+
+        Returns
+        -------
+        float, ndarray of shape (n_parameters,)
+        """
+        table = self._moments.from_logits(logits.reshape(self.shape.n_weights, -1))
+        error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
+        fit, noise = self.noise_posterior(error)
+        gradient = self._moments.logit_gradient(self._slopes, 0.5 * noise.precision)
+        return fit - float(self._moments.divergence.sum()), -gradient.ravel()
+
+
+@dataclass
+class NetworkPosterior(MeanFieldPosterior):
+    """A fitted posterior of a quadratic network's weights and of the noise.
+
+    Attributes
+    ----------
+    shape : NetworkShape
+    prior_scale : ndarray of shape (n_layers,)
+        Standard deviations of the weights' priors.
+    engine : str
+        Name of the engine that trained it.
+    """
+
+    shape: NetworkShape = field(kw_only=True)
+    prior_scale: FloatArray = field(kw_only=True)
+    engine: str = field(kw_only=True)
+
+    @cached_property
+    def _moments(self) -> FloatArray:
+        shape, (levels, log_prior) = self.shape, pad_levels(self.weights.levels, self.log_prior)
+        stage = _core.NetworkMoments(shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, levels, log_prior, 1)
+        extra = levels.shape[1] - self.q.shape[1]
+        return stage.from_probabilities(np.pad(self.q, ((0, 0), (0, extra))))
+
+    @cached_property
+    def _predictor(self) -> Any:
+        x, y = np.zeros((1, self.shape.n_inputs)), np.zeros(1)
+        return make_engine("datum" if self.shape.depth <= 2 else "monomial", self.shape, x, y)
+
+    def latent_moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Exact mean and variance of f at rows of inputs; (n_rows,) each."""
+        mean, variance = np.empty(len(x)), np.empty(len(x))
+        self._predictor.predict(self._moments, np.ascontiguousarray(x), mean, variance, n_threads)
+        return mean, np.maximum(variance, 0.0, out=variance)
+
+    def latent_mean(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Exact mean of f at rows of inputs; (n_rows,)."""
+        mean = np.empty(len(x))
+        self._predictor.predict(self._moments, np.ascontiguousarray(x), mean, None, n_threads)
+        return mean
+
+    def latent_cumulant(self, x: FloatArray, order: int) -> FloatArray:
+        """Mean or variance of f, order 1 or 2; (n_rows,)."""
+        if order not in (1, 2):
+            raise ValueError(f"order must be 1 or 2 for a network, got {order}")
+        return self.latent_moments(x)[order - 1]
+
+    def sample_functions(self, x: FloatArray, weights: FloatArray) -> FloatArray:
+        """Run the networks of sampled weights; (n_rows, n_samples)."""
+        return self.shape.forward(weights, x).T

@@ -1,0 +1,396 @@
+"""Training of quadratic networks: several starts, L-BFGS or coordinate ascent, levels placed anew around the posterior.
+
+The prior on a symmetric grid is a saddle, because every odd moment vanishes there: starts are tilted away from it. After
+a first round on levels that all weights of a layer share, the levels of each weight are placed around its posterior and
+training goes on; the weaker half of the runs is dropped after every round.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
+from pydirect.coreset import NetworkCoreset
+from pydirect.distributions import (
+    DensityPrior,
+    FactorizedCategorical,
+    Prior,
+    as_level_count,
+    as_prior,
+    evenly_spaced_levels,
+)
+from pydirect.models import as_noise_levels, warn_at_edge
+from pydirect.optimize import Outcome, lbfgs
+from pydirect.quadratic_network import ENGINES, NetworkPosterior, NetworkShape, QuadraticNetwork, choose_engine, make_engine
+
+OPTIMIZERS = ("lbfgs", "coordinate_ascent")
+NETWORK_ENGINES = ("auto", *ENGINES, "coreset")
+# Levels of the first round, in standard deviations of the prior; of later rounds, of the posterior.
+FIRST_REACH, LATER_REACH = 2.0, 3.0
+# Starts: posterior means and widths in standard deviations of the prior.
+START_SPREAD, START_WIDTH = 0.5, 0.3
+# Logits of a start that has probabilities of zero.
+LOWEST_LOGIT = -40.0
+# Prior scales are not told apart below this.
+SMALLEST_SCALE = 1e-8
+# An iteration that raises the ELBO by less than this fraction of it is the last.
+RELATIVE_RISE, SWEEP_RISE = 1e-9, 1e-7
+# Noise variances, relative to targets of variance one.
+NOISE_LEVELS = np.logspace(-7, 1, 97)
+
+
+@dataclass
+class _Run:
+    """One start and what has become of it."""
+
+    scale: FloatArray  # prior standard deviation of each layer
+    levels: FloatArray  # (n_weights, n_levels)
+    log_prior: FloatArray
+    logits: FloatArray
+    elbo: float = -np.inf
+    trace: list[FloatArray] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=Outcome)
+    n_iter: int = 0
+
+    @property
+    def q(self) -> FloatArray:
+        return FactorizedCategorical.from_logits(self.levels, self.logits).q
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What every run shares."""
+
+    shape: NetworkShape
+    prior: Prior
+    n_samples: float
+    noise_levels: FloatArray
+    optimizer: str
+    max_iter: int
+    stop: threading.Event  # set when the user interrupts
+
+    def model(self, engine: Any, run: _Run, n_threads: int) -> QuadraticNetwork:
+        uniform = np.full(self.noise_levels.size, -np.log(self.noise_levels.size))
+        return QuadraticNetwork(
+            self.shape, engine, self.n_samples, run.levels, run.log_prior, self.noise_levels, uniform, n_threads
+        )
+
+    def by_layer(self, values: FloatArray) -> FloatArray:
+        """Repeat one value a layer over the layer's weights, as a column."""
+        return np.repeat(values, [part.stop - part.start for part in self.shape.slices])[:, None]
+
+
+def fit_quadratic_network(
+    x: ArrayLike,
+    y: ArrayLike,
+    hidden_layer_sizes: Sequence[int] = (8, 8),
+    *,
+    sample_weight: ArrayLike | None = None,
+    bias: bool = True,
+    prior: Prior | str = "gaussian",
+    prior_scale: float = 1.5,
+    fit_prior_scale: bool = True,
+    n_levels: int = 15,
+    noise_levels: ArrayLike = NOISE_LEVELS,
+    n_restarts: int = 4,
+    n_regrids: int = 3,
+    optimizer: str = "lbfgs",
+    engine: str = "auto",
+    max_iter: int = 300,
+    start: NetworkPosterior | None = None,
+    random_state: np.random.Generator | int | None = 0,
+    n_threads: int | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> NetworkPosterior:
+    """Fit a Bayesian network with quadratic activations; the ELBO and its gradient are exact.
+
+    Parameters
+    ----------
+    x : array_like of shape (n_samples, n_inputs)
+        Of order one: standardise them, and halve them.
+    y : array_like of shape (n_samples,)
+        Of order one.
+    hidden_layer_sizes : sequence of int
+    sample_weight : array_like of shape (n_samples,), optional
+        How many times each row counts.
+    bias : bool
+        Give every layer one more input, fixed to one.
+    prior : str or Prior
+        Of every weight, in units of its prior standard deviation. Levels that are placed anew need a density.
+    prior_scale : float
+        Prior standard deviation of a weight times the square root of the number of inputs of its layer.
+    fit_prior_scale : bool
+        Choose each layer's prior standard deviation by empirical Bayes, whenever levels are placed anew.
+    n_levels : int
+    noise_levels : array_like of shape (n_noise_levels,)
+        Grid of noise variances, ascending; its posterior has a closed form at every step.
+    n_restarts : int
+    n_regrids : int
+        How many times the levels of every weight are placed anew around its posterior; with 0, all weights of a layer
+        share their levels, as small devices want it.
+    optimizer : {"lbfgs", "coordinate_ascent"}
+        Quasi-Newton steps on all logits, or one weight after the other in closed form.
+    engine : {"auto", "datum", "tensor", "coreset", "monomial"}
+        How the expected squared error is computed; ``"coreset"`` is ``"datum"`` on a few weighted rows that give the
+        same numbers as all. The result does not depend on it but for rounding.
+    max_iter : int
+        Largest number of iterations or sweeps of a round.
+    start : NetworkPosterior, optional
+        One more start, of the same shape and number of levels.
+    random_state : numpy.random.Generator, int or None
+    n_threads : int, optional
+    progress : callable, optional
+        Called with the number of finished rounds, their total and the best ELBO so far.
+
+    Returns
+    -------
+    NetworkPosterior
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range, or the network is too large for the engine.
+
+    Warns
+    -----
+    NoiseGridWarning
+        When the noise posterior piles up at an edge of its grid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import fit_quadratic_network
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-1, 1, (200, 2))
+    >>> y = x[:, 0] * x[:, 1] + 0.05 * rng.standard_normal(200)
+    >>> posterior = fit_quadratic_network(x, y, (4,))
+    >>> posterior.latent_mean(np.array([[0.5, 0.5], [0.5, -0.5]])).round(1).tolist()
+    [0.2, -0.2]
+    """
+    x = as_float_array(x, "x", ("n_samples", np.shape(x)[1] if np.ndim(x) == 2 else "n_inputs"))
+    y = as_float_array(y, "y", (len(x),))
+    weight = as_sample_weight(sample_weight, len(x))
+    shape = NetworkShape(x.shape[1], tuple(hidden_layer_sizes), bias)
+    noise_levels = as_noise_levels(noise_levels)
+    prior = as_prior(prior)
+    as_number(prior_scale, "prior_scale", above=0.0)
+    as_level_count(n_levels)
+    if as_count(n_regrids, "n_regrids", 0) > 0 and not isinstance(prior, DensityPrior):
+        raise ValueError("prior must have a density for levels to be placed anew; use n_regrids=0 for one with atoms")
+    as_choice(optimizer, "optimizer", OPTIMIZERS)
+    n_threads = resolve_n_threads(n_threads)
+    rng = np.random.default_rng(random_state)
+
+    n_samples = float(len(x)) if weight is None else float(weight.sum())
+    problem = _Problem(
+        shape, prior, n_samples, noise_levels, optimizer, as_count(max_iter, "max_iter"), threading.Event()
+    )
+    scale = np.array([prior_scale / np.sqrt(fan_in) for _, fan_in in shape.layers])
+    runs = [_start_at_random(problem, scale, n_levels, rng) for _ in range(as_count(n_restarts, "n_restarts"))]
+    if start is not None:
+        runs.insert(0, _start_from(problem, start, n_levels))
+
+    kind, rows = _prepare(engine, shape, x, y, weight)
+    engines: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    n_workers = min(n_threads, len(runs))
+    for _ in range(n_workers):
+        engines.put(make_engine(kind, shape, *rows))
+
+    n_rounds, finished = n_regrids + 1, 0
+    total = sum(_survivors(len(runs), k) for k in range(n_rounds))
+    for k in range(n_rounds):
+        if k > 0:
+            runs = sorted(runs, key=lambda run: -run.elbo)[: _survivors(len(runs), 1)]
+            for run in runs:
+                _place_anew(problem, run, fit_prior_scale)
+        inner = max(1, n_threads // len(runs))
+        _for_each(partial(_improve, problem, engines, inner), runs, n_workers, problem.stop)
+        finished += len(runs)
+        if progress is not None:
+            progress(finished, total, max(run.elbo for run in runs))
+        if problem.stop.is_set():
+            break
+    best = max(runs, key=lambda run: run.elbo)
+    return _posterior(problem, best, engines.get(), engine if engine == "coreset" else kind)
+
+
+def _prepare(
+    engine: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None
+) -> tuple[str, tuple[FloatArray, FloatArray, FloatArray | None]]:
+    """Kind of the compiled engine and the rows that it is made for."""
+    as_choice(engine, "engine", NETWORK_ENGINES)
+    if weight is not None:
+        used = weight > 0
+        x, y, weight = np.ascontiguousarray(x[used]), y[used], weight[used]
+    if engine == "coreset" or (engine == "auto" and coreset_pays(shape, len(x))):
+        coreset = NetworkCoreset.from_data(x, y, shape.depth, shape.bias, sample_weight=weight)
+        return "datum", (coreset.x, coreset.y, coreset.weight)
+    return choose_engine(shape, len(x), None if engine == "auto" else engine), (x, y, weight)
+
+
+def _posterior(problem: _Problem, run: _Run, engine: Any, kind: str) -> NetworkPosterior:
+    model = problem.model(engine, run, 1)
+    weights = FactorizedCategorical(run.levels, run.q)
+    noise = model.noise_posterior(model.expected_squared_error(weights.q))[1]
+    elbo = model.elbo(weights.q, noise.q)
+    warn_at_edge(noise)
+    trace = np.concatenate(run.trace)
+    trace[-1] = elbo
+    return NetworkPosterior(
+        weights,
+        noise,
+        run.log_prior,
+        elbo,
+        trace,
+        run.n_iter,
+        run.outcome.converged,
+        problem.stop.is_set(),
+        shape=problem.shape,
+        prior_scale=run.scale,
+        engine=kind,
+    )
+
+
+def _survivors(n_runs: int, n_rounds: int) -> int:
+    """Runs left after so many rounds, each of which drops the weaker half."""
+    for _ in range(n_rounds):
+        n_runs = (n_runs + 1) // 2
+    return n_runs
+
+
+# --- starts
+
+
+def _start_at_random(problem: _Problem, scale: FloatArray, n_levels: int, rng: np.random.Generator) -> _Run:
+    """Levels shared by the weights of a layer; q a bump around a mean drawn for every weight."""
+    column = problem.by_layer(scale)
+    unit = np.broadcast_to(evenly_spaced_levels(n_levels, FIRST_REACH), (problem.shape.n_weights, n_levels))
+    means = START_SPREAD * rng.standard_normal((problem.shape.n_weights, 1))
+    log_prior = np.ascontiguousarray(np.broadcast_to(problem.prior.log_mass(unit[0]), unit.shape))
+    logits = np.where(np.isfinite(log_prior), -0.5 * ((unit - means) / START_WIDTH) ** 2, -np.inf)
+    return _Run(scale, unit * column, log_prior, logits)
+
+
+def _start_from(problem: _Problem, start: NetworkPosterior, n_levels: int) -> _Run:
+    if start.shape != problem.shape or start.q.shape[1] != n_levels:
+        raise ValueError(
+            f"start must have shape {problem.shape} and {n_levels} levels, got {start.shape} and {start.q.shape[1]}"
+        )
+    logits = np.maximum(start.weights.logits, LOWEST_LOGIT)
+    log_prior = np.ascontiguousarray(np.broadcast_to(start.log_prior, logits.shape))
+    return _Run(start.prior_scale, np.array(start.levels), log_prior, logits)
+
+
+# --- rounds
+
+
+def _place_anew(problem: _Problem, run: _Run, fit_prior_scale: bool) -> None:
+    """Put levels evenly around each weight's posterior, prior masses = density × spacing.
+
+    The spread is the posterior's, but not below what the old levels can show.
+    """
+    weights = FactorizedCategorical(run.levels, run.q)
+    spacing = np.ptp(run.levels, axis=1) / (run.levels.shape[1] - 1)
+    spread = np.maximum(weights.std, 0.5 * spacing)[:, None]
+    if fit_prior_scale:
+        run.scale = np.array([_prior_scale(problem.prior, weights, part) for part in problem.shape.slices])
+    unit = np.linspace(-LATER_REACH, LATER_REACH, run.levels.shape[1])
+    column = problem.by_layer(run.scale)
+    run.levels = weights.mean[:, None] + spread * unit
+    assert isinstance(problem.prior, DensityPrior)
+    log_spacing = np.log(spread * (unit[1] - unit[0]) / column)
+    run.log_prior = problem.prior.log_density(run.levels / column) + log_spacing
+    run.logits = np.broadcast_to(-0.5 * unit**2, run.levels.shape)
+
+
+def _prior_scale(prior: Prior, weights: FactorizedCategorical, layer: slice) -> float:
+    """Scale s of a layer's prior that maximises ``Σ_j E log p(w_j / s) − log s`` (empirical Bayes)."""
+    assert isinstance(prior, DensityPrior)
+    levels, q = weights.levels[layer], weights.q[layer]
+    root_mean_square = float(np.sqrt(np.mean(weights.variance[layer] + weights.mean[layer] ** 2)))
+
+    def loss(log_scale: float) -> float:
+        return float(log_scale * len(q) - np.sum(q * prior.log_density(levels * np.exp(-log_scale))))
+
+    middle = np.log(max(root_mean_square, SMALLEST_SCALE))
+    return float(np.exp(minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").x))
+
+
+def _improve(problem: _Problem, engines: queue.SimpleQueue[Any], n_threads: int, run: _Run) -> None:
+    """One round of optimisation of one run."""
+    engine = engines.get()
+    try:
+        model = problem.model(engine, run, n_threads)
+        optimise = _by_lbfgs if problem.optimizer == "lbfgs" else _by_coordinates
+        run.logits, run.outcome = optimise(problem, model, run)
+    finally:
+        engines.put(engine)
+    trace = np.concatenate(run.outcome.trace)
+    run.elbo = float(trace[-1])
+    run.trace.append(trace[-run.outcome.n_iter :] if run.outcome.n_iter else trace[-1:])
+    run.n_iter += run.outcome.n_iter
+
+
+def _by_lbfgs(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tuple[FloatArray, Outcome]:
+    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
+        if problem.stop.is_set():
+            raise KeyboardInterrupt
+        return model.elbo_and_gradient(theta)
+
+    allowed = np.isfinite(run.log_prior)
+    theta, outcome = lbfgs(objective, model.pad(np.where(allowed, run.logits, 0.0)).ravel(), problem.max_iter, RELATIVE_RISE)
+    logits = theta.reshape(problem.shape.n_weights, -1)[:, : run.levels.shape[1]]
+    return np.where(allowed, logits, -np.inf), outcome
+
+
+def _by_coordinates(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tuple[FloatArray, Outcome]:
+    """Exact coordinate ascent: R is linear in every q_k, so that ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)`` maximises the ELBO."""
+    q, outcome, trace = run.q, Outcome(), []
+    fit, noise = model.noise_posterior(model.expected_squared_error(q))
+    try:
+        for outcome.n_iter in range(1, problem.max_iter + 1):
+            error = model.sweep(q, noise.precision)
+            fit, noise = model.noise_posterior(error)
+            trace.append(fit - FactorizedCategorical(run.levels, q).kl(run.log_prior))
+            if len(trace) > 1 and trace[-1] - trace[-2] <= SWEEP_RISE * abs(trace[-1]):
+                outcome.converged = True
+                break
+            if problem.stop.is_set():
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        outcome.interrupted, outcome.converged = True, False
+    outcome.trace = [np.array(trace)]
+    with np.errstate(divide="ignore"):
+        return np.log(q), outcome
+
+
+def _for_each(
+    task: Callable[[_Run], None], runs: Sequence[_Run], n_workers: int, stop: threading.Event
+) -> None:
+    """Call `task` for every run, on several threads; an interruption ends all of them at their best points."""
+    if n_workers == 1 or len(runs) == 1:
+        for run in runs:
+            task(run)
+            if run.outcome.interrupted:
+                stop.set()
+                return
+        return
+    with ThreadPoolExecutor(n_workers) as pool:
+        futures = [pool.submit(task, run) for run in runs]
+        try:
+            wait(futures)
+        except KeyboardInterrupt:
+            stop.set()
+        for future in futures:
+            future.result()
