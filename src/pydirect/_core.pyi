@@ -152,6 +152,26 @@ class MeanField:
     @property
     def q_noise(self) -> _Double: ...
 
+# Kronecker sums, as tuples: sizes, start, position, index, coefficients, offset, values. Results come without the
+# sizes, which are those of the arguments.
+
+KroneckerArrays: TypeAlias = tuple[
+    NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], _Double, NDArray[np.int64], _Double
+]
+_KroneckerResult: TypeAlias = tuple[
+    NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], _Double, NDArray[np.int64], _Double
+]
+
+# Hashes are masked to make them collide.
+def kron_compact(sum: KroneckerArrays, hash_mask: int = ...) -> _KroneckerResult: ...
+def kron_multiply(a: KroneckerArrays, b: KroneckerArrays, n_threads: int) -> _KroneckerResult: ...
+def kron_square(sum: KroneckerArrays, n_threads: int) -> _KroneckerResult: ...
+# Mantissas and exponents.
+def kron_inner(a: KroneckerArrays, b: KroneckerArrays, n_threads: int) -> tuple[_Double, NDArray[np.int64]]: ...
+def kron_entries(
+    sum: KroneckerArrays, points: NDArray[np.int64], n_threads: int
+) -> tuple[_Double, NDArray[np.int64]]: ...
+
 # Quadratic networks as polynomials in their weights: any depth, small networks. Tables as those of NetworkMoments.
 
 class MonomialEngine:

@@ -4,6 +4,7 @@ namespace pydirect {
 void bind_runtime(pybind11::module_&);
 void bind_features(pybind11::module_&);
 void bind_gaussian_process(pybind11::module_&);
+void bind_kron(pybind11::module_&);
 void bind_statistics(pybind11::module_&);
 void bind_mean_field(pybind11::module_&);
 void bind_monomial_engine(pybind11::module_&);
@@ -15,6 +16,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_runtime(m);
   pydirect::bind_features(m);
   pydirect::bind_gaussian_process(m);
+  pydirect::bind_kron(m);
   pydirect::bind_statistics(m);
   pydirect::bind_mean_field(m);
   pydirect::bind_monomial_engine(m);

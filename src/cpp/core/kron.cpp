@@ -1,6 +1,13 @@
 #include "pydirect/kron.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "kernel_table.hpp"
+#include "pydirect/parallel.hpp"
 
 namespace pydirect {
 namespace {
@@ -17,6 +24,293 @@ std::uint64_t hash_of(const std::vector<Factor>& term) {
   for (const Factor& f : term)
     h = mix(h ^ (std::uint64_t(std::uint32_t(f.position)) << 32 | std::uint32_t(f.index)));
   return h;
+}
+
+constexpr Index kColumnsPerChunk = 512;
+constexpr Index kTermsPerChunk = 256;
+
+// A sum whose factors have entered a table; terms with a factor of zeros are left out.
+struct Interned {
+  std::vector<std::vector<Factor>> terms;
+  std::vector<Index> source;  // where they were in the sum
+
+  Interned(const KronView& sum, FactorTable& table) {
+    std::vector<std::int32_t> number(sum.n_factors);
+    for (Index f = 0; f < sum.n_factors; ++f)
+      number[f] = table.insert(sum.value + sum.offset[f], sum.offset[f + 1] - sum.offset[f]);
+    for (Index t = 0; t < sum.n_terms; ++t) {
+      std::vector<Factor> term;
+      bool zero = false;
+      for (Index k = sum.start[t]; k < sum.start[t + 1]; ++k) {
+        const std::int32_t index = number[sum.index[k]];
+        zero = zero || index == kZero;
+        if (index != kUnit) term.push_back({sum.position[k], index});
+      }
+      if (zero) continue;
+      terms.push_back(std::move(term));
+      source.push_back(t);
+    }
+  }
+};
+
+// Terms as arrays, without those whose coefficients are all zero and the factors that only they have.
+KronSum collect(const TermSet& terms, const FactorTable& table, const std::vector<double>& coefficient, Index n_data) {
+  KronSum out;
+  std::unordered_map<std::int32_t, std::int32_t> renumbered;
+  for (Index t = 0; t < terms.size(); ++t) {
+    const double* row = coefficient.data() + t * n_data;
+    if (std::all_of(row, row + n_data, [](double c) { return c == 0.0; })) continue;
+    for (const Factor* f = terms.begin(t); f != terms.end(t); ++f) {
+      const auto [known, is_new] = renumbered.emplace(f->index, std::int32_t(renumbered.size()));
+      if (is_new) {
+        out.value.insert(out.value.end(), table.begin(f->index), table.end(f->index));
+        out.offset.push_back(std::int64_t(out.value.size()));
+      }
+      out.position.push_back(f->position);
+      out.index.push_back(known->second);
+    }
+    out.start.push_back(std::int64_t(out.index.size()));
+    out.coefficient.insert(out.coefficient.end(), row, row + n_data);
+  }
+  return out;
+}
+
+// A product of two terms on its way into the sum of all.
+struct Pair {
+  Index a, b, target;
+  double factor;
+};
+
+// Multiplies pairs of interned terms; a pair whose product is zero is left out.
+class Multiplier {
+ public:
+  explicit Multiplier(FactorTable& table) : table_(table) {}
+
+  void add(const Interned& a, Index s, const Interned& b, Index t, double factor) {
+    bool zero = false;
+    const auto product = [&](std::int32_t, std::int32_t f, std::int32_t g) {
+      const std::int32_t index = table_.product(f, g);
+      zero = zero || index == kZero;
+      return index;
+    };
+    const std::vector<Factor>&x = a.terms[s], &y = b.terms[t];
+    multiply_terms(x.data(), x.data() + x.size(), y.data(), y.data() + y.size(), product, term_);
+    if (!zero) pairs_.push_back({a.source[s], b.source[t], terms_.insert(term_), factor});
+  }
+
+  KronSum finish(const KronView& a, const KronView& b, int n_threads) const {
+    const Index n = std::max(a.n_data, b.n_data), a_step = a.n_data > 1, b_step = b.n_data > 1;
+    std::vector<double> coefficient(terms_.size() * n, 0.0);
+    for_chunks(n, kColumnsPerChunk, n_threads, [&](Index begin, Index end) {
+      for (const Pair& pair : pairs_) {
+        const double *x = a.coefficient + pair.a * a.n_data, *y = b.coefficient + pair.b * b.n_data;
+        double* out = coefficient.data() + pair.target * n;
+        for (Index l = begin; l < end; ++l) out[l] += pair.factor * x[l * a_step] * y[l * b_step];
+      }
+    });
+    return collect(terms_, table_, coefficient, n);
+  }
+
+ private:
+  FactorTable& table_;
+  TermSet terms_;
+  std::vector<Pair> pairs_;
+  std::vector<Factor> term_;
+};
+
+// mantissa · 2^exponent; the exponent of zero means nothing.
+struct Scaled {
+  double mantissa = 1.0;
+  std::int64_t exponent = 0;
+
+  static Scaled of(double x, std::int64_t exponent = 0) {
+    int e;
+    const double m = std::frexp(x, &e);
+    return {m, exponent + e};
+  }
+  // Mantissas lie in [½, 1), or are the one of an empty product.
+  friend Scaled operator*(const Scaled& a, const Scaled& b) {
+    const double m = a.mantissa * b.mantissa;
+    const std::int64_t e = a.exponent + b.exponent;
+    return std::fabs(m) < 0.5 ? Scaled{2.0 * m, e - 1} : Scaled{m, e};
+  }
+};
+
+double shifted(double mantissa, std::int64_t exponent) {  // mantissa · 2^exponent for exponents of any size, at most 0
+  return exponent < -1100 ? 0.0 : std::ldexp(mantissa, static_cast<int>(exponent));
+}
+
+// total += x, the smaller of the two shifted to the exponent of the larger: a log-sum-exp in base two.
+void add_to(Scaled& total, const Scaled& x) {
+  if (x.mantissa == 0.0) return;
+  if (total.mantissa == 0.0) {
+    total = x;
+    return;
+  }
+  const std::int64_t top = std::max(total.exponent, x.exponent);
+  total = Scaled::of(shifted(total.mantissa, total.exponent - top) + shifted(x.mantissa, x.exponent - top), top);
+}
+
+struct ExponentRange {
+  std::int64_t low = INT64_MAX, high = INT64_MIN;  // of what is not zero
+
+  void include(const Scaled& x) {
+    if (x.mantissa == 0.0) return;
+    low = std::min(low, x.exponent);
+    high = std::max(high, x.exponent);
+  }
+  bool within(std::int64_t bound) const { return low > high || (low >= -bound && high <= bound); }
+};
+
+ExponentRange range_of(const double* x, Index n) {
+  ExponentRange range;
+  for (Index k = 0; k < n; ++k) range.include(Scaled::of(x[k]));
+  return range;
+}
+
+// fᵀg of two factors; null is all ones.
+Scaled dot(const double* f, const double* g, Index n, bool moderate) {
+  if (f == nullptr && g == nullptr) return Scaled::of(double(n));
+  if (f == nullptr) std::swap(f, g);
+  if (moderate) {  // no product can leave the range of double, nor become subnormal
+    double sum = 0.0;
+    for (Index k = 0; k < n; ++k) sum += g == nullptr ? f[k] : f[k] * g[k];
+    return Scaled::of(sum);
+  }
+  Scaled sum{0.0, 0};
+  for (Index k = 0; k < n; ++k) add_to(sum, g == nullptr ? Scaled::of(f[k]) : Scaled::of(f[k]) * Scaled::of(g[k]));
+  return sum;
+}
+
+// Factors of a sum as they stand at their positions, numbered from one at each; zero is all ones.
+struct LocalFactors {
+  std::vector<std::int32_t> number;                // of every factor of every term
+  std::vector<std::vector<std::int32_t>> indices;  // per position: of the factors, in the table
+
+  explicit LocalFactors(const KronView& sum) : number(sum.start[sum.n_terms]), indices(sum.n_positions) {
+    std::unordered_map<std::uint64_t, std::int32_t> known;
+    for (Index k = 0; k < sum.start[sum.n_terms]; ++k) {
+      auto& here = indices[sum.position[k]];
+      const std::uint64_t key = std::uint64_t(sum.position[k]) << 32 | std::uint32_t(sum.index[k]);
+      const auto [found, is_new] = known.emplace(key, std::int32_t(here.size()) + 1);
+      if (is_new) here.push_back(sum.index[k]);
+      number[k] = found->second;
+    }
+  }
+};
+
+std::vector<char> moderate_factors(const KronView& sum) {
+  std::vector<char> moderate(sum.n_factors);
+  for (Index f = 0; f < sum.n_factors; ++f)
+    moderate[f] = range_of(sum.value + sum.offset[f], sum.offset[f + 1] - sum.offset[f]).within(400);
+  return moderate;
+}
+
+// Inner products of all pairs of factors that can meet at a position.
+class DotTables {
+ public:
+  DotTables(const KronView& a, const LocalFactors& in_a, const KronView& b, const LocalFactors& in_b)
+      : first_(a.n_positions), width_(a.n_positions) {
+    const auto of_a = moderate_factors(a), of_b = moderate_factors(b);
+    for (Index p = 0; p < a.n_positions; ++p) {
+      first_[p] = Index(dots_.size());
+      width_[p] = Index(in_b.indices[p].size()) + 1;
+      for (Index i = 0; i <= Index(in_a.indices[p].size()); ++i)
+        for (Index j = 0; j < width_[p]; ++j) {
+          const std::int32_t f = i > 0 ? in_a.indices[p][i - 1] : kUnit, g = j > 0 ? in_b.indices[p][j - 1] : kUnit;
+          dots_.push_back(dot(f == kUnit ? nullptr : a.value + a.offset[f], g == kUnit ? nullptr : b.value + b.offset[g],
+                              a.size[p], (f == kUnit || of_a[f]) && (g == kUnit || of_b[g])));
+        }
+    }
+  }
+  const Scaled& operator()(Index p, Index i, Index j) const { return dots_[first_[p] + i * width_[p] + j]; }
+
+ private:
+  std::vector<Index> first_, width_;
+  std::vector<Scaled> dots_;
+};
+
+// Products over any range of positions by one multiplication and no division, for entries may be zero. At every level
+// blocks are halved; products run from the middle of a block to both sides.
+class RangeProducts {
+ public:
+  explicit RangeProducts(Index n) : size_(1) {
+    while (size_ < n) size_ *= 2, ++n_levels_;
+    levels_.resize(size_ * n_levels_);
+  }
+  Scaled& leaf(Index p) { return levels_[p]; }
+
+  void build() {
+    for (Index d = 1; d < n_levels_; ++d) {
+      const Index half = Index{1} << d;
+      Scaled* level = levels_.data() + d * size_;
+      for (Index middle = half; middle < size_; middle += 2 * half) {
+        level[middle - 1] = levels_[middle - 1];
+        for (Index p = middle - 2; p >= middle - half; --p) level[p] = levels_[p] * level[p + 1];
+        level[middle] = levels_[middle];
+        for (Index p = middle + 1; p < middle + half; ++p) level[p] = level[p - 1] * levels_[p];
+      }
+    }
+  }
+
+  Scaled product(Index begin, Index end) const {
+    if (begin >= end) return Scaled{};
+    if (begin + 1 == end) return levels_[begin];
+    Index level = 0;  // the one at which the two ends lie on different sides of a middle
+    for (Index differ = begin ^ (end - 1); differ > 1; differ /= 2) ++level;
+    return levels_[level * size_ + begin] * levels_[level * size_ + end - 1];
+  }
+
+ private:
+  Index size_, n_levels_ = 1;
+  std::vector<Scaled> levels_;
+};
+
+// Σ_t c_tl x_t for every datum. In ordinary numbers, relative to the largest x, where no product can leave their range.
+class Combination {
+ public:
+  explicit Combination(const KronView& sum)
+      : sum_(sum), coefficients_(range_of(sum.coefficient, sum.n_terms * sum.n_data)), plain_(sum.n_terms),
+        total_(sum.n_data) {}
+
+  // Calls use(l, value) for every datum, in chunks.
+  template <class Use>
+  void operator()(const std::vector<Scaled>& x, int n_threads, const Use& use) {
+    ExponentRange range;
+    for (const Scaled& v : x) range.include(v);
+    const std::int64_t top = range.high;
+    const bool plain = range.low > range.high || (coefficients_.within(450) && range.low - top >= -450);
+    if (plain)
+      for (Index t = 0; t < sum_.n_terms; ++t)
+        plain_[t] = x[t].mantissa == 0.0 ? 0.0 : shifted(x[t].mantissa, x[t].exponent - top);
+    const Index n = sum_.n_data;
+    for_chunks(n, kColumnsPerChunk, n_threads, [&](Index begin, Index end) {
+      if (plain) {
+        std::fill(total_.begin() + begin, total_.begin() + end, 0.0);
+        kernels().add_transposed_double(sum_.n_terms, end - begin, sum_.coefficient + begin, n, plain_.data(),
+                                        total_.data() + begin);
+        for (Index l = begin; l < end; ++l) use(l, Scaled::of(total_[l], top));
+        return;
+      }
+      for (Index l = begin; l < end; ++l) {
+        Scaled value{0.0, 0};
+        for (Index t = 0; t < sum_.n_terms; ++t) add_to(value, Scaled::of(sum_.coefficient[t * n + l]) * x[t]);
+        use(l, value);
+      }
+    });
+  }
+
+ private:
+  const KronView& sum_;
+  ExponentRange coefficients_;
+  std::vector<double> plain_, total_;
+};
+
+void store(const std::vector<Scaled>& values, ScaledArray out) {
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    out.mantissa[k] = values[k].mantissa;
+    out.exponent[k] = values[k].mantissa == 0.0 ? 0 : values[k].exponent;
+  }
 }
 
 }  // namespace
@@ -46,6 +340,126 @@ void TermSet::grow() {
     while (slots_[slot] >= 0) slot = (slot + 1) & mask;
     slots_[slot] = static_cast<Index>(t);
   }
+}
+
+std::int32_t FactorTable::insert(const double* values, Index n) {
+  if (std::all_of(values, values + n, [](double v) { return v == 1.0; })) return kUnit;
+  if (std::all_of(values, values + n, [](double v) { return v == 0.0; })) return kZero;
+  std::uint64_t h = mix(std::uint64_t(n));
+  for (Index k = 0; k < n; ++k) {
+    const double v = values[k] + 0.0;  // one zero, not two
+    std::uint64_t bits;
+    std::memcpy(&bits, &v, sizeof bits);
+    h = mix(h ^ bits);
+  }
+  const auto [low, high] = by_hash_.equal_range(h &= hash_mask_);
+  for (auto known = low; known != high; ++known)
+    if (std::equal(begin(known->second), end(known->second), values, values + n)) return known->second;
+  const auto index = std::int32_t(offset_.size()) - 1;
+  values_.insert(values_.end(), values, values + n);
+  offset_.push_back(std::int64_t(values_.size()));
+  by_hash_.emplace(h, index);
+  return index;
+}
+
+std::int32_t FactorTable::product(std::int32_t a, std::int32_t b) {
+  if (b < a) std::swap(a, b);
+  const std::uint64_t pair = std::uint64_t(a) << 32 | std::uint32_t(b);
+  const auto known = products_.find(pair);
+  if (known != products_.end()) return known->second;
+  std::vector<double> values(begin(a), end(a));
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    values[k] *= begin(b)[k];
+    if (!std::isfinite(values[k])) throw std::overflow_error("a product of factors is beyond the range of float64");
+  }
+  return products_[pair] = insert(values.data(), Index(values.size()));
+}
+
+KronSum compact(const KronView& sum, std::uint64_t hash_mask) {
+  FactorTable table(hash_mask);
+  TermSet terms(hash_mask);
+  const Interned interned(sum, table);
+  std::vector<double> coefficient;
+  for (std::size_t k = 0; k < interned.terms.size(); ++k) {
+    const Index t = terms.insert(interned.terms[k]);
+    coefficient.resize(terms.size() * sum.n_data, 0.0);
+    kernels().add_double(sum.n_data, sum.coefficient + interned.source[k] * sum.n_data,
+                         coefficient.data() + t * sum.n_data);
+  }
+  return collect(terms, table, coefficient, sum.n_data);
+}
+
+KronSum multiply(const KronView& a, const KronView& b, int n_threads) {
+  FactorTable table;
+  const Interned in_a(a, table), in_b(b, table);
+  Multiplier products(table);
+  for (std::size_t s = 0; s < in_a.terms.size(); ++s)
+    for (std::size_t t = 0; t < in_b.terms.size(); ++t) products.add(in_a, Index(s), in_b, Index(t), 1.0);
+  return products.finish(a, b, n_threads);
+}
+
+KronSum square(const KronView& sum, int n_threads) {
+  FactorTable table;
+  const Interned interned(sum, table);
+  Multiplier products(table);
+  for (std::size_t t = 0; t < interned.terms.size(); ++t)
+    for (std::size_t s = 0; s <= t; ++s) products.add(interned, Index(s), interned, Index(t), s < t ? 2.0 : 1.0);
+  return products.finish(sum, sum, n_threads);
+}
+
+void inner_product(const KronView& a, const KronView& b, ScaledArray out, int n_threads) {
+  // Every term of `dense` costs all positions, every pair of terms only the factors of the sparse one.
+  const bool a_is_denser = a.start[a.n_terms] * b.n_terms > b.start[b.n_terms] * a.n_terms;
+  const KronView &dense = a_is_denser ? a : b, &sparse = a_is_denser ? b : a;
+  const LocalFactors in_dense(dense), in_sparse(sparse);
+  const DotTables dots(sparse, in_sparse, dense, in_dense);
+  const Index n_positions = dense.n_positions, dense_step = dense.n_data > 1;
+
+  std::vector<Scaled> total(std::max(a.n_data, b.n_data), Scaled{0.0, 0}), overlap(sparse.n_terms);
+  std::vector<std::int32_t> local(n_positions);
+  RangeProducts products(n_positions);
+  Combination combine(sparse);
+  for (Index t = 0; t < dense.n_terms; ++t) {
+    std::fill(local.begin(), local.end(), 0);
+    for (Index k = dense.start[t]; k < dense.start[t + 1]; ++k) local[dense.position[k]] = in_dense.number[k];
+    for (Index p = 0; p < n_positions; ++p) products.leaf(p) = dots(p, 0, local[p]);
+    products.build();
+    for_chunks(sparse.n_terms, kTermsPerChunk, n_threads, [&](Index begin, Index end) {
+      for (Index s = begin; s < end; ++s) {
+        Scaled value;
+        Index next = 0;
+        for (Index k = sparse.start[s]; k < sparse.start[s + 1]; ++k) {
+          const Index p = sparse.position[k];
+          value = value * products.product(next, p) * dots(p, in_sparse.number[k], local[p]);
+          next = p + 1;
+        }
+        overlap[s] = value * products.product(next, n_positions);
+      }
+    });
+    const double* c = dense.coefficient + t * dense.n_data;
+    combine(overlap, n_threads, [&](Index l, const Scaled& value) {
+      if (sparse.n_data == 1)
+        for (Index j = 0; j < Index(total.size()); ++j) add_to(total[j], value * Scaled::of(c[j * dense_step]));
+      else
+        add_to(total[l], value * Scaled::of(c[l * dense_step]));
+    });
+  }
+  store(total, out);
+}
+
+void entries_at(const KronView& sum, Index n_points, const std::int64_t* points, ScaledArray out, int n_threads) {
+  std::vector<Scaled> value(sum.n_terms), total(n_points * sum.n_data);
+  Combination combine(sum);
+  for (Index i = 0; i < n_points; ++i) {
+    const std::int64_t* point = points + i * sum.n_positions;
+    for (Index t = 0; t < sum.n_terms; ++t) {
+      value[t] = Scaled{};
+      for (Index k = sum.start[t]; k < sum.start[t + 1]; ++k)
+        value[t] = value[t] * Scaled::of(sum.value[sum.offset[sum.index[k]] + point[sum.position[k]]]);
+    }
+    combine(value, n_threads, [&](Index l, const Scaled& v) { total[i * sum.n_data + l] = v; });
+  }
+  store(total, out);
 }
 
 }  // namespace pydirect

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "pydirect/types.hpp"
@@ -71,5 +72,69 @@ void multiply_terms(const Factor* a, const Factor* a_end, const Factor* b, const
   out.insert(out.end(), a, a_end);
   out.insert(out.end(), b, b_end);
 }
+
+// Distinct factors by their values, numbered from zero; all ones is kUnit, all zeros kZero.
+inline constexpr std::int32_t kZero = -2;
+
+class FactorTable {
+ public:
+  explicit FactorTable(std::uint64_t hash_mask = TermSet::kWholeHash) : hash_mask_(hash_mask) {}
+
+  std::int32_t insert(const double* values, Index n);
+  // Element-wise, remembered; std::overflow_error when an entry is beyond the range of double.
+  std::int32_t product(std::int32_t a, std::int32_t b);
+
+  const double* begin(std::int32_t f) const { return values_.data() + offset_[f]; }
+  const double* end(std::int32_t f) const { return values_.data() + offset_[f + 1]; }
+
+ private:
+  std::uint64_t hash_mask_;
+  std::vector<std::int64_t> offset_{0};
+  std::vector<double> values_;
+  std::unordered_multimap<std::uint64_t, std::int32_t> by_hash_;
+  std::unordered_map<std::uint64_t, std::int32_t> products_;  // by pair
+};
+
+// A sum of terms for n_data data points, which share the factors and differ in the coefficients. Not owned.
+struct KronView {
+  Index n_positions;
+  const std::int64_t* size;  // (n_positions,) entries of a factor at each position
+  Index n_terms, n_data;
+  const std::int64_t* start;     // (n_terms + 1,) of each term among its factors
+  const std::int32_t* position;  // in increasing order within a term
+  const std::int32_t* index;     // of the factor in the table
+  const double* coefficient;     // (n_terms, n_data)
+  Index n_factors;
+  const std::int64_t* offset;  // (n_factors + 1,)
+  const double* value;
+};
+
+struct KronSum {
+  std::vector<std::int64_t> start{0};
+  std::vector<std::int32_t> position, index;
+  std::vector<double> coefficient;
+  std::vector<std::int64_t> offset{0};
+  std::vector<double> value;
+};
+
+// Merges terms of equal factors, drops those that are zero, and factors that are all ones. hash_mask keeps some bits of
+// the hashes only: with few of them collisions are sure.
+KronSum compact(const KronView& sum, std::uint64_t hash_mask = TermSet::kWholeHash);
+// Element-wise product, eq. (30) where one of them is a row of W; coefficients of one datum serve all of the other's.
+KronSum multiply(const KronView& a, const KronView& b, int n_threads);
+// Element-wise square with its cross terms, eq. (33).
+KronSum square(const KronView& sum, int n_threads);
+
+// Numbers mantissa · 2^exponent with mantissas in ±[½, 1) or zero: the logarithm's whole part apart from the rest, so
+// that neither the range nor the precision of a product depends on the size of its factors.
+struct ScaledArray {
+  double* mantissa;
+  std::int64_t* exponent;
+};
+
+// aᵀb, Proposition 1, datum by datum: O(b (m + log b)) for every pair of distinct factors or denser term.
+void inner_product(const KronView& a, const KronView& b, ScaledArray out, int n_threads);
+// Entries at points of the grid, (n_points, n_data); points (n_points, n_positions) are indices into the factors.
+void entries_at(const KronView& sum, Index n_points, const std::int64_t* points, ScaledArray out, int n_threads);
 
 }  // namespace pydirect
