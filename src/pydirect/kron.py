@@ -167,7 +167,7 @@ class KroneckerSum:
         [[3.0, -2.0, 6.0, 1.0]]
         """
         lengths = np.array([as_count(m, "sizes") for m in sizes], dtype=np.int64)
-        weights = np.asarray(coefficients)
+        weights = np.array(coefficients)
         if weights.ndim == 0:
             weights = np.full(len(terms), weights)
         if weights.ndim == 1:
@@ -195,7 +195,7 @@ class KroneckerSum:
         ).compact()
 
     @property
-    def _arrays(self) -> _core.KroneckerArrays:
+    def _arrays(self) -> _core._KroneckerArrays:
         return self.sizes, self.start, self.position, self.index, self.coefficients, self.offset, self.values
 
     @property

@@ -1,0 +1,171 @@
+"""Every operation of the Kronecker algebra is that of the vectors it stands for."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from pydirect import _core
+from pydirect.kron import KroneckerSum, kronecker_vector, row_of_weights
+
+# Few values, so that equal factors, ones, zeros and cancelling terms turn up.
+few = st.sampled_from([0.0, 1.0, -1.0, 2.0, -0.5])
+any_value = st.floats(-4.0, 4.0)
+grids = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
+
+
+@st.composite
+def kron_sums(draw, sizes, n_data=None, max_terms=4, values=None):
+    values = draw(st.sampled_from([few, any_value])) if values is None else values
+    h, n = draw(st.integers(0, max_terms)), n_data or draw(st.integers(1, 3))
+    positions = st.sets(st.integers(0, len(sizes) - 1))
+    terms = [{p: draw(arrays(float, sizes[p], elements=values)) for p in draw(positions)} for _ in range(h)]
+    return KroneckerSum.from_terms(sizes, terms, draw(arrays(float, (h, n), elements=values)))
+
+
+@st.composite
+def pairs(draw):
+    """Two sums on one grid whose data points match."""
+    sizes, n = draw(grids), draw(st.integers(1, 3))
+    return [draw(kron_sums(sizes, draw(st.sampled_from([1, n])))) for _ in range(2)]
+
+
+def close(got, expected):
+    scale = 1 + np.abs(expected).max(initial=0.0)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12 * scale)
+
+
+@given(grids, st.data())
+def test_terms_are_what_they_say(sizes, data):
+    h = data.draw(st.integers(1, 3))
+    factors = [[data.draw(arrays(float, m, elements=few)) for m in sizes] for _ in range(h)]
+    c = data.draw(arrays(float, (h, 2), elements=any_value))
+    expected = 0
+    for row, own in zip(c, factors, strict=True):
+        vector = np.ones(1)
+        for f in own:
+            vector = np.kron(vector, f)
+        expected = expected + row[:, None] * vector
+    got = KroneckerSum.from_terms(sizes, [dict(enumerate(own)) for own in factors], c)
+    close(got.expand(), expected)
+    assert got.n_entries == expected.shape[1]
+
+
+@given(pairs())
+def test_addition_and_subtraction(pair):
+    a, b = pair
+    close((a + b).expand(), a.expand() + b.expand())
+    close((a - b).compact().expand(), a.expand() - b.expand())
+
+
+@given(pairs())
+def test_element_wise_products(pair):
+    a, b = pair
+    product = a * b
+    close(product.expand(), a.expand() * b.expand())
+    assert product.n_terms <= a.n_terms * b.n_terms
+
+
+@given(grids.flatmap(kron_sums))
+def test_squares_have_their_cross_terms(a):
+    square = a.square()
+    close(square.expand(), a.expand() ** 2)
+    assert square.n_terms <= a.n_terms * (a.n_terms + 1) // 2
+    assert (a * a - square).compact().n_terms == 0 or np.abs((a * a - square).expand()).max() < 1e-10
+
+
+@given(pairs())
+def test_inner_products(pair):
+    a, b = pair
+    expected = (a.expand() * b.expand()).sum(axis=1)
+    got = a.inner(b)
+    scale = 1 + (np.abs(a.expand()) * np.abs(b.expand())).sum()
+    np.testing.assert_allclose(got.value, expected, rtol=1e-12, atol=1e-12 * scale)
+    np.testing.assert_allclose(got.sign * np.exp(got.log), got.value, rtol=1e-12)
+    np.testing.assert_allclose(b.inner(a).value, got.value, rtol=1e-12, atol=1e-12 * scale)
+
+
+@given(pairs(), st.integers(-900, 900), st.integers(-900, 900))
+def test_inner_products_far_from_one_are_those_near_it_shifted(pair, left, right):
+    """Powers of two on the factors change exponents alone, though the slow path is taken."""
+    a, b = pair
+    near = a.inner(b)
+
+    def shifted(s, power):  # onto the first position, where every term has a factor then
+        factor = np.full(s.sizes[0], 2.0**power)
+        return s.scale(0, factor)
+
+    far = shifted(a, left).inner(shifted(b, right))
+    scale = 1 + (np.abs(a.expand()) * np.abs(b.expand())).sum()
+    got = np.ldexp(far.mantissa, np.where(far.mantissa == 0, 0, far.exponent - left - right).astype(np.int32))
+    np.testing.assert_allclose(got, near.value, rtol=1e-12, atol=1e-12 * scale)
+
+
+@given(grids, st.data())
+def test_a_row_of_weights_scales_entries(sizes, data):
+    a, p = data.draw(kron_sums(sizes)), data.draw(st.integers(0, len(sizes) - 1))
+    levels = data.draw(arrays(float, sizes[p], elements=any_value))
+    row = row_of_weights(sizes, p, levels).expand()
+    grid = np.stack([g.ravel() for g in np.meshgrid(*map(np.arange, sizes), indexing="ij")], axis=1)
+    np.testing.assert_array_equal(row[0], levels[grid[:, p]])
+    close(a.scale(p, levels).expand(), a.expand() * row)
+
+
+@given(grids, st.data())
+def test_logarithm_and_exponential_are_inverse(sizes, data):
+    positive = st.floats(0.01, 100.0)
+    factors = [data.draw(arrays(float, m, elements=positive)) for m in sizes]
+    vector = kronecker_vector(factors, data.draw(positive))
+    close(vector.log().expand(), np.log(vector.expand()))
+    assert vector.log().n_terms <= len(sizes) + 1
+    again = vector.log().exp()
+    assert again.n_terms == 1
+    np.testing.assert_allclose(again.expand(), vector.expand(), rtol=1e-11)
+
+
+@given(grids.flatmap(kron_sums), st.data())
+def test_entries_at_points_are_those_of_the_expansion(a, data):
+    index = data.draw(st.lists(st.integers(0, a.n_entries - 1), max_size=5))
+    points = np.stack(np.unravel_index(np.array(index, dtype=int), a.sizes), axis=1)
+    close(a.evaluate(points).value, a.expand().T[index])
+
+
+@given(grids.flatmap(lambda sizes: kron_sums(sizes, max_terms=6, values=few)), st.sampled_from([0, 1, 3, 2**64 - 1]))
+def test_compaction_merges_all_that_is_equal_even_where_hashes_collide(a, hash_mask):
+    doubled = a + a + a * -1.0
+    start, position, index, coefficients, offset, values = _core.kron_compact(doubled._arrays, hash_mask)
+    got = KroneckerSum(a.sizes, start, position, index, coefficients, offset, values)
+    close(got.expand(), a.expand())
+    terms = [
+        tuple((p, *got.factor(t, p)) for p in range(len(a.sizes)))  # by value
+        for t in range(got.n_terms)
+    ]
+    assert len(set(terms)) == len(terms) == a.n_terms
+    assert got.coefficients.any(axis=1).all()
+    factors = [tuple(values[i:j]) for i, j in zip(offset[:-1], offset[1:], strict=True)]
+    assert len(set(factors)) == len(factors)
+    assert all(np.any(np.array(f) != 1) and np.any(np.array(f) != 0) for f in factors)
+
+
+@given(grids.flatmap(kron_sums))
+def test_compaction_is_done_once(a):
+    for got, expected in zip(a.compact()._arrays, a._arrays, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@given(pairs(), any_value)
+def test_algebra_is_distributive(pair, number):
+    a, b = pair
+    close(((a + b) * number).expand(), number * a.expand() + number * b.expand())
+    close((number * a).square().expand(), number**2 * a.expand() ** 2)
+
+
+@given(grids)
+def test_no_terms_are_zero(sizes):
+    nothing = KroneckerSum.from_terms(sizes, [], np.empty((0, 2)))
+    ones = KroneckerSum.from_terms(sizes, [{}])
+    assert nothing.inner(ones).value.tolist() == [0.0, 0.0]
+    assert not nothing.expand().any()
+    assert (nothing + ones).n_terms == (ones + nothing).n_terms == 1
+    assert ones.inner(ones).value == pytest.approx(np.prod(sizes))

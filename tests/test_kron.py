@@ -1,0 +1,229 @@
+"""Kronecker algebra: sizes that no expansion reaches, edges, refusals."""
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+
+from pydirect.kron import KroneckerSum, ScaledNumbers, kronecker_vector, row_of_weights
+
+
+def exact_inner_product(f, g):
+    """Of two Kronecker vectors, as a decimal number of 700 digits a dot product."""
+    with localcontext(prec=60, Emin=-(10**9), Emax=10**9) as context:
+        total = Decimal(1)
+        for own, other in zip(f, g, strict=True):
+            context.prec = 700
+            dot = sum((Decimal(float(x)) * Decimal(float(y)) for x, y in zip(own, other, strict=True)), Decimal(0))
+            context.prec = 60
+            total *= dot
+        return total
+
+
+def relative_error(got, exact):
+    with localcontext(prec=60, Emin=-(10**9), Emax=10**9):
+        value = Decimal(float(got.mantissa[0])) * Decimal(2) ** int(got.exponent[0])
+        return float(abs(value / exact - 1))
+
+
+@pytest.mark.parametrize("reach", [0, 150, 300])
+def test_products_of_two_thousand_factors_of_any_size_and_sign_lose_nothing(reach):
+    rng = np.random.default_rng(reach)
+    # Positive within a factor, so that no sum cancels; the signs are those of whole factors.
+    f, g = (
+        rng.uniform(0.5, 1.5, (2000, 3)) * 10.0 ** rng.integers(-reach, reach + 1, (2000, 3)) * sign
+        for sign in rng.choice([-1.0, 1.0], (2, 2000, 1))
+    )
+    got = kronecker_vector(f).inner(kronecker_vector(g))
+    exact = exact_inner_product(f, g)
+    assert relative_error(got, exact) < 2000 * 2.0**-52
+    assert got.sign[0] == (1 if exact > 0 else -1)
+    assert got.log[0] == pytest.approx(float(abs(exact).ln()), rel=1e-13)
+
+
+def test_terms_of_very_different_size_add_up():
+    """1e-300 beside 1e300 counts where data point two has nothing else."""
+    big, small = np.full(2, 1e300), np.full(2, 1e-300)
+    a = KroneckerSum.from_terms((2, 2), [{0: big, 1: big}, {0: small, 1: small}], [[1.0, 0.0], [1.0, 3.0]])
+    got = a.inner(KroneckerSum.from_terms((2, 2), [{}]))
+    np.testing.assert_allclose(got.log, np.log(4) + np.array([2, -2]) * 300 * np.log(10) + [0, np.log(3)], rtol=1e-14)
+    assert a.inner(a).log[1] == pytest.approx(np.log(4 * 9) - 1200 * np.log(10), rel=1e-14)
+
+
+def test_a_factor_whose_large_entry_meets_zero_keeps_its_small_one():
+    f, g = [[1e300, 1e-300]], [[0.0, 1e-300]]
+    assert kronecker_vector(f).inner(kronecker_vector(g)).log[0] == pytest.approx(-600 * np.log(10), rel=1e-14)
+
+
+def test_coefficients_far_from_one_are_kept():
+    a = KroneckerSum.from_terms((2,), [{}], [[1e-308, 1e308]])
+    got = a.inner(a)
+    np.testing.assert_allclose(got.log, np.log(2) + np.array([-616, 616]) * np.log(10), rtol=1e-14)
+    with pytest.raises(OverflowError, match=r"must be below 2\^1024 .* got up to 2\^"):
+        _ = got.value
+    assert ScaledNumbers(got.mantissa[:1], got.exponent[:1]).value == 0.0
+
+
+def test_a_zero_among_the_factors_makes_zero():
+    f = np.ones((2000, 3))
+    f[1000] = [1.0, -1.0, 0.0]
+    got = kronecker_vector(2 * f).inner(kronecker_vector(np.ones((2000, 3))))
+    assert (got.sign[0], got.log[0], got.value[0]) == (0.0, -np.inf, 0.0)
+
+
+def test_sparse_terms_meet_dense_ones_with_zero_moments():
+    """Prefix and suffix products around a position whose inner product is zero."""
+    b, levels = 300, np.array([-1.0, 0.0, 1.0])
+    q = kronecker_vector(np.full((b, 3), 1 / 3))  # odd moments vanish
+    terms = [{j: levels, (j + k) % b: levels**2} if k else {j: levels**3} for j in range(b) for k in (0, 1, 7)]
+    f = KroneckerSum.from_terms((3,) * b, terms)
+    assert f.inner(q).value[0] == 0.0
+    even = KroneckerSum.from_terms((3,) * b, [{j: levels**2, (j + 7) % b: levels**2} for j in range(b)])
+    assert even.inner(q).value[0] == pytest.approx(b * 4 / 9, rel=1e-12)
+
+
+def test_expected_squared_error_of_a_regression_over_the_whole_grid():
+    """Theorem 1 from the algebra alone: E |y − Φw|² of 5^40 hypotheses."""
+    rng = np.random.default_rng(0)
+    n, b, levels = 6, 40, np.linspace(-1.0, 1.0, 5)
+    phi, y, q = rng.standard_normal((n, b)), rng.standard_normal(n), rng.dirichlet(np.ones(5), size=b)
+    sizes = (5,) * b
+    f = KroneckerSum.from_terms(sizes, [{j: levels} for j in range(b)], phi.T)
+    error = f - KroneckerSum.from_terms(sizes, [{}], y[None])
+    got = error.square().inner(kronecker_vector(q)).value
+    mean, variance = q @ levels, q @ levels**2 - (q @ levels) ** 2
+    np.testing.assert_allclose(got, (y - phi @ mean) ** 2 + phi**2 @ variance, rtol=1e-12)
+
+
+def test_entropy_of_a_vector_from_its_logarithm():
+    q = np.random.default_rng(1).dirichlet(np.ones(15), size=2000)
+    vector = kronecker_vector(q)
+    assert vector.inner(vector.log()).value[0] == pytest.approx((q * np.log(q)).sum(), rel=1e-12)
+
+
+def test_entries_of_long_products():
+    f = np.random.default_rng(2).uniform(-2.0, 2.0, (2000, 4)) * 1e-3
+    points = np.random.default_rng(3).integers(4, size=(3, 2000))
+    got = kronecker_vector(f).evaluate(points)
+    chosen = f[np.arange(2000), points]
+    np.testing.assert_allclose(got.log[:, 0], np.log(np.abs(chosen)).sum(axis=1), rtol=1e-13)
+    np.testing.assert_array_equal(got.sign[:, 0], np.sign(chosen).prod(axis=1))
+
+
+def test_bits_are_the_same_at_every_level_and_for_any_number_of_threads(at_every_level):
+    rng = np.random.default_rng(4)
+    sizes, n = (3, 4, 2, 5), 1300  # several chunks of data points
+    terms = [{int(p): rng.standard_normal(sizes[p])} for p in rng.integers(4, size=300)]
+    a = KroneckerSum.from_terms(sizes, terms, rng.standard_normal((300, n)))
+    b = KroneckerSum.from_terms(sizes, terms[:7], rng.standard_normal((7, n)))
+    points = rng.integers(2, size=(3, 4))
+
+    def evaluate(n_threads):
+        inner, entries, square = a.inner(b, n_threads), a.evaluate(points, n_threads), b.square(n_threads)
+        return inner.mantissa, inner.exponent, entries.mantissa, square.coefficients
+
+    one = at_every_level(lambda: evaluate(1))
+    for got, expected in zip(evaluate(3), one, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_slow_and_fast_paths_agree():
+    rng = np.random.default_rng(5)
+    terms = [{p: rng.standard_normal(3)} for p in range(4)]
+    a = KroneckerSum.from_terms((3,) * 4, terms, rng.standard_normal((4, 9)))
+    q = kronecker_vector(rng.uniform(0.1, 1.0, (4, 3)))
+    fast = a.inner(q).value
+    slow = (a * 1e200).inner(q)  # its coefficients are beyond what the fast path takes
+    np.testing.assert_allclose(slow.value / 1e200, fast, rtol=1e-13)
+
+
+# Form
+
+
+def test_terms_store_only_factors_that_are_not_ones():
+    a = KroneckerSum.from_terms((2, 2, 2), [{0: [1.0, 1.0], 2: [3.0, 4.0]}, {1: [3.0, 4.0]}], 2.0)
+    assert a.position.tolist() == [2, 1]
+    assert a.index.tolist() == [0, 0], "equal factors are stored once"
+    assert a.factor(0, 0).tolist() == [1.0, 1.0]
+    assert a.factor(0, 2).tolist() == [3.0, 4.0]
+    assert repr(a) == "KroneckerSum(2 terms, 3 positions, 1 data points)"
+
+
+def test_sums_cannot_be_changed_and_leave_their_arguments_alone():
+    c, f = np.ones((1, 2)), np.array([1.0, 2.0])
+    a = KroneckerSum.from_terms((2,), [{0: f}], c)
+    with pytest.raises(ValueError, match="read-only"):
+        a.coefficients[0, 0] = 5.0
+    c[0, 0], f[0] = 7.0, 7.0
+    assert a.expand().tolist() == [[1.0, 2.0], [1.0, 2.0]]
+
+
+def test_numbers_multiply_from_both_sides_and_by_data_point():
+    a = kronecker_vector([[1.0, 2.0]])
+    assert (2 * a).expand().tolist() == (a * 2).expand().tolist() == [[2.0, 4.0]]
+    assert (a * [1.0, -1.0]).expand().tolist() == [[1.0, 2.0], [-1.0, -2.0]]
+    assert (np.array([1.0, -1.0]) * a).expand().tolist() == [[1.0, 2.0], [-1.0, -2.0]]
+    assert (-a).expand().tolist() == [[-1.0, -2.0]]
+
+
+# Refusals
+
+
+def test_large_expansions_are_refused_with_their_size():
+    with pytest.raises(ValueError, match=r"at most 10000000 entries, got 10\^2352\.2"):
+        kronecker_vector(np.ones((2000, 15))).expand()
+    with pytest.raises(ValueError, match="at most 10 entries, got 16"):
+        kronecker_vector(np.ones((4, 2))).expand(10)
+
+
+def test_other_grids_and_other_numbers_of_data_points_are_refused():
+    a = KroneckerSum.from_terms((2, 3), [{}], [[1.0, 2.0]])
+    for operation in (a.__add__, a.__mul__, a.inner):
+        with pytest.raises(ValueError, match="the same sizes at all positions"):
+            operation(KroneckerSum.from_terms((3, 2), [{}]))
+        with pytest.raises(ValueError, match="as many data points, or one, got 2 and 3"):
+            operation(KroneckerSum.from_terms((2, 3), [{}], [[1.0, 2.0, 3.0]]))
+
+
+def test_bad_terms_are_refused():
+    with pytest.raises(ValueError, match="positions below 2, got 2"):
+        KroneckerSum.from_terms((2, 2), [{2: [1.0, 2.0]}])
+    with pytest.raises(ValueError, match=r"factor at position 1 must have shape \(2,\), got \(3,\)"):
+        KroneckerSum.from_terms((2, 2), [{1: [1.0, 2.0, 3.0]}])
+    with pytest.raises(ValueError, match="factor at position 0 must be finite"):
+        row_of_weights((2,), 0, [np.nan, 1.0])
+    with pytest.raises(ValueError, match=r"coefficients must have shape \(1, n_data\)"):
+        KroneckerSum.from_terms((2,), [{}], [1.0, 2.0])
+    with pytest.raises(ValueError, match="sizes must be at least 1"):
+        KroneckerSum.from_terms((0,), [{}])
+
+
+def test_bad_points_are_refused():
+    a = kronecker_vector([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.raises(TypeError, match="points must hold integers"):
+        a.evaluate([[0.5, 1.0]])
+    with pytest.raises(ValueError, match=r"points must have shape \(n_points, 2\), got \(2,\)"):
+        a.evaluate([0, 1])
+    for bad in ([[0, 2]], [[-1, 0]]):
+        with pytest.raises(ValueError, match="indices into the factors"):
+            a.evaluate(bad)
+
+
+def test_logarithms_and_exponentials_that_are_none_are_refused():
+    two = KroneckerSum.from_terms((2, 2), [{0: [1.0, 2.0]}, {1: [1.0, 2.0]}])
+    with pytest.raises(ValueError, match="one term and one data point, got 2 and 1"):
+        two.log()
+    with pytest.raises(ValueError, match="positive factors and coefficient, got -1"):
+        kronecker_vector([[1.0, -1.0]]).log()
+    with pytest.raises(ValueError, match="terms of one factor and one data point, got 2 and 1"):
+        kronecker_vector([[1.0, 2.0], [3.0, 4.0]]).exp()
+    with pytest.raises(OverflowError, match="within the range of float64"):
+        kronecker_vector([[1.0, 1e4]]).exp()
+
+
+def test_overflow_of_products_is_an_error():
+    a = kronecker_vector([[1e200, 2.0]])
+    with pytest.raises(OverflowError, match="product of factors is beyond"):
+        a.square()
+    with pytest.raises(OverflowError, match="coefficients must stay"):
+        _ = a * 1e200 * 1e200
