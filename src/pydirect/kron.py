@@ -97,7 +97,7 @@ class ScaledNumbers:
             When one is too large for float64.
         """
         if (self.exponent > 1024).any():
-            raise OverflowError(f"numbers must be below 2^1024 to be float64, got up to 2^{self.exponent.max()}: see log")
+            raise OverflowError(f"numbers must be below 2^1024 to be float64, got up to 2^{self.exponent.max()}")
         return np.ldexp(self.mantissa, np.maximum(self.exponent, -2000).astype(np.int32))
 
 
@@ -396,7 +396,9 @@ class KroneckerSum:
             raise ValueError(f"expansions must have at most {max_entries} entries, got {count}")
         out = np.zeros((self.n_data, self.n_entries))
         for t, c in enumerate(self.coefficients):
-            entries = reduce(np.kron, (self.factor(t, p) for p in range(self.n_positions)), np.ones(1))
+            entries = np.ones(1)
+            for p in range(self.n_positions):
+                entries = np.kron(entries, self.factor(t, p))
             out += c[:, None] * entries
         return out
 

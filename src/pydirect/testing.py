@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -324,7 +325,7 @@ def enumerate_network(
     q: ArrayLike,
     sample_weight: ArrayLike | None = None,
 ) -> NetworkExpectations:
-    """Expectations of a quadratic network under a factorised posterior, by running it for every weight vector.
+    """Run a quadratic network for every weight vector, and average under a factorised posterior.
 
     Hidden units square a weighted sum of the layer below, ``f(x) = Σ_j v_j a_j²``. Weights are listed layer by layer,
     then by output unit, then by input; the bias, where there is one, is every layer's last input, fixed to one.
@@ -361,9 +362,11 @@ def enumerate_network(
     """
     inputs = as_float_array(x, "x", ("n_rows", "n_inputs"))
     target = as_float_array(y, "y", (inputs.shape[0],))
-    counts = np.ones(len(target)) if sample_weight is None else as_float_array(sample_weight, "sample_weight", target.shape)
+    counts = (
+        np.ones(len(target)) if sample_weight is None else as_float_array(sample_weight, "sample_weight", target.shape)
+    )
     widths = [inputs.shape[1], *(as_count(h, "hidden_layer_sizes") for h in hidden_layer_sizes), 1]
-    layers = [(fan_out, fan_in + int(bias)) for fan_in, fan_out in zip(widths[:-1], widths[1:], strict=True)]
+    layers = [(fan_out, fan_in + int(bias)) for fan_in, fan_out in pairwise(widths)]
     n_weights = sum(fan_out * fan_in for fan_out, fan_in in layers)
     masses = as_float_array(q, "q", (n_weights, "n_levels"))
     # The probability of a weight vector is the product of its weights' own.
@@ -384,7 +387,7 @@ def enumerate_network(
 
 
 def _run_networks(weights: FloatArray, layers: list[tuple[int, int]], x: FloatArray, bias: bool) -> FloatArray:
-    """Outputs of the network of every weight vector at every row, (n_hypotheses, n_rows)."""
+    """Return outputs of the network of every weight vector at every row, (n_hypotheses, n_rows)."""
     state = np.broadcast_to(x, (len(weights), *x.shape))
     first = 0
     for k, (fan_out, fan_in) in enumerate(layers):

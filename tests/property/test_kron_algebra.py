@@ -1,5 +1,7 @@
 """Every operation of the Kronecker algebra is that of the vectors it stands for."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -143,7 +145,7 @@ def test_compaction_merges_all_that_is_equal_even_where_hashes_collide(a, hash_m
     ]
     assert len(set(terms)) == len(terms) == a.n_terms
     assert got.coefficients.any(axis=1).all()
-    factors = [tuple(values[i:j]) for i, j in zip(offset[:-1], offset[1:], strict=True)]
+    factors = [tuple(values[i:j]) for i, j in pairwise(offset)]
     assert len(set(factors)) == len(factors)
     assert all(np.any(np.array(f) != 1) and np.any(np.array(f) != 0) for f in factors)
 
