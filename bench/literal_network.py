@@ -2,11 +2,11 @@
 
     python bench/literal_network.py [--repeats 5]
 
-Evans & Nair (2018), appendix D: every term holds all b factors of m̄ entries, all of them are multiplied, and no terms are
-merged. Two corrections that it needs to be right: the cross terms of a square take the products of the coefficients of
-both terms, and coefficients are squared once a layer, not once a neuron. The rest is written for speed: expectations of
-pairs of terms are BLAS products, h × m̄ times m̄ × h for every weight; only one triangle of the pairs is computed, in tiles
-whose prefix products stay near the cache; gradients come from prefix and suffix products.
+Evans & Nair (2018), appendix D: every term holds all b factors of m̄ entries, all of them are multiplied, and no terms
+are merged. Two corrections that it needs to be right: the cross terms of a square take the products of the
+coefficients of both terms, and coefficients are squared once a layer, not once a neuron. The rest is written for speed:
+expectations of pairs of terms are BLAS products, h × m̄ times m̄ × h for every weight; only one triangle of the pairs is
+computed, in tiles whose prefix products stay near the cache; gradients come from prefix and suffix products.
 
 Prints, for each network: terms, memory, and the median time of R with its gradient for the literal algorithm and for the
 monomial engine (moments to R and its gradient in them), after checking that both agree.
@@ -29,7 +29,7 @@ from pydirect.distributions import evenly_spaced_levels, pad_levels  # noqa: E40
 from pydirect.testing import enumerate_network, finite_difference_gradient  # noqa: E402
 
 N_LEVELS = 15
-TILE_BYTES = 8 * 2**20  # of prefix products; the fastest of 2 to 64 MiB
+TILE_BYTES = 16 * 2**20  # of prefix products; as fast as any from 4 to 64 MiB, below that BLAS sees too few rows
 
 
 class LiteralNetwork:

@@ -396,7 +396,7 @@ class KroneckerSum:
             raise ValueError(f"expansions must have at most {max_entries} entries, got {count}")
         out = np.zeros((self.n_data, self.n_entries))
         for t, c in enumerate(self.coefficients):
-            entries = np.ones(1)
+            entries: FloatArray = np.ones(1)
             for p in range(self.n_positions):
                 entries = np.kron(entries, self.factor(t, p))
             out += c[:, None] * entries
