@@ -8,8 +8,8 @@ coefficients of both terms, and coefficients are squared once a layer, not once 
 expectations of pairs of terms are BLAS products, h × m̄ times m̄ × h for every weight; only one triangle of the pairs is
 computed, in tiles whose prefix products stay near the cache; gradients come from prefix and suffix products.
 
-Prints, for each network: terms, memory, and the median time of R with its gradient for the literal algorithm and for the
-monomial engine (moments to R and its gradient in them), after checking that both agree.
+Prints, for each network: terms, memory, and the median time of R with its gradient for the literal algorithm and for
+the monomial engine (moments to R and its gradient in them), after checking that both agree.
 """
 
 from __future__ import annotations
@@ -198,9 +198,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     check()
-    print(
-        "network                terms  kept MiB   tile MiB  build ms   step ms |  terms f²  build ms   step ms |   ratio"
-    )
+    print(f"{'':<68} | {'monomial engine':>28} |")
+    print(f"{'network':<20}  terms  kept MiB  tile MiB  build ms   step ms | terms f²  build ms   step ms |   ratio")
     for network in ((8, [20], False), (4, [3, 3], False)):
         measure(network, repeats)
 

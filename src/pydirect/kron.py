@@ -396,7 +396,7 @@ class KroneckerSum:
             raise ValueError(f"expansions must have at most {max_entries} entries, got {count}")
         out = np.zeros((self.n_data, self.n_entries))
         for t, c in enumerate(self.coefficients):
-            entries: FloatArray = np.ones(1)
+            entries: NDArray[Any] = np.ones(1)
             for p in range(self.n_positions):
                 entries = np.kron(entries, self.factor(t, p))
             out += c[:, None] * entries
@@ -432,9 +432,8 @@ def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: Ar
     >>> kronecker_vector([[1.0, 2.0], [3.0, 5.0]]).expand().tolist()
     [[3.0, 5.0, 6.0, 10.0]]
     """
-    arrays = [as_float_array(f, f"factor at position {p}", ("n_entries",)) for p, f in enumerate(factors)]
     weights = np.atleast_1d(np.asarray(coefficients))[None, :]
-    return KroneckerSum.from_terms([len(f) for f in arrays], [dict(enumerate(arrays))], weights)
+    return KroneckerSum.from_terms([np.size(f) for f in factors], [dict(enumerate(factors))], weights)
 
 
 def row_of_weights(sizes: Sequence[int], position: int, levels: ArrayLike) -> KroneckerSum:

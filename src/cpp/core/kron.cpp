@@ -159,12 +159,22 @@ struct ExponentRange {
     low = std::min(low, x.exponent);
     high = std::max(high, x.exponent);
   }
-  bool within(std::int64_t bound) const { return low > high || (low >= -bound && high <= bound); }
+  bool empty() const { return low > high; }
+  bool within(std::int64_t bound) const { return empty() || (low >= -bound && high <= bound); }
 };
 
 ExponentRange range_of(const double* x, Index n) {
+  double low = HUGE_VAL, high = 0.0;
+  for (Index k = 0; k < n; ++k) {
+    const double size = std::fabs(x[k]);
+    low = std::min(low, size > 0.0 ? size : HUGE_VAL);
+    high = std::max(high, size);
+  }
   ExponentRange range;
-  for (Index k = 0; k < n; ++k) range.include(Scaled::of(x[k]));
+  if (high > 0.0) {
+    range.include(Scaled::of(low));
+    range.include(Scaled::of(high));
+  }
   return range;
 }
 
@@ -279,7 +289,7 @@ class Combination {
     ExponentRange range;
     for (const Scaled& v : x) range.include(v);
     const std::int64_t top = range.high;
-    const bool plain = range.low > range.high || (coefficients_.within(450) && range.low - top >= -450);
+    const bool plain = range.empty() || (coefficients_.within(450) && range.low - top >= -450);
     if (plain)
       for (Index t = 0; t < sum_.n_terms; ++t)
         plain_[t] = x[t].mantissa == 0.0 ? 0.0 : shifted(x[t].mantissa, x[t].exponent - top);
