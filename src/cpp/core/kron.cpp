@@ -201,10 +201,15 @@ struct LocalFactors {
     std::unordered_map<std::uint64_t, std::int32_t> known;
     for (Index k = 0; k < sum.start[sum.n_terms]; ++k) {
       auto& here = indices[sum.position[k]];
-      const std::uint64_t key = std::uint64_t(sum.position[k]) << 32 | std::uint32_t(sum.index[k]);
-      const auto [found, is_new] = known.emplace(key, std::int32_t(here.size()) + 1);
-      if (is_new) here.push_back(sum.index[k]);
-      number[k] = found->second;
+      number[k] = 1;
+      if (!here.empty() && here.front() == sum.index[k]) continue;  // most positions know one factor only
+      if (!here.empty()) {
+        const std::uint64_t key = std::uint64_t(sum.position[k]) << 32 | std::uint32_t(sum.index[k]);
+        const auto [found, is_new] = known.emplace(key, std::int32_t(here.size()) + 1);
+        number[k] = found->second;
+        if (!is_new) continue;
+      }
+      here.push_back(sum.index[k]);
     }
   }
 };

@@ -83,6 +83,7 @@ Polynomial square(const NetworkShape& shape, Index layer, const Polynomial& sum)
     const double output = layer == shape.depth() ? double(h) : terms_of_output(shape, layer, n_pairs(double(h)));
     refuse(shape, bound_from_output(shape, output));
   };
+  // What has merged so far is known here: the bound of the whole network, made before, would refuse too many.
   if (n_pairs(double(h)) > kMaxMonomialProducts) refuse_here();
   Polynomial out;
   std::vector<Factor> product;
@@ -91,7 +92,7 @@ Polynomial square(const NetworkShape& shape, Index layer, const Polynomial& sum)
       multiply_terms(sum.terms.begin(s), sum.terms.end(s), sum.terms.begin(t), sum.terms.end(t), add_powers, product);
       out.add(product, (s < t ? 2.0 : 1.0) * sum.count[s] * sum.count[t]);
     }
-    if (double(out.terms.bytes()) > 0.5 * kMaxMonomialBytes) refuse_here();
+    if (double(out.terms.bytes()) > 0.5 * kMaxMonomialBytes) refuse_here();  // the tree will take as much again
   }
   return out;
 }
@@ -201,7 +202,7 @@ class InputMonomials {
 };
 
 // Σ_t c_t Π M over a tree of the terms' common beginnings: every node multiplies its parent's product by one moment.
-// Products towards the root and sums towards the leaves are the prefixes and suffixes of all terms; nothing is divided.
+// Products from the root down and sums from the leaves up are the prefixes and suffixes of all terms; nothing is divided.
 class MomentTree {
  public:
   // Terms of f² and of f; entry(f) is where the moment E w^power of a factor stands in the table.
