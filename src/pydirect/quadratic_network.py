@@ -12,13 +12,12 @@ is a polynomial in their moments, which the compiled engines evaluate without er
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-
 from scipy.special import logsumexp, xlogy
 
 from pydirect import _core
@@ -40,22 +39,22 @@ class NetworkShape:
     ----------
     n_inputs : int
         Inputs of the network, the bias not among them.
-    hidden_layer_sizes : tuple of int
-        Units of each hidden layer, first to last; at least one layer.
+    hidden_layer_sizes : sequence of int, or int
+        Units of each hidden layer, first to last; at least one layer. Kept as a tuple.
     bias : bool, default=True
         Give every layer, the output too, a last input fixed to one.
     """
 
     n_inputs: int
-    hidden_layer_sizes: tuple[int, ...]
+    hidden_layer_sizes: Any
     bias: bool = True
 
     def __post_init__(self) -> None:
         as_count(self.n_inputs, "n_inputs", 0 if self.bias else 1)
         sizes = self.hidden_layer_sizes
-        if isinstance(sizes, str) or not isinstance(sizes, Sequence) or len(sizes) == 0:
+        if isinstance(sizes, str) or np.ndim(sizes) > 1 or np.size(sizes) == 0:
             raise ValueError(f"hidden_layer_sizes must hold at least one width, got {sizes!r}")
-        widths = tuple(as_count(h, "hidden_layer_sizes") for h in sizes)
+        widths = tuple(as_count(h, "hidden_layer_sizes") for h in np.atleast_1d(np.asarray(sizes, dtype=object)))
         object.__setattr__(self, "hidden_layer_sizes", widths)
 
     @property
@@ -67,13 +66,13 @@ class NetworkShape:
     def layers(self) -> tuple[tuple[int, int], ...]:
         """``(fan_out, fan_in)`` of every layer, the output last; the bias counts as an input."""
         sizes = (self.n_inputs, *self.hidden_layer_sizes, 1)
-        return tuple((fan_out, fan_in + self.bias) for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True))
+        return tuple((fan_out, fan_in + self.bias) for fan_in, fan_out in pairwise(sizes))
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
         """Where the weights of each layer stand."""
         ends = np.cumsum([0, *(fan_out * fan_in for fan_out, fan_in in self.layers)]).tolist()
-        return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(a, b) for a, b in pairwise(ends))
 
     @property
     def n_weights(self) -> int:
@@ -145,12 +144,6 @@ def choose_engine(shape: NetworkShape, n_rows: int, kind: str | None = None) -> 
         f"hidden_layer_sizes must be smaller for exact inference: {shape.hidden_layer_sizes} with {shape.n_inputs} "
         f"inputs would take {needed}, against a limit of {MAX_ENGINE_BYTES / 2**30:.3g} GiB"
     )
-
-
-def coreset_pays(shape: NetworkShape, n_rows: int) -> bool:
-    """Whether the datum engine on a coreset is worth the coreset's construction."""
-    size = n_coreset_moments(shape.n_inputs, shape.depth, shape.bias)
-    return size <= LARGEST_CORESET and n_rows >= CORESET_GAIN * size
 
 
 def _cost(kind: str, shape: NetworkShape, n_rows: int) -> tuple[float, float] | None:

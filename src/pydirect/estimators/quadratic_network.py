@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,6 +110,10 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     >>> mean, std = model.predict(X[400:], return_std=True)
     """
 
+    coreset_: NetworkCoreset
+    input_map_: InputMap
+    rotation_: Rotation
+
     def __init__(
         self,
         hidden_layer_sizes: Any = (16, 8),
@@ -175,10 +180,11 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to these rows and all earlier ones, which a coreset stands for; training restarts from the last posterior.
+        """Fit to these rows and all earlier ones, which a coreset stands for.
 
-        The coreset holds the data exactly, as far as networks of this depth can tell: the ELBO and its optima are those
-        of all rows together, in whatever blocks they came. It is feasible for few inputs only (see `NetworkCoreset`).
+        Training has the last posterior as one more start. The coreset holds the data exactly, as far as networks of
+        this depth can tell: the ELBO and its optima are those of all rows together, in whatever blocks they came. It is
+        feasible for few inputs only (see `NetworkCoreset`).
 
         Parameters
         ----------
@@ -205,7 +211,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
             coreset = self.coreset_.update(x, y_column, sample_weight=weight)
         else:
             coreset = NetworkCoreset.from_data(x, y_column, shape.depth, True, sample_weight=weight)
-        start = [self.posterior_] if started and self.__sklearn_is_fitted__() else [None]
+        start = self.posteriors_ if started and self.__sklearn_is_fitted__() else [None]
         for name in ("posterior_", "metadata_"):
             self.__dict__.pop(name, None)
         self.coreset_, self._one_dimensional = coreset, True
@@ -214,7 +220,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         return self
 
     def _fit_networks(
-        self, x: FloatArray, y: FloatArray, weight: FloatArray | None, starts: list[NetworkPosterior | None]
+        self, x: FloatArray, y: FloatArray, weight: FloatArray | None, starts: Sequence[NetworkPosterior | None]
     ) -> None:
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
@@ -268,8 +274,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
             raise ValueError("prior must have a density for levels to be placed anew; use n_regrids=0")
 
     def _shape_for(self, n_inputs: int) -> NetworkShape:
-        sizes = self.hidden_layer_sizes
-        return NetworkShape(n_inputs, tuple(np.atleast_1d(sizes).tolist()) if not isinstance(sizes, str) else sizes, self.bias)
+        return NetworkShape(n_inputs, self.hidden_layer_sizes, self.bias)
 
     def _set_results(self) -> None:
         super()._set_results()
