@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, xlogy
+from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count
@@ -208,6 +208,23 @@ class QuadraticNetwork:
         table = self._moments.from_probabilities(self.pad(q))
         error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
         return error, self._moments.probability_slopes(self._slopes)[:, : self.levels.shape[1]]
+
+    def sweep(self, q: FloatArray, precision: float) -> float:
+        """Set every q_k in turn to the best one given all others, in place; return R.
+
+        R is linear in each q_k: ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``. Every weight takes one evaluation of the gradient.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+        precision : float
+            τ = E σ⁻².
+        """
+        log_prior = np.broadcast_to(self.log_prior, q.shape)
+        for k in range(len(q)):
+            _, slopes = self.squared_error_slopes(q)
+            q[k] = softmax(log_prior[k] - 0.5 * precision * slopes[k])
+        return self.expected_squared_error(q)
 
     def noise_posterior(self, squared_error: float) -> tuple[float, NoisePosterior]:
         """Best q_σ for a given R, ``q_σ ∝ p_σ exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.

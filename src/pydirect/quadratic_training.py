@@ -54,7 +54,7 @@ LARGEST_CORESET, CORESET_GAIN = 600, 10
 # Prior scales are not told apart below this.
 SMALLEST_SCALE = 1e-8
 # An iteration that raises the ELBO by less than this fraction of it is the last.
-RELATIVE_RISE, SWEEP_RISE = 1e-9, 1e-7
+RELATIVE_RISE = 1e-6
 # Noise variances, relative to targets of variance one.
 NOISE_LEVELS = np.logspace(-7, 1, 97)
 
@@ -210,11 +210,11 @@ def fit_quadratic_network(
     if start is not None:
         runs.insert(0, _start_from(problem, start, n_levels))
 
-    kind, rows = _prepare(engine, shape, x, y, weight)
+    engine, rows = _prepare(engine, shape, x, y, weight)
     engines: queue.SimpleQueue[Any] = queue.SimpleQueue()
     n_workers = min(n_threads, len(runs))
     for _ in range(n_workers):
-        engines.put(make_engine(kind, shape, *rows))
+        engines.put(make_engine("datum" if engine == "coreset" else engine, shape, *rows))
 
     n_rounds, finished = n_regrids + 1, 0
     total = sum(_survivors(len(runs), k) for k in range(n_rounds))
@@ -231,21 +231,21 @@ def fit_quadratic_network(
         if problem.stop.is_set():
             break
     best = max(runs, key=lambda run: run.elbo)
-    return _posterior(problem, best, engines.get(), engine if engine == "coreset" else kind)
+    return _posterior(problem, best, engines.get(), engine)
 
 
 def _prepare(
     engine: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None
 ) -> tuple[str, tuple[FloatArray, FloatArray, FloatArray | None]]:
-    """Kind of the compiled engine and the rows that it is made for."""
+    """Return the engine to use and the rows that it is made for."""
     as_choice(engine, "engine", NETWORK_ENGINES)
     if weight is not None:
         used = weight > 0
         x, y, weight = np.ascontiguousarray(x[used]), y[used], weight[used]
-    if engine == "coreset" or (engine == "auto" and _coreset_pays(shape, len(x))):
+    if shape.n_inputs > 0 and (engine == "coreset" or (engine == "auto" and _coreset_pays(shape, len(x)))):
         coreset = NetworkCoreset.from_data(x, y, shape.depth, shape.bias, sample_weight=weight)
-        return "datum", (coreset.x, coreset.y, coreset.weight)
-    return choose_engine(shape, len(x), None if engine == "auto" else engine), (x, y, weight)
+        return "coreset", (coreset.x, coreset.y, coreset.weight)
+    return choose_engine(shape, len(x), engine if engine in ENGINES else None), (x, y, weight)
 
 
 def _coreset_pays(shape: NetworkShape, n_rows: int) -> bool:
@@ -380,7 +380,7 @@ def _by_coordinates(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tu
             error = model.sweep(q, noise.precision)
             fit, noise = model.noise_posterior(error)
             trace.append(fit - FactorizedCategorical(run.levels, q).kl(run.log_prior))
-            if len(trace) > 1 and trace[-1] - trace[-2] <= SWEEP_RISE * abs(trace[-1]):
+            if len(trace) > 1 and trace[-1] - trace[-2] <= RELATIVE_RISE * abs(trace[-1]):
                 outcome.converged = True
                 break
             if problem.stop.is_set():
