@@ -6,7 +6,7 @@ the optimisers of the package, only NumPy. Useful in tests of your own priors, f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -18,11 +18,13 @@ from pydirect._validation import FloatArray, as_count, as_float_array, as_float_
 __all__ = [
     "MAX_HYPOTHESES",
     "Enumeration",
+    "NetworkExpectations",
     "PredictiveMoments",
     "enumerate_elbo",
     "enumerate_factorized",
     "enumerate_hypotheses",
     "enumerate_log_evidence",
+    "enumerate_network",
     "enumerate_posterior",
     "enumerate_predictive_density",
     "enumerate_predictive_moments",
@@ -98,6 +100,22 @@ class PredictiveMoments(NamedTuple):
     variance: FloatArray
     third_cumulant: FloatArray
     fourth_cumulant: FloatArray
+
+
+class NetworkExpectations(NamedTuple):
+    """What a distribution of weights makes of a network's output f.
+
+    Attributes
+    ----------
+    squared_error : float
+        R, the sum over rows of ``ω E (y − f)²``.
+    mean, variance : ndarray of shape (n_rows,)
+        Of f at every row.
+    """
+
+    squared_error: float
+    mean: FloatArray
+    variance: FloatArray
 
 
 def enumerate_hypotheses(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
@@ -295,6 +313,87 @@ def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration,
         error = (points[i] - distribution.weights @ row)[:, None]
         out[i] = (distribution.probability * np.exp(-0.5 * error**2 / sigma2) / np.sqrt(2 * np.pi * sigma2)).sum()
     return out
+
+
+def enumerate_network(
+    x: ArrayLike,
+    y: ArrayLike,
+    hidden_layer_sizes: Sequence[int],
+    bias: bool,
+    levels: ArrayLike,
+    q: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> NetworkExpectations:
+    """Expectations of a quadratic network under a factorised posterior, by running it for every weight vector.
+
+    Hidden units square a weighted sum of the layer below, ``f(x) = Σ_j v_j a_j²``. Weights are listed layer by layer,
+    then by output unit, then by input; the bias, where there is one, is every layer's last input, fixed to one.
+
+    Parameters
+    ----------
+    x : array_like of shape (n_rows, n_inputs)
+    y : array_like of shape (n_rows,)
+    hidden_layer_sizes : sequence of int
+        Widths, first hidden layer to last.
+    bias : bool
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+    q : array_like of shape (n_weights, n_levels)
+        Probabilities of every weight's levels.
+    sample_weight : array_like of shape (n_rows,), optional
+        Number of times that each row counts in R.
+
+    Returns
+    -------
+    NetworkExpectations
+
+    Raises
+    ------
+    ValueError
+        When there are more than `MAX_HYPOTHESES` weight vectors.
+
+    Examples
+    --------
+    One input, one unit, no bias: f = v (w x)², here with v = 1 for certain and w = 0 or 2.
+
+    >>> result = enumerate_network([[1.0]], [1.0], [1], False, [[0.0, 2.0], [0.0, 1.0]], [[0.5, 0.5], [0.0, 1.0]])
+    >>> result.squared_error, result.mean.tolist(), result.variance.tolist()
+    (5.0, [2.0], [4.0])
+    """
+    inputs = as_float_array(x, "x", ("n_rows", "n_inputs"))
+    target = as_float_array(y, "y", (inputs.shape[0],))
+    counts = np.ones(len(target)) if sample_weight is None else as_float_array(sample_weight, "sample_weight", target.shape)
+    widths = [inputs.shape[1], *(as_count(h, "hidden_layer_sizes") for h in hidden_layer_sizes), 1]
+    layers = [(fan_out, fan_in + int(bias)) for fan_in, fan_out in zip(widths[:-1], widths[1:], strict=True)]
+    n_weights = sum(fan_out * fan_in for fan_out, fan_in in layers)
+    masses = as_float_array(q, "q", (n_weights, "n_levels"))
+    # The probability of a weight vector is the product of its weights' own.
+    probability = enumerate_hypotheses(masses).prod(axis=1)
+    weights = enumerate_hypotheses(levels, n_weights)
+
+    error, mean, second = 0.0, np.zeros(len(target)), np.zeros(len(target))
+    chunks = [slice(k, k + _CHUNK) for k in range(0, len(weights), _CHUNK)]
+    for chunk in chunks:
+        f = _run_networks(weights[chunk], layers, inputs, bias)
+        error += float(probability[chunk] @ ((target - f) ** 2 @ counts))
+        mean += probability[chunk] @ f
+    for chunk in chunks:
+        f = _run_networks(weights[chunk], layers, inputs, bias)
+        second += probability[chunk] @ (f - mean) ** 2
+    return NetworkExpectations(error, mean, second)
+
+
+def _run_networks(weights: FloatArray, layers: list[tuple[int, int]], x: FloatArray, bias: bool) -> FloatArray:
+    """Outputs of the network of every weight vector at every row, (n_hypotheses, n_rows)."""
+    state = np.broadcast_to(x, (len(weights), *x.shape))
+    first = 0
+    for k, (fan_out, fan_in) in enumerate(layers):
+        if bias:
+            state = np.concatenate([state, np.ones((*state.shape[:2], 1))], axis=2)
+        matrix = weights[:, first : first + fan_out * fan_in].reshape(-1, fan_out, fan_in)
+        sums = np.einsum("hni,hoi->hno", state, matrix)
+        state = sums if k == len(layers) - 1 else sums**2
+        first += fan_out * fan_in
+    return np.asarray(state[:, :, 0])
 
 
 def finite_difference_gradient(function: Callable[[FloatArray], float], x: ArrayLike, step: float = 1e-3) -> FloatArray:
