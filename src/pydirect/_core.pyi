@@ -152,6 +152,25 @@ class MeanField:
     @property
     def q_noise(self) -> _Double: ...
 
+# Quadratic networks as polynomials in their weights: any depth, small networks. Tables as those of NetworkMoments.
+
+class MonomialEngine:
+    # ValueError, before the terms are formed, when there are too many.
+    def __init__(
+        self, n_inputs: int, hidden: list[int], bias: bool, x: _Double, y: _Double, weight: _Double | None = None
+    ) -> None: ...
+    # R; its derivatives in the table go to gradient.
+    def evaluate(self, table: _Double, gradient: _Double | None, n_threads: int) -> float: ...
+    def predict(
+        self, table: _Double, x: _Double, mean: _Double, variance: _Double | None, n_threads: int
+    ) -> None: ...
+    # Monomials of f².
+    @property
+    def n_terms(self) -> int: ...
+
+# Upper bounds: monomials of f² before equal ones are merged, and bytes.
+def monomial_bound(n_inputs: int, hidden: list[int], bias: bool) -> tuple[float, float]: ...
+
 # Moments of quadratic networks. Rows of logits, q and levels are padded to a multiple of LEVEL_PADDING; a level whose
 # log_prior is −inf has no probability, whatever its logit. Tables are flat: layer after layer, (n_moments, fan_out,
 # fan_in) each.
