@@ -371,7 +371,8 @@ def enumerate_network(
     weights = enumerate_hypotheses(levels, n_weights)
 
     error, mean, second = 0.0, np.zeros(len(target)), np.zeros(len(target))
-    chunks = [slice(k, k + _CHUNK) for k in range(0, len(weights), _CHUNK)]
+    size = max(1, 16 * _CHUNK // inputs.size)
+    chunks = [slice(k, k + size) for k in range(0, len(weights), size)]
     for chunk in chunks:
         f = _run_networks(weights[chunk], layers, inputs, bias)
         error += float(probability[chunk] @ ((target - f) ** 2 @ counts))
@@ -390,7 +391,7 @@ def _run_networks(weights: FloatArray, layers: list[tuple[int, int]], x: FloatAr
         if bias:
             state = np.concatenate([state, np.ones((*state.shape[:2], 1))], axis=2)
         matrix = weights[:, first : first + fan_out * fan_in].reshape(-1, fan_out, fan_in)
-        sums = np.einsum("hni,hoi->hno", state, matrix)
+        sums = state @ matrix.transpose(0, 2, 1)
         state = sums if k == len(layers) - 1 else sums**2
         first += fan_out * fan_in
     return np.asarray(state[:, :, 0])
