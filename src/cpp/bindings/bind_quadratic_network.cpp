@@ -12,7 +12,7 @@ namespace {
 using Optional = std::optional<Array<double>>;
 
 NetworkShape make_shape(Index n_inputs, const std::vector<Index>& hidden, bool bias) {
-  if (n_inputs < 1 || hidden.empty()) throw std::invalid_argument("a network needs inputs and a hidden layer");
+  if (n_inputs + (bias ? 1 : 0) < 1 || hidden.empty()) throw std::invalid_argument("a network needs inputs and a hidden layer");
   for (const Index width : hidden)
     if (width < 1) throw std::invalid_argument("hidden layers need units");
   return {n_inputs, hidden, bias};

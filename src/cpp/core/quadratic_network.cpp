@@ -1,13 +1,14 @@
 #include <stdexcept>
 
 #include "network_blocks.hpp"
+#include "pydirect/monomial_engine.hpp"
 
 namespace pydirect {
 namespace {
 
 [[noreturn]] void refuse(const std::string& kind, const NetworkShape& shape) {
   if (kind != "tensor" && kind != "datum")
-    throw std::invalid_argument("engine must be 'tensor' or 'datum', got '" + kind + "'");
+    throw std::invalid_argument("engine must be 'tensor', 'datum' or 'monomial', got '" + kind + "'");
   throw std::invalid_argument("engine '" + kind + "' serves " +
                               (kind == "tensor" ? "one hidden layer" : "one or two hidden layers") + ", got " +
                               std::to_string(shape.depth()));
@@ -20,6 +21,7 @@ std::unique_ptr<NetworkEngine> make_network_engine(const std::string& kind, cons
   if (kind == "tensor" && shape.depth() == 1) return network::make_tensor_engine(shape, data);
   if (kind == "datum" && shape.depth() == 1) return network::make_one_layer_engine(shape, data);
   if (kind == "datum" && shape.depth() == 2) return network::make_two_layer_engine(shape, data);
+  if (kind == "monomial") return make_monomial_engine(shape, data);
   refuse(kind, shape);
 }
 
@@ -39,6 +41,10 @@ NetworkCost network_cost(const std::string& kind, const NetworkShape& shape, Ind
     const double products = 16.0 * d * h1 + 18.0 * between * h2 + 5.0 * between * h1;
     return {n * (2.0 * products + 600.0 * h1 + 80.0 * h2 + 20.0 * d),
             8.0 * (worker_rows * (16.0 * d + 26.0 * h1 + 4.0 * h2) + 24.0 * d * h1 + 26.0 * between * h2)};
+  }
+  if (kind == "monomial") {  // prefix and suffix products over the factors of every term, and their derivatives
+    const MonomialBound bound = monomial_bound(shape);
+    return {bound.n_terms * 8.0 * double(shape.n_moments(0)), bound.n_bytes};
   }
   refuse(kind, shape);
 }

@@ -59,6 +59,7 @@ class NetworkEngine {
 
 // "tensor": one hidden layer by fourth moments of the inputs, at a cost that does not depend on the number of rows.
 // "datum": one or two hidden layers by a pass over the rows, which have to stay where they are.
+// "monomial": any depth, small networks, by monomials in the weights; see monomial_engine.hpp.
 // std::invalid_argument says which depths an engine serves.
 std::unique_ptr<NetworkEngine> make_network_engine(const std::string& kind, const NetworkShape& shape,
                                                    const NetworkData& data);
