@@ -226,7 +226,10 @@ def test_default_features_are_the_estimators(tmp_path, data):
             ["--target", "y", "--model", "network", "--hidden", "0"],
             "argument --hidden: expected an integer of at least 1",
         ),
-        (["--target", "y", "--model", "network", "--hidden", "99", "99", "99"], "hidden_layer_sizes must be smaller"),
+        (
+            ["--target", "y", "--model", "network", "--hidden", "99", "99", "99", "--quiet"],
+            "hidden_layer_sizes must be smaller",
+        ),
         (["--target", "y", "--n-features", "0"], "argument --n-features: expected an integer of at least 1, got '0'"),
         (
             ["--target", "y", "--n-features", "many"],

@@ -150,8 +150,7 @@ def test_whitening_with_weights_is_that_of_repeated_rows():
     )
     z = weighted.transform(x)
     np.testing.assert_allclose((z * weight[:, None]).T @ z / weight.sum(), np.eye(3), atol=1e-12)
-    # Axes are unique up to their signs.
-    np.testing.assert_allclose(np.abs(weighted.matrix), np.abs(repeated.matrix), rtol=1e-9)
+    np.testing.assert_allclose(weighted.matrix, repeated.matrix, rtol=1e-9)
 
 
 def test_whitening_drops_directions_without_variance():

@@ -107,7 +107,9 @@ def test_engines_equal_enumeration_of_all_networks(n_inputs, hidden, bias):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("n_inputs", "hidden"), [(1, (1,)), (4, (3,)), (9, (17,)), (2, (3, 2)), (5, (9, 4)), (3, (4, 9))])
+@pytest.mark.parametrize(
+    ("n_inputs", "hidden"), [(1, (1,)), (4, (3,)), (9, (17,)), (2, (3, 2)), (5, (9, 4)), (3, (4, 9))]
+)
 def test_gradient_equals_finite_differences(n_inputs, hidden, bias):
     x, y, weight = random_data(11, n_inputs)
     table, _, _ = random_table(n_inputs, hidden, bias)

@@ -12,7 +12,7 @@ is a polynomial in their moments, which the compiled engines evaluate without er
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -298,6 +298,9 @@ class NetworkPosterior(MeanFieldPosterior):
     def _predictor(self) -> Any:
         x, y = np.zeros((1, self.shape.n_inputs)), np.zeros(1)
         return make_engine("datum" if self.shape.depth <= 2 else "monomial", self.shape, x, y)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # compiled parts are made again
 
     def latent_moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Exact mean and variance of f at rows of inputs; (n_rows,) each."""

@@ -361,7 +361,9 @@ def enumerate_network(
     """
     inputs = as_float_array(x, "x", ("n_rows", "n_inputs"))
     target = as_float_array(y, "y", (inputs.shape[0],))
-    counts = np.ones(len(target)) if sample_weight is None else as_float_array(sample_weight, "sample_weight", target.shape)
+    counts = (
+        np.ones(len(target)) if sample_weight is None else as_float_array(sample_weight, "sample_weight", target.shape)
+    )
     widths = [inputs.shape[1], *(as_count(h, "hidden_layer_sizes") for h in hidden_layer_sizes), 1]
     layers = [(fan_out, fan_in + int(bias)) for fan_in, fan_out in zip(widths[:-1], widths[1:], strict=True)]
     n_weights = sum(fan_out * fan_in for fan_out, fan_in in layers)

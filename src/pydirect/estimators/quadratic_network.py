@@ -18,6 +18,7 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_number, as_
 from pydirect.coreset import NetworkCoreset
 from pydirect.distributions import DensityPrior, as_level_count, as_prior
 from pydirect.estimators._base import ProbabilisticRegressor
+from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import LARGEST, InputMap, Rotation
 from pydirect.quadratic_network import NetworkPosterior, NetworkShape
 from pydirect.quadratic_training import NETWORK_ENGINES, OPTIMIZERS, fit_quadratic_network
@@ -174,9 +175,11 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
-        x, _, standardised, weight = self._start_fit(X, y, sample_weight)
         self.__dict__.pop("coreset_", None)
-        self._fit_networks(x, standardised, weight, [None] * standardised.shape[1])
+        x, targets, _, weight = self._start_fit(X, y, sample_weight)
+        # Training is not convex: data that differ by rounding only could end in different optima.
+        x, targets, weight = distinct_rows(x, targets, weight)
+        self._fit_networks(x, self._standardise_targets(targets, weight), weight, [None] * targets.shape[1])
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
