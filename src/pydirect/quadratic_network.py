@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, softmax, xlogy
+from scipy.special import softmax, xlogy
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count
@@ -184,6 +184,7 @@ class QuadraticNetwork:
         self.shape, self.engine, self.n_samples, self.n_threads = shape, engine, n_samples, n_threads
         self.levels, self.log_prior = levels, log_prior
         self.noise_levels, self.log_noise_prior = noise_levels, log_noise_prior
+        self._log_noise = log_noise_prior - 0.5 * n_samples * np.log(noise_levels)  # all of the likelihood but R
         self._moments = _core.NetworkMoments(
             shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, *pad_levels(levels, log_prior), n_threads
         )
@@ -232,10 +233,11 @@ class QuadraticNetwork:
         At this q_σ they are one log-sum-exp, −(n/2) log 2π included.
         """
         half_n = 0.5 * self.n_samples
-        log_joint = self.log_noise_prior - half_n * np.log(self.noise_levels) - 0.5 * squared_error / self.noise_levels
-        log_evidence = logsumexp(log_joint)
-        q = np.exp(log_joint - log_evidence)
-        return float(log_evidence - half_n * np.log(2 * np.pi)), NoisePosterior(self.noise_levels, q / q.sum())
+        log_joint = self._log_noise - 0.5 * squared_error / self.noise_levels
+        highest = log_joint.max()
+        q = np.exp(log_joint - highest)
+        total = q.sum()
+        return float(highest + np.log(total) - half_n * np.log(2 * np.pi)), NoisePosterior(self.noise_levels, q / total)
 
     def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
         """ELBO of any factorised posterior, term by term.

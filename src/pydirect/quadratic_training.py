@@ -116,7 +116,7 @@ def fit_quadratic_network(
     n_regrids: int = 3,
     optimizer: str = "lbfgs",
     engine: str = "auto",
-    max_iter: int = 300,
+    max_iter: int = 150,
     start: NetworkPosterior | None = None,
     random_state: np.random.Generator | int | None = 0,
     n_threads: int | None = None,

@@ -63,7 +63,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         How the expected squared error is computed, by operation count and memory unless forced; see
         `pydirect.fit_quadratic_network`. ``"tensor"``, ``"coreset"`` and ``"monomial"`` make a step independent of the
         number of rows.
-    max_iter : int, default=300
+    max_iter : int, default=150
         Largest number of iterations of a round.
     n_threads : int, optional
         What OpenMP says by default. Results have the same bits for any number.
@@ -128,7 +128,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         n_regrids: int = 3,
         optimizer: str = "lbfgs",
         engine: str = "auto",
-        max_iter: int = 300,
+        max_iter: int = 150,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
