@@ -126,6 +126,22 @@ def test_options_reach_the_estimator(tmp_path, data, options):
             assert str(parameters[names[option]]) == value
 
 
+def test_a_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys):
+    path = tmp_path / "m"
+    command = ["fit", data, "--target", "y", "--model", "network", "--hidden", "2", "--plot", tmp_path / "p.png"]
+    assert run(*command, "-o", path) == 0
+    captured = capsys.readouterr()
+    assert "network with 2 hidden units" in captured.out
+    assert "best ELBO" in captured.err
+    assert isinstance(pydirect.load(path), pydirect.QuadraticBNNRegressor)
+    assert run("predict", path, data, "--std") == 0
+    assert capsys.readouterr().out.startswith("prediction,std,lower,upper\n")
+    assert run("info", path) == 0
+    out = capsys.readouterr().out
+    assert "QuadraticBNNRegressor" in out
+    assert "hidden_layer_sizes" in out
+
+
 def test_weights_matter_and_are_not_an_input(tmp_path, data):
     assert run("fit", data, "--target", "y", "--weight", "w", "-o", tmp_path / "m", *FAST) == 0
     table = pydirect.load(tmp_path / "m").metadata_["table"]
@@ -204,6 +220,16 @@ def test_default_features_are_the_estimators(tmp_path, data):
         (["--target", "y", "--features", "cubic"], "argument --features: invalid choice: 'cubic'"),
         (["--target", "y", "--features", "linear", "--n-features", "10"], "--n-features: only for --features nys"),
         (["--target", "y", "--degree", "3"], "--degree: only for --features polynomial"),
+        (["--target", "y", "--hidden", "3"], "--hidden: only for --model network"),
+        (["--target", "y", "--model", "network", "--basis", "raw"], "--basis: not for --model network"),
+        (
+            ["--target", "y", "--model", "network", "--hidden", "0"],
+            "argument --hidden: expected an integer of at least 1",
+        ),
+        (
+            ["--target", "y", "--model", "network", "--hidden", "99", "99", "99", "--quiet"],
+            "hidden_layer_sizes must be smaller",
+        ),
         (["--target", "y", "--n-features", "0"], "argument --n-features: expected an integer of at least 1, got '0'"),
         (
             ["--target", "y", "--n-features", "many"],

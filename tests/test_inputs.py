@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from pydirect.inputs import LARGEST, MAX_KNOTS, InputMap, weighted_location_scale
+from pydirect.inputs import LARGEST, MAX_KNOTS, InputMap, Rotation, weighted_location_scale
 
 
 @pytest.fixture
@@ -131,3 +131,39 @@ def test_the_identity_changes_nothing_and_nothing_is_changed(x):
     np.testing.assert_array_equal(InputMap.identity(4).transform(x), x)
     InputMap.fit(x, np.arange(50.0), rank=True).transform(x)
     np.testing.assert_array_equal(x, before)
+
+
+def test_whitened_columns_are_uncorrelated_with_variance_one():
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((300, 3)) @ np.array([[1, 0.9, 0], [0, 0.1, 0], [0, 0, 2]])
+    x -= x.mean(axis=0)
+    z = Rotation.whitening(x, None).transform(x)
+    np.testing.assert_allclose(z.T @ z / len(z), np.eye(3), atol=1e-12)
+
+
+def test_whitening_with_weights_is_that_of_repeated_rows():
+    rng = np.random.default_rng(5)
+    x, weight = rng.standard_normal((40, 3)), rng.integers(0, 4, 40)
+    weighted, repeated = (
+        Rotation.whitening(x, weight.astype(float)),
+        Rotation.whitening(np.repeat(x, weight, axis=0), None),
+    )
+    z = weighted.transform(x)
+    np.testing.assert_allclose((z * weight[:, None]).T @ z / weight.sum(), np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(weighted.matrix, repeated.matrix, rtol=1e-9)
+
+
+def test_whitening_drops_directions_without_variance():
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((50, 2))
+    x -= x.mean(axis=0)
+    rotation = Rotation.whitening(np.c_[x, x[:, 0] + x[:, 1], np.zeros(50)], None)
+    assert rotation.matrix.shape == (4, 2)
+    assert Rotation.whitening(np.zeros((5, 2)), None).n_outputs == 0
+    assert Rotation.whitening(np.zeros((5, 0)), None).n_outputs == 0
+
+
+def test_whitening_of_fewer_rows_than_columns_keeps_what_they_span():
+    x = np.random.default_rng(7).standard_normal((3, 10))
+    x -= x.mean(axis=0)
+    assert Rotation.whitening(x, None).n_outputs == 2

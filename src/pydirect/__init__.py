@@ -13,7 +13,8 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "DirectRegressor": "pydirect.estimators.regression",
-    "load": "pydirect.estimators.regression",
+    "QuadraticBNNRegressor": "pydirect.estimators.quadratic_network",
+    "load": "pydirect.estimators._files",
     "FactorizedCategorical": "pydirect.distributions",
     "GaussianPrior": "pydirect.distributions",
     "LaplacePrior": "pydirect.distributions",
@@ -28,6 +29,11 @@ _PUBLIC = {
     "collect_statistics": "pydirect.statistics",
     "MeanFieldPosterior": "pydirect.models",
     "MeanFieldRegression": "pydirect.models",
+    "NetworkCoreset": "pydirect.coreset",
+    "NetworkPosterior": "pydirect.quadratic_network",
+    "NetworkShape": "pydirect.quadratic_network",
+    "QuadraticNetwork": "pydirect.quadratic_network",
+    "fit_quadratic_network": "pydirect.quadratic_training",
     "NoiseGridWarning": "pydirect.models",
     "NoisePosterior": "pydirect.models",
     "fit_mean_field": "pydirect.models",

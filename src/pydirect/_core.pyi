@@ -209,3 +209,32 @@ class NetworkMoments:
     def q(self) -> _Double: ...
     @property
     def divergence(self) -> _Double: ...
+
+# Networks with quadratic activations. Moments of the weights stand in one table, see quadratic_network.hpp; x is
+# (n, n_inputs), y and weight (n,). Engines keep the arrays; calls on one engine wait for each other.
+
+class NetworkEngine:
+    def __init__(
+        self, kind: str, n_inputs: int, hidden: list[int], bias: bool, x: _Double, y: _Double, weight: _Double | None
+    ) -> None: ...
+    def evaluate(self, table: _Double, gradient_out: _Double | None, n_threads: int) -> float: ...
+    def predict(
+        self, table: _Double, x: _Double, mean_out: _Double, variance_out: _Double | None, n_threads: int
+    ) -> None: ...
+
+# Floating-point operations of a value with its gradient, and bytes held.
+def network_flops(kind: str, n_inputs: int, hidden: list[int], bias: bool, n_rows: int) -> tuple[float, float]: ...
+def network_table_size(n_inputs: int, hidden: list[int], bias: bool) -> int: ...
+
+# One pass of coordinate ascent over q (n_weights, padded levels), in place; returns R. One hidden layer.
+def network_sweep(
+    hidden: list[int],
+    bias: bool,
+    x: _Double,
+    y: _Double,
+    weight: _Double | None,
+    levels: _Double,
+    log_prior: _Double,
+    tau: float,
+    q: _Double,
+) -> float: ...

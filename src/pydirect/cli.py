@@ -192,15 +192,22 @@ def _add_fit(commands: Any) -> None:
 
 def _add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
+        "--model",
+        choices=["direct", "network"],
+        default="direct",
+        help="basis functions, or a network with quadratic activations (default: %(default)s)",
+    )
+    command.add_argument(
+        "--hidden", type=_positive, nargs="+", metavar="H", help="units of a network's hidden layers (default: 16 8)"
+    )
+    command.add_argument(
         "--basis",
         choices=["decorrelated", "raw"],
-        default="decorrelated",
-        help="basis of the weights (default: %(default)s)",
+        help="basis of the weights (default: decorrelated)",
     )
     command.add_argument(
         "--features",
         choices=["auto", "nystroem", "fourier", "linear", "polynomial"],
-        default="auto",
         help="features of the inputs (default: nystroem in the decorrelated basis, fourier in the raw one)",
     )
     command.add_argument(
@@ -282,10 +289,15 @@ def _fit(args: argparse.Namespace) -> int:
 
 
 def _check_fit_options(args: argparse.Namespace) -> None:
-    if args.n_features is not None and args.features not in ("auto", "nystroem", "fourier"):
+    if args.n_features is not None and args.features not in (None, "auto", "nystroem", "fourier"):
         raise CommandError("--n-features: only for --features nystroem or fourier")
     if args.degree is not None and args.features != "polynomial":
         raise CommandError("--degree: only for --features polynomial")
+    if args.hidden is not None and args.model != "network":
+        raise CommandError("--hidden: only for --model network")
+    for option in ("basis", "features") if args.model == "network" else ():
+        if getattr(args, option) is not None:
+            raise CommandError(f"--{option}: not for --model network")
     named = [*args.target, *args.drop, *([args.weight] if args.weight is not None else [])]
     twice = [name for i, name in enumerate(named) if name in named[:i]]
     if twice:
@@ -401,17 +413,17 @@ def _fitted(args: argparse.Namespace, data: _Training, what: str) -> Any:
 
 
 def _new_model(args: argparse.Namespace) -> Any:
-    from pydirect import DirectRegressor
+    import pydirect
 
-    given = {"n_features": args.n_features, "degree": args.degree}
-    return DirectRegressor(
-        features=args.features,
-        basis=args.basis,
-        n_threads=args.threads,
-        random_state=args.seed,
-        verbose=0 if args.quiet else 1,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    common = {"n_threads": args.threads, "random_state": args.seed, "verbose": 0 if args.quiet else 1}
+    if args.model == "network":
+        given = {"hidden_layer_sizes": args.hidden}
+        estimator: Any = pydirect.QuadraticBNNRegressor
+    else:
+        names = ("features", "basis", "n_features", "degree")
+        given = {name: getattr(args, name) for name in names}
+        estimator = pydirect.DirectRegressor
+    return estimator(**common, **{name: value for name, value in given.items() if value is not None})
 
 
 def _converged(model: Any) -> bool:
@@ -436,7 +448,7 @@ def _print_summary(args: argparse.Namespace, data: _Training, model: Any, held_o
     dropped = f" ({data.n_dropped} with missing values left out)" if data.n_dropped else ""
     n_columns, n_inputs = len(data.encoder.names), data.X.shape[1]
     encoded = f", {n_inputs} after encoding text" if data.encoder.text_columns else ""
-    lines = [("rows", f"{len(data.X)}{dropped}"), ("columns", f"{n_columns}{encoded}"), ("features", _features(model))]
+    lines = [("rows", f"{len(data.X)}{dropped}"), ("columns", f"{n_columns}{encoded}"), ("model", _structure(model))]
     for scores in held_out:
         lines.append((f"held out, {scores['target']}", _scores_text(scores)))
     if held_out:
@@ -450,13 +462,19 @@ def _print_summary(args: argparse.Namespace, data: _Training, model: Any, held_o
     _print_lines(lines)
 
 
-def _features(model: Any) -> str:
-    return f"{_kind_of_features(model)}, {model.features_.n_weights} weights"
+def _structure(model: Any) -> str:
+    return f"{_kind_of_model(model)}, {_n_weights(model)} weights"
 
 
-def _kind_of_features(model: Any) -> str:
+def _kind_of_model(model: Any) -> str:
+    if hasattr(model, "coefs_"):
+        return f"network with {', '.join(map(str, model.posteriors_[0].shape.hidden_layer_sizes))} hidden units"
     kind: str = model.features_.kind
-    return kind if kind != "polynomial" else f"{kind} of degree {model.degree}"
+    return f"{kind} features" if kind != "polynomial" else f"{kind} features of degree {model.degree}"
+
+
+def _n_weights(model: Any) -> int:
+    return int(model.features_.n_weights if hasattr(model, "features_") else model.posteriors_[0].weights.n_weights)
 
 
 def _noise_sd(model: Any) -> np.ndarray:
@@ -717,17 +735,17 @@ def _readable(facts: dict[str, Any]) -> dict[str, Any]:
         # A model's are many, and its facts say what matters of them.
         n_bytes = sum(array["nbytes"] for array in arrays.values())
         known["arrays"] = f"{len(arrays)}, {n_bytes} bytes together; --json lists them"
-        known["parameters"] = _changed_parameters(facts["parameters"]) or "defaults"
+        known["parameters"] = _changed_parameters(facts["class"], facts["parameters"]) or "defaults"
         known["converged"] = "yes" if facts["converged"] else "no"
     if "held_out" in known:
         known["held_out"] = [f"{scores['target']}: {_scores_text(scores)}" for scores in known["held_out"]]
     return known
 
 
-def _changed_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    from pydirect import DirectRegressor
+def _changed_parameters(estimator: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    import pydirect
 
-    defaults = _json_value(DirectRegressor().get_params())
+    defaults = _json_value(getattr(pydirect, estimator)().get_params())
     return {name: value for name, value in parameters.items() if value != defaults.get(name)}
 
 
@@ -769,8 +787,8 @@ def _model_facts(path: Path) -> dict[str, Any]:
         "weight_column": stored.get("weight"),
         "rows": stored.get("n_rows"),
         "held_out": stored.get("held_out"),
-        "features": _kind_of_features(model),
-        "weights": model.features_.n_weights,
+        "structure": _kind_of_model(model),
+        "weights": _n_weights(model),
         "levels_per_weight": int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
         "sparsity": model.sparsity_,
         "noise_sd": _noise_sd(model),

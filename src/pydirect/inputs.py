@@ -118,7 +118,11 @@ class Rotation:
         # Singular values of the rows, not eigenvalues of their products, which would lose half of the digits.
         _, singular, axes = np.linalg.svd(scaled / np.sqrt(total), full_matrices=False)
         kept = singular > SMALLEST_SINGULAR_VALUE * singular.max(initial=0.0)
-        return cls(np.ascontiguousarray(axes[kept].T / singular[kept]))
+        # Axes are unique but for their signs: the largest component is made positive.
+        axes = axes[kept]
+        if axes.size:
+            axes *= np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1))
+        return cls(np.ascontiguousarray(axes.T / singular[kept]))
 
     @classmethod
     def identity(cls, n_inputs: int) -> Rotation:

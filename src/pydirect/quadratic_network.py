@@ -12,14 +12,13 @@ is a polynomial in their moments, which the compiled engines evaluate without er
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-
-from scipy.special import logsumexp, xlogy
+from scipy.special import softmax, xlogy
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count
@@ -40,22 +39,22 @@ class NetworkShape:
     ----------
     n_inputs : int
         Inputs of the network, the bias not among them.
-    hidden_layer_sizes : tuple of int
-        Units of each hidden layer, first to last; at least one layer.
+    hidden_layer_sizes : sequence of int, or int
+        Units of each hidden layer, first to last; at least one layer. Kept as a tuple.
     bias : bool, default=True
         Give every layer, the output too, a last input fixed to one.
     """
 
     n_inputs: int
-    hidden_layer_sizes: tuple[int, ...]
+    hidden_layer_sizes: Any
     bias: bool = True
 
     def __post_init__(self) -> None:
         as_count(self.n_inputs, "n_inputs", 0 if self.bias else 1)
         sizes = self.hidden_layer_sizes
-        if isinstance(sizes, str) or not isinstance(sizes, Sequence) or len(sizes) == 0:
+        if isinstance(sizes, str) or np.ndim(sizes) > 1 or np.size(sizes) == 0:
             raise ValueError(f"hidden_layer_sizes must hold at least one width, got {sizes!r}")
-        widths = tuple(as_count(h, "hidden_layer_sizes") for h in sizes)
+        widths = tuple(as_count(h, "hidden_layer_sizes") for h in np.atleast_1d(np.asarray(sizes, dtype=object)))
         object.__setattr__(self, "hidden_layer_sizes", widths)
 
     @property
@@ -67,13 +66,13 @@ class NetworkShape:
     def layers(self) -> tuple[tuple[int, int], ...]:
         """``(fan_out, fan_in)`` of every layer, the output last; the bias counts as an input."""
         sizes = (self.n_inputs, *self.hidden_layer_sizes, 1)
-        return tuple((fan_out, fan_in + self.bias) for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True))
+        return tuple((fan_out, fan_in + self.bias) for fan_in, fan_out in pairwise(sizes))
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
         """Where the weights of each layer stand."""
         ends = np.cumsum([0, *(fan_out * fan_in for fan_out, fan_in in self.layers)]).tolist()
-        return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(a, b) for a, b in pairwise(ends))
 
     @property
     def n_weights(self) -> int:
@@ -147,12 +146,6 @@ def choose_engine(shape: NetworkShape, n_rows: int, kind: str | None = None) -> 
     )
 
 
-def coreset_pays(shape: NetworkShape, n_rows: int) -> bool:
-    """Whether the datum engine on a coreset is worth the coreset's construction."""
-    size = n_coreset_moments(shape.n_inputs, shape.depth, shape.bias)
-    return size <= LARGEST_CORESET and n_rows >= CORESET_GAIN * size
-
-
 def _cost(kind: str, shape: NetworkShape, n_rows: int) -> tuple[float, float] | None:
     """Floating-point operations a step and bytes held, or None when the engine does not serve this depth."""
     if shape.depth > {"tensor": 1, "datum": 2, "monomial": np.inf}[kind]:
@@ -191,6 +184,7 @@ class QuadraticNetwork:
         self.shape, self.engine, self.n_samples, self.n_threads = shape, engine, n_samples, n_threads
         self.levels, self.log_prior = levels, log_prior
         self.noise_levels, self.log_noise_prior = noise_levels, log_noise_prior
+        self._log_noise = log_noise_prior - 0.5 * n_samples * np.log(noise_levels)  # all of the likelihood but R
         self._moments = _core.NetworkMoments(
             shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, *pad_levels(levels, log_prior), n_threads
         )
@@ -216,16 +210,34 @@ class QuadraticNetwork:
         error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
         return error, self._moments.probability_slopes(self._slopes)[:, : self.levels.shape[1]]
 
+    def sweep(self, q: FloatArray, precision: float) -> float:
+        """Set every q_k in turn to the best one given all others, in place; return R.
+
+        R is linear in each q_k: ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``. Every weight takes one evaluation of the gradient.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+        precision : float
+            τ = E σ⁻².
+        """
+        log_prior = np.broadcast_to(self.log_prior, q.shape)
+        for k in range(len(q)):
+            _, slopes = self.squared_error_slopes(q)
+            q[k] = softmax(log_prior[k] - 0.5 * precision * slopes[k])
+        return self.expected_squared_error(q)
+
     def noise_posterior(self, squared_error: float) -> tuple[float, NoisePosterior]:
         """Best q_σ for a given R, ``q_σ ∝ p_σ exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.
 
         At this q_σ they are one log-sum-exp, −(n/2) log 2π included.
         """
         half_n = 0.5 * self.n_samples
-        log_joint = self.log_noise_prior - half_n * np.log(self.noise_levels) - 0.5 * squared_error / self.noise_levels
-        log_evidence = logsumexp(log_joint)
-        q = np.exp(log_joint - log_evidence)
-        return float(log_evidence - half_n * np.log(2 * np.pi)), NoisePosterior(self.noise_levels, q / q.sum())
+        log_joint = self._log_noise - 0.5 * squared_error / self.noise_levels
+        highest = log_joint.max()
+        q = np.exp(log_joint - highest)
+        total = q.sum()
+        return float(highest + np.log(total) - half_n * np.log(2 * np.pi)), NoisePosterior(self.noise_levels, q / total)
 
     def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
         """ELBO of any factorised posterior, term by term.
@@ -288,6 +300,9 @@ class NetworkPosterior(MeanFieldPosterior):
     def _predictor(self) -> Any:
         x, y = np.zeros((1, self.shape.n_inputs)), np.zeros(1)
         return make_engine("datum" if self.shape.depth <= 2 else "monomial", self.shape, x, y)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # compiled parts are made again
 
     def latent_moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Exact mean and variance of f at rows of inputs; (n_rows,) each."""

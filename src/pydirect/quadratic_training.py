@@ -1,8 +1,8 @@
-"""Training of quadratic networks: several starts, L-BFGS or coordinate ascent, levels placed anew around the posterior.
+"""Training of quadratic networks: several starts, L-BFGS or coordinate ascent, levels around the posterior.
 
-The prior on a symmetric grid is a saddle, because every odd moment vanishes there: starts are tilted away from it. After
-a first round on levels that all weights of a layer share, the levels of each weight are placed around its posterior and
-training goes on; the weaker half of the runs is dropped after every round.
+The prior on a symmetric grid is a saddle, because every odd moment vanishes there: starts are tilted away from it.
+After a first round on levels that all weights of a layer share, the levels of each weight are placed around its
+posterior and training goes on; the weaker half of the runs is dropped after every round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy.optimize import minimize_scalar
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
-from pydirect.coreset import NetworkCoreset
+from pydirect.coreset import NetworkCoreset, n_moments
 from pydirect.distributions import (
     DensityPrior,
     FactorizedCategorical,
@@ -32,7 +32,14 @@ from pydirect.distributions import (
 )
 from pydirect.models import as_noise_levels, warn_at_edge
 from pydirect.optimize import Outcome, lbfgs
-from pydirect.quadratic_network import ENGINES, NetworkPosterior, NetworkShape, QuadraticNetwork, choose_engine, make_engine
+from pydirect.quadratic_network import (
+    ENGINES,
+    NetworkPosterior,
+    NetworkShape,
+    QuadraticNetwork,
+    choose_engine,
+    make_engine,
+)
 
 OPTIMIZERS = ("lbfgs", "coordinate_ascent")
 NETWORK_ENGINES = ("auto", *ENGINES, "coreset")
@@ -42,10 +49,12 @@ FIRST_REACH, LATER_REACH = 2.0, 3.0
 START_SPREAD, START_WIDTH = 0.5, 0.3
 # Logits of a start that has probabilities of zero.
 LOWEST_LOGIT = -40.0
+# A coreset is built unasked when it has at most so many rows, and the data so many times as many.
+LARGEST_CORESET, CORESET_GAIN = 600, 10
 # Prior scales are not told apart below this.
 SMALLEST_SCALE = 1e-8
 # An iteration that raises the ELBO by less than this fraction of it is the last.
-RELATIVE_RISE, SWEEP_RISE = 1e-9, 1e-7
+RELATIVE_RISE = 1e-6
 # Noise variances, relative to targets of variance one.
 NOISE_LEVELS = np.logspace(-7, 1, 97)
 
@@ -107,7 +116,7 @@ def fit_quadratic_network(
     n_regrids: int = 3,
     optimizer: str = "lbfgs",
     engine: str = "auto",
-    max_iter: int = 300,
+    max_iter: int = 150,
     start: NetworkPosterior | None = None,
     random_state: np.random.Generator | int | None = 0,
     n_threads: int | None = None,
@@ -201,11 +210,11 @@ def fit_quadratic_network(
     if start is not None:
         runs.insert(0, _start_from(problem, start, n_levels))
 
-    kind, rows = _prepare(engine, shape, x, y, weight)
+    engine, rows = _prepare(engine, shape, x, y, weight)
     engines: queue.SimpleQueue[Any] = queue.SimpleQueue()
     n_workers = min(n_threads, len(runs))
     for _ in range(n_workers):
-        engines.put(make_engine(kind, shape, *rows))
+        engines.put(make_engine("datum" if engine == "coreset" else engine, shape, *rows))
 
     n_rounds, finished = n_regrids + 1, 0
     total = sum(_survivors(len(runs), k) for k in range(n_rounds))
@@ -222,21 +231,27 @@ def fit_quadratic_network(
         if problem.stop.is_set():
             break
     best = max(runs, key=lambda run: run.elbo)
-    return _posterior(problem, best, engines.get(), engine if engine == "coreset" else kind)
+    return _posterior(problem, best, engines.get(), engine)
 
 
 def _prepare(
     engine: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None
 ) -> tuple[str, tuple[FloatArray, FloatArray, FloatArray | None]]:
-    """Kind of the compiled engine and the rows that it is made for."""
+    """Return the engine to use and the rows that it is made for."""
     as_choice(engine, "engine", NETWORK_ENGINES)
     if weight is not None:
         used = weight > 0
         x, y, weight = np.ascontiguousarray(x[used]), y[used], weight[used]
-    if engine == "coreset" or (engine == "auto" and coreset_pays(shape, len(x))):
+    if shape.n_inputs > 0 and (engine == "coreset" or (engine == "auto" and _coreset_pays(shape, len(x)))):
         coreset = NetworkCoreset.from_data(x, y, shape.depth, shape.bias, sample_weight=weight)
-        return "datum", (coreset.x, coreset.y, coreset.weight)
-    return choose_engine(shape, len(x), None if engine == "auto" else engine), (x, y, weight)
+        return "coreset", (coreset.x, coreset.y, coreset.weight)
+    return choose_engine(shape, len(x), engine if engine in ENGINES else None), (x, y, weight)
+
+
+def _coreset_pays(shape: NetworkShape, n_rows: int) -> bool:
+    """Whether far fewer rows on every step are worth the coreset's construction."""
+    size = n_moments(shape.n_inputs, shape.depth, shape.bias)
+    return size <= LARGEST_CORESET and n_rows >= CORESET_GAIN * size
 
 
 def _posterior(problem: _Problem, run: _Run, engine: Any, kind: str) -> NetworkPosterior:
@@ -263,7 +278,7 @@ def _posterior(problem: _Problem, run: _Run, engine: Any, kind: str) -> NetworkP
 
 
 def _survivors(n_runs: int, n_rounds: int) -> int:
-    """Runs left after so many rounds, each of which drops the weaker half."""
+    """Return how many runs are left after so many rounds, each of which drops the weaker half."""
     for _ in range(n_rounds):
         n_runs = (n_runs + 1) // 2
     return n_runs
@@ -349,7 +364,9 @@ def _by_lbfgs(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tuple[Fl
         return model.elbo_and_gradient(theta)
 
     allowed = np.isfinite(run.log_prior)
-    theta, outcome = lbfgs(objective, model.pad(np.where(allowed, run.logits, 0.0)).ravel(), problem.max_iter, RELATIVE_RISE)
+    theta, outcome = lbfgs(
+        objective, model.pad(np.where(allowed, run.logits, 0.0)).ravel(), problem.max_iter, RELATIVE_RISE
+    )
     logits = theta.reshape(problem.shape.n_weights, -1)[:, : run.levels.shape[1]]
     return np.where(allowed, logits, -np.inf), outcome
 
@@ -363,7 +380,7 @@ def _by_coordinates(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tu
             error = model.sweep(q, noise.precision)
             fit, noise = model.noise_posterior(error)
             trace.append(fit - FactorizedCategorical(run.levels, q).kl(run.log_prior))
-            if len(trace) > 1 and trace[-1] - trace[-2] <= SWEEP_RISE * abs(trace[-1]):
+            if len(trace) > 1 and trace[-1] - trace[-2] <= RELATIVE_RISE * abs(trace[-1]):
                 outcome.converged = True
                 break
             if problem.stop.is_set():
@@ -375,9 +392,7 @@ def _by_coordinates(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tu
         return np.log(q), outcome
 
 
-def _for_each(
-    task: Callable[[_Run], None], runs: Sequence[_Run], n_workers: int, stop: threading.Event
-) -> None:
+def _for_each(task: Callable[[_Run], None], runs: Sequence[_Run], n_workers: int, stop: threading.Event) -> None:
     """Call `task` for every run, on several threads; an interruption ends all of them at their best points."""
     if n_workers == 1 or len(runs) == 1:
         for run in runs:

@@ -18,6 +18,8 @@ namespace PYDIRECT_ISA {
 #include "dense-inl.hpp"
 #include "fourier-inl.hpp"
 #include "moments-inl.hpp"
+#include "network-inl.hpp"
+#include "product-inl.hpp"
 
 }  // namespace PYDIRECT_ISA
 }  // namespace
@@ -51,6 +53,19 @@ const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) = {
     PYDIRECT_ISA::row_moments,
     PYDIRECT_ISA::covariance_row,
     PYDIRECT_ISA::covariance_gradient_row,
+    PYDIRECT_ISA::panel_product,
+    PYDIRECT_ISA::transpose_panels,
+    PYDIRECT_ISA::powers,
+    PYDIRECT_ISA::cumulants,
+    PYDIRECT_ISA::cumulants_adjoint,
+    PYDIRECT_ISA::square_moments,
+    PYDIRECT_ISA::square_variance,
+    PYDIRECT_ISA::square_adjoint,
+    PYDIRECT_ISA::quadratic_output,
+    PYDIRECT_ISA::tensor_pairs,
+    PYDIRECT_ISA::tensor_panel,
+    PYDIRECT_ISA::add_cumulants,
+    PYDIRECT_ISA::quartic,
     PYDIRECT_ISA::exp_array,
     PYDIRECT_ISA::sincos_turns_array<double>,
     PYDIRECT_ISA::sincos_turns_array<float>,

@@ -1,8 +1,9 @@
-"""Fitted regressors as documents: every array and number that prediction needs, and nothing that runs."""
+"""Fitted estimators as documents: every array and number that prediction needs, and nothing that runs."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import numpy as np
 
 import pydirect
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import as_count, as_float_array, as_float_array_unbounded, as_number
+from pydirect._validation import as_choice, as_count, as_float_array, as_float_array_unbounded, as_number
+from pydirect.coreset import NetworkCoreset
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.distributions import PRIORS, FactorizedCategorical, TablePrior
 from pydirect.features import (
@@ -22,14 +24,17 @@ from pydirect.features import (
     TransformerFeatures,
 )
 from pydirect.hyperparameters import KernelHyperparameters
-from pydirect.inputs import InputMap
+from pydirect.inputs import InputMap, Rotation
 from pydirect.models import MeanFieldPosterior, NoisePosterior
 from pydirect.persistence import CorruptFileError, read, write
+from pydirect.quadratic_network import NetworkPosterior, NetworkShape
+from pydirect.quadratic_training import NETWORK_ENGINES
 
 if TYPE_CHECKING:
+    from pydirect.estimators._base import ProbabilisticRegressor
+    from pydirect.estimators.quadratic_network import QuadraticBNNRegressor
     from pydirect.estimators.regression import DirectRegressor
 
-KIND = "pydirect.DirectRegressor"
 FEATURE_CLASSES: dict[str, Any] = {
     c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
 }
@@ -73,20 +78,34 @@ def _build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str
     return cls(**values)
 
 
-def save_regressor(model: DirectRegressor, path: str | Path, metadata: dict[str, Any] | None) -> None:
-    """Write a fitted regressor; see `DirectRegressor.save`."""
+def save_model(model: ProbabilisticRegressor, path: str | Path, metadata: dict[str, Any] | None) -> None:
+    """Write a fitted estimator of a kind in `LAYOUTS`; see the estimators' ``save``."""
+    kind = f"pydirect.{type(model).__name__}"
+    writer = _Writer()
+    header: Header = {
+        "library": pydirect.__version__,
+        "parameters": {k: _as_json(k, v) for k, v in model.get_params(deep=False).items()},
+        "metadata": getattr(model, "metadata_", {}) if metadata is None else metadata,
+        "input_map": writer.fields(model.input_map_, "input_map"),
+        "one_dimensional": model._one_dimensional,
+        "n_features_in": model.n_features_in_,
+        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
+        "calibration_scale": model.calibration_scale_,
+        "n_samples": model.n_samples_,
+        "fit_seconds": model.fit_seconds_,
+        **LAYOUTS[kind].write(model, writer),
+    }
+    arrays = {name: getattr(model, f"{name}_") for name in ("y_mean", "y_scale", *LAYOUTS[kind].arrays)}
+    write(path, kind, header, {**writer.arrays, **arrays})
+
+
+def _write_direct(model: DirectRegressor, writer: _Writer) -> Header:
     if isinstance(model.features_, TransformerFeatures):
         raise TypeError(
             "features must be built in to be saved without pickle, got a transformer: save its output's model with "
             "features='precomputed', or pickle the whole model"
         )
-    writer = _Writer()
-    parameters = {k: _as_json(k, v) for k, v in model.get_params(deep=False).items()}
-    header: Header = {
-        "library": pydirect.__version__,
-        "parameters": parameters,
-        "metadata": getattr(model, "metadata_", {}) if metadata is None else metadata,
-        "input_map": writer.fields(model.input_map_, "input_map"),
+    return {
         "features": {"kind": model.features_.kind, **writer.fields(model.features_, "features")},
         "hyperparameters": model.hyperparameters_ is not None
         and writer.fields(model.hyperparameters_, "hyperparameters"),
@@ -94,16 +113,17 @@ def save_regressor(model: DirectRegressor, path: str | Path, metadata: dict[str,
             {"decorrelated": isinstance(p, DecorrelatedPosterior), **writer.fields(p, f"posterior{k}")}
             for k, p in enumerate(model.posteriors_)
         ],
-        "one_dimensional": model._one_dimensional,
-        "n_features_in": model.n_features_in_,
-        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
-        "calibration_scale": model.calibration_scale_,
         "mean_missing_variance": model.mean_missing_variance_,
-        "n_samples": model.n_samples_,
-        "fit_seconds": model.fit_seconds_,
     }
-    arrays = {name: getattr(model, f"{name}_") for name in ("y_mean", "y_scale", "prior_scale", "coefficients")}
-    write(path, KIND, header, {**writer.arrays, **arrays})
+
+
+def _write_network(model: QuadraticBNNRegressor, writer: _Writer) -> Header:
+    coreset = getattr(model, "coreset_", None)
+    return {
+        "rotation": writer.fields(model.rotation_, "rotation"),
+        "posteriors": [writer.fields(p, f"posterior{k}") for k, p in enumerate(model.posteriors_)],
+        "coreset": coreset is not None and writer.fields(coreset, "coreset"),
+    }
 
 
 def _as_json(name: str, value: Any) -> Any:
@@ -127,22 +147,52 @@ def _from_json(value: Any) -> Any:
     return value
 
 
-def load_regressor(path: str | Path) -> DirectRegressor:
-    """Read a regressor; see `pydirect.load`."""
-    from pydirect.estimators.regression import DirectRegressor
+def load(path: str | Path) -> Any:
+    """Read a model written by an estimator's ``save``; it predicts bit for bit the same.
 
-    document = read(path, KIND)
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    estimator
+        Of the class that was saved.
+
+    Raises
+    ------
+    pydirect.persistence.FileFormatError
+        With the reason, when the file is truncated, altered, of a later version or not a model.
+    """
+    document = read(path, tuple(LAYOUTS))
+    layout = LAYOUTS[document.kind]
     try:
-        return _restore(DirectRegressor, document.header, document.arrays)
+        return _restore(layout, document.header, document.arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
         raise CorruptFileError(path, reason) from error
 
 
-def _restore(cls: type[DirectRegressor], header: Header, arrays: Arrays) -> DirectRegressor:
-    model = cls(**{k: _from_json(v) for k, v in header["parameters"].items()})
+def _restore(layout: Layout, header: Header, arrays: Arrays) -> ProbabilisticRegressor:
+    model = getattr(pydirect, layout.estimator)(**{k: _from_json(v) for k, v in header["parameters"].items()})
     model.metadata_ = header["metadata"]
     model.input_map_ = _build(InputMap, header["input_map"], arrays, "input_map", {})
+    for name in ("y_mean", "y_scale", *layout.arrays):
+        setattr(model, f"{name}_", arrays[name])
+    model._one_dimensional = header["one_dimensional"]
+    model.n_features_in_ = header["n_features_in"]
+    if header["feature_names"]:
+        model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+    model.calibration_scale_ = header["calibration_scale"]
+    model.n_samples_ = header["n_samples"]
+    model.fit_seconds_ = header["fit_seconds"]
+    layout.restore(model, header, arrays)
+    layout.check(model, _check(model, header))
+    model._set_results()
+    return model
+
+
+def _restore_direct(model: DirectRegressor, header: Header, arrays: Arrays) -> None:
     if header["features"].get("n_features_in", model.input_map_.n_outputs) != model.input_map_.n_outputs:
         raise ValueError("features do not take the inputs")
     features = FEATURE_CLASSES[header["features"]["kind"]]
@@ -163,19 +213,17 @@ def _restore(cls: type[DirectRegressor], header: Header, arrays: Arrays) -> Dire
         )
         for k, h in enumerate(header["posteriors"])
     ]
-    for name in ("y_mean", "y_scale", "prior_scale", "coefficients"):
-        setattr(model, f"{name}_", arrays[name])
-    model._one_dimensional = header["one_dimensional"]
-    model.n_features_in_ = header["n_features_in"]
-    if header["feature_names"]:
-        model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    model.calibration_scale_ = header["calibration_scale"]
     model.mean_missing_variance_ = header["mean_missing_variance"]
-    model.n_samples_ = header["n_samples"]
-    model.fit_seconds_ = header["fit_seconds"]
-    _check(model, header)
-    model._set_results()
-    return model
+
+
+def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Arrays) -> None:
+    model.rotation_ = _build(Rotation, header["rotation"], arrays, "rotation", {})
+    nested = {"weights": FactorizedCategorical, "noise": NoisePosterior, "shape": NetworkShape}
+    model.posteriors_ = [
+        _build(NetworkPosterior, h, arrays, f"posterior{k}", nested) for k, h in enumerate(header["posteriors"])
+    ]
+    if header["coreset"]:
+        model.coreset_ = _build(NetworkCoreset, header["coreset"], arrays, "coreset", {})
 
 
 def _array(value: Any, name: str, *shape: int | str) -> np.ndarray:
@@ -200,8 +248,8 @@ def _is(value: Any, name: str, *types: type) -> None:
         raise TypeError(f"{name} must be {' or '.join(t.__name__ for t in types)}, got {type(value).__name__}")
 
 
-def _check(model: DirectRegressor, header: Header) -> None:
-    """Raise unless everything that prediction reads has its type and shape and fits the rest."""
+def _check(model: Any, header: Header) -> int:
+    """Raise unless all that estimators share has its type and shape and fits the rest; return the inputs' number."""
     model._check_parameters()
     resolve_n_threads(model.n_threads)
     d, n_outputs = as_count(model.n_features_in_, "n_features_in"), len(model.posteriors_)
@@ -215,19 +263,42 @@ def _check(model: DirectRegressor, header: Header) -> None:
     if n_outputs != 1 and (n_outputs == 0 or header["one_dimensional"]):
         raise ValueError("posteriors do not fit the outputs")
     as_number(model.calibration_scale_, "calibration_scale", above=0.0)
-    as_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
     as_number(model.n_samples_, "n_samples", above=0.0)
-    n_inputs = _check_input_map(model.input_map_, d)
+    _array(model.y_mean_, "y_mean", n_outputs)
+    _positive(model.y_scale_, "y_scale", n_outputs)
+    return _check_input_map(model.input_map_, d)
+
+
+def _check_direct(model: DirectRegressor, n_inputs: int) -> None:
+    n_outputs = len(model.posteriors_)
+    as_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
     if model.hyperparameters_ is not None:
         _check_hyperparameters(model.hyperparameters_, n_inputs)
     _check_features(model.features_, n_inputs)
     b = model.features_.n_weights
-    _array(model.y_mean_, "y_mean", n_outputs)
-    _positive(model.y_scale_, "y_scale", n_outputs)
     _positive(model.prior_scale_, "prior_scale", n_outputs)
     _array(model.coefficients_, "coefficients", b, n_outputs)
     for posterior in model.posteriors_:
         _check_posterior(posterior, b)
+
+
+def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
+    n_rotated = model.rotation_.n_outputs
+    _array(model.rotation_.matrix, "rotation", *model.rotation_.matrix.shape)
+    if len(model.rotation_.matrix) != n_inputs:
+        raise ValueError("rotation does not take the inputs")
+    for posterior in model.posteriors_:
+        _is(posterior.shape.bias, "bias", bool)
+        if posterior.shape != model._shape_for(n_rotated):
+            raise ValueError("posteriors are not of the network's shape")
+        _positive(posterior.prior_scale, "prior_scale", posterior.shape.depth + 1)
+        as_choice(posterior.engine, "engine", NETWORK_ENGINES)
+        _check_posterior(posterior, posterior.shape.n_weights)
+    if hasattr(model, "coreset_"):
+        coreset = model.coreset_
+        _array(coreset.x, "coreset.x", len(coreset.y), model.n_features_in_)
+        _array(coreset.y, "coreset.y", *coreset.y.shape[:1])
+        _positive(coreset.weight, "coreset.weight", len(coreset.y))
 
 
 def _check_input_map(m: InputMap, d: int) -> int:
@@ -288,3 +359,23 @@ def _check_posterior(p: MeanFieldPosterior, n_weights: int) -> None:
     as_count(p.n_iter, "n_iter", 0)
     _is(p.converged, "converged", bool)
     _is(p.interrupted, "interrupted", bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What sets one estimator's files apart: arrays ``<name>_`` of the model, and how the rest is written and read."""
+
+    estimator: str
+    arrays: tuple[str, ...]
+    write: Callable[[Any, _Writer], Header]
+    restore: Callable[[Any, Header, Arrays], None]
+    check: Callable[[Any, int], None]
+
+
+LAYOUTS = {
+    f"pydirect.{layout.estimator}": layout
+    for layout in (
+        Layout("DirectRegressor", ("prior_scale", "coefficients"), _write_direct, _restore_direct, _check_direct),
+        Layout("QuadraticBNNRegressor", (), _write_network, _restore_network, _check_network),
+    )
+}

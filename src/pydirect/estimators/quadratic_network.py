@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_number, as_
 from pydirect.coreset import NetworkCoreset
 from pydirect.distributions import DensityPrior, as_level_count, as_prior
 from pydirect.estimators._base import ProbabilisticRegressor
+from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import LARGEST, InputMap, Rotation
 from pydirect.quadratic_network import NetworkPosterior, NetworkShape
 from pydirect.quadratic_training import NETWORK_ENGINES, OPTIMIZERS, fit_quadratic_network
@@ -61,7 +63,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         How the expected squared error is computed, by operation count and memory unless forced; see
         `pydirect.fit_quadratic_network`. ``"tensor"``, ``"coreset"`` and ``"monomial"`` make a step independent of the
         number of rows.
-    max_iter : int, default=300
+    max_iter : int, default=150
         Largest number of iterations of a round.
     n_threads : int, optional
         What OpenMP says by default. Results have the same bits for any number.
@@ -109,6 +111,10 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     >>> mean, std = model.predict(X[400:], return_std=True)
     """
 
+    coreset_: NetworkCoreset
+    input_map_: InputMap
+    rotation_: Rotation
+
     def __init__(
         self,
         hidden_layer_sizes: Any = (16, 8),
@@ -122,7 +128,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         n_regrids: int = 3,
         optimizer: str = "lbfgs",
         engine: str = "auto",
-        max_iter: int = 300,
+        max_iter: int = 150,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -169,16 +175,19 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
-        x, _, standardised, weight = self._start_fit(X, y, sample_weight)
         self.__dict__.pop("coreset_", None)
-        self._fit_networks(x, standardised, weight, [None] * standardised.shape[1])
+        x, targets, _, weight = self._start_fit(X, y, sample_weight)
+        # Training is not convex: data that differ by rounding only could end in different optima.
+        x, targets, weight = distinct_rows(x, targets, weight)
+        self._fit_networks(x, self._standardise_targets(targets, weight), weight, [None] * targets.shape[1])
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to these rows and all earlier ones, which a coreset stands for; training restarts from the last posterior.
+        """Fit to these rows and all earlier ones, which a coreset stands for.
 
-        The coreset holds the data exactly, as far as networks of this depth can tell: the ELBO and its optima are those
-        of all rows together, in whatever blocks they came. It is feasible for few inputs only (see `NetworkCoreset`).
+        Training has the last posterior as one more start. The coreset holds the data exactly, as far as networks of
+        this depth can tell: the ELBO and its optima are those of all rows together, in whatever blocks they came. It is
+        feasible for few inputs only (see `NetworkCoreset`).
 
         Parameters
         ----------
@@ -205,7 +214,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
             coreset = self.coreset_.update(x, y_column, sample_weight=weight)
         else:
             coreset = NetworkCoreset.from_data(x, y_column, shape.depth, True, sample_weight=weight)
-        start = [self.posterior_] if started and self.__sklearn_is_fitted__() else [None]
+        start = self.posteriors_ if started and self.__sklearn_is_fitted__() else [None]
         for name in ("posterior_", "metadata_"):
             self.__dict__.pop(name, None)
         self.coreset_, self._one_dimensional = coreset, True
@@ -214,7 +223,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         return self
 
     def _fit_networks(
-        self, x: FloatArray, y: FloatArray, weight: FloatArray | None, starts: list[NetworkPosterior | None]
+        self, x: FloatArray, y: FloatArray, weight: FloatArray | None, starts: Sequence[NetworkPosterior | None]
     ) -> None:
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
@@ -268,8 +277,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
             raise ValueError("prior must have a density for levels to be placed anew; use n_regrids=0")
 
     def _shape_for(self, n_inputs: int) -> NetworkShape:
-        sizes = self.hidden_layer_sizes
-        return NetworkShape(n_inputs, tuple(np.atleast_1d(sizes).tolist()) if not isinstance(sizes, str) else sizes, self.bias)
+        return NetworkShape(n_inputs, self.hidden_layer_sizes, self.bias)
 
     def _set_results(self) -> None:
         super()._set_results()

@@ -603,10 +603,10 @@ class DirectRegressor(ProbabilisticRegressor):
         TypeError
             When the features are a transformer, or a parameter is an object that a header cannot hold.
         """
-        from pydirect.estimators._files import save_regressor
+        from pydirect.estimators._files import save_model
 
         check_is_fitted(self)
-        save_regressor(self, path, metadata)
+        save_model(self, path, metadata)
 
 
 def _fit_on_grid(fit: Callable[[float], MeanFieldPosterior], noise: float) -> MeanFieldPosterior:
@@ -649,16 +649,3 @@ def _with_lattice_noise(
 def _in_prior_units(posterior: MeanFieldPosterior, scale: float) -> MeanFieldPosterior:
     """Divide the levels by the prior scale, which the estimator keeps apart."""
     return replace(posterior, weights=FactorizedCategorical(posterior.weights.levels / scale, posterior.weights.q))
-
-
-def load(path: str | Path) -> DirectRegressor:
-    """Read a model written by `DirectRegressor.save`; it predicts bit for bit the same.
-
-    Raises
-    ------
-    pydirect.persistence.FileFormatError
-        With the reason, when the file is truncated, altered, of a later version or not a model.
-    """
-    from pydirect.estimators._files import load_regressor
-
-    return load_regressor(path)

@@ -5,6 +5,8 @@
 // Every engine turns that table into R = Σ_l ω_l E (y_l − f(x_l))² and the derivative of R in every entry of it.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "pydirect/types.hpp"
@@ -54,5 +56,32 @@ class NetworkEngine {
   virtual void predict(const double* moments, Index n_rows, const double* x, double* mean, double* variance,
                        int n_threads) = 0;
 };
+
+// "tensor": one hidden layer by fourth moments of the inputs, at a cost that does not depend on the number of rows.
+// "datum": one or two hidden layers by a pass over the rows, which have to stay where they are.
+// "monomial": any depth, small networks, by monomials in the weights; see monomial_engine.hpp.
+// std::invalid_argument says which depths an engine serves.
+std::unique_ptr<NetworkEngine> make_network_engine(const std::string& kind, const NetworkShape& shape,
+                                                   const NetworkData& data);
+
+// What an evaluation with its gradient takes: floating-point operations, and bytes held.
+struct NetworkCost {
+  double flops, bytes;
+};
+NetworkCost network_cost(const std::string& kind, const NetworkShape& shape, Index n_rows);
+
+// Levels of all weights in the order of the layers, a layer (fan_out, fan_in); padding has log_prior = −inf.
+struct NetworkLevels {
+  Index n_levels;  // padded to kLevelPadding
+  const double* levels;
+  Index level_stride;  // 0 when all weights share their levels
+  const double* log_prior;
+  Index prior_stride;  // 0 when all weights share their prior
+};
+
+// One hidden layer: replaces q_k (n_weights, n_levels) of every weight in turn by its best given the others,
+// q_k ∝ p_k exp(−½ τ E[‖y − f‖² | w_k]). Returns R afterwards.
+double network_sweep(const NetworkShape& shape, const NetworkData& data, const NetworkLevels& family, double tau,
+                     double* q);
 
 }  // namespace pydirect

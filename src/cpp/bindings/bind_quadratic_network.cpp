@@ -1,0 +1,120 @@
+#include <pybind11/stl.h>
+
+#include <mutex>
+#include <optional>
+
+#include "arrays.hpp"
+#include "pydirect/quadratic_network.hpp"
+
+namespace pydirect {
+namespace {
+
+using Optional = std::optional<Array<double>>;
+
+NetworkShape make_shape(Index n_inputs, const std::vector<Index>& hidden, bool bias) {
+  if (n_inputs + (bias ? 1 : 0) < 1 || hidden.empty()) throw std::invalid_argument("a network needs inputs and a hidden layer");
+  for (const Index width : hidden)
+    if (width < 1) throw std::invalid_argument("hidden layers need units");
+  return {n_inputs, hidden, bias};
+}
+
+NetworkData make_data(const NetworkShape& shape, const Array<double>& x, const Array<double>& y,
+                      const Optional& weight) {
+  const Index n = y.shape(0);
+  if (n < 1) throw std::invalid_argument("a network needs rows of data");
+  require_shape(x, "x", {n, shape.n_inputs});
+  require_shape(y, "y", {n});
+  if (weight) require_shape(*weight, "weight", {n});
+  return {n, x.data(), y.data(), weight ? weight->data() : nullptr};
+}
+
+// Owns references to the arrays that the engine reads, and lets one call at a time through.
+class NetworkEngineHandle {
+ public:
+  NetworkEngineHandle(const std::string& kind, Index n_inputs, const std::vector<Index>& hidden, bool bias,
+                      Array<double> x, Array<double> y, Optional weight)
+      : shape_(make_shape(n_inputs, hidden, bias)), x_(std::move(x)), y_(std::move(y)), weight_(std::move(weight)) {
+    const NetworkData data = make_data(shape_, x_, y_, weight_);
+    py::gil_scoped_release release;
+    engine_ = make_network_engine(kind, shape_, data);
+  }
+
+  double evaluate(const Array<double>& table, std::optional<Array<double>> gradient, int n_threads) {
+    require_shape(table, "table", {shape_.table_size()});
+    if (gradient) require_shape(*gradient, "gradient_out", {shape_.table_size()});
+    double* g = gradient ? gradient->mutable_data() : nullptr;
+    const double* moments = table.data();
+    py::gil_scoped_release release;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return engine_->evaluate(moments, g, n_threads);
+  }
+
+  void predict(const Array<double>& table, const Array<double>& x, Array<double> mean,
+               std::optional<Array<double>> variance, int n_threads) {
+    require_shape(table, "table", {shape_.table_size()});
+    const Index n = mean.shape(0);
+    require_shape(x, "x", {n, shape_.n_inputs});
+    require_shape(mean, "mean_out", {n});
+    if (variance) require_shape(*variance, "variance_out", {n});
+    double* m = mean.mutable_data();
+    double* v = variance ? variance->mutable_data() : nullptr;
+    const double *moments = table.data(), *rows = x.data();
+    py::gil_scoped_release release;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    engine_->predict(moments, n, rows, m, v, n_threads);
+  }
+
+ private:
+  NetworkShape shape_;
+  Array<double> x_, y_;
+  Optional weight_;
+  std::unique_ptr<NetworkEngine> engine_;
+  std::mutex mutex_;
+};
+
+py::tuple cost(const std::string& kind, Index n_inputs, const std::vector<Index>& hidden, bool bias, Index n_rows) {
+  const NetworkCost c = network_cost(kind, make_shape(n_inputs, hidden, bias), n_rows);
+  return py::make_tuple(c.flops, c.bytes);
+}
+
+double sweep(const std::vector<Index>& hidden, bool bias, const Array<double>& x, const Array<double>& y,
+             const Optional& weight, const Array<double>& levels, const Array<double>& log_prior, double tau,
+             Array<double> q) {
+  const NetworkShape shape = make_shape(x.shape(1), hidden, bias);
+  const NetworkData data = make_data(shape, x, y, weight);
+  const Index b = shape.n_weights(), m = levels.shape(1);
+  if (m < 1 || m % kLevelPadding != 0) throw std::invalid_argument("levels must be padded");
+  require_shape(levels, "levels", {levels.shape(0) == 1 ? 1 : b, m});
+  require_shape(log_prior, "log_prior", {log_prior.shape(0) == 1 ? 1 : b, m});
+  require_shape(q, "q", {b, m});
+  const NetworkLevels family{m, levels.data(), levels.shape(0) == 1 ? 0 : m, log_prior.data(),
+                             log_prior.shape(0) == 1 ? 0 : m};
+  double* probabilities = q.mutable_data();
+  py::gil_scoped_release release;
+  return network_sweep(shape, data, family, tau, probabilities);
+}
+
+}  // namespace
+
+void bind_quadratic_network(py::module_& m) {
+  py::class_<NetworkEngineHandle>(m, "NetworkEngine")
+      .def(py::init<const std::string&, Index, const std::vector<Index>&, bool, Array<double>, Array<double>, Optional>(),
+           py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"), py::arg("x").noconvert(),
+           py::arg("y").noconvert(), py::arg("weight").noconvert())
+      .def("evaluate", &NetworkEngineHandle::evaluate, py::arg("table").noconvert(),
+           py::arg("gradient_out").noconvert(), py::arg("n_threads"))
+      .def("predict", &NetworkEngineHandle::predict, py::arg("table").noconvert(), py::arg("x").noconvert(),
+           py::arg("mean_out").noconvert(), py::arg("variance_out").noconvert(), py::arg("n_threads"));
+  m.def("network_flops", &cost, py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"),
+        py::arg("n_rows"));
+  m.def("network_table_size",
+        [](Index n_inputs, const std::vector<Index>& hidden, bool bias) {
+          return make_shape(n_inputs, hidden, bias).table_size();
+        },
+        py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"));
+  m.def("network_sweep", &sweep, py::arg("hidden"), py::arg("bias"), py::arg("x").noconvert(), py::arg("y").noconvert(),
+        py::arg("weight").noconvert(), py::arg("levels").noconvert(), py::arg("log_prior").noconvert(), py::arg("tau"),
+        py::arg("q").noconvert());
+}
+
+}  // namespace pydirect

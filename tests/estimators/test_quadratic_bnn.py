@@ -1,0 +1,273 @@
+"""`QuadraticBNNRegressor`: scikit-learn's contract, predictions in every form, growing data, files."""
+
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pydirect
+from pydirect import QuadraticBNNRegressor, persistence, plotting
+
+FAST = {"hidden_layer_sizes": (3,), "n_restarts": 1, "n_regrids": 1, "max_iter": 60}
+CONFIGURATIONS = [
+    QuadraticBNNRegressor(**FAST),
+    QuadraticBNNRegressor(**FAST | {"hidden_layer_sizes": (4, 2), "n_restarts": 2}),
+    QuadraticBNNRegressor(
+        **FAST | {"hidden_layer_sizes": (8,), "n_regrids": 0}, prior="spike_and_slab", whiten=False, engine="datum"
+    ),
+]
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((80, 3)), RNG.standard_normal((25, 3))
+Y = 3 + X[:, 0] * X[:, 1] - X[:, 2] + 0.1 * RNG.standard_normal(80)
+TWO = np.c_[Y, 50 - 10 * X[:, 0] ** 2]
+
+
+@pytest.fixture(autouse=True)
+def _rest_is_not_the_point():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def fit(x=X, y=Y, **options):
+    return QuadraticBNNRegressor(**FAST | options).fit(x, y)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return QuadraticBNNRegressor((6,), n_restarts=2, n_regrids=2).fit(X, Y)
+
+
+@parametrize_with_checks(CONFIGURATIONS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+def test_it_learns_what_it_can_represent(fitted):
+    truth = 3 + NEW[:, 0] * NEW[:, 1] - NEW[:, 2]
+    mean, std = fitted.predict(NEW, return_std=True)
+    assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.2
+    assert np.mean(np.abs(truth - mean) < 2 * std) > 0.8
+
+
+def test_sampled_networks_have_the_exact_moments(fitted):
+    n_samples = 40_000
+    draws = fitted.sample_y(NEW, n_samples, noise=False)
+    mean, epistemic, _ = fitted.predict_parts(NEW)
+    standard_error = epistemic / np.sqrt(n_samples)
+    assert (np.abs(draws.mean(axis=1) - mean) < 5 * standard_error).all()
+    squares = (draws - mean[:, None]) ** 2
+    error_of_squares = squares.std(axis=1) / np.sqrt(n_samples)
+    assert (np.abs(squares.mean(axis=1) - epistemic**2) < 5 * error_of_squares).all()
+
+
+def test_samples_are_integers_that_run_as_networks(fitted):
+    posterior = fitted.posterior_
+    indices = posterior.weights.sample_indices(5, 0)
+    assert indices.dtype == np.uint8
+    assert indices.max() < 15
+    weights = posterior.weights.values(indices)
+    f = posterior.sample_functions(fitted._inputs(NEW), weights)
+    assert f.shape == (25, 5)
+    np.testing.assert_array_equal(f, posterior.shape.forward(weights, fitted._inputs(NEW)).T)
+
+
+def test_units_of_inputs_and_targets_do_not_matter():
+    scale, shift = np.array([1e6, 1e-6, 3]), np.array([5, 0, -1e3])
+    model, other = fit(), fit(X * scale + shift, 1e9 * Y - 7e9)
+    # Training is not convex and ends early: rounding shows.
+    np.testing.assert_allclose(other.predict(NEW * scale + shift) / 1e9, model.predict(NEW) - 7, atol=0.1)
+    assert other.elbo_ == pytest.approx(model.elbo_ - 80 * np.log(1e9), abs=2.0)
+
+
+def test_collinear_and_constant_columns_are_dropped():
+    wide = np.c_[X, X[:, 0] + X[:, 1], np.full(80, 7.0), X[:, 2]]
+    assert fit(wide).rotation_.n_outputs == 3
+    assert fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2))).shape == (2,)
+
+
+def test_far_away_predictions_are_finite():
+    model = fit(hidden_layer_sizes=(2, 2))
+    mean, std = model.predict(np.array([[1e300, -1e300, 1e300]]), return_std=True)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+
+
+def test_several_outputs_are_networks_of_their_own():
+    model = fit(y=TWO)
+    assert model.predict(NEW).shape == (25, 2)
+    assert len(model.posterior_) == len(model.coefs_) == len(model.elbo_trace_) == 2
+    assert model.sample_y(NEW, 3).shape == (25, 2, 3)
+    assert model.coefs_[0][0].shape == (3, 4)
+
+
+def test_coefs_have_the_layers_shapes(fitted):
+    assert [w.shape for w in fitted.coefs_] == [(6, 4), (1, 7)]
+
+
+def test_grid_search_and_clone_work():
+    search = GridSearchCV(QuadraticBNNRegressor(**FAST), {"hidden_layer_sizes": [(2,), (3,)]}, cv=2).fit(X, Y)
+    assert search.best_params_["hidden_layer_sizes"] in [(2,), (3,)]
+    assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
+
+
+def test_displays_take_the_model(fitted):
+    pytest.importorskip("matplotlib").use("agg")
+    for display in ("PredictionIntervalDisplay", "CalibrationDisplay"):
+        getattr(plotting, display).from_estimator(fitted, X, Y)
+    for display in ("ELBODisplay", "PosteriorDisplay"):
+        getattr(plotting, display).from_estimator(fitted)
+
+
+def test_unfitted_models_say_so():
+    with pytest.raises(NotFittedError):
+        QuadraticBNNRegressor().predict(X)
+
+
+def test_a_fit_that_did_not_come_to_rest_warns():
+    with pytest.warns(ConvergenceWarning, match="not at rest after 1 iterations"):
+        model = QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=0, max_iter=1).fit(X, Y)
+    assert not model.converged_
+
+
+def test_verbose_reports_rounds(capsys):
+    fit(verbose=1)
+    assert "round   1 of 2, best ELBO" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),
+        ({"hidden_layer_sizes": (30, 30, 30)}, "hidden_layer_sizes must be smaller for exact inference"),
+        ({"engine": "gpu"}, "engine must be one of"),
+        ({"prior": "spike_and_slab"}, "use n_regrids=0"),
+        ({"n_levels": 300}, "n_levels must be at most 256"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        QuadraticBNNRegressor(**parameters).fit(X, Y)
+
+
+# --- data that grow
+
+
+def test_partial_fit_sees_what_fit_sees():
+    options = FAST | {"hidden_layer_sizes": (4,), "max_iter": 300, "n_regrids": 2, "n_restarts": 3}
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (600, 2))
+    y = 2 + x[:, 0] * x[:, 1] + 0.05 * rng.standard_normal(600)
+    whole = QuadraticBNNRegressor(**options).fit(x, y)
+    grown = QuadraticBNNRegressor(**options)
+    for rows in np.array_split(np.arange(600), 3):
+        grown.partial_fit(x[rows], y[rows])
+    assert grown.n_samples_ == pytest.approx(600)
+    assert len(grown.coreset_.y) < 100
+    np.testing.assert_allclose(grown.y_mean_, whole.y_mean_, rtol=1e-9)
+    np.testing.assert_allclose(grown.y_scale_, whole.y_scale_, rtol=1e-9)
+    truth = 2 + x[:, 0] * x[:, 1]
+    for model in (whole, grown):
+        assert np.sqrt(np.mean((model.predict(x) - truth) ** 2)) < 0.02
+
+
+def test_posterior_on_the_coreset_has_the_elbo_of_all_rows():
+    rng = np.random.default_rng(2)
+    x, y = rng.uniform(-1, 1, (400, 2)), rng.standard_normal(400)
+    model = QuadraticBNNRegressor(**FAST).partial_fit(x, y)
+    f, variance = model._latent(x, with_variance=True)
+    error = float(np.sum(((y - model.y_mean_) / model.y_scale_ - f[:, 0]) ** 2 + variance[:, 0]))
+    on_coreset = model._latent(model.coreset_.x, with_variance=True)
+    standardised = (model.coreset_.y - model.y_mean_) / model.y_scale_
+    expected = model.coreset_.weight @ ((standardised - on_coreset[0][:, 0]) ** 2 + on_coreset[1][:, 0])
+    assert error == pytest.approx(expected, rel=1e-9)
+
+
+def test_partial_fit_of_another_width_is_refused():
+    model = QuadraticBNNRegressor(**FAST).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="features"):
+        model.partial_fit(X[:, :2], Y)
+
+
+def test_fit_forgets_what_partial_fit_saw():
+    model = QuadraticBNNRegressor(**FAST).partial_fit(X[:40], Y[:40])
+    model.fit(X, Y)
+    assert not hasattr(model, "coreset_")
+    np.testing.assert_array_equal(model.predict(NEW), fit().predict(NEW))
+
+
+def test_a_coreset_that_would_be_too_large_is_refused():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="moments"):
+        QuadraticBNNRegressor(**FAST | {"hidden_layer_sizes": (2, 2)}).partial_fit(
+            rng.standard_normal((60_000, 8)), rng.standard_normal(60_000)
+        )
+
+
+# --- files
+
+
+def predictions(model):
+    parts = [*model.predict(NEW, return_std=True), *model.predict_interval(NEW), model.sample_y(NEW, 3)]
+    return b"".join(np.ascontiguousarray(p).tobytes() for p in [*parts, np.array(model.elbo_)])
+
+
+@pytest.mark.parametrize("targets", [Y, TWO], ids=["vector", "two"])
+@pytest.mark.parametrize("sizes", [(3,), (2, 2)])
+def test_loaded_models_predict_the_same_bits(tmp_path, targets, sizes):
+    model = fit(y=targets, hidden_layer_sizes=sizes).calibrate(X, targets)
+    model.save(tmp_path / "m", metadata={"who": "me"})
+    loaded = pydirect.load(tmp_path / "m")
+    assert type(loaded) is QuadraticBNNRegressor
+    assert predictions(loaded) == predictions(model) == predictions(pickle.loads(pickle.dumps(model)))
+    assert loaded.metadata_ == {"who": "me"}
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+
+
+def test_a_loaded_model_goes_on_learning(tmp_path):
+    model = QuadraticBNNRegressor(**FAST).partial_fit(X[:40], Y[:40])
+    model.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m").partial_fit(X[40:], Y[40:])
+    assert predictions(loaded) == predictions(model.partial_fit(X[40:], Y[40:]))
+
+
+def rewritten(path, change):
+    document = persistence.read(path)
+    header = json.loads(json.dumps(document.header))
+    arrays = dict(document.arrays)
+    change(header, arrays)
+    persistence.write(path, document.kind, header, arrays)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h, a: h["posteriors"][0]["shape"].update(n_inputs=2),
+        lambda h, a: h["posteriors"][0]["shape"].update(hidden_layer_sizes=[4]),
+        lambda h, a: h["posteriors"][0]["shape"].update(bias=1),
+        lambda h, a: h["posteriors"][0].update(engine="none"),
+        lambda h, a: h["posteriors"].clear(),
+        lambda h, a: h.pop("rotation"),
+        lambda h, a: a.update({"rotation.matrix": a["rotation.matrix"][:1]}),
+        lambda h, a: a.update({"rotation.matrix": np.full((3, 3), np.nan)}),
+        lambda h, a: a.update({"posterior0.weights.q": a["posterior0.weights.q"][1:]}),
+        lambda h, a: a.update({"posterior0.prior_scale": a["posterior0.prior_scale"][1:]}),
+        lambda h, a: h["parameters"].update(hidden_layer_sizes=[3, 3]),
+    ],
+)
+def test_altered_documents_are_refused(tmp_path, change):
+    fit().save(tmp_path / "m")
+    rewritten(tmp_path / "m", change)
+    with pytest.raises(persistence.CorruptFileError):
+        pydirect.load(tmp_path / "m")
