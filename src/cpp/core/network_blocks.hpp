@@ -53,18 +53,26 @@ inline double sum_of_lanes(const double* lanes) {
   return total;
 }
 
+inline void copy_lanes(const double* in, Index width, double* out) {
+  if (width == kLanes) {
+    std::copy(in, in + kLanes, out);
+  } else {
+    std::copy(in, in + width, out);
+  }
+}
+
 // (n_rows, n_columns) → panels of its columns; lanes beyond the last column are left as they are.
 inline void pack_columns(Index n_rows, Index n_columns, const double* in, double* out) {
   for (Index k = 0; k < n_columns; k += kLanes, out += n_rows * kLanes) {
     const Index width = std::min(kLanes, n_columns - k);
-    for (Index i = 0; i < n_rows; ++i) std::copy(in + i * n_columns + k, in + i * n_columns + k + width, out + i * kLanes);
+    for (Index i = 0; i < n_rows; ++i) copy_lanes(in + i * n_columns + k, width, out + i * kLanes);
   }
 }
 
 inline void unpack_columns(Index n_rows, Index n_columns, const double* in, double* out) {
   for (Index k = 0; k < n_columns; k += kLanes, in += n_rows * kLanes) {
     const Index width = std::min(kLanes, n_columns - k);
-    for (Index i = 0; i < n_rows; ++i) std::copy(in + i * kLanes, in + i * kLanes + width, out + i * n_columns + k);
+    for (Index i = 0; i < n_rows; ++i) copy_lanes(in + i * kLanes, width, out + i * n_columns + k);
   }
 }
 
@@ -104,13 +112,12 @@ struct RowBlock {
 };
 
 // Rows are worked through in blocks, blocks in groups: a group has its own sums, which are added in order.
-inline constexpr Index kRowsPerBlock = 128;
 inline constexpr Index kRowsPerGroup = 512;
 inline constexpr Index kMostGroups = 16;
 
 inline Index rows_per_group(Index n_rows) {
   const Index even = (n_rows + kMostGroups - 1) / kMostGroups;
-  return std::max(kRowsPerGroup, (even + kRowsPerBlock - 1) / kRowsPerBlock * kRowsPerBlock);
+  return (even + kRowsPerGroup - 1) / kRowsPerGroup * kRowsPerGroup;
 }
 
 // Runs body(worker, k) for every k below count; a worker runs on one thread at a time and may own memory.
@@ -124,6 +131,7 @@ void for_workers(Index count, int n_threads, const Body& body) {
 
 // R and its gradient by passing over the data. A network type has
 //   Network(shape, data), n_powers(), sums_size()
+//   kRowsPerBlock                  divides kRowsPerGroup
 //   prepare(moments)               what depends on the weights alone
 //   Scratch(network, rows)         memory of one worker
 //   evaluate(block, scratch, sums) adds a block's share; sums[0..7] are the lanes of R; `gradient` says how much
@@ -145,9 +153,9 @@ class DatumEngine final : public NetworkEngine {
       Buffer& sums = sums_[group];
       sums.clear();
       const Index last = std::min(data_.n_rows, (group + 1) * per_group);
-      for (Index begin = group * per_group; begin < last; begin += kRowsPerBlock) {
+      for (Index begin = group * per_group; begin < last; begin += Network::kRowsPerBlock) {
         w.block.load(data_.x + begin * d, data_.y + begin, data_.weight ? data_.weight + begin : nullptr,
-                     std::min(kRowsPerBlock, last - begin));
+                     std::min(Network::kRowsPerBlock, last - begin));
         network_.evaluate(w.block, w.scratch, sums.data(), gradient != nullptr);
       }
     });
@@ -159,11 +167,11 @@ class DatumEngine final : public NetworkEngine {
   void predict(const double* moments, Index n_rows, const double* x, double* mean, double* variance,
                int n_threads) override {
     network_.prepare(moments);
-    const Index n_blocks = (n_rows + kRowsPerBlock - 1) / kRowsPerBlock;
+    const Index n_blocks = (n_rows + Network::kRowsPerBlock - 1) / Network::kRowsPerBlock;
     reserve(0, n_threads);
     for_workers(n_blocks, n_threads, [&](Index worker, Index k) {
       Worker& w = *workers_[worker];
-      const Index begin = k * kRowsPerBlock, n = std::min(kRowsPerBlock, n_rows - begin);
+      const Index begin = k * Network::kRowsPerBlock, n = std::min(Network::kRowsPerBlock, n_rows - begin);
       w.block.load(x + begin * shape_.n_inputs, nullptr, nullptr, n);
       network_.predict(w.block, w.scratch);
       std::copy(w.block.mean.data(), w.block.mean.data() + n, mean + begin);
@@ -181,7 +189,7 @@ class DatumEngine final : public NetworkEngine {
 
   void reserve(Index n_groups, int n_threads) {
     while (Index(workers_.size()) < std::max(1, n_threads))
-      workers_.push_back(std::make_unique<Worker>(shape_, network_, kRowsPerBlock));
+      workers_.push_back(std::make_unique<Worker>(shape_, network_, Network::kRowsPerBlock));
     while (Index(sums_.size()) < n_groups) sums_.emplace_back(network_.sums_size());
   }
 

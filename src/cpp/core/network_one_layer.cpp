@@ -6,6 +6,8 @@ namespace {
 
 class OneLayer {
  public:
+  static constexpr Index kRowsPerBlock = 256;
+
   OneLayer(const NetworkShape& shape, const NetworkData& data)
       : shape_(shape),
         units_(shape.hidden[0]),

@@ -1,6 +1,5 @@
 // Exact coordinate ascent for one hidden layer. R is a polynomial of the fourth degree in a hidden weight and of the
 // second in an output weight; a visit to a weight costs one pass over a column of the data.
-#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -34,6 +33,7 @@ class CoordinateAscent {
         mean_(rows_),
         residual_(rows_),
         squares_(units_ * rows_),
+        fourth_(units_),
         variance_(units_),
         unit_(4 * rows_),
         logits_(family.n_levels) {
@@ -49,7 +49,7 @@ class CoordinateAscent {
   double sweep() {
     for (Index k = 0; k < units_; ++k) {
       collect(k);
-      add_output(k, moments_of(output(k)).k[0], squares(k), mean_.data());
+      add_output(moments_of(output(k)).k[0], squares(k));
     }
     if (bias_) shift(moments_of(output(units_)).k[0]);
     for (Index k = 0; k < units_; ++k) visit_unit(k);
@@ -114,8 +114,8 @@ class CoordinateAscent {
     for (Index l = 0; l < rows_; ++l) s[l] = u.k[0][l] * u.k[0][l] + u.k[1][l];
   }
 
-  void add_output(Index, double p, const double* s, double* mean) {
-    for (Index l = 0; l < rows_; ++l) mean[l] += p * s[l];
+  void add_output(double p, const double* s) {
+    for (Index l = 0; l < rows_; ++l) mean_[l] += p * s[l];
   }
 
   void shift(double by) {
@@ -126,7 +126,7 @@ class CoordinateAscent {
     const Cumulants out = moments_of(output(k));
     const double p = out.k[0], e = out.k[1] + p * p;
     collect(k);
-    add_output(k, -p, squares(k), mean_.data());
+    add_output(-p, squares(k));
     for (Index l = 0; l < rows_; ++l) residual_[l] = mean_[l] - y_[l];
     for (Index i = 0; i < inputs_; ++i) {
       Cumulants weight = moments_of(hidden(k, i));
@@ -138,7 +138,7 @@ class CoordinateAscent {
       kernels().add_cumulants(unit(), moments_of(hidden(k, i)).k, column(i));
     }
     update_squares(k);
-    add_output(k, p, squares(k), mean_.data());
+    add_output(p, squares(k));
     sum_fourth(k);
   }
 
@@ -152,7 +152,7 @@ class CoordinateAscent {
       spread += weight_[l] * var;
       fourth += weight_[l] * (s * s + var);
     }
-    fourth_.push_back(fourth);
+    fourth_[k] = fourth;
     variance_[k] = spread;
   }
 
@@ -163,7 +163,7 @@ class CoordinateAscent {
     for (Index l = 0; l < rows_; ++l) linear += weight_[l] * (mean_[l] - before * s[l] - y_[l]) * s[l];
     const double coefficient[4] = {2.0 * linear, fourth_[k], 0.0, 0.0};
     tilt(output(k), coefficient);
-    add_output(k, moments_of(output(k)).k[0] - before, s, mean_.data());
+    add_output(moments_of(output(k)).k[0] - before, s);
   }
 
   void visit_bias() {
@@ -197,8 +197,7 @@ class CoordinateAscent {
   double weight_sum_ = 0.0;
   Buffer mean_, residual_;  // E f; E f − y without the unit that is visited
   Buffer squares_;          // E a_k², (units, rows)
-  std::vector<double> fourth_;
-  Buffer variance_;
+  Buffer fourth_, variance_;  // Σ ω E a⁴, Σ ω Var a²
   Buffer unit_, logits_;
 };
 

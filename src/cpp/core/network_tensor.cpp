@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kMostBytes = 2.0 * 1024 * 1024 * 1024;
 constexpr Index kPanelsPerChunk = 8;
+constexpr Index kRowsPerBlock = 128;
 
 Index count_pairs(const NetworkShape& shape) {
   const Index d = shape.fan_in(0);

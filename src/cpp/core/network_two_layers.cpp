@@ -13,6 +13,9 @@ enum Product { kMean, kSquare, kVariance, kThird, kMixed, kCube, kProducts };
 
 class TwoLayers {
  public:
+  // Small enough for the stages between the products, which read some thirty arrays, to find them in a near cache.
+  static constexpr Index kRowsPerBlock = 64;
+
   TwoLayers(const NetworkShape& shape, const NetworkData&)
       : shape_(shape),
         first_(shape.hidden[0]),
@@ -174,7 +177,7 @@ class TwoLayers {
              whole(n_, between_));
     const Index n = padded(between_);
     for (Index k = 0; k < between_; ++k) {
-      double& n_kk = n_[diagonal_index(k)];
+      double& n_kk = n_[entry(k, k)];
       n_kk += spread_[k];
       diagonal_[k] = n_kk;
       coefficient_[k] += n_kk * n_kk;
@@ -183,7 +186,8 @@ class TwoLayers {
     for (Index i = 0; i < square_stride_; ++i) n_squared_[i] = n_[i] * n_[i];
   }
 
-  Index diagonal_index(Index k) const { return (k / kLanes * between_ + k) * kLanes + k % kLanes; }
+  // Where an entry of N stands, in panels of its columns.
+  Index entry(Index row, Index column) const { return (column / kLanes * between_ + row) * kLanes + column % kLanes; }
 
   void forward(RowBlock& block, Scratch& s, double* column_lanes) {
     for (Index r = 0; r < kOrders; ++r)
@@ -237,16 +241,16 @@ class TwoLayers {
     const auto turn = [&](Buffer& b, Index n_units) {
       kernels().transpose_panels(n_units, block.panels, b.data(), between_ * kLanes, s.transposed.data());
     };
-    const auto by_n = [&](Index which, Buffer& g, Index n_units) {
-      multiply(first_, rows, n_panels(n_units), units(g), {s.transposed.data(), rows * kLanes},
-               {sums + n_offset() + which * square_stride_, between_ * kLanes}, true);
-    };
     turn(s.m, between_);
     by_weight(kMean, s.k1, between_);
-    by_n(0, s.gq, between_);
+    multiply(first_, rows, n_panels(between_), units(s.gq), {s.transposed.data(), rows * kLanes},
+             {sums + n_offset(), between_ * kLanes}, true);
     turn(s.s2, first_);
     by_weight(kSquare, s.a, first_);
-    by_n(1, s.weighted_s2, first_);
+    for (Index j = 0; j < n_panels(first_); ++j)  // symmetric: down to the diagonal
+      multiply(std::min(first_, (j + 1) * kLanes), rows, 1, units(s.weighted_s2),
+               {s.transposed.data() + j * rows * kLanes, rows * kLanes},
+               {sums + n_offset() + square_stride_ + j * between_ * kLanes, between_ * kLanes}, true);
     turn(s.z2, between_);
     by_weight(kVariance, s.v, between_);
     turn(s.e3, first_);
@@ -305,22 +309,18 @@ class TwoLayers {
     return sum_of_lanes(sums.data() + lanes_offset() + (6 * first_ + 2 * second_ + 1) * kLanes);
   }
 
-  // ∂R/∂N, and Y = μ (∂R/∂N + its transpose).
+  // ∂R/∂N plus its transpose, and Y = μ times that.
   void finish_n(const Buffer& sums) {
     const Index n = padded(between_);
-    const double* outer = sums.data() + n_offset();
-    const double* pairs = outer + square_stride_;
-    for (Index i = 0; i < square_stride_; ++i) g_n_[i] = outer[i] + 4.0 * n_[i] * pairs[i];
-    for (Index k = 0; k < first_; ++k)
-      g_n_[diagonal_index(k)] +=
-          4.0 * columns_[5 * n + k] + 2.0 * diagonal_[k] * (columns_[k] - 3.0 * columns_[3 * n + k]);
+    const double* outer = sums.data() + n_offset();  // Σ ∂R/∂q mᵀ
+    const double* pairs = outer + square_stride_;    // Σ ω s2 s2ᵀ, the upper triangle
     for (Index k = 0; k < between_; ++k) {
-      spread_[k] = g_n_[diagonal_index(k)];
-      for (Index i = 0; i <= k; ++i) {
-        double& upper = g_n_[(k / kLanes * between_ + i) * kLanes + k % kLanes];
-        double& lower = g_n_[(i / kLanes * between_ + k) * kLanes + i % kLanes];
-        upper = lower = upper + lower;
-      }
+      for (Index i = 0; i < k; ++i)
+        g_n_[entry(i, k)] = g_n_[entry(k, i)] =
+            outer[entry(i, k)] + outer[entry(k, i)] + 8.0 * n_[entry(i, k)] * pairs[entry(i, k)];
+      spread_[k] = outer[entry(k, k)] + 4.0 * diagonal_[k] * pairs[entry(k, k)] + 4.0 * columns_[5 * n + k] +
+                   2.0 * diagonal_[k] * (columns_[k] - 3.0 * columns_[3 * n + k]);
+      g_n_[entry(k, k)] = 2.0 * spread_[k];
     }
     multiply(second_, between_, n_panels(between_), factor(kMean), whole(g_n_, between_), whole(y_, second_));
   }
@@ -381,7 +381,8 @@ class TwoLayers {
   Buffer factor_, transposed_;          // the six matrices and their transposes
   Buffer scaled_, scaled_transposed_;   // p μ
   Buffer n_, n_squared_;
-  Buffer coefficient_, diagonal_, spread_;
+  Buffer coefficient_, diagonal_;
+  Buffer spread_;  // Σ_j p_j v_j; on the way back ∂R/∂N_kk
   Buffer g_first_, g_weights_, g_n_, y_, columns_;
   const double *p_ = nullptr, *vp_ = nullptr;
 };

@@ -31,16 +31,16 @@ NetworkCost network_cost(const std::string& kind, const NetworkShape& shape, Ind
     const double h = double(network::padded(shape.hidden[0])), pairs = 0.5 * d * (d + 1.0);
     return {pairs * (h * (2.0 * pairs + 2.0 * d + 30.0) + 4.0 * pairs), 8.0 * pairs * (pairs + d)};
   }
-  const double worker_rows = double(network::kRowsPerBlock);
+  const double rows = 256.0;  // a worker's memory, at most
   if (kind == "datum" && shape.depth() == 1) {
     const double h = double(shape.hidden[0]);
-    return {n * (8.0 * d * h + 60.0 * h + 10.0 * d), 8.0 * worker_rows * (8.0 * d + 3.0 * h)};
+    return {n * (8.0 * d * h + 60.0 * h + 10.0 * d), 8.0 * rows * (8.0 * d + 3.0 * h)};
   }
   if (kind == "datum" && shape.depth() == 2) {
     const double h1 = double(shape.hidden[0]), h2 = double(shape.hidden[1]), between = double(shape.fan_in(1));
     const double products = 16.0 * d * h1 + 18.0 * between * h2 + 5.0 * between * h1;
     return {n * (2.0 * products + 600.0 * h1 + 80.0 * h2 + 20.0 * d),
-            8.0 * (worker_rows * (16.0 * d + 26.0 * h1 + 4.0 * h2) + 24.0 * d * h1 + 26.0 * between * h2)};
+            8.0 * (rows * (16.0 * d + 26.0 * h1 + 4.0 * h2) + 24.0 * d * h1 + 26.0 * between * h2)};
   }
   if (kind == "monomial") {  // prefix and suffix products over the factors of every term, and their derivatives
     const MonomialBound bound = monomial_bound(shape);

@@ -25,8 +25,10 @@ PYDIRECT_INLINE void product_tile(Index n_inner, const double* a, Index a_stride
   };
   // Not unrolled: GCC would move all loads to the front and keep the accumulators in memory.
   Index k = 0;
-  for (; k + PackD::lanes <= n_inner; k += PackD::lanes, a += a_stride, b += PackD::lanes * PackD::lanes)
+  for (; k + PackD::lanes <= n_inner; k += PackD::lanes, a += a_stride, b += PackD::lanes * PackD::lanes) {
+    PYDIRECT_UNROLL for (int r = 0; r < R; ++r) __builtin_prefetch(a + 2 * a_stride + r * PackD::lanes);
     _Pragma("GCC unroll 1") for (int q = 0; q < PackD::lanes; ++q) step(a + q, b + q * PackD::lanes);
+  }
   for (int q = 0; k < n_inner; ++k, ++q) step(a + q, b + q * PackD::lanes);
   PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {
     PYDIRECT_UNROLL for (int w = 0; w < width; ++w)
