@@ -173,7 +173,7 @@ def measure(network, repeats):
     stage = _core.NetworkMoments(*network, padded, log_prior, 1)
     table = stage.from_probabilities(np.pad(q, ((0, 0), (0, padded.shape[1] - N_LEVELS))))
     begin = time.perf_counter()
-    engine = _core.MonomialEngine(*network, x, y, None)
+    engine = _core.NetworkEngine("monomial", *network, x, y, None)
     engine_built = time.perf_counter() - begin
     slopes = np.empty_like(table)
     error = engine.evaluate(table, slopes, 1)

@@ -34,7 +34,7 @@ class Case:
 
     @property
     def engine(self):
-        return _core.MonomialEngine(*self.network, self.x, self.y, self.weight)
+        return _core.NetworkEngine("monomial", *self.network, self.x, self.y, self.weight)
 
     @property
     def table(self):
@@ -85,7 +85,7 @@ def test_predictions_are_those_of_enumeration(network):
 def test_predictions_do_not_depend_on_the_data_of_the_engine(network):
     case = Case(*network)
     rows = np.random.default_rng(9).standard_normal((300, network[0]))
-    engine = _core.MonomialEngine(*network, np.zeros((1, network[0])), np.zeros(1), None)
+    engine = _core.NetworkEngine("monomial", *network, np.zeros((1, network[0])), np.zeros(1), None)
     for got, expected in zip(case.predict(engine, rows), case.predict(case.engine, rows), strict=True):
         np.testing.assert_array_equal(got, expected)
 
@@ -146,7 +146,7 @@ def test_weights_count_repetitions():
     case = Case(2, [2, 2], True, n_rows=4)
     case.weight = np.array([1.0, 3.0, 0.0, 2.0])
     repeated = np.repeat(np.arange(4), case.weight.astype(int))
-    other = _core.MonomialEngine(*case.network, case.x[repeated], case.y[repeated], None)
+    other = _core.NetworkEngine("monomial", *case.network, case.x[repeated], case.y[repeated], None)
     for got, expected in zip(case.evaluate(case.engine), case.evaluate(other), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11 * np.abs(expected).max())
 
@@ -181,9 +181,9 @@ def test_bits_are_the_same_at_every_level_and_for_any_number_of_threads(at_every
     ],
 )
 def test_equal_terms_are_merged(network, terms):
-    engine = _core.MonomialEngine(*network, np.ones((1, network[0])), np.ones(1), None)
+    engine = _core.NetworkEngine("monomial", *network, np.ones((1, network[0])), np.ones(1), None)
     assert engine.n_terms == terms
-    assert engine.n_terms < _core.monomial_bound(*network)[0]
+    assert 8.0 * (2 << len(network[1])) * terms < _core.network_flops("monomial", *network, 1)[0]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_equal_terms_are_merged(network, terms):
 )
 def test_networks_that_are_too_large_are_refused_with_their_size(hidden, terms):
     with pytest.raises(ValueError, match=rf"has up to .*{terms} terms, .* GiB; at most 1.34e\+08 products of terms"):
-        _core.MonomialEngine(4, hidden, False, np.ones((1, 4)), np.ones(1), None)
+        _core.NetworkEngine("monomial", 4, hidden, False, np.ones((1, 4)), np.ones(1), None)
 
 
 def test_arrays_of_another_shape_are_refused():
@@ -200,4 +200,4 @@ def test_arrays_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"table must have shape \(30\)"):
         engine.evaluate(np.zeros(3), None, 1)
     with pytest.raises(ValueError, match=r"x must have shape \(7, 2\)"):
-        _core.MonomialEngine(2, [2], True, case.x[:, :1].copy(), case.y, None)
+        _core.NetworkEngine("monomial", 2, [2], True, case.x[:, :1].copy(), case.y, None)

@@ -112,18 +112,19 @@ class MonomialEngine:
     networks = {params[0]: (8, [20]), params[1]: (4, [3, 3])}  # noqa: RUF012
 
     def setup(self, network: str) -> None:
-        self.core = require("MonomialEngine")
+        self.core = require("NetworkEngine")
         n_inputs, hidden = self.networks[network]
         rng = np.random.default_rng(0)
-        self.arguments = (n_inputs, hidden, False, rng.standard_normal((1_000, n_inputs)), rng.standard_normal(1_000))
-        self.engine = self.core.MonomialEngine(*self.arguments)
+        x, y = rng.standard_normal((1_000, n_inputs)), rng.standard_normal(1_000)
+        self.arguments = (n_inputs, hidden, False, x, y, None)
+        self.engine = self.core.NetworkEngine("monomial", *self.arguments)
         fan = zip([n_inputs, *hidden], [*hidden, 1], strict=True)
         size = sum((2 << (len(hidden) - k)) * fan_in * fan_out for k, (fan_in, fan_out) in enumerate(fan))
         self.table = 0.1 * rng.standard_normal(size)
         self.gradient = np.empty(size)
 
     def time_build(self, network: str) -> None:
-        self.core.MonomialEngine(*self.arguments)
+        self.core.NetworkEngine("monomial", *self.arguments)
 
     def time_value_and_gradient(self, network: str) -> None:
         self.engine.evaluate(self.table, self.gradient, 1)

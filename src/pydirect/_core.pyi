@@ -173,23 +173,6 @@ def kron_entries(
     sum: _KroneckerArrays, points: NDArray[np.int64], n_threads: int
 ) -> tuple[_Double, NDArray[np.int64]]: ...
 
-# Quadratic networks as polynomials in their weights: any depth, small networks. Tables as those of NetworkMoments.
-
-class MonomialEngine:
-    # ValueError, before the terms are formed, when there are too many.
-    def __init__(
-        self, n_inputs: int, hidden: list[int], bias: bool, x: _Double, y: _Double, weight: _Double | None = None
-    ) -> None: ...
-    # R; its derivatives in the table go to gradient.
-    def evaluate(self, table: _Double, gradient: _Double | None, n_threads: int) -> float: ...
-    def predict(self, table: _Double, x: _Double, mean: _Double, variance: _Double | None, n_threads: int) -> None: ...
-    # Monomials of f².
-    @property
-    def n_terms(self) -> int: ...
-
-# Upper bounds: monomials of f² before equal ones are merged, and bytes.
-def monomial_bound(n_inputs: int, hidden: list[int], bias: bool) -> tuple[float, float]: ...
-
 # Moments of quadratic networks. Rows of logits, q and levels are padded to a multiple of LEVEL_PADDING; a level whose
 # log_prior is −inf has no probability, whatever its logit. Tables are flat: layer after layer, (n_moments, fan_out,
 # fan_in) each.
@@ -221,6 +204,9 @@ class NetworkEngine:
     def predict(
         self, table: _Double, x: _Double, mean_out: _Double, variance_out: _Double | None, n_threads: int
     ) -> None: ...
+    # Monomials of f² that "monomial" holds; zero for the others.
+    @property
+    def n_terms(self) -> int: ...
 
 # Floating-point operations of a value with its gradient, and bytes held.
 def network_flops(kind: str, n_inputs: int, hidden: list[int], bias: bool, n_rows: int) -> tuple[float, float]: ...

@@ -39,6 +39,8 @@ class NetworkEngineHandle {
     engine_ = make_network_engine(kind, shape_, data);
   }
 
+  Index n_terms() const { return engine_->n_terms(); }
+
   double evaluate(const Array<double>& table, std::optional<Array<double>> gradient, int n_threads) {
     require_shape(table, "table", {shape_.table_size()});
     if (gradient) require_shape(*gradient, "gradient_out", {shape_.table_size()});
@@ -104,7 +106,8 @@ void bind_quadratic_network(py::module_& m) {
       .def("evaluate", &NetworkEngineHandle::evaluate, py::arg("table").noconvert(),
            py::arg("gradient_out").noconvert(), py::arg("n_threads"))
       .def("predict", &NetworkEngineHandle::predict, py::arg("table").noconvert(), py::arg("x").noconvert(),
-           py::arg("mean_out").noconvert(), py::arg("variance_out").noconvert(), py::arg("n_threads"));
+           py::arg("mean_out").noconvert(), py::arg("variance_out").noconvert(), py::arg("n_threads"))
+      .def_property_readonly("n_terms", &NetworkEngineHandle::n_terms);
   m.def("network_flops", &cost, py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"),
         py::arg("n_rows"));
   m.def("network_table_size",

@@ -7,7 +7,6 @@ void bind_gaussian_process(pybind11::module_&);
 void bind_kron(pybind11::module_&);
 void bind_statistics(pybind11::module_&);
 void bind_mean_field(pybind11::module_&);
-void bind_monomial_engine(pybind11::module_&);
 void bind_network_moments(pybind11::module_&);
 void bind_quadratic_network(pybind11::module_&);
 }  // namespace pydirect
@@ -20,7 +19,6 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_kron(m);
   pydirect::bind_statistics(m);
   pydirect::bind_mean_field(m);
-  pydirect::bind_monomial_engine(m);
   pydirect::bind_network_moments(m);
   pydirect::bind_quadratic_network(m);
 }

@@ -316,7 +316,7 @@ class MomentTree {
   std::vector<double> coefficient_, product_, rest_, partial_;
 };
 
-class Engine final : public MonomialEngine {
+class Engine final : public NetworkEngine {
  public:
   Engine(const NetworkShape& shape, const NetworkData& data)
       : shape_(shape),
@@ -469,7 +469,7 @@ MonomialBound monomial_bound(const NetworkShape& shape) {
   return bound_from_output(shape, terms_of_output(shape, 0, n_pairs(double(shape.fan_in(0)))));
 }
 
-std::unique_ptr<MonomialEngine> make_monomial_engine(const NetworkShape& shape, const NetworkData& data) {
+std::unique_ptr<NetworkEngine> make_monomial_engine(const NetworkShape& shape, const NetworkData& data) {
   return std::make_unique<Engine>(shape, data);
 }
 

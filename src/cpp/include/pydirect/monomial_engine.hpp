@@ -19,12 +19,7 @@ struct MonomialBound {
 // By formula: a unit of h inputs' terms squares into h (h + 1) / 2. An upper bound; equal monomials are not known yet.
 MonomialBound monomial_bound(const NetworkShape& shape);
 
-class MonomialEngine : public NetworkEngine {
- public:
-  virtual Index n_terms() const = 0;  // of f²
-};
-
 // Any depth, small networks. Throws std::length_error, before the terms are formed, when there are too many of them.
-std::unique_ptr<MonomialEngine> make_monomial_engine(const NetworkShape& shape, const NetworkData& data);
+std::unique_ptr<NetworkEngine> make_monomial_engine(const NetworkShape& shape, const NetworkData& data);
 
 }  // namespace pydirect

@@ -50,6 +50,8 @@ struct NetworkData {
 class NetworkEngine {
  public:
   virtual ~NetworkEngine() = default;
+  // Monomials of f², of an engine that holds f² as a polynomial in the weights; otherwise zero.
+  virtual Index n_terms() const { return 0; }
   // R; gradient has the layout of the table and may be null.
   virtual double evaluate(const double* moments, double* gradient, int n_threads) = 0;
   // Exact mean and variance of f at other rows; variance may be null.
