@@ -100,7 +100,8 @@ double sweep(const std::vector<Index>& hidden, bool bias, const Array<double>& x
 
 void bind_quadratic_network(py::module_& m) {
   py::class_<NetworkEngineHandle>(m, "NetworkEngine")
-      .def(py::init<const std::string&, Index, const std::vector<Index>&, bool, Array<double>, Array<double>, Optional>(),
+      .def(py::init<const std::string&, Index, const std::vector<Index>&, bool, Array<double>, Array<double>,
+                    Optional>(),
            py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"), py::arg("x").noconvert(),
            py::arg("y").noconvert(), py::arg("weight").noconvert())
       .def("evaluate", &NetworkEngineHandle::evaluate, py::arg("table").noconvert(),

@@ -29,7 +29,10 @@ class OneLayer {
 
   struct Scratch {
     Scratch(const OneLayer& net, Index rows)
-        : k1(net.units_ * padded(rows)), k2(net.units_ * padded(rows)), l(net.units_ * padded(rows)), k4(padded(rows)) {}
+        : k1(net.units_ * padded(rows)),
+          k2(net.units_ * padded(rows)),
+          l(net.units_ * padded(rows)),
+          k4(padded(rows)) {}
     Buffer k1, k2, l, k4;
   };
 
@@ -145,7 +148,8 @@ class OneLayer {
       };
       multiply(inputs_, rows, panels, weigh(3), block.transposed_power(1), whole(odd_.t31, inputs_), true);
       multiply(inputs_, rows, panels, weigh(1), block.transposed_power(3), whole(odd_.t31_transposed, inputs_), true);
-      multiply(1, rows, panels, {block.weight.data(), kLanes}, block.transposed_power(4), {odd_.t4.data(), kLanes}, true);
+      multiply(1, rows, panels, {block.weight.data(), kLanes}, block.transposed_power(4), {odd_.t4.data(), kLanes},
+               true);
     }
   }
 

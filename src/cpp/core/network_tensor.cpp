@@ -1,4 +1,5 @@
-// One hidden layer through the fourth moments of the inputs, T = Σ_l ω vec(xxᵀ) vec(xxᵀ)ᵀ: independent of the data's size.
+// One hidden layer through the fourth moments of the inputs, T = Σ_l ω vec(xxᵀ) vec(xxᵀ)ᵀ: the number of rows is nothing
+// to an evaluation.
 #include <stdexcept>
 #include <string>
 
@@ -76,7 +77,9 @@ class TensorEngine final : public NetworkEngine {
 
  private:
   // Where T_(i,j),(k,l) stands: in panels of its columns.
-  double& tensor(Index row, Index column) { return tensor_[(column / kLanes * pairs_ + row) * kLanes + column % kLanes]; }
+  double& tensor(Index row, Index column) {
+    return tensor_[(column / kLanes * pairs_ + row) * kLanes + column % kLanes];
+  }
   Index pair(Index i, Index j) const { return i * inputs_ - i * (i + 1) / 2 + j; }  // i ≤ j
 
   void collect(const NetworkData& data) {
@@ -152,7 +155,8 @@ class TensorEngine final : public NetworkEngine {
     std::fill(q, q + pairs_ * kLanes, 0.0);
     for (Index panel = 0, at = 0; panel < n_panels(pairs_); ++panel)
       for (Index ij = 0; ij < pairs_; ++ij)
-        for (Index lane = 0; lane < kLanes; ++lane, ++at) q[ij * kLanes + lane] += tensor_[at] * a_[panel * kLanes + lane];
+        for (Index lane = 0; lane < kLanes; ++lane, ++at)
+          q[ij * kLanes + lane] += tensor_[at] * a_[panel * kLanes + lane];
     double fit = yy_sum_ - 2.0 * p0_ * y_sum_ + (p0_ * p0_ + vp0_) * weight_sum_;
     g_p0_ = 2.0 * (p0_ * weight_sum_ - y_sum_);
     for (Index ij = 0; ij < pairs_; ++ij) {
@@ -173,7 +177,8 @@ class TensorEngine final : public NetworkEngine {
     for (Index j = begin; j < end; ++j)
       kernels().tensor_pairs(inputs_, mean_.data() + j * size, 2.0, q + (j - begin) * width);
     multiply(pairs_, pairs_, n, whole(tensor_, pairs_), {q, width}, {tq, width});
-    multiply(pairs_, inputs_, n, whole(diagonal_columns_, pairs_), {variance_.data() + begin * size, size}, {tv, width});
+    multiply(pairs_, inputs_, n, whole(diagonal_columns_, pairs_), {variance_.data() + begin * size, size},
+             {tv, width});
     for (Index j = begin; j < end; ++j) {
       const Index at = (j - begin) * width, lane = j * kLanes;
       kernels().tensor_panel({inputs_, mean_.data() + j * size, variance_.data() + j * size, q + at, tq + at, tv + at,

@@ -52,7 +52,9 @@ class TwoLayers {
   struct Scratch {
     Scratch(const TwoLayers& net, Index rows) : cumulant_stride(net.first_ * padded(rows)) {
       cumulant = Buffer(kOrders * cumulant_stride);
-      for (Buffer* b : {&m, &s2, &e3, &e4, &z2, &t, &m3, &q, &gq, &tt, &weighted_s2, &g_m, &g_s2, &g_z2, &g_e3, &g_t, &g_m3})
+      for (Buffer* b : {&m, &s2, &e3, &e4, &z2, &t, &m3, &q, &gq, &tt, &weighted_s2})
+        *b = Buffer(net.between_ * padded(rows));
+      for (Buffer* b : {&g_m, &g_s2, &g_z2, &g_e3, &g_t, &g_m3})
         *b = Buffer(net.between_ * padded(rows));
       for (Buffer* b : {&k1, &a, &v, &l}) *b = Buffer(net.second_ * padded(rows));
       transposed = Buffer(padded(net.between_) * padded(rows));
@@ -168,7 +170,8 @@ class TwoLayers {
     for (Index k = 0; k < kProducts; ++k)
       kernels().transpose_panels(second_, n_panels(between_), f + k * second_stride_, second_ * kLanes,
                                  transposed_.data() + k * transposed_stride_);
-    kernels().transpose_panels(second_, n_panels(between_), scaled_.data(), second_ * kLanes, scaled_transposed_.data());
+    kernels().transpose_panels(second_, n_panels(between_), scaled_.data(), second_ * kLanes,
+                               scaled_transposed_.data());
   }
 
   // N = μᵀ diag(p) μ + diag(Σ_j p_j v_j)

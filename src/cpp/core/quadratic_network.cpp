@@ -18,6 +18,7 @@ namespace {
 
 std::unique_ptr<NetworkEngine> make_network_engine(const std::string& kind, const NetworkShape& shape,
                                                    const NetworkData& data) {
+  // The reference engine for any depth belongs here beside these.
   if (kind == "tensor" && shape.depth() == 1) return network::make_tensor_engine(shape, data);
   if (kind == "datum" && shape.depth() == 1) return network::make_one_layer_engine(shape, data);
   if (kind == "datum" && shape.depth() == 2) return network::make_two_layer_engine(shape, data);

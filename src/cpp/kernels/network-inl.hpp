@@ -15,7 +15,9 @@ PYDIRECT_INLINE void cumulants_of(Index n, const double* central, double* cumula
   for (Index i = 0; i < n; i += PackD::lanes) {
     PackD c[9];
     PYDIRECT_UNROLL for (int r = 1; r <= n_orders; ++r) c[r] = load(central + (r - 1) * stride + i);
-    const auto put = [&](int r, const PackD& k) __attribute__((always_inline)) { store(cumulant + (r - 1) * stride + i, k); };
+    const auto put = [&](int r, const PackD& k) __attribute__((always_inline)) {
+      store(cumulant + (r - 1) * stride + i, k);
+    };
     const PackD square = c[2] * c[2];
     put(1, c[1]);
     put(2, c[2]);
