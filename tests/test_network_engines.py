@@ -217,7 +217,7 @@ def test_an_engine_can_be_used_again():
     [
         ("tensor", [2, 2], "'tensor' serves one hidden layer, got 2"),
         ("datum", [2, 2, 2], "'datum' serves one or two hidden layers, got 3"),
-        ("other", [2], "must be 'tensor' or 'datum', got 'other'"),
+        ("other", [2], "must be 'tensor', 'datum' or 'monomial', got 'other'"),
     ],
 )
 def test_what_an_engine_does_not_serve_is_refused(kind, hidden, message):

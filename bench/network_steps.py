@@ -1,6 +1,6 @@
-"""The paper's own algorithm for quadratic networks, as it is printed, beside the reference engine.
+"""Steps of quadratic networks: the paper's own algorithm, as it is printed, beside the engines.
 
-    python bench/literal_network.py [--repeats 5]
+    python bench/network_steps.py [--repeats 5]
 
 Evans & Nair (2018), appendix D: every term holds all b factors of m̄ entries, all of them are multiplied, and no terms
 are merged. Two corrections that it needs to be right: the cross terms of a square take the products of the
@@ -8,8 +8,10 @@ coefficients of both terms, and coefficients are squared once a layer, not once 
 expectations of pairs of terms are BLAS products, h × m̄ times m̄ × h for every weight; only one triangle of the pairs is
 computed, in tiles whose prefix products stay near the cache; gradients come from prefix and suffix products.
 
-Prints, for each network: terms, memory, and the median time of R with its gradient for the literal algorithm and for
-the monomial engine (moments to R and its gradient in them), after checking that both agree.
+Prints, for each network: terms, memory, and the median time of R with its gradient in q for the literal algorithm, for
+the monomial engine and for the engine that `choose_engine` picks, stages between q and the weights' moments included,
+after checking that all agree. Then whole steps of training (logits to ELBO and gradient in the logits) of two larger
+problems: a wide network of two hidden layers, and one whose 434,874 rows a coreset stands for.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import _core  # noqa: E402
+from pydirect import GaussianPrior, NetworkCoreset, NetworkShape, QuadraticNetwork, _core  # noqa: E402
 from pydirect.distributions import evenly_spaced_levels, pad_levels  # noqa: E402
+from pydirect.quadratic_network import choose_engine, make_engine  # noqa: E402
+from pydirect.quadratic_training import NOISE_LEVELS  # noqa: E402
 from pydirect.testing import enumerate_network, finite_difference_gradient  # noqa: E402
 
 N_LEVELS = 15
@@ -161,35 +165,65 @@ def median_seconds(call, repeats):
     return float(np.median(times))
 
 
-def measure(network, repeats):
-    """Print one row of the table."""
-    x, y, levels, q = make_case(*network, N_LEVELS, 1000)
-    begin = time.perf_counter()
-    literal = LiteralNetwork(x, y, *network[1:], levels)
-    built = time.perf_counter() - begin
-    value, gradient = literal.value_and_gradient(q)
-
+def expected_error(kind, network, x, y, levels, q):
+    """Return a function that computes R and its gradient in q, and the engine."""
+    n_inputs, hidden, bias = network
+    engine = make_engine(kind, NetworkShape(n_inputs, tuple(hidden), bias), x, y)
     padded, log_prior = pad_levels(levels, np.zeros_like(levels))
-    stage = _core.NetworkMoments(*network, padded, log_prior, 1)
-    table = stage.from_probabilities(np.pad(q, ((0, 0), (0, padded.shape[1] - N_LEVELS))))
-    begin = time.perf_counter()
-    engine = _core.NetworkEngine("monomial", *network, x, y, None)
-    engine_built = time.perf_counter() - begin
-    slopes = np.empty_like(table)
-    error = engine.evaluate(table, slopes, 1)
-    assert abs(value / error - 1) < 1e-10
-    centred = stage.probability_slopes(slopes)[:, :N_LEVELS]
-    centred -= (q * centred).sum(axis=1, keepdims=True)
-    gradient -= (q * gradient).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(gradient, centred, rtol=1e-8, atol=1e-9 * np.abs(gradient).max())
+    stage = _core.NetworkMoments(n_inputs, hidden, bias, padded, log_prior, 1)
+    q = np.pad(q, ((0, 0), (0, padded.shape[1] - N_LEVELS)))
+    slopes = np.empty(_core.network_table_size(n_inputs, hidden, bias))
 
+    def call():
+        error = engine.evaluate(stage.from_probabilities(q), slopes, 1)
+        return error, stage.probability_slopes(slopes)[:, :N_LEVELS]
+
+    return call, engine
+
+
+def centred(gradient, q):
+    """Remove the constant of every weight, which a derivative on the simplex leaves open."""
+    return gradient - (q * gradient).sum(axis=1, keepdims=True)
+
+
+def compare(network, repeats):
+    """Print one row of the first table."""
+    x, y, levels, q = make_case(*network, N_LEVELS, 1000)
+    literal = LiteralNetwork(x, y, *network[1:], levels)
+    value, gradient = literal.value_and_gradient(q)
     slow = median_seconds(lambda: literal.value_and_gradient(q), repeats)
-    fast = median_seconds(lambda: engine.evaluate(table, slopes, 1), 10 * repeats)
     kept, scratch = literal.n_bytes
     print(
-        f"{network!s:<20} {literal.n_terms:>6} {kept / 2**20:>9.1f} {scratch / 2**20:>9.1f} {1e3 * built:>9.0f} "
-        f"{1e3 * slow:>9.1f} | {engine.n_terms:>8} {1e3 * engine_built:>9.0f} {1e3 * fast:>9.2f} | {slow / fast:>7.0f}"
+        f"{network!s:<20} {literal.n_terms:>6} {kept / 2**20:>8.1f} {scratch / 2**20:>8.1f} {1e3 * slow:>9.1f}", end=""
     )
+    chosen = choose_engine(NetworkShape(network[0], tuple(network[1]), network[2]), 1000)
+    for kind in ("monomial", chosen):
+        call, _ = expected_error(kind, network, x, y, levels, q)
+        error, slopes = call()
+        assert abs(value / error - 1) < 1e-10
+        exact = centred(gradient, q)
+        np.testing.assert_allclose(centred(slopes, q), exact, rtol=1e-8, atol=1e-9 * np.abs(exact).max())
+        fast = median_seconds(call, 20 * repeats)
+        print(f" | {kind:>8} {1e3 * fast:>8.3f} ms {slow / fast:>8.0f} x", end="")
+    print(flush=True)
+
+
+def training_step(shape, x, y, weight=None):
+    """Return a function that takes one step's value and gradient from logits."""
+    unit = evenly_spaced_levels(N_LEVELS, 2.0)
+    scale = np.concatenate([np.full(fan_out * fan_in, 1.5 / np.sqrt(fan_in)) for fan_out, fan_in in shape.layers])
+    log_prior = np.tile(GaussianPrior().log_mass(unit), (shape.n_weights, 1))
+    engine = make_engine("datum", shape, x, y, weight)
+    n_samples = len(x) if weight is None else weight.sum()
+    noise_prior = np.full(NOISE_LEVELS.size, -np.log(NOISE_LEVELS.size))
+    model = QuadraticNetwork(shape, engine, n_samples, scale[:, None] * unit, log_prior, NOISE_LEVELS, noise_prior)
+    logits = np.random.default_rng(1).standard_normal(model.n_parameters)
+    return lambda: model.elbo_and_gradient(logits)
+
+
+def report_step(name, call, repeats):
+    """Print one row of the second table."""
+    print(f"{name:<58} {1e3 * median_seconds(call, repeats):>9.3f} ms", flush=True)
 
 
 def main():
@@ -198,10 +232,28 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     check()
-    print(f"{'':<68} | {'monomial engine':>28} |")
-    print(f"{'network':<20}  terms  kept MiB  tile MiB  build ms   step ms | terms f²  build ms   step ms |   ratio")
+    print("R and its gradient in q, 1000 rows\nnetwork               terms kept MiB tile MiB literal ms")
     for network in ((8, [20], False), (4, [3, 3], False)):
-        measure(network, repeats)
+        compare(network, repeats)
+
+    print("\nsteps of training")
+    rng = np.random.default_rng(0)
+    wide = NetworkShape(90, (140, 140))
+    x, y = 0.5 * rng.standard_normal((1000, 90)), rng.standard_normal(1000)
+    report_step("90 inputs, 140 and 140 units, 1000 rows", training_step(wide, x, y), 3 * repeats)
+    narrow = NetworkShape(3, (8, 8))
+    x = rng.uniform(-1, 1, (434_874, 3))
+    y = np.sin(3 * x[:, 0]) * x[:, 1] + 0.1 * rng.standard_normal(len(x))
+    begin = time.perf_counter()
+    coreset = NetworkCoreset.from_data(x, y, narrow.depth)
+    built = time.perf_counter() - begin
+    all_rows = training_step(narrow, x, y)
+    report_step("3 inputs, 8 and 8 units, 434,874 rows", all_rows, repeats)
+    on_coreset = training_step(narrow, coreset.x, coreset.y, coreset.weight)
+    report_step(f"the same on a coreset of {len(coreset.x)} rows, built in {built:.1f} s", on_coreset, 20 * repeats)
+    (value, gradient), (same, slopes) = all_rows(), on_coreset()
+    error = np.abs(gradient - slopes).max() / np.abs(gradient).max()
+    print(f"relative difference of the ELBO {abs(same / value - 1):.1e}, of the gradient {error:.1e}")
 
 
 if __name__ == "__main__":
