@@ -293,7 +293,7 @@ class Combination {
   void operator()(const std::vector<Scaled>& x, int n_threads, const Use& use) {
     ExponentRange range;
     for (const Scaled& v : x) range.include(v);
-    const std::int64_t top = range.high;
+    const std::int64_t top = range.empty() ? 0 : range.high;
     const bool plain = range.empty() || (coefficients_.within(450) && range.low - top >= -450);
     if (plain)
       for (Index t = 0; t < sum_.n_terms; ++t)
