@@ -224,7 +224,7 @@ def test_what_an_engine_does_not_serve_is_refused(kind, hidden, message):
     with pytest.raises(ValueError, match=message):
         _core.NetworkEngine(kind, 1, hidden, False, np.zeros((1, 1)), np.zeros(1), None)
     with pytest.raises(ValueError, match=message):
-        _core.network_flops(kind, 1, hidden, False, 1)
+        _core.network_cost(kind, 1, hidden, False, 1)
 
 
 def test_a_tensor_beyond_memory_is_refused_before_it_is_made():
@@ -233,9 +233,9 @@ def test_a_tensor_beyond_memory_is_refused_before_it_is_made():
 
 
 def test_cost_grows_with_the_rows_only_where_rows_are_read():
-    assert _core.network_flops("tensor", 8, [20], True, 10) == _core.network_flops("tensor", 8, [20], True, 10**6)
+    assert _core.network_cost("tensor", 8, [20], True, 10) == _core.network_cost("tensor", 8, [20], True, 10**6)
     for hidden in ([20], [20, 5]):
-        few, many = (_core.network_flops("datum", 8, hidden, True, n)[0] for n in (10, 1000))
+        few, many = (_core.network_cost("datum", 8, hidden, True, n)[0] for n in (10, 1000))
         assert many == 100 * few
 
 

@@ -150,12 +150,24 @@ def test_a_sweep_never_lowers_the_elbo_and_ends_where_no_weight_moves(shape):
 
 
 def test_networks_that_do_not_fit_are_refused_with_the_size():
-    with pytest.raises(ValueError, match=r"hidden_layer_sizes must be smaller .* GiB"):
-        choose_engine(NetworkShape(8, (8, 8, 8), True), 100)
-    with pytest.raises(ValueError, match=f"limit of {MAX_ENGINE_BYTES / 2**30:.3g} GiB"):
+    with pytest.raises(
+        ValueError, match=f"would take .* GiB .tensor., against a limit of {MAX_ENGINE_BYTES / 2**30:.3g}"
+    ):
         choose_engine(NetworkShape(500, (20,), True), 1000, "tensor")
+    with pytest.raises(ValueError, match=r"hidden_layer_sizes must be smaller .* terms, .* GiB"):
+        make_engine("monomial", NetworkShape(8, (8, 8, 8), True), np.ones((3, 8)), np.ones(3))
+
+
+def test_the_cheapest_engine_is_chosen():
+    assert choose_engine(NetworkShape(8, (20,), True), 1000) == "tensor"
+    assert choose_engine(NetworkShape(100, (20,), True), 1000) == "datum"
+    assert choose_engine(NetworkShape(500, (20,), True), 10**9) == "datum"
+    assert choose_engine(NetworkShape(8, (20, 3), True), 1000) == "datum"
+    assert choose_engine(NetworkShape(1, (1, 1, 1), True), 1000) == "monomial"
 
 
 def test_an_engine_serves_its_depths_only():
     with pytest.raises(ValueError, match="engine must serve 2 hidden layers, got 'tensor'"):
         choose_engine(NetworkShape(2, (3, 3), True), 100, "tensor")
+    with pytest.raises(ValueError, match="engine must serve 3 hidden layers, got 'datum'"):
+        choose_engine(NetworkShape(2, (3, 3, 3), True), 100, "datum")

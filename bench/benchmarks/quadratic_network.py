@@ -1,6 +1,6 @@
 """Engines for networks with quadratic activations, each beside its limit: flops.
 
-The limit counts what `network_flops` counts, the matrix products and some per unit and row for the stages between them,
+The limit counts what `network_cost` counts, the matrix products and some per unit and row for the stages between them,
 at the rate of BLAS's symmetric rank-k update in double precision. Wide networks are products almost alone; in narrow
 ones the tiles of a product are not full and the stages weigh as much.
 """
@@ -51,14 +51,14 @@ class Evaluate:
     param_names = ("network",)
 
     def setup(self, network: str) -> None:
-        core = require("NetworkEngine", "network_flops")
+        core = require("NetworkEngine", "network_cost")
         kind, n_inputs, hidden, bias, n_rows = NETWORKS[network]
         rng = np.random.default_rng(1)
         x, y = rng.uniform(-1, 1, (n_rows, n_inputs)), rng.standard_normal(n_rows)
         self.table = make_table(n_inputs, hidden, bias)
         self.gradient = np.zeros_like(self.table)
         self.engine = core.NetworkEngine(kind, n_inputs, hidden, bias, x, y, None)
-        self.flops = core.network_flops(kind, n_inputs, hidden, bias, n_rows)[0]
+        self.flops = core.network_cost(kind, n_inputs, hidden, bias, n_rows)[0]
         self.engine.evaluate(self.table, self.gradient, 1)
 
     def time_evaluate(self, network: str) -> None:

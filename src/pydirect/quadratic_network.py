@@ -25,8 +25,7 @@ from pydirect._validation import FloatArray, as_count
 from pydirect.distributions import FactorizedCategorical, pad_levels
 from pydirect.models import MeanFieldPosterior, NoisePosterior
 
-# Engines in the order in which ties are settled; see `choose_engine`.
-ENGINES = ("tensor", "datum", "monomial")
+ENGINES = ("tensor", "datum", "monomial")  # see `choose_engine`
 # What an engine may hold beside the data.
 MAX_ENGINE_BYTES = 2 * 2**30
 
@@ -120,8 +119,8 @@ def make_engine(
     return _core.NetworkEngine(kind, shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, x, y, weight)
 
 
-def choose_engine(shape: NetworkShape, n_rows: int, kind: str | None = None) -> str:
-    """Name of the engine with the fewest operations a step among those that fit into memory, or `kind` if it does.
+def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
+    """Name of the engine with the fewest operations a step that serves this depth and fits into memory.
 
     ``"tensor"``: one hidden layer, from sums of products of four inputs; independent of the number of rows.
     ``"datum"``: one or two hidden layers, row by row. ``"monomial"``: the paper's forward pass with equal terms merged;
@@ -130,27 +129,25 @@ def choose_engine(shape: NetworkShape, n_rows: int, kind: str | None = None) -> 
     Raises
     ------
     ValueError
-        When no engine can hold the network, with what each would have taken.
+        When the engine that `kind` asks for cannot serve the network, with the memory that it would have taken.
     """
-    costs = {k: _cost(k, shape, n_rows) for k in (ENGINES if kind is None else (kind,))}
-    served = {k: cost for k, cost in costs.items() if cost is not None}
-    if kind is not None and not served:
-        raise ValueError(f"engine must serve {shape.depth} hidden layers, got {kind!r}")
-    possible = {k: flops for k, (flops, n_bytes) in served.items() if n_bytes <= MAX_ENGINE_BYTES}
-    if possible:
-        return min(possible, key=lambda k: possible[k])
-    needed = " or ".join(f"{n_bytes / 2**30:.3g} GiB ({k})" for k, (_, n_bytes) in served.items())
-    raise ValueError(
-        f"hidden_layer_sizes must be smaller for exact inference: {shape.hidden_layer_sizes} with {shape.n_inputs} "
-        f"inputs would take {needed}, against a limit of {MAX_ENGINE_BYTES / 2**30:.3g} GiB"
-    )
-
-
-def _cost(kind: str, shape: NetworkShape, n_rows: int) -> tuple[float, float] | None:
-    """Floating-point operations a step and bytes held, or None when the engine does not serve this depth."""
-    if shape.depth > {"tensor": 1, "datum": 2, "monomial": np.inf}[kind]:
-        return None
-    return _core.network_flops(kind, shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, n_rows)
+    depth = shape.depth
+    if depth > {"tensor": 1, "datum": 2}.get(kind, depth):
+        raise ValueError(f"engine must serve {depth} hidden layers, got {kind!r}")
+    if kind == "monomial" or depth > 2:
+        return "monomial"  # it counts its terms itself
+    served = (kind,) if kind != "auto" else ("tensor", "datum") if depth == 1 else ("datum",)
+    cost = {
+        k: _core.network_cost(k, shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, n_rows) for k in served
+    }
+    possible = [k for k in served if cost[k][1] <= MAX_ENGINE_BYTES]
+    if not possible:
+        needed = " or ".join(f"{cost[k][1] / 2**30:.3g} GiB ({k})" for k in served)
+        raise ValueError(
+            f"hidden_layer_sizes must be smaller for exact inference: {shape.hidden_layer_sizes} with "
+            f"{shape.n_inputs} inputs would take {needed}, against a limit of {MAX_ENGINE_BYTES / 2**30:.3g} GiB"
+        )
+    return min(possible, key=lambda k: cost[k][0])
 
 
 class QuadraticNetwork:

@@ -245,7 +245,7 @@ def _prepare(
     if shape.n_inputs > 0 and (engine == "coreset" or (engine == "auto" and _coreset_pays(shape, len(x)))):
         coreset = NetworkCoreset.from_data(x, y, shape.depth, shape.bias, sample_weight=weight)
         return "coreset", (coreset.x, coreset.y, coreset.weight)
-    return choose_engine(shape, len(x), engine if engine in ENGINES else None), (x, y, weight)
+    return choose_engine(shape, len(x), "auto" if engine == "coreset" else engine), (x, y, weight)
 
 
 def _coreset_pays(shape: NetworkShape, n_rows: int) -> bool:

@@ -109,7 +109,7 @@ void bind_quadratic_network(py::module_& m) {
       .def("predict", &NetworkEngineHandle::predict, py::arg("table").noconvert(), py::arg("x").noconvert(),
            py::arg("mean_out").noconvert(), py::arg("variance_out").noconvert(), py::arg("n_threads"))
       .def_property_readonly("n_terms", &NetworkEngineHandle::n_terms);
-  m.def("network_flops", &cost, py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"),
+  m.def("network_cost", &cost, py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"),
         py::arg("n_rows"));
   m.def("network_table_size",
         [](Index n_inputs, const std::vector<Index>& hidden, bool bias) {

@@ -53,6 +53,11 @@ double fewest_terms_of_output(const NetworkShape& shape, Index layer, double h) 
   return h;
 }
 
+struct MonomialBound {
+  double n_terms;  // monomials of f² before equal ones are merged
+  double n_bytes;  // for building and holding them
+};
+
 MonomialBound bound_from_output(const NetworkShape& shape, double h) {
   // A term has at most degree factors; beside them its start, hash, two slots, count, place in the order, and its share
   // of the tree: four integers of four bytes and four doubles, for it and about half a node more.
@@ -464,10 +469,6 @@ class Engine final : public NetworkEngine {
 };
 
 }  // namespace
-
-MonomialBound monomial_bound(const NetworkShape& shape) {
-  return bound_from_output(shape, terms_of_output(shape, 0, n_pairs(double(shape.fan_in(0)))));
-}
 
 std::unique_ptr<NetworkEngine> make_monomial_engine(const NetworkShape& shape, const NetworkData& data) {
   return std::make_unique<Engine>(shape, data);

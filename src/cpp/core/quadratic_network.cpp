@@ -43,10 +43,6 @@ NetworkCost network_cost(const std::string& kind, const NetworkShape& shape, Ind
     return {n * (2.0 * products + 600.0 * h1 + 80.0 * h2 + 20.0 * d),
             8.0 * (rows * (16.0 * d + 26.0 * h1 + 4.0 * h2) + 24.0 * d * h1 + 26.0 * between * h2)};
   }
-  if (kind == "monomial") {  // prefix and suffix products over the factors of every term, and their derivatives
-    const MonomialBound bound = monomial_bound(shape);
-    return {bound.n_terms * 8.0 * double(shape.n_moments(0)), bound.n_bytes};
-  }
   refuse(kind, shape);
 }
 

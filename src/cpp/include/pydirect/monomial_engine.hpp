@@ -11,14 +11,6 @@ namespace pydirect {
 inline constexpr double kMaxMonomialProducts = 134217728.0;
 inline constexpr double kMaxMonomialBytes = 2147483648.0;
 
-struct MonomialBound {
-  double n_terms;  // monomials of f² before equal ones are merged
-  double n_bytes;  // for building and holding them
-};
-
-// By formula: a unit of h inputs' terms squares into h (h + 1) / 2. An upper bound; equal monomials are not known yet.
-MonomialBound monomial_bound(const NetworkShape& shape);
-
 // Any depth, small networks. Throws std::length_error, before the terms are formed, when there are too many of them.
 std::unique_ptr<NetworkEngine> make_monomial_engine(const NetworkShape& shape, const NetworkData& data);
 

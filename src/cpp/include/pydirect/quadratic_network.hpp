@@ -66,7 +66,8 @@ class NetworkEngine {
 std::unique_ptr<NetworkEngine> make_network_engine(const std::string& kind, const NetworkShape& shape,
                                                    const NetworkData& data);
 
-// What an evaluation with its gradient takes: floating-point operations, and bytes held.
+// What an evaluation with its gradient takes: floating-point operations, and bytes held. Not of "monomial", whose terms
+// have to be counted.
 struct NetworkCost {
   double flops, bytes;
 };
