@@ -165,7 +165,7 @@ def test_noise_at_the_edge_of_its_grid_warns():
         ({"sample_weight": np.ones(3)}, "sample_weight must have shape"),
         ({"y": Y[:-1]}, "y must have shape"),
         ({"x": np.full((90, 2), np.nan)}, "x must be finite"),
-        ({"sizes": (200, 200, 200)}, "would take"),
+        ({"sizes": (200, 200, 200)}, "hidden_layer_sizes must be smaller"),
     ],
 )
 def test_bad_arguments_are_named(options, message):
