@@ -140,6 +140,46 @@ def test_tensor_and_datum_agree(n, n_inputs, hidden, bias):
     np.testing.assert_allclose(other_gradient, gradient, rtol=0, atol=1e-12 * np.abs(gradient).max())
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_two_hidden_layers_agree_with_sampled_networks(bias):
+    n_inputs, hidden, n_samples = 5, (11, 10), 4000
+    x, _, _ = random_data(6, n_inputs)
+    table, q, levels = random_table(n_inputs, hidden, bias)
+    mean, variance = predict("datum", table, x, hidden, bias)
+    u = np.random.default_rng(0).random((n_samples, len(q), 1))
+    chosen = (u > q.cumsum(axis=1)[None, :, :-1]).sum(axis=2)
+    f = np.array([run_network(levels[np.arange(len(q)), c], x, hidden, bias) for c in chosen])
+    assert (np.abs(f.mean(axis=0) - mean) < 4.5 * f.std(axis=0) / np.sqrt(n_samples)).all()
+    squares = (f - mean) ** 2
+    assert (np.abs(squares.mean(axis=0) - variance) < 4.5 * squares.std(axis=0) / np.sqrt(n_samples)).all()
+
+
+@pytest.mark.parametrize(("kind", "depth"), KINDS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_inputs_and_units_without_weights_change_nothing(kind, depth, bias):
+    """A small network hidden inside a wide one, whose remaining weights are certainly zero."""
+    rng = np.random.default_rng(3)
+    small, wide = (3, *(2, 3)[:depth]), (21, *(17, 26)[:depth])
+    x, y, weight = random_data(70, small[0])
+    table, q, levels = random_table(small[0], small[1:], bias)
+    places = [np.sort(rng.choice(w, s, replace=False)) for s, w in zip(small, wide, strict=True)]
+    wide_x = rng.uniform(-1, 1, (70, wide[0]))
+    wide_x[:, places[0]] = x
+    b = n_weights(wide[0], wide[1:], bias)
+    wide_levels, wide_q = np.zeros((b, 5)), np.tile(np.eye(5)[0], (b, 1))
+    taken, start = [], 0
+    for k, (out, inputs, _) in enumerate(layer_shapes(wide[0], wide[1:], bias)):
+        rows = places[k + 1] if k < depth else np.array([0])
+        columns = np.append(places[k], inputs - 1) if bias else places[k]
+        taken.append((start + rows[:, None] * inputs + columns).ravel())
+        start += out * inputs
+    wide_levels[np.concatenate(taken)], wide_q[np.concatenate(taken)] = levels, q
+    wide_table = moment_table(wide_q, wide_levels, wide[0], wide[1:], bias)
+    expected, _ = evaluate(kind, table, x, y, weight, small[1:], bias)
+    got, _ = evaluate(kind, wide_table, wide_x, y, weight, wide[1:], bias)
+    assert got == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize(("kind", "depth"), KINDS)
 @pytest.mark.parametrize("bias", [False, True])
 def test_certain_weights_give_the_squared_error_of_one_network(kind, depth, bias):
