@@ -6,6 +6,7 @@ void bind_features(pybind11::module_&);
 void bind_gaussian_process(pybind11::module_&);
 void bind_statistics(pybind11::module_&);
 void bind_mean_field(pybind11::module_&);
+void bind_mixture(pybind11::module_&);
 }  // namespace pydirect
 
 PYBIND11_MODULE(_core, m) {
@@ -15,4 +16,5 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_gaussian_process(m);
   pydirect::bind_statistics(m);
   pydirect::bind_mean_field(m);
+  pydirect::bind_mixture(m);
 }

@@ -17,6 +17,7 @@ namespace PYDIRECT_ISA {
 #include "covariance-inl.hpp"
 #include "dense-inl.hpp"
 #include "fourier-inl.hpp"
+#include "mixture-inl.hpp"
 
 }  // namespace PYDIRECT_ISA
 }  // namespace
@@ -32,6 +33,8 @@ const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) = {
     PYDIRECT_ISA::tilt,
     PYDIRECT_ISA::tilt_probabilities,
     PYDIRECT_ISA::sweep,
+    PYDIRECT_ISA::sweep_components,
+    PYDIRECT_ISA::overlap_factors,
     PYDIRECT_ISA::symv,
     PYDIRECT_ISA::gemv<float>,
     PYDIRECT_ISA::gemv<double>,
