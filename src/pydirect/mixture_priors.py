@@ -57,8 +57,12 @@ class MixturePrior:
         object.__setattr__(self, "components", tuple(as_prior(c) for c in self.components))
         if (self._weights() <= 0).any():
             raise ValueError(f"weights must be positive, got {self.weights}")
-        if self.groups is not None and (np.ndim(self.groups) != 1 or np.asarray(self.groups).dtype.kind not in "iu"):
-            raise ValueError("groups must be a vector of integers, one a weight")
+        if self.weights is not None:
+            object.__setattr__(self, "weights", tuple(np.asarray(self.weights, dtype=np.float64).tolist()))
+        if self.groups is not None:
+            if np.ndim(self.groups) != 1 or np.asarray(self.groups).dtype.kind not in "iu":
+                raise ValueError("groups must be a vector of integers, one a weight")
+            object.__setattr__(self, "groups", tuple(np.asarray(self.groups).tolist()))
 
     @classmethod
     def of_scales(
@@ -83,7 +87,7 @@ class MixturePrior:
         slab: Prior | str = "gaussian",
         leak: float = 1e-3,
     ) -> MixturePrior:
-        """Groups of weights that are switched on, to `slab`, or off together: a spike and a slab for each group.
+        """Switch groups of weights on, to `slab`, or off together: a spike and a slab for each group.
 
         Parameters
         ----------
@@ -103,9 +107,7 @@ class MixturePrior:
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log masses of one weight alone, the components mixed; normalised over the last axis."""
-        log_masses = np.stack([as_prior(c).log_mass(levels) for c in self.components])
-        log_weights = np.log(self._weights()).reshape(-1, *(1,) * np.ndim(levels))
-        return np.asarray(logsumexp(log_masses + log_weights, axis=0))
+        return _mixed(np.stack([as_prior(c).log_mass(levels) for c in self.components]), np.log(self._weights()))
 
     def table(self, levels: ArrayLike, n_weights: int) -> MixturePriorTable:
         """Return the prior on given levels of a given number of weights.
@@ -118,11 +120,15 @@ class MixturePrior:
         levels = as_levels(levels, n_weights)
         log_masses = np.stack([as_prior(c).log_mass(levels) for c in self.components])
         if (np.isfinite(log_masses) != np.isfinite(log_masses[0])).any():
-            raise ValueError("components must allow the same levels: a component that forbids one could never be chosen")
+            raise ValueError(
+                "components must allow the same levels: a component that forbids one could never be chosen"
+            )
         groups = np.zeros(n_weights, dtype=np.intp)
         if self.groups is not None:
             if np.shape(self.groups) != (n_weights,):
-                raise ValueError(f"groups must have one number a weight, {n_weights}, got shape {np.shape(self.groups)}")
+                raise ValueError(
+                    f"groups must have one number a weight, {n_weights}, got shape {np.shape(self.groups)}"
+                )
             groups = np.unique(self.groups, return_inverse=True)[1].astype(np.intp)
         return MixturePriorTable(log_masses, np.log(self._weights()), groups, self.bound)
 
@@ -132,6 +138,12 @@ class MixturePrior:
             return np.full(k, 1.0 / k)
         weights = as_float_array(self.weights, "weights", (k,))
         return weights / weights.sum()
+
+
+def _mixed(log_masses: FloatArray, log_weights: FloatArray) -> FloatArray:
+    """Log masses of a mixture of components along the first axis."""
+    columns = log_weights.reshape(-1, *(1,) * (log_masses.ndim - 1))
+    return np.asarray(logsumexp(log_masses + columns, axis=0))
 
 
 @dataclass(frozen=True)
@@ -156,6 +168,11 @@ class MixturePriorTable:
     def n_groups(self) -> int:
         """Number of groups."""
         return int(self.groups.max()) + 1
+
+    @property
+    def marginal(self) -> FloatArray:
+        """Log masses of every weight alone, (n_weights or 1, n_levels)."""
+        return _mixed(self.log_masses, self.log_weights)
 
     def scores(self, q: FloatArray) -> FloatArray:
         """``Σ_{j in g} q_jᵀ log p_j^(k)`` for q (n_weights, n_levels); (n_groups, n_components)."""

@@ -17,7 +17,7 @@ from scipy.special import logsumexp, softmax, xlogy
 from pydirect import _core
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number
-from pydirect.distributions import FactorizedCategorical, as_levels
+from pydirect.distributions import FactorizedCategorical
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.models import (
     MeanFieldPosterior,
@@ -39,7 +39,7 @@ DEGENERATE = 1e-12
 PRIOR_ROUNDS = 20
 # Steps of stochastic gradients, and how far each moves a logit.
 STOCHASTIC_STEPS = 100
-STEP_SIZE = 0.02
+STEP_SIZE = 0.005
 SMALLEST_MASS = 1e-12
 
 
@@ -179,6 +179,13 @@ class MixturePosterior:
         return self.components[0].values(self.sample_indices(n_samples, rng))
 
 
+def as_component_count(n_components: int) -> int:
+    """Validate a number of components: 1 to 64."""
+    if as_count(n_components, "n_components") > _core.MOST_COMPONENTS:
+        raise ValueError(f"n_components must be at most {_core.MOST_COMPONENTS}, got {n_components}")
+    return int(n_components)
+
+
 # Entropies
 
 
@@ -316,14 +323,16 @@ def stochastic_entropy(
     Returns
     -------
     values : ndarray of shape (n_samples,)
-        ``−log q`` of each sample; their mean is the estimate.
+        Their mean is the estimate.
     gradient_alpha, gradient_q : ndarray
     """
     log_q = logsumexp(_core.component_log_masses(indices, _log_table(q), n_threads) + np.log(alpha), axis=1)
-    marginal = np.log(np.maximum(np.einsum("i,ijw->jw", alpha, q), SMALLEST_MASS))
-    marginal += 1.0 / len(marginal)  # h = Σ_j log q_j + 1
-    gradient_alpha, gradient_q = score_gradient(alpha, q, indices, log_q + 1.0, marginal, n_threads)
-    return -log_q, -gradient_alpha, -gradient_q
+    marginal = np.einsum("i,ijw->jw", alpha, q)
+    log_marginal = np.log(np.maximum(marginal, SMALLEST_MASS))
+    of_marginals = _core.component_log_masses(indices, np.ascontiguousarray(log_marginal[:, :, None]), n_threads)[:, 0]
+    additive = log_marginal + 1.0 / len(marginal)  # h = Σ_j log q_j + 1
+    gradient_alpha, gradient_q = score_gradient(alpha, q, indices, log_q + 1.0, additive, n_threads)
+    return of_marginals - log_q - float((marginal * log_marginal).sum()), -gradient_alpha, -gradient_q
 
 
 def _log_table(q: FloatArray) -> FloatArray:
@@ -345,7 +354,7 @@ def _sample_indices(alpha: FloatArray, q: FloatArray, n: int, rng: np.random.Gen
 def fit_mixture(
     statistics: GaussianStatistics,
     levels: ArrayLike,
-    log_prior: ArrayLike | MixturePrior,
+    log_prior: ArrayLike | MixturePrior | MixturePriorTable,
     noise_levels: ArrayLike,
     log_noise_prior: ArrayLike | None = None,
     *,
@@ -354,7 +363,7 @@ def fit_mixture(
     n_samples: int = 3000,
     optimizer: str = "pipeline",
     output: int = 0,
-    start: MeanFieldPosterior | None = None,
+    start: MeanFieldPosterior | MixturePosterior | None = None,
     max_iter: int = 1000,
     tolerance: float = 1e-2,
     random_state: int = 0,
@@ -371,8 +380,8 @@ def fit_mixture(
     ----------
     statistics, levels, noise_levels, log_noise_prior, optimizer, output, random_state, n_threads
         As in `fit_mean_field`.
-    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), or MixturePrior
-        Log masses of the levels, or a prior that does not factorise.
+    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), MixturePrior or MixturePriorTable
+        Log masses of the levels, or a prior that does not factorise, in general or for these levels.
     n_components : int
         At most; fewer where so few weights are undecided. 1 fits a factorised posterior, under either kind of prior.
     entropy : {"pairwise", "taylor", "stochastic"}
@@ -380,7 +389,7 @@ def fit_mixture(
         optimised too, by L-BFGS, or unbiased gradients from samples (eq. 11), by Adam from the pairwise fit.
     n_samples : int
         Samples of a step of ``"stochastic"``.
-    start : MeanFieldPosterior, optional
+    start : MeanFieldPosterior or MixturePosterior of one component, optional
         A factorised posterior on the same levels and noise levels to split, instead of fitting one.
     max_iter : int
         Largest number of iterations of any one stage; of ``"stochastic"`` at most 100 steps are taken.
@@ -415,18 +424,17 @@ def fit_mixture(
     >>> sorted(posterior.component_q[:, 0, 1].round(3).tolist()), posterior.alpha.round(3).tolist()
     ([0.0, 1.0], [0.5, 0.5])
     """
-    n_components = as_count(n_components, "n_components")
-    if n_components > _core.MOST_COMPONENTS:
-        raise ValueError(f"n_components must be at most {_core.MOST_COMPONENTS}, got {n_components}")
+    n_components = as_component_count(n_components)
     as_choice(entropy, "entropy", ENTROPIES)
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     as_count(n_samples, "n_samples", 2)
     as_count(max_iter, "max_iter")
     tolerance = as_number(tolerance, "tolerance", above=0.0)
-    table: MixturePriorTable | None = None
     if isinstance(log_prior, MixturePrior):
-        table = log_prior.table(levels, statistics.n_weights)
-        log_prior = log_prior.log_mass(as_levels(levels, statistics.n_weights))
+        log_prior = log_prior.table(levels, statistics.n_weights)
+    table = log_prior if isinstance(log_prior, MixturePriorTable) else None
+    if isinstance(log_prior, MixturePriorTable):
+        log_prior = log_prior.marginal
     model = as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
     threads = resolve_n_threads(n_threads)
     climb = _Climb(model, table, statistics.A.astype(np.float32), max_iter, tolerance, threads)
@@ -465,7 +473,7 @@ class _State:
     interrupted: bool = False
 
 
-def _check_start(start: MeanFieldPosterior, model: MeanFieldRegression) -> None:
+def _check_start(start: MeanFieldPosterior | MixturePosterior, model: MeanFieldRegression) -> None:
     shape = (model.statistics.n_weights, model.levels.shape[1])
     if start.q.shape != shape or start.noise.q.shape != model.noise_levels.shape:
         raise ValueError(
@@ -577,8 +585,10 @@ def _factorized(climb: _Climb, optimizer: str, random_state: int) -> _State:
             posterior.converged,
             posterior.interrupted,
         )
-        if table is not None and not state.interrupted:
-            state = climb.ascend(state)
+        if table is not None:  # what the start maximised is not the bound of this prior
+            state.trace, state.n_iter = [], 0
+            if not state.interrupted:
+                state = climb.ascend(state)
         if best is None or state.elbo > best.elbo:
             best = state
         if state.interrupted:
@@ -687,7 +697,7 @@ class _Energy:
         a, c, yty = statistics.A, statistics.c[:, model.output], statistics.yty[model.output]
         levels = model.levels
         diagonal = a.diagonal()
-        s, v = np.einsum("ijw,jw->ij", q, np.broadcast_to(levels, q.shape[1:])), None
+        s = np.einsum("ijw,jw->ij", q, np.broadcast_to(levels, q.shape[1:]))
         v = np.einsum("ijw,jw->ij", q, np.broadcast_to(levels**2, q.shape[1:]))
         product = s @ a
         errors = yty + np.einsum("ij,ij->i", s, product - 2 * c) + (v - s**2) @ diagonal
@@ -736,7 +746,11 @@ def _ascend_taylor(state: _State, climb: _Climb) -> _State:
         if value > best_value:
             best, best_value = theta.copy(), value
         trace.append(value)
-        gradient = [_through_softmax(alpha, d_alpha + h_alpha), _through_softmax(q, d_q + h_q).ravel(), h_centre.ravel()]
+        gradient = [
+            _through_softmax(alpha, d_alpha + h_alpha),
+            _through_softmax(q, d_q + h_q).ravel(),
+            h_centre.ravel(),
+        ]
         return -value, -np.concatenate(gradient)
 
     interrupted, converged, n_iter = False, False, 0
@@ -751,12 +765,19 @@ def _ascend_taylor(state: _State, climb: _Climb) -> _State:
     alpha, q, _ = unpack(best)
     risen = np.maximum.accumulate(trace)[:n_iter].tolist()
     return _State(
-        alpha, q, energy(alpha, q)[3], best_value, state.trace + risen, state.n_iter + len(risen), converged, interrupted
+        alpha,
+        q,
+        energy(alpha, q)[3],
+        best_value,
+        state.trace + risen,
+        state.n_iter + len(risen),
+        converged,
+        interrupted,
     )
 
 
 def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_state: int) -> _State:
-    """Adam on all logits (Kingma & Ba 2015), with fresh samples at every step."""
+    """Adam on all logits (Kingma & Ba 2015), with fresh samples at every step and steps that shrink to nothing."""
     energy = _Energy(climb)
     rng = np.random.default_rng(random_state)
     alpha, q = state.alpha, state.q
@@ -767,19 +788,20 @@ def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_stat
     second = [np.zeros_like(p) for p in parameters]
     trace: list[float] = []
     interrupted = False
+    n_steps = min(climb.max_iter, STOCHASTIC_STEPS)
     try:
         with single_blas_thread():
-            for step in range(1, min(climb.max_iter, STOCHASTIC_STEPS) + 1):
+            for step in range(1, n_steps + 1):
                 value, d_alpha, d_q, _ = energy(alpha, q)
                 indices = _sample_indices(alpha, q, n_samples, rng)
-                surprise, h_alpha, h_q = stochastic_entropy(alpha, q, indices, climb.n_threads)
-                trace.append(value + float(surprise.mean()))
+                entropy, h_alpha, h_q = stochastic_entropy(alpha, q, indices, climb.n_threads)
+                trace.append(value + float(entropy.mean()))
                 d_alpha, d_q = d_alpha + h_alpha, d_q + h_q
                 if table is not None:
                     p_alpha, p_q = _exact_prior_gradient(table, alpha, q, indices, climb.n_threads)
                     d_alpha, d_q = d_alpha + p_alpha, d_q + p_q
                 gradients = [_through_softmax(alpha, d_alpha), _through_softmax(q, d_q)]
-                size = STEP_SIZE * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+                size = STEP_SIZE * (1 - (step - 1) / n_steps) * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
                 for p, g, m1, m2 in zip(parameters, gradients, first, second, strict=True):
                     m1 += 0.1 * (g - m1)
                     m2 += 0.001 * (g**2 - m2)
@@ -790,7 +812,9 @@ def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_stat
     value, _, _, q_noise = energy(alpha, q)
     elbo = value + pairwise_entropy(alpha, q)[0]
     n_iter = state.n_iter + len(trace)
-    return _State(alpha, q, q_noise, elbo, state.trace + trace, n_iter, state.converged and not interrupted, interrupted)
+    return _State(
+        alpha, q, q_noise, elbo, state.trace + trace, n_iter, state.converged and not interrupted, interrupted
+    )
 
 
 def _exact_prior_gradient(
