@@ -42,7 +42,7 @@ class MixturePrior:
     --------
     >>> prior = MixturePrior.of_scales([0.1, 1.0, 3.0])
     >>> prior.log_mass([-1.0, 0.0, 1.0]).round(3).tolist()
-    [-1.531, -0.568, -1.531]
+    [-1.607, -0.512, -1.607]
     """
 
     components: Sequence[Prior | str]

@@ -1,7 +1,7 @@
 """Posteriors that do not factorise: mixtures ``q = Σ_i α_i ⊗_j q_j^(i)`` (Evans & Nair 2018, section 4).
 
-The expected log-likelihood and log-prior of a mixture are those of its components, averaged; only its entropy is not, and
-it is bounded or sampled. A mixture gains at most log n_components nats over its components.
+The expected log-likelihood and log-prior of a mixture are those of its components, averaged; only its entropy is not,
+and it is bounded or sampled. A mixture gains at most log n_components nats over its components.
 """
 
 from __future__ import annotations
@@ -192,9 +192,9 @@ def as_component_count(n_components: int) -> int:
 def pairwise_entropy(alpha: ArrayLike, q: ArrayLike) -> tuple[float, float]:
     """Lower and upper bound of the entropy of a mixture, from distances between its components.
 
-    ``Σ_i α_i H(q_i) − Σ_i α_i log Σ_k α_k exp(−D(i, k))``, a lower bound with the Bhattacharyya distance for D and an upper
-    one with the Kullback-Leibler divergence; both exact for one component and for components that share no weight
-    vector (Kolchinsky & Tracey, Estimating mixture entropy with pairwise distances, Entropy 19(7), 2017).
+    ``Σ_i α_i H(q_i) − Σ_i α_i log Σ_k α_k exp(−D(i, k))``, a lower bound with the Bhattacharyya distance for D and an
+    upper one with the Kullback-Leibler divergence; both exact for one component and for components that share no
+    weight vector (Kolchinsky & Tracey, Estimating mixture entropy with pairwise distances, Entropy 19(7), 2017).
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def pairwise_entropy(alpha: ArrayLike, q: ArrayLike) -> tuple[float, float]:
     Examples
     --------
     >>> lower, upper = pairwise_entropy([0.5, 0.5], [[[1.0, 0.0]], [[0.0, 1.0]]])
-    >>> round(lower / np.log(2), 12), round(upper / np.log(2), 12)
+    >>> round(float(lower / np.log(2)), 12), round(float(upper / np.log(2)), 12)
     (1.0, 1.0)
     """
     q = as_float_array(q, "q", ("n_components", "n_weights", "n_levels"))
@@ -275,9 +275,9 @@ def score_gradient(
 ) -> tuple[FloatArray, FloatArray]:
     """Unbiased gradient of ``E_q f`` in the probabilities of a mixture, from values of a fixed f at samples of it.
 
-    ``∇ E f = E[(f − h) ∇ log q] + ∇ E h`` for an additive h, whose expectation is exact: the closer h is to f, the smaller
-    the variance. With f = log q + 1 this is minus eq. 11's gradient of the entropy, and that formula itself when h is
-    zero.
+    ``∇ E f = E[(f − h) ∇ log q] + ∇ E h`` for an additive h, whose expectation is exact: the closer h is to f, the
+    smaller the variance. With f = log q + 1 this is minus eq. 11's gradient of the entropy, and that formula itself
+    when h is zero.
 
     Parameters
     ----------
@@ -371,10 +371,10 @@ def fit_mixture(
 ) -> MixturePosterior:
     """Fit a mixture of factorised posteriors from statistics alone.
 
-    The factorised posterior is found first and split: at the weight that the others depend on most, half of its levels go
-    to one component and half to the other, and so on in the larger component. The split mixture is the same distribution
-    as before, with the same ELBO; then all components rise together, each weight at its optimum given all else, never
-    lowering the ELBO.
+    The factorised posterior is found first and split: at the weight that the others depend on most, half of its levels
+    go to one component and half to the other, and so on in the larger component. The split mixture is the same
+    distribution as before, with the same ELBO; then all components rise together, each weight at its optimum given all
+    else, never lowering the ELBO.
 
     Parameters
     ----------
@@ -399,7 +399,7 @@ def fit_mixture(
     Returns
     -------
     MixturePosterior
-        ``elbo`` is a lower bound of log p(y): with ``"stochastic"``, of which the entropy is not known, with the pairwise
+        ``elbo`` is a lower bound of log p(y): for ``"stochastic"``, which does not know its entropy, with the pairwise
         bound of it.
 
     Raises
@@ -600,54 +600,89 @@ def _factorized(climb: _Climb, optimizer: str, random_state: int) -> _State:
 def _split(state: _State, model: MeanFieldRegression, n_components: int) -> _State:
     """Cut a factorised posterior into components that together are the same distribution.
 
-    Each cut halves one weight's levels in the component that weighs most. What is gained by it is, to second order, what
-    the weight's halves differ in, times how much the other weights answer to it: ``τ² Σ_k A_jk² v_k`` (Laplace).
+    Each cut halves one weight's levels in the component that weighs most. What is gained by it is, to second order,
+    what the weight's halves differ in, times how much the others answer to it: ``τ² Σ_k A_jk² v_k`` (Laplace). Where
+    all weights are decided, the smaller half is one of (almost) no mass, from which another optimum may be reached: the
+    weight whose partner would make up for most of that is cut first.
     """
-    levels = np.broadcast_to(model.levels, state.q.shape[1:])
-    weights = FactorizedCategorical(model.levels, state.q[0])
-    a = model.statistics.A
+    q = state.q[0]
+    order = np.argsort(model.levels, axis=1)
+    sorted_q = np.take_along_axis(q, np.broadcast_to(order, q.shape), axis=1)
+    sorted_levels = np.broadcast_to(np.take_along_axis(model.levels, order, axis=1), q.shape)
+    if q.shape[1] == 1:
+        return state
+    weights = FactorizedCategorical(model.levels, q)
+    a, diagonal = model.statistics.A, model.statistics.A.diagonal()
     tau = state.q_noise @ (1.0 / model.noise_levels)
     with single_blas_thread():
-        influence = tau**2 * (np.einsum("jk,jk,k->j", a, a, weights.variance) - a.diagonal() ** 2 * weights.variance)
-    parts: list[tuple[float, FloatArray, frozenset[int]]] = [(1.0, state.q[0], frozenset())]
-    between, cut = _halves(state.q[0], levels)
-    gain = between * influence
+        squares = np.square(a)
+        np.fill_diagonal(squares, 0.0)
+        answer = tau**2 * (squares @ weights.variance)
+        squares /= tau * diagonal + model.prior_precision()
+        partner = tau**2 * squares.max(axis=1)
+
+    between, cut, log_small, distance = _halves(sorted_q, sorted_levels)
+    undecided = between * answer
+    decided = np.where(distance > 0, log_small + 0.5 * distance**2 * partner, -np.inf)
+    parts: list[tuple[float, FloatArray, frozenset[int]]] = [(1.0, q, frozenset())]
     while len(parts) < n_components:
         parts.sort(key=lambda part: -part[0])
-        for index, (alpha, q, used) in enumerate(parts):
-            open_gain = gain.copy()
-            open_gain[list(used)] = 0.0
-            j = int(open_gain.argmax())
-            if open_gain[j] > 0.0:
-                break
-        else:
-            break  # no weight is left undecided in any part
-        del parts[index]
-        for half in (slice(0, cut[j] + 1), slice(cut[j] + 1, None)):
-            part = q.copy()
-            part[j] = 0.0
-            part[j, half] = q[j, half]
+        place = _next_cut(undecided, parts, 0.0)
+        if place is None:
+            place = _next_cut(decided, parts, -np.inf)
+        if place is None:
+            break  # nothing is left to cut
+        index, j = place
+        alpha, whole, used = parts.pop(index)
+        lower = np.zeros(q.shape[1], dtype=bool)
+        lower[np.broadcast_to(order, q.shape)[j, : cut[j] + 1]] = True
+        for half in (lower, ~lower):
+            part = whole.copy()
+            part[j] = np.where(half, whole[j], 0.0)
             mass = part[j].sum()
-            part[j] /= mass
+            # Levels that q has given up come from the prior, which is all that is known of them.
+            part[j] = part[j] / mass if mass > 1e-290 else np.where(half, _prior_mass(model, j), 0.0)
+            part[j] /= part[j].sum()
             parts.append((alpha * mass, part, used | {j}))
     alphas = np.array([alpha for alpha, _, _ in parts])
     return replace(state, alpha=alphas / alphas.sum(), q=np.stack([q for _, q, _ in parts]))
 
 
-def _halves(q: FloatArray, levels: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
-    """Variance of each weight between the halves of its best cut, and after which level that is."""
-    order = np.argsort(levels, axis=1)
-    if not (order == np.arange(levels.shape[1])).all():
-        return np.zeros(len(q)), np.zeros(len(q), dtype=np.intp)
+def _next_cut(
+    score: FloatArray, parts: list[tuple[float, FloatArray, frozenset[int]]], lowest: float
+) -> tuple[int, int] | None:
+    """The heaviest part with a weight not yet cut that scores above `lowest`, and the best such weight."""
+    for index, (_, _, used) in enumerate(parts):
+        still = score.copy()
+        still[list(used)] = lowest
+        j = int(still.argmax())
+        if still[j] > lowest:
+            return index, j
+    return None
+
+
+def _prior_mass(model: MeanFieldRegression, j: int) -> FloatArray:
+    log_p = model.log_prior[j if len(model.log_prior) > 1 else 0]
+    return np.maximum(np.exp(log_p - log_p.max()), SMALLEST_MASS)
+
+
+def _halves(q: FloatArray, levels: FloatArray) -> tuple[FloatArray, NDArray[np.intp], FloatArray, FloatArray]:
+    """Cut each row of ascending levels in two.
+
+    Returns the variance between the halves where both have some mass, the last level of the lower half, and of that cut
+    the log of the smaller half's mass and how far apart the halves' nearest levels are.
+    """
+    rows = np.arange(len(q))
     mass = np.cumsum(q, axis=1)[:, :-1]
     moment = np.cumsum(q * levels, axis=1)
     mean, moment = moment[:, -1:], moment[:, :-1]
-    if mass.shape[1] == 0:  # one level
-        return np.zeros(len(q)), np.zeros(len(q), dtype=np.intp)
     allowed = (mass > SMALLEST_HALF) & (mass < 1.0 - SMALLEST_HALF)
     between = np.where(allowed, (moment - mean * mass) ** 2 / np.where(allowed, mass * (1.0 - mass), 1.0), 0.0)
-    cut = between.argmax(axis=1)
-    return between[np.arange(len(q)), cut], cut
+    upper = np.cumsum(q[:, ::-1], axis=1)[:, -2::-1]
+    small = np.where(np.diff(levels, axis=1) > 0, np.minimum(mass, upper), 0.0)
+    cut = np.where(allowed.any(axis=1), between.argmax(axis=1), small.argmax(axis=1))
+    log_small = np.log(np.maximum(small[rows, cut], 1e-300))
+    return between[rows, cut], cut, log_small, np.diff(levels, axis=1)[rows, cut]
 
 
 def _posterior(state: _State, climb: _Climb) -> MixturePosterior:
@@ -721,13 +756,25 @@ def _through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
     return q * (gradient - (q * gradient).sum(axis=-1, keepdims=True))
 
 
+def _log_marginal(state: _State) -> FloatArray:
+    return np.log(np.maximum(np.einsum("i,ijw->jw", state.alpha, state.q), SMALLEST_MASS))
+
+
 def _ascend_taylor(state: _State, climb: _Climb) -> _State:
-    """L-BFGS on all logits and the logarithm of the centre, from a centre at the marginals."""
-    energy, shape, r = _Energy(climb), state.q.shape, len(state.alpha)
+    """L-BFGS on all logits and the logarithm of the centre, from a centre at the marginals.
+
+    It starts from the split posterior or from the pairwise fit to it, whichever this bound prefers.
+    """
+    energy = _Energy(climb)
+
+    def bound(state: _State) -> float:
+        return energy(state.alpha, state.q)[0] + taylor_entropy(state.alpha, state.q, _log_marginal(state))[0]
+
+    state = max(state, climb.ascend(state), key=bound)
+    shape, r = state.q.shape, len(state.alpha)
     allowed = np.isfinite(np.broadcast_to(climb.priors(state.q)[0], shape))
     logits = np.where(allowed, np.log(np.maximum(state.q, SMALLEST_MASS)), 0.0)
-    centre = np.log(np.maximum(np.einsum("i,ijw->jw", state.alpha, state.q), SMALLEST_MASS))
-    start = np.concatenate([np.log(state.alpha), logits.ravel(), centre.ravel()])
+    start = np.concatenate([np.log(state.alpha), logits.ravel(), _log_marginal(state).ravel()])
     splits = np.cumsum([r, state.q.size])
     trace: list[float] = []
     best, best_value = start, -np.inf

@@ -15,6 +15,8 @@ constexpr double kFarthest = -40.0;
 constexpr double kSmallProduct = 1e-100;
 constexpr double kSmallestAlpha = 1e-300;  // components may come back
 constexpr int kAlphaSteps = 50;
+// A component of (almost) no weight may climb for some sweeps before it is seen in the ELBO.
+constexpr Index kFewestSweeps = 5;
 
 double log_sum_exp(const double* x, Index n) {
   const double top = *std::max_element(x, x + n);
@@ -306,7 +308,8 @@ Progress Mixture::ascend(Index max_sweeps, double threshold, double relative_ris
     }
     current += rise;
     progress.trace.push_back(current);
-    if (moved == 0 || rise <= relative_rise * (std::fabs(current) + 1.0)) {
+    const bool flat = n + 1 >= kFewestSweeps && rise <= relative_rise * (std::fabs(current) + 1.0);
+    if (moved == 0 || flat) {
       progress.converged = true;
       break;
     }
