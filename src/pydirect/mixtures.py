@@ -336,7 +336,7 @@ def stochastic_entropy(
 
 
 def _log_table(q: FloatArray) -> FloatArray:
-    """log q as the compiled samplers want it, (n_weights, n_levels, n_components)."""
+    """Return log q as the compiled samplers want it, (n_weights, n_levels, n_components)."""
     with np.errstate(divide="ignore"):
         return np.ascontiguousarray(np.log(q).transpose(1, 2, 0))
 
