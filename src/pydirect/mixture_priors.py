@@ -55,10 +55,11 @@ class MixturePrior:
         if len(self.components) == 0:
             raise ValueError("components must be at least one prior, got none")
         object.__setattr__(self, "components", tuple(as_prior(c) for c in self.components))
-        if (self._weights() <= 0).any():
-            raise ValueError(f"weights must be positive, got {self.weights}")
         if self.weights is not None:
-            object.__setattr__(self, "weights", tuple(np.asarray(self.weights, dtype=np.float64).tolist()))
+            weights = as_float_array(self.weights, "weights", (len(self.components),))
+            if (weights <= 0).any():
+                raise ValueError(f"weights must be positive, got {weights.min()}")
+            object.__setattr__(self, "weights", tuple(weights.tolist()))
         if self.groups is not None:
             if np.ndim(self.groups) != 1 or np.asarray(self.groups).dtype.kind not in "iu":
                 raise ValueError("groups must be a vector of integers, one a weight")
@@ -107,7 +108,7 @@ class MixturePrior:
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log masses of one weight alone, the components mixed; normalised over the last axis."""
-        return _mixed(np.stack([as_prior(c).log_mass(levels) for c in self.components]), np.log(self._weights()))
+        return _mixed(self._log_masses(levels), np.log(self._weights()))
 
     def table(self, levels: ArrayLike, n_weights: int) -> MixturePriorTable:
         """Return the prior on given levels of a given number of weights.
@@ -118,7 +119,7 @@ class MixturePrior:
             When groups do not fit the weights or a component forbids a level that another allows.
         """
         levels = as_levels(levels, n_weights)
-        log_masses = np.stack([as_prior(c).log_mass(levels) for c in self.components])
+        log_masses = self._log_masses(levels)
         if (np.isfinite(log_masses) != np.isfinite(log_masses[0])).any():
             raise ValueError(
                 "components must allow the same levels: a component that forbids one could never be chosen"
@@ -132,11 +133,15 @@ class MixturePrior:
             groups = np.unique(self.groups, return_inverse=True)[1].astype(np.intp)
         return MixturePriorTable(log_masses, np.log(self._weights()), groups, self.bound)
 
+    def _log_masses(self, levels: ArrayLike) -> FloatArray:
+        rows = [as_prior(c).log_mass(levels) for c in self.components]
+        return np.stack(np.broadcast_arrays(*rows, np.asarray(levels))[:-1])
+
     def _weights(self) -> FloatArray:
         k = len(self.components)
         if self.weights is None:
             return np.full(k, 1.0 / k)
-        weights = as_float_array(self.weights, "weights", (k,))
+        weights = np.asarray(self.weights, dtype=np.float64)
         return weights / weights.sum()
 
 

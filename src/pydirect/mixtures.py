@@ -447,7 +447,7 @@ def fit_mixture(
     else:
         state = _factorized(climb, optimizer, random_state)
     if n_components > 1 and not state.interrupted:
-        halved = _split(state, model, n_components)
+        halved = _split(state, climb, n_components)
         if entropy == "taylor":
             state = _ascend_taylor(halved, climb)
         else:
@@ -540,7 +540,9 @@ class _Climb:
             before = state.elbo
             try:
                 solver = self.solver(state)
-                n_iter, converged, trace = solver.ascend(self.max_iter, fine * MOVE_THRESHOLD, rise, 20, True)
+                n_iter, converged, trace = solver.ascend(
+                    self.max_iter, fine * MOVE_THRESHOLD, rise, 1 if self.small else 20, True
+                )
                 elbo = solver.elbo()
             except KeyboardInterrupt:
                 return replace(state, converged=False, interrupted=True)
@@ -597,7 +599,7 @@ def _factorized(climb: _Climb, optimizer: str, random_state: int) -> _State:
     return best
 
 
-def _split(state: _State, model: MeanFieldRegression, n_components: int) -> _State:
+def _split(state: _State, climb: _Climb, n_components: int) -> _State:
     """Cut a factorised posterior into components that together are the same distribution.
 
     Each cut halves one weight's levels in the component that weighs most. What is gained by it is, to second order,
@@ -605,21 +607,20 @@ def _split(state: _State, model: MeanFieldRegression, n_components: int) -> _Sta
     all weights are decided, the smaller half is one of (almost) no mass, from which another optimum may be reached: the
     weight whose partner would make up for most of that is cut first.
     """
-    q = state.q[0]
+    q, model = state.q[0], climb.model
     order = np.argsort(model.levels, axis=1)
     sorted_q = np.take_along_axis(q, np.broadcast_to(order, q.shape), axis=1)
     sorted_levels = np.broadcast_to(np.take_along_axis(model.levels, order, axis=1), q.shape)
     if q.shape[1] == 1:
         return state
     weights = FactorizedCategorical(model.levels, q)
-    a, diagonal = model.statistics.A, model.statistics.A.diagonal()
     tau = state.q_noise @ (1.0 / model.noise_levels)
     with single_blas_thread():
-        squares = np.square(a)
+        squares = np.square(climb.a)
         np.fill_diagonal(squares, 0.0)
-        answer = tau**2 * (squares @ weights.variance)
-        squares /= tau * diagonal + model.prior_precision()
-        partner = tau**2 * squares.max(axis=1)
+        answer = tau**2 * (squares @ weights.variance.astype(np.float32)).astype(np.float64)
+        squares /= (tau * climb.a.diagonal() + model.prior_precision()).astype(np.float32)
+        partner = tau**2 * squares.max(axis=1).astype(np.float64)
 
     between, cut, log_small, distance = _halves(sorted_q, sorted_levels)
     undecided = between * answer
@@ -651,7 +652,7 @@ def _split(state: _State, model: MeanFieldRegression, n_components: int) -> _Sta
 def _next_cut(
     score: FloatArray, parts: list[tuple[float, FloatArray, frozenset[int]]], lowest: float
 ) -> tuple[int, int] | None:
-    """The heaviest part with a weight not yet cut that scores above `lowest`, and the best such weight."""
+    """Find the heaviest part with a weight not yet cut that scores above `lowest`, and the best such weight."""
     for index, (_, _, used) in enumerate(parts):
         still = score.copy()
         still[list(used)] = lowest

@@ -24,7 +24,7 @@ SETTLED = 1e-4
 def best_level_scale(
     statistics: GaussianStatistics, posterior: MeanFieldPosterior | MixturePosterior, output: int = 0
 ) -> float:
-    """Factor on all levels that maximises the ELBO while probabilities stay: ``t = sᵀc / (sᵀAs + diag(A)ᵀ(v − s²))``.
+    """Find the factor on all levels that maximises the ELBO given q: ``t = sᵀc / (sᵀAs + diag(A)ᵀ(v − s²))``.
 
     The prior's masses belong to the levels and move with them: this is the maximum over the prior's scale. In
     Theorem 1 only R = yᵀy − 2t sᵀc + t² (...) depends on t, whatever the noise.
@@ -114,7 +114,7 @@ def _rescaled(posterior: _Posterior, factor: float) -> _Posterior:
 
 
 def best_prior_scale(weights: FactorizedCategorical) -> float:
-    """Standard deviation of the Gaussian prior on given levels that maximises ``Σ_j q_jᵀ log p_j``.
+    """Find the standard deviation of a Gaussian prior on given levels that maximises ``Σ_j q_jᵀ log p_j``.
 
     ``p_j ∝ exp(−β w̄_j²/2)`` is an exponential family: its second moments must add up to those of q. Newton's method on
     log β, safeguarded.
