@@ -613,25 +613,15 @@ def problem_with_noise(problem, noise_levels):
     return problem
 
 
-def test_energy_gradients_agree_with_finite_differences(make_problem):
+@pytest.mark.parametrize("prior", [None, *PRIORS.values()], ids=["factorised", *PRIORS])
+def test_energy_gradients_agree_with_finite_differences(make_problem, prior):
     problem = correlated_problem(make_problem)
-    for prior in (None, *PRIORS.values()):
-        table = None if prior is None else prior.table(problem.levels, 5)
-        energy = mixtures._Energy(climb_of(problem, table))
-        alpha, q = random_mixture(b=5)
-        _, d_alpha, d_q, _ = energy(alpha, q)
-        np.testing.assert_allclose(
-            d_alpha,
-            finite_difference_gradient(lambda x: energy(x, q)[0], alpha),
-            rtol=1e-5,
-            atol=1e-5,  # noqa: B023
-        )
-        np.testing.assert_allclose(
-            d_q,
-            finite_difference_gradient(lambda x: energy(alpha, x)[0], q),
-            rtol=1e-5,
-            atol=1e-5,  # noqa: B023
-        )
+    table = None if prior is None else prior.table(problem.levels, 5)
+    energy = mixtures._Energy(climb_of(problem, table))
+    alpha, q = random_mixture(b=5)
+    _, d_alpha, d_q, _ = energy(alpha, q)
+    for got, function, at in ((d_alpha, lambda x: energy(x, q)[0], alpha), (d_q, lambda x: energy(alpha, x)[0], q)):
+        np.testing.assert_allclose(got, finite_difference_gradient(function, at), rtol=1e-5, atol=1e-5)
 
 
 def test_mixture_priors_are_checked():
