@@ -7,8 +7,8 @@ five posterior components (in the decorrelated basis a mixture has nothing to ad
 
 One thread. Every choice inside a fold (hyperparameters, noise, scale) sees its training rows only. Columns: mean test
 RMSE over folds and its ratio to the paper's DIRECT mean-field, DIRECT 5-mixture SGD and best column, NLPD per test row
-(user's units, nats), coverage of central 90 % intervals, expected zeros in a posterior sample, and median seconds a fold for
-features (hyperparameters included), statistics and inference.
+(user's units, nats), coverage of central 90 % intervals, expected zeros in a posterior sample, and median seconds a
+fold for features (hyperparameters included), statistics and inference.
 """
 
 from __future__ import annotations
