@@ -11,7 +11,11 @@ from pydirect._validation import as_count
 
 def resolve_n_threads(n_threads: int | None) -> int:
     """Return the number of threads: the argument, else what OpenMP says now."""
-    return _core.default_threads() if n_threads is None else as_count(n_threads, "n_threads")
+    if n_threads is None:
+        return _core.default_threads()
+    if as_count(n_threads, "n_threads") >= 2**31:
+        raise ValueError(f"n_threads must fit into 32 bits, got {n_threads}")
+    return int(n_threads)
 
 
 class _SingleBlasThread:

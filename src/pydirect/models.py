@@ -294,6 +294,23 @@ def fit_mean_field(
     >>> posterior.mean.round(3).tolist(), posterior.converged
     ([1.0, 0.0, -2.0], True)
     """
+    model = as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+    as_choice(optimizer, "optimizer", OPTIMIZERS)
+    as_count(max_iter, "max_iter")
+    posterior = fit_regression(model, optimizer, start, max_iter, random_state, resolve_n_threads(n_threads))
+    warn_at_edge(posterior.noise)
+    return posterior
+
+
+def as_regression(
+    statistics: GaussianStatistics,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    noise_levels: ArrayLike,
+    log_noise_prior: ArrayLike | None = None,
+    output: int = 0,
+) -> MeanFieldRegression:
+    """Validate the arguments that `fit_mean_field` describes and return them as a model."""
     b = statistics.n_weights
     levels = as_levels(levels, b)
     if (np.abs(levels).max(axis=1) > FARTHEST_LEVELS * np.ptp(levels, axis=1)).any() and levels.shape[1] > 1:
@@ -308,13 +325,22 @@ def fit_mean_field(
     log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
     if not -np.inf < log_noise_prior.max() < np.inf:  # NaN is neither
         raise ValueError("log_noise_prior must be finite or -inf with at least one finite entry")
-    as_choice(optimizer, "optimizer", OPTIMIZERS)
-    as_count(max_iter, "max_iter")
     if as_count(output, "output", 0) >= statistics.n_outputs:
         raise ValueError(f"output must be below {statistics.n_outputs}, got {output}")
+    return MeanFieldRegression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
 
-    model = MeanFieldRegression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
-    solver = model.solver(resolve_n_threads(n_threads))
+
+def fit_regression(
+    model: MeanFieldRegression,
+    optimizer: str,
+    start: MeanFieldPosterior | None,
+    max_iter: int,
+    random_state: int,
+    n_threads: int,
+) -> MeanFieldPosterior:
+    """Fit a validated model; parameters as in `fit_mean_field`."""
+    levels = model.levels
+    solver = model.solver(n_threads)
     if optimizer == "lbfgs":
         weights, q_noise, outcome = _fit_logits(model, solver, max_iter)
         elbo = model.elbo(weights.q, q_noise)
@@ -324,10 +350,9 @@ def fit_mean_field(
         elbo, q_noise = solver.elbo(), solver.q_noise
     # The iterations see A in single precision; the last entry is the exact value.
     trace = np.append(np.concatenate([*outcome.trace, [elbo]])[: max(outcome.n_iter, 1) - 1], elbo)
-    noise = NoisePosterior(noise_levels, q_noise)
-    warn_at_edge(noise)
+    noise = NoisePosterior(model.noise_levels, q_noise)
     return MeanFieldPosterior(
-        weights, noise, log_prior, elbo, trace, outcome.n_iter, outcome.converged, outcome.interrupted
+        weights, noise, model.log_prior, elbo, trace, outcome.n_iter, outcome.converged, outcome.interrupted
     )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "enumerate_factorized",
     "enumerate_hypotheses",
     "enumerate_log_evidence",
+    "enumerate_mixture",
     "enumerate_network",
     "enumerate_posterior",
     "enumerate_predictive_density",
@@ -231,6 +232,29 @@ def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLik
     # The probability of a weight vector is the product of its weights' own.
     of_weights = enumerate_hypotheses(q).prod(axis=1)
     return Enumeration(enumerate_hypotheses(table), noise, of_weights[:, None] * q_noise)
+
+
+def enumerate_mixture(
+    levels: ArrayLike, alpha: ArrayLike, q: ArrayLike, noise_levels: ArrayLike, q_noise: ArrayLike
+) -> Enumeration:
+    """List a mixture posterior ``q_σ Σ_i α_i ∏_j q_j^(i)``.
+
+    Parameters
+    ----------
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+    alpha : array_like of shape (n_components,)
+    q : array_like of shape (n_components, n_weights, n_levels)
+    noise_levels, q_noise : array_like of shape (n_noise_levels,)
+
+    Returns
+    -------
+    Enumeration
+    """
+    q = as_float_array(q, "q", ("n_components", "n_weights", "n_levels"))
+    alpha = as_float_array(alpha, "alpha", q.shape[:1])
+    parts = [enumerate_factorized(levels, component, noise_levels, q_noise) for component in q]
+    probability = sum(a * part.probability for a, part in zip(alpha, parts, strict=True))
+    return Enumeration(parts[0].weights, parts[0].noise_levels, np.asarray(probability))
 
 
 def enumerate_elbo(

@@ -3,12 +3,14 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pydirect import DirectRegressor, StudentTPrior
+from pydirect import DirectRegressor, MixturePrior, StudentTPrior
 
 CONFIGURATIONS = [
     DirectRegressor(n_features=40),
     DirectRegressor("fourier", n_features=40, max_hyperparameter_rows=60),
     DirectRegressor(n_features=40, basis="raw", max_hyperparameter_rows=60),
+    DirectRegressor("fourier", n_features=40, basis="raw", n_components=3, max_hyperparameter_rows=60),
+    DirectRegressor("linear", basis="raw", prior=MixturePrior.of_scales([0.5, 1.0])),
     DirectRegressor("linear"),
     DirectRegressor("linear", basis="raw", prior="spike_and_slab"),
     DirectRegressor("polynomial", prior=StudentTPrior(4.0)),

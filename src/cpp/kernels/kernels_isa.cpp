@@ -20,6 +20,7 @@ namespace PYDIRECT_ISA {
 #include "moments-inl.hpp"
 #include "network-inl.hpp"
 #include "product-inl.hpp"
+#include "mixture-inl.hpp"
 
 }  // namespace PYDIRECT_ISA
 }  // namespace
@@ -39,6 +40,8 @@ const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) = {
     PYDIRECT_ISA::central_moments,
     PYDIRECT_ISA::moment_slopes,
     PYDIRECT_ISA::logit_gradient,
+    PYDIRECT_ISA::sweep_components,
+    PYDIRECT_ISA::overlap_factors,
     PYDIRECT_ISA::symv,
     PYDIRECT_ISA::gemv<float>,
     PYDIRECT_ISA::gemv<double>,

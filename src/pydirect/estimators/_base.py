@@ -107,6 +107,12 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             reason = "interrupted" if self.interrupted_ else f"not at rest after {self.n_iter_} iterations"
             warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
 
+    def _latent_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Components of the posterior of f*: weights (r,), means and variances (n_rows, r), for every output."""
+        mean, variance = self._latent(rows, with_variance=True)
+        assert variance is not None
+        return [(np.ones(1), mean[:, k, None], variance[:, k, None]) for k in range(mean.shape[1])]
+
     def _blocks(self, x: FloatArray) -> Iterator[slice]:
         size = max(16, PREDICT_BYTES // (8 * max(self._n_columns(), 1)))
         for begin in range(0, len(x), size):
@@ -186,7 +192,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return tuple(self._shape(p) for p in parts)  # type: ignore[return-value]
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
-        """Predict the full distribution of the target: a Gaussian mixture over the noise grid for every row.
+        """Predict the full distribution of the target: a Gaussian mixture over noise levels and posterior components.
 
         Parameters
         ----------
@@ -197,14 +203,20 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         PredictiveDistribution, or a list of them, one an output
             In the target's units.
         """
-        mean, variance = self._latent_moments(self._check_rows(X), with_variance=True)
-        assert variance is not None
+        x = self._check_rows(X)
+        with single_blas_thread():
+            blocks = [self._latent_components(x[rows]) for rows in self._blocks(x)]
         distributions = []
-        for k in range(mean.shape[1]):
+        for k in range(len(self.y_mean_)):
+            alpha = blocks[0][k][0]
+            means, variances = (np.concatenate([block[k][part] for block in blocks]) for part in (1, 2))
+            middle = (means @ alpha)[:, None]
+            means = middle + self.calibration_scale_ * (means - middle)
             weights, noise = self._noise(k)
             used = weights > 1e-12
-            spread = self.calibration_scale_**2 * (variance[:, k, None] + noise[used])
-            standardised = PredictiveDistribution(weights[used] / weights[used].sum(), mean[:, k, None], spread)
+            mixed = np.outer(alpha, weights[used] / weights[used].sum()).ravel()
+            spread = self.calibration_scale_**2 * (variances[:, :, None] + noise[used]).reshape(len(x), -1)
+            standardised = PredictiveDistribution(mixed, np.repeat(means, used.sum(), axis=1), spread)
             distributions.append(standardised.affine(float(self.y_scale_[k]), float(self.y_mean_[k])))
         return distributions[0] if self._one_dimensional else distributions
 

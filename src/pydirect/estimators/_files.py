@@ -25,6 +25,8 @@ from pydirect.features import (
 )
 from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap, Rotation
+from pydirect.mixture_priors import MixturePrior
+from pydirect.mixtures import MixturePosterior
 from pydirect.models import MeanFieldPosterior, NoisePosterior
 from pydirect.persistence import CorruptFileError, read, write
 from pydirect.quadratic_network import NetworkPosterior, NetworkShape
@@ -38,7 +40,12 @@ if TYPE_CHECKING:
 FEATURE_CLASSES: dict[str, Any] = {
     c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
 }
-PRIOR_CLASSES: dict[str, Any] = {**PRIORS, "table": TablePrior}
+PRIOR_CLASSES: dict[str, Any] = {**PRIORS, "table": TablePrior, "mixture": MixturePrior}
+POSTERIOR_CLASSES: dict[str, Any] = {
+    "mean_field": MeanFieldPosterior,
+    "decorrelated": DecorrelatedPosterior,
+    "mixture": MixturePosterior,
+}
 
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -110,7 +117,7 @@ def _write_direct(model: DirectRegressor, writer: _Writer) -> Header:
         "hyperparameters": model.hyperparameters_ is not None
         and writer.fields(model.hyperparameters_, "hyperparameters"),
         "posteriors": [
-            {"decorrelated": isinstance(p, DecorrelatedPosterior), **writer.fields(p, f"posterior{k}")}
+            {"kind": next(n for n, c in POSTERIOR_CLASSES.items() if c is type(p)), **writer.fields(p, f"posterior{k}")}
             for k, p in enumerate(model.posteriors_)
         ],
         "mean_missing_variance": model.mean_missing_variance_,
@@ -144,7 +151,7 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and "prior" in value:
         fields = {k: _from_json(v) for k, v in value.items() if k != "prior"}
         return PRIOR_CLASSES[value["prior"]](**fields)
-    return value
+    return [_from_json(v) for v in value] if isinstance(value, list) else value
 
 
 def load(path: str | Path) -> Any:
@@ -205,11 +212,11 @@ def _restore_direct(model: DirectRegressor, header: Header, arrays: Arrays) -> N
     )
     model.posteriors_ = [
         _build(
-            DecorrelatedPosterior if h["decorrelated"] else MeanFieldPosterior,
+            POSTERIOR_CLASSES[h["kind"]],
             h,
             arrays,
             f"posterior{k}",
-            {"weights": FactorizedCategorical, "noise": NoisePosterior},
+            {"noise": NoisePosterior, **({} if h["kind"] == "mixture" else {"weights": FactorizedCategorical})},
         )
         for k, h in enumerate(header["posteriors"])
     ]
@@ -278,6 +285,8 @@ def _check_direct(model: DirectRegressor, n_inputs: int) -> None:
     b = model.features_.n_weights
     _positive(model.prior_scale_, "prior_scale", n_outputs)
     _array(model.coefficients_, "coefficients", b, n_outputs)
+    if len({type(posterior) for posterior in model.posteriors_}) != 1:
+        raise ValueError("posteriors must be of one kind")
     for posterior in model.posteriors_:
         _check_posterior(posterior, b)
 
@@ -341,7 +350,33 @@ def _check_features(features: Any, n_inputs: int) -> None:
             as_number(features.intercept_scale, "intercept_scale")
 
 
-def _check_posterior(p: MeanFieldPosterior, n_weights: int) -> None:
+def _check_posterior(p: MeanFieldPosterior | MixturePosterior, n_weights: int) -> None:
+    if isinstance(p, MixturePosterior):
+        _check_mixture(p, n_weights)
+    else:
+        _check_factorized(p, n_weights)
+    _masses(p.noise.q, "noise q", "n_noise_levels")
+    _positive(p.noise.levels, "noise levels", *p.noise.q.shape)
+    as_number(p.elbo, "elbo")
+    _array(p.elbo_trace, "elbo_trace", *p.elbo_trace.shape[:1])
+    as_count(p.n_iter, "n_iter", 0)
+    _is(p.converged, "converged", bool)
+    _is(p.interrupted, "interrupted", bool)
+
+
+def _check_mixture(p: MixturePosterior, n_weights: int) -> None:
+    r, _, n_levels = p.component_q.shape
+    _masses(p.component_q, "component_q", r, n_weights, n_levels)
+    _masses(p.alpha, "alpha", r)
+    _positive(p.alpha, "alpha", r)
+    _array(p.levels, "levels", n_weights if len(p.levels) == n_weights else 1, n_levels)
+    shape = tuple(n if size == n else 1 for size, n in zip(p.log_prior.shape[:2], (r, n_weights), strict=True))
+    as_float_array_unbounded(p.log_prior, "log_prior", (*shape, n_levels))
+    lower = as_number(p.entropy_lower, "entropy_lower")
+    as_number(p.entropy_upper, "entropy_upper", at_least=lower)
+
+
+def _check_factorized(p: MeanFieldPosterior, n_weights: int) -> None:
     if isinstance(p, DecorrelatedPosterior):
         n_directions = p.vectors.shape[1]
         _array(p.vectors, "vectors", n_weights, n_directions)
@@ -350,15 +385,8 @@ def _check_posterior(p: MeanFieldPosterior, n_weights: int) -> None:
     n_levels = p.weights.q.shape[1]
     _masses(p.weights.q, "q", n_weights, n_levels)
     _array(p.weights.levels, "levels", n_weights if len(p.weights.levels) == n_weights else 1, n_levels)
-    _masses(p.noise.q, "noise q", "n_noise_levels")
-    _positive(p.noise.levels, "noise levels", *p.noise.q.shape)
     rows = len(p.log_prior)
     as_float_array_unbounded(p.log_prior, "log_prior", (n_weights if rows == n_weights else 1, n_levels))
-    as_number(p.elbo, "elbo")
-    _array(p.elbo_trace, "elbo_trace", *p.elbo_trace.shape[:1])
-    as_count(p.n_iter, "n_iter", 0)
-    _is(p.converged, "converged", bool)
-    _is(p.interrupted, "interrupted", bool)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,6 +45,8 @@ from pydirect.features import (
 )
 from pydirect.hyperparameters import KernelHyperparameters, distinct_rows, fit_hyperparameters
 from pydirect.inputs import LARGEST, InputMap
+from pydirect.mixture_priors import MixturePrior, MixturePriorTable
+from pydirect.mixtures import ENTROPIES, MixturePosterior, as_component_count, fit_mixture
 from pydirect.models import MeanFieldPosterior, NoiseGridWarning, fit_mean_field
 from pydirect.optimize import OPTIMIZERS
 from pydirect.statistics import GaussianStatistics, collect_statistics
@@ -55,6 +57,8 @@ NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
 NOISE_FLOOR = 1e-10
 LATTICE_NOISE_FITS = 4
 GRID_RECENTRINGS = 12
+
+Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class DirectRegressor(ProbabilisticRegressor):
         among them: sparse, and made for small devices.
     prior : str or Prior, default="gaussian"
         Of a weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
-        ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``.
+        ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``. In the raw basis also a
+        `pydirect.MixturePrior`, which does not factorise.
     n_levels : int, default=15
         Values that a weight can take; 16 or fewer fit into 4 bits.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
@@ -112,6 +117,12 @@ class DirectRegressor(ProbabilisticRegressor):
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
+    n_components : int, default=1
+        Of the raw basis' posterior: more than one make it a mixture, which knows of correlations between weights; see
+        `pydirect.fit_mixture`. In the decorrelated basis the weights are independent given the noise, and one component
+        is all that a mixture could use.
+    entropy : {"pairwise", "taylor", "stochastic"}, default="pairwise"
+        How the entropy of a mixture is bounded.
     optimizer : str, default="pipeline"
         Of the raw basis; see `pydirect.fit_mean_field`.
     max_iter : int, default=1000
@@ -130,7 +141,7 @@ class DirectRegressor(ProbabilisticRegressor):
 
     Attributes
     ----------
-    posterior_ : MeanFieldPosterior, or a list of them for several outputs
+    posterior_ : MeanFieldPosterior or MixturePosterior, or a list of them for several outputs
     features_ : feature map
     coef_ : ndarray of shape (n_weights,) or (n_outputs, n_weights)
         Posterior means of the weights of `features_`, standardised units.
@@ -172,6 +183,8 @@ class DirectRegressor(ProbabilisticRegressor):
         n_noise_levels: int = 15,
         rank_inputs: bool = True,
         length_scale: float | ArrayLike | None = None,
+        n_components: int = 1,
+        entropy: str = "pairwise",
         optimizer: str = "pipeline",
         max_iter: int = 1000,
         max_hyperparameter_rows: int = 1000,
@@ -191,6 +204,8 @@ class DirectRegressor(ProbabilisticRegressor):
         self.n_noise_levels = n_noise_levels
         self.rank_inputs = rank_inputs
         self.length_scale = length_scale
+        self.n_components = n_components
+        self.entropy = entropy
         self.optimizer = optimizer
         self.max_iter = max_iter
         self.max_hyperparameter_rows = max_hyperparameter_rows
@@ -270,6 +285,8 @@ class DirectRegressor(ProbabilisticRegressor):
         as_count(self.n_noise_levels, "n_noise_levels")
         as_count(self.max_iter, "max_iter")
         as_count(self.max_hyperparameter_rows, "max_hyperparameter_rows", 2)
+        as_component_count(self.n_components)
+        as_choice(self.entropy, "entropy", ENTROPIES)
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
         as_choice(self.block_dtype, "block_dtype", ("float64", "float32"))
         if isinstance(self.noise, str):
@@ -407,12 +424,12 @@ class DirectRegressor(ProbabilisticRegressor):
             return None
         return float(self.noise) / float(self.y_scale_[output]) ** 2
 
-    def _fit_decorrelated(self, training: _Training) -> tuple[list[MeanFieldPosterior], FloatArray]:
+    def _fit_decorrelated(self, training: _Training) -> tuple[list[Posterior], FloatArray]:
         statistics = training.statistics
         prior = as_prior(self.prior)
         assert isinstance(prior, DensityPrior)
         rotated = decorrelate(statistics)
-        posteriors: list[MeanFieldPosterior] = []
+        posteriors: list[Posterior] = []
         scales = np.empty(statistics.n_outputs)
         for k in range(statistics.n_outputs):
             noise, variance = self._evidence(rotated, k)
@@ -431,13 +448,15 @@ class DirectRegressor(ProbabilisticRegressor):
             posteriors.append(posterior)
         return posteriors, scales
 
-    def _fit_raw(self, training: _Training) -> tuple[list[MeanFieldPosterior], FloatArray]:
+    def _fit_raw(self, training: _Training) -> tuple[list[Posterior], FloatArray]:
         statistics = training.statistics
         levels = evenly_spaced_levels(self.n_levels) if self.levels is None else self.levels
         levels = as_levels(levels, statistics.n_weights)
-        log_prior = as_prior(self.prior).log_mass(levels)
+        prior = as_prior(self.prior)
+        b = statistics.n_weights
+        log_prior = prior.table(levels, b) if isinstance(prior, MixturePrior) else prior.log_mass(levels)
         scales = np.ones(statistics.n_outputs)
-        posteriors: list[MeanFieldPosterior] = []
+        posteriors: list[Posterior] = []
         interrupted = False  # by the user: what is left is kept short
         noise_start, scale_known = self._start()
         rotated = None if scale_known else decorrelate(statistics)
@@ -466,8 +485,26 @@ class DirectRegressor(ProbabilisticRegressor):
             posteriors.append(_fit_on_grid(partial(_fit_raw_at, statistics, k, grid, options), noise))
             if self.noise in ("auto", "evidence"):
                 posteriors[-1] = _with_lattice_noise(statistics, posteriors[-1], k, options)
+            if self.n_components > 1 and not posteriors[-1].interrupted:
+                posteriors[-1] = self._split(statistics, posteriors[-1], k, options)
             interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
         return [_in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
+
+    def _split(
+        self, statistics: GaussianStatistics, posterior: Posterior, output: int, options: dict[str, Any]
+    ) -> MixturePosterior:
+        """Make a mixture of a factorised posterior, on its noise levels."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseGridWarning)
+            return fit_mixture(
+                statistics,
+                noise_levels=posterior.noise.levels,
+                start=posterior,
+                output=output,
+                n_components=self.n_components,
+                entropy=self.entropy,
+                **options,
+            )
 
     def _held_out_noise(
         self, training: _Training, output: int, noise: float, options: dict[str, Any]
@@ -484,7 +521,7 @@ class DirectRegressor(ProbabilisticRegressor):
 
         best, best_density = noise, -np.inf
         for candidate in noise * 2.0 ** np.arange(-4, 5):
-            posterior = fit_mean_field(train, noise_levels=[candidate], **options)
+            posterior = _fit_factorized(train, noise_levels=[candidate], **options)
             mean, variance = posterior.latent_moments(phi, n_threads)
             total = variance + candidate
             densities = -0.5 * ((y[held] - mean) ** 2 / total + np.log(total))
@@ -540,10 +577,25 @@ class DirectRegressor(ProbabilisticRegressor):
         missing = self._missing_variance(inputs, phi)
         return mean, variance if missing is None else variance + missing
 
+    def _latent_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+        if not any(isinstance(posterior, MixturePosterior) for posterior in self.posteriors_):
+            return super()._latent_components(rows)
+        n_threads = resolve_n_threads(self.n_threads)
+        inputs, phi = self._features_of(rows)
+        missing = self._missing_variance(inputs, phi)
+        components = []
+        for k, (posterior, scale) in enumerate(zip(self.posteriors_, self.prior_scale_, strict=True)):
+            assert isinstance(posterior, MixturePosterior)  # as all outputs then are
+            means, variances = posterior.component_moments(phi, n_threads)
+            variances = scale**2 * variances + (0.0 if missing is None else missing[:, k, None])
+            components.append((posterior.alpha, scale * means, variances))
+        return components
+
     def predict_cumulants(self, X: ArrayLike) -> FloatArray:
         """Predict the first four cumulants of the target, exactly: mean, variance, and what is not Gaussian.
 
-        Weights are independent, so their cumulants add; the noise is a mixture of Gaussians over its grid.
+        Weights are independent in each component of the posterior, so their cumulants add; moments mix over the
+        components. The noise is a mixture of Gaussians over its grid.
 
         Parameters
         ----------
@@ -609,7 +661,14 @@ class DirectRegressor(ProbabilisticRegressor):
         save_model(self, path, metadata)
 
 
-def _fit_on_grid(fit: Callable[[float], MeanFieldPosterior], noise: float) -> MeanFieldPosterior:
+def _fit_factorized(statistics: GaussianStatistics, **options: Any) -> Posterior:
+    """Fit one factor a weight, under a prior of either kind."""
+    if isinstance(options["log_prior"], MixturePriorTable):
+        return fit_mixture(statistics, n_components=1, **options)
+    return fit_mean_field(statistics, **options)
+
+
+def _fit_on_grid(fit: Callable[[float], Posterior], noise: float) -> Posterior:
     """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseGridWarning)
@@ -624,13 +683,13 @@ def _fit_on_grid(fit: Callable[[float], MeanFieldPosterior], noise: float) -> Me
 
 def _fit_raw_at(
     statistics: GaussianStatistics, output: int, grid: FloatArray, options: dict[str, Any], noise: float
-) -> MeanFieldPosterior:
-    return fit_mean_field(statistics, noise_levels=noise * grid, output=output, **options)
+) -> Posterior:
+    return _fit_factorized(statistics, noise_levels=noise * grid, output=output, **options)
 
 
 def _with_lattice_noise(
-    statistics: GaussianStatistics, posterior: MeanFieldPosterior, output: int, options: dict[str, Any]
-) -> MeanFieldPosterior:
+    statistics: GaussianStatistics, posterior: Posterior, output: int, options: dict[str, Any]
+) -> Posterior:
     """Raise a fixed noise variance to what the levels cannot represent, which is noise to this model.
 
     The evidence is that of continuous weights. Where levels are far apart and the weights are not redundant, the best
@@ -642,10 +701,12 @@ def _with_lattice_noise(
         error = (yty - 2 * s @ c + s @ statistics.A @ s) / statistics.n_samples
         if error <= 1.25 * posterior.noise.variance or posterior.interrupted:
             break
-        posterior = fit_mean_field(statistics, noise_levels=[error], output=output, **options)
+        posterior = _fit_factorized(statistics, noise_levels=[error], output=output, **options)
     return posterior
 
 
-def _in_prior_units(posterior: MeanFieldPosterior, scale: float) -> MeanFieldPosterior:
+def _in_prior_units(posterior: Posterior, scale: float) -> Posterior:
     """Divide the levels by the prior scale, which the estimator keeps apart."""
+    if isinstance(posterior, MixturePosterior):
+        return replace(posterior, levels=posterior.levels / scale)
     return replace(posterior, weights=FactorizedCategorical(posterior.weights.levels / scale, posterior.weights.q))

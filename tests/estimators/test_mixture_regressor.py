@@ -1,0 +1,121 @@
+"""Mixture posteriors and priors through the estimator."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import pydirect
+from pydirect import DirectRegressor, GaussianPrior, MixturePosterior, MixturePrior, SpikeAndSlabPrior
+from pydirect.testing import monte_carlo_mean
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((60, 3)), RNG.standard_normal((9, 3)) * 2
+Y = X[:, 0] * X[:, 1] + 0.3 * X[:, 1] ** 2 + 0.3 * RNG.standard_normal(60)
+TWO = np.c_[Y, 50 - Y**2]
+
+
+def fit(targets=Y, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return DirectRegressor(**{"n_features": 24, "basis": "raw", "n_components": 3, **parameters}).fit(X, targets)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"entropy": "taylor"}, {"noise": "elbo"}, {"features": "linear"}], ids=str)
+def test_distributions_have_the_predicted_moments(parameters):
+    model = fit(**parameters)
+    posterior = model.posterior_
+    assert isinstance(posterior, MixturePosterior) and posterior.n_components == 3
+    for calibrated in (model, model.calibrate(X, Y)):
+        mean, std = calibrated.predict(NEW, return_std=True)
+        distribution = calibrated.predict_distribution(NEW)
+        np.testing.assert_allclose(distribution.mean, mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(distribution.std, std, rtol=1e-9)
+        np.testing.assert_allclose(calibrated.predict(NEW), mean, rtol=1e-9)
+    used = (posterior.noise.q > 1e-12).sum()
+    assert distribution.n_components == 3 * used
+    lower, upper = model.predict_interval(NEW)
+    assert (lower < mean).all() and (mean < upper).all()
+
+
+def test_cumulants_are_those_of_samples_and_of_the_moments():
+    model = fit()
+    cumulants = model.predict_cumulants(NEW)
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(cumulants[0], mean, rtol=1e-9)
+    np.testing.assert_allclose(cumulants[1], std**2, rtol=1e-9)
+    drawn = model.sample_y(NEW, 4000, random_state=1)
+    for got, samples in ((mean, drawn), (std**2, (drawn - mean[:, None]) ** 2)):
+        average, error = monte_carlo_mean(samples.T)
+        assert (np.abs(average - got) <= 5 * error).all()
+
+
+def test_a_mixture_bounds_the_evidence_from_nearer():
+    model = fit()
+    assert model.elbo_ >= fit(n_components=1).elbo_ - 1e-9
+    assert model.elbo_ == pytest.approx(model.posterior_.elbo - model.n_samples_ * np.log(model.y_scale_[0]))
+    assert model.sparsity_ == pytest.approx(model.posterior_.expected_sparsity())
+    assert model.elbo_trace_[-1] == pytest.approx(model.elbo_)
+    np.testing.assert_array_equal(model.coef_, model.prior_scale_[0] * model.posterior_.mean)
+
+
+def test_every_output_has_its_mixture():
+    model = fit(TWO)
+    assert [type(p) for p in model.posterior_] == [MixturePosterior, MixturePosterior]
+    mean, std = model.predict(NEW, return_std=True)
+    for k, distribution in enumerate(model.predict_distribution(NEW)):
+        np.testing.assert_allclose(distribution.mean, mean[:, k], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(distribution.std, std[:, k], rtol=1e-9)
+
+
+def test_weights_that_do_not_interact_need_no_mixture():
+    options = {"basis": "decorrelated", "features": "linear"}
+    np.testing.assert_array_equal(fit(**options).predict(NEW), fit(**options, n_components=1).predict(NEW))
+
+
+PRIORS = {
+    "scales": MixturePrior.of_scales([0.5, 1.0]),
+    "switched": MixturePrior.switched([0, 0, 1, 1]),
+    "nested": MixturePrior((SpikeAndSlabPrior(0.9), SpikeAndSlabPrior(0.2, GaussianPrior(2.0))), (1.0, 3.0)),
+}
+
+
+@pytest.mark.parametrize("n_components", [1, 2])
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+def test_mixture_priors_train_predict_and_come_back(tmp_path, prior, n_components):
+    model = fit(features="linear", prior=prior, n_components=n_components, levels=[-2.0, -1.0, 0.0, 1.0, 2.0])
+    assert isinstance(model.posterior_, MixturePosterior)
+    assert np.isfinite(model.predict(NEW, return_std=True)).all()
+    model.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m")
+    assert loaded.prior == prior
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        np.testing.assert_array_equal(loaded.fit(X, Y).predict(NEW), model.predict(NEW))
+
+
+@pytest.mark.parametrize("targets", [Y, TWO], ids=["vector", "two"])
+def test_saved_mixtures_predict_the_same_bits(tmp_path, targets):
+    model = fit(targets)
+    model.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m")
+    for one, other in zip(loaded.predict(NEW, return_std=True), model.predict(NEW, return_std=True), strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert loaded.sample_y(NEW, 3).tobytes() == model.sample_y(NEW, 3).tobytes()
+    for one, other in zip(np.atleast_1d(loaded.posterior_), np.atleast_1d(model.posterior_), strict=True):
+        assert one.entropy_bracket == other.entropy_bracket
+        np.testing.assert_array_equal(one.alpha, other.alpha)
+        np.testing.assert_array_equal(one.log_prior, other.log_prior)
+
+
+def test_parameters_are_checked():
+    for parameters, message in (
+        ({"n_components": 0}, "n_components must be at least 1"),
+        ({"n_components": 65}, "n_components must be at most 64"),
+        ({"entropy": "exact"}, "entropy must be one of"),
+        ({"basis": "decorrelated", "prior": PRIORS["scales"]}, "prior must have a density"),
+        ({"features": "linear", "prior": MixturePrior.switched([0, 1])}, "groups must have one number a weight, 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(**parameters)
