@@ -307,6 +307,10 @@ def bound(r, q, log_prior, tau):
         return -0.5 * tau * r + np.where(q > 0, q * (log_prior - np.log(q)), 0).sum()
 
 
+def sweep(x, y, weight, hidden, bias, *arguments):
+    return _core.NetworkEngine("datum", x.shape[1], hidden, bias, x, y, weight).sweep(*arguments)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("per_weight", [False, True])
 @pytest.mark.parametrize(("n", "n_inputs", "hidden"), [(1, 1, 1), (60, 3, 4), (37, 9, 2)])
@@ -321,7 +325,7 @@ def test_sweeps_never_lower_the_bound_and_return_the_squared_error(n, n_inputs, 
 
     trace = [bound(squared_error(), q, log_prior, tau)]
     for _ in range(8):
-        r = _core.network_sweep([hidden], bias, x, y, weight, levels, log_prior, tau, q)
+        r = sweep(x, y, weight, [hidden], bias, levels, log_prior, tau, q)
         assert r == pytest.approx(squared_error(), rel=1e-11)
         np.testing.assert_allclose(q.sum(axis=1), 1.0, rtol=1e-14)
         trace.append(bound(r, q, log_prior, tau))
@@ -335,7 +339,7 @@ def test_one_visit_is_the_exact_conditional_of_the_last_weight():
     x, y, weight = random_data(20, 2)
     for bias in (False, True):
         levels, log_prior, q = start_sweep(2, 2, bias, False)
-        _core.network_sweep([2], bias, x, y, weight, levels, log_prior, 2.0, q)
+        sweep(x, y, weight, [2], bias, levels, log_prior, 2.0, q)
         logits = np.full(_core.LEVEL_PADDING, -np.inf)
         for k in range(5):
             certain = q.copy()
@@ -352,7 +356,7 @@ def test_a_visit_to_a_hidden_weight_is_its_exact_conditional():
     levels, log_prior, q = start_sweep(1, 1, False, True)
     log_prior[1] = np.where(np.arange(_core.LEVEL_PADDING) == 2, 0.0, -np.inf)
     q[1] = np.eye(_core.LEVEL_PADDING)[2]
-    _core.network_sweep([1], False, x, y, weight, levels, log_prior, 2.0, q)
+    sweep(x, y, weight, [1], False, levels, log_prior, 2.0, q)
     f = levels[1, 2] * (levels[0][:, None] * x[:, 0]) ** 2
     posterior = np.exp(log_prior[0] - ((f - y) ** 2 @ weight))
     np.testing.assert_allclose(q[0], posterior / posterior.sum(), rtol=1e-12)
@@ -362,4 +366,4 @@ def test_a_sweep_serves_one_hidden_layer():
     levels, log_prior, _ = start_sweep(1, 1, False, False)
     q = np.zeros((3, _core.LEVEL_PADDING))
     with pytest.raises(ValueError, match="one hidden layer, got 2"):
-        _core.network_sweep([1, 1], False, np.zeros((1, 1)), np.zeros(1), None, levels, log_prior, 1.0, q)
+        sweep(np.zeros((1, 1)), np.zeros(1), None, [1, 1], False, levels, log_prior, 1.0, q)

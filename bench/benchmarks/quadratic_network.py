@@ -81,15 +81,16 @@ class Sweep:
     n_rows, n_inputs, n_units = 1_000, 8, 20
 
     def setup(self) -> None:
-        self.core = require("network_sweep")
+        core = require("NetworkEngine")
         rng = np.random.default_rng(1)
-        self.x, self.y = rng.uniform(-1, 1, (self.n_rows, self.n_inputs)), rng.standard_normal(self.n_rows)
+        x, y = rng.uniform(-1, 1, (self.n_rows, self.n_inputs)), rng.standard_normal(self.n_rows)
+        self.engine = core.NetworkEngine("datum", self.n_inputs, [self.n_units], False, x, y, None)
         self.levels = np.linspace(-1, 1, 16)[None, :]
         self.log_prior = np.full_like(self.levels, -np.log(16))
         self.q = rng.dirichlet(np.ones(16), size=self.n_units * (self.n_inputs + 1))
 
     def time_sweep(self) -> None:
-        self.core.network_sweep([self.n_units], False, self.x, self.y, None, self.levels, self.log_prior, 1.0, self.q)
+        self.engine.sweep(self.levels, self.log_prior, 1.0, self.q)
 
     @_unit
     def track_sweep_fraction_of_limit(self) -> float:

@@ -204,6 +204,8 @@ class NetworkEngine:
     def predict(
         self, table: _Double, x: _Double, mean_out: _Double, variance_out: _Double | None, n_threads: int
     ) -> None: ...
+    # One pass of coordinate ascent over q (n_weights, padded levels), in place; returns R. One hidden layer.
+    def sweep(self, levels: _Double, log_prior: _Double, tau: float, q: _Double) -> float: ...
     # Monomials of f² that "monomial" holds; zero for the others.
     @property
     def n_terms(self) -> int: ...
@@ -212,18 +214,6 @@ class NetworkEngine:
 def network_cost(kind: str, n_inputs: int, hidden: list[int], bias: bool, n_rows: int) -> tuple[float, float]: ...
 def network_table_size(n_inputs: int, hidden: list[int], bias: bool) -> int: ...
 
-# One pass of coordinate ascent over q (n_weights, padded levels), in place; returns R. One hidden layer.
-def network_sweep(
-    hidden: list[int],
-    bias: bool,
-    x: _Double,
-    y: _Double,
-    weight: _Double | None,
-    levels: _Double,
-    log_prior: _Double,
-    tau: float,
-    q: _Double,
-) -> float: ...
 # Mixtures. b weights, m levels (padded), r components; log_prior is (r or 1, b or 1, m).
 
 MOST_COMPONENTS: Final[int]

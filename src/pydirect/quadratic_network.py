@@ -210,7 +210,8 @@ class QuadraticNetwork:
     def sweep(self, q: FloatArray, precision: float) -> float:
         """Set every q_k in turn to the best one given all others, in place; return R.
 
-        R is linear in each q_k: ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``. Every weight takes one evaluation of the gradient.
+        R is linear in each q_k: ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``. With one hidden layer a weight takes one pass over the
+        rows; with more, one evaluation of the gradient.
 
         Parameters
         ----------
@@ -218,6 +219,11 @@ class QuadraticNetwork:
         precision : float
             τ = E σ⁻².
         """
+        if self.shape.depth == 1:
+            padded = self.pad(q)
+            error = float(self.engine.sweep(*pad_levels(self.levels, self.log_prior), precision, padded))
+            q[:] = padded[:, : q.shape[1]]
+            return error
         log_prior = np.broadcast_to(self.log_prior, q.shape)
         for k in range(len(q)):
             _, slopes = self.squared_error_slopes(q)

@@ -149,7 +149,7 @@ def test_verbose_reports_rounds(capsys):
     ("parameters", "message"),
     [
         ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),
-        ({"hidden_layer_sizes": (30, 30, 30)}, "hidden_layer_sizes must be smaller for exact inference"),
+        ({"hidden_layer_sizes": (30, 30, 30)}, "hidden_layer_sizes must be smaller"),
         ({"engine": "gpu"}, "engine must be one of"),
         ({"prior": "spike_and_slab"}, "use n_regrids=0"),
         ({"n_levels": 300}, "n_levels must be at most 256"),

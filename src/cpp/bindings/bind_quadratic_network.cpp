@@ -66,6 +66,19 @@ class NetworkEngineHandle {
     engine_->predict(moments, n, rows, m, v, n_threads);
   }
 
+  double sweep(const Array<double>& levels, const Array<double>& log_prior, double tau, Array<double> q) {
+    const Index b = shape_.n_weights(), m = levels.shape(1);
+    if (m < 1 || m % kLevelPadding != 0) throw std::invalid_argument("levels must be padded");
+    require_shape(levels, "levels", {levels.shape(0) == 1 ? 1 : b, m});
+    require_shape(log_prior, "log_prior", {log_prior.shape(0) == 1 ? 1 : b, m});
+    require_shape(q, "q", {b, m});
+    const NetworkLevels family{m, levels.data(), levels.shape(0) == 1 ? 0 : m, log_prior.data(),
+                               log_prior.shape(0) == 1 ? 0 : m};
+    double* probabilities = q.mutable_data();
+    py::gil_scoped_release release;
+    return network_sweep(shape_, make_data(shape_, x_, y_, weight_), family, tau, probabilities);
+  }
+
  private:
   NetworkShape shape_;
   Array<double> x_, y_;
@@ -77,23 +90,6 @@ class NetworkEngineHandle {
 py::tuple cost(const std::string& kind, Index n_inputs, const std::vector<Index>& hidden, bool bias, Index n_rows) {
   const NetworkCost c = network_cost(kind, make_shape(n_inputs, hidden, bias), n_rows);
   return py::make_tuple(c.flops, c.bytes);
-}
-
-double sweep(const std::vector<Index>& hidden, bool bias, const Array<double>& x, const Array<double>& y,
-             const Optional& weight, const Array<double>& levels, const Array<double>& log_prior, double tau,
-             Array<double> q) {
-  const NetworkShape shape = make_shape(x.shape(1), hidden, bias);
-  const NetworkData data = make_data(shape, x, y, weight);
-  const Index b = shape.n_weights(), m = levels.shape(1);
-  if (m < 1 || m % kLevelPadding != 0) throw std::invalid_argument("levels must be padded");
-  require_shape(levels, "levels", {levels.shape(0) == 1 ? 1 : b, m});
-  require_shape(log_prior, "log_prior", {log_prior.shape(0) == 1 ? 1 : b, m});
-  require_shape(q, "q", {b, m});
-  const NetworkLevels family{m, levels.data(), levels.shape(0) == 1 ? 0 : m, log_prior.data(),
-                             log_prior.shape(0) == 1 ? 0 : m};
-  double* probabilities = q.mutable_data();
-  py::gil_scoped_release release;
-  return network_sweep(shape, data, family, tau, probabilities);
 }
 
 }  // namespace
@@ -108,6 +104,8 @@ void bind_quadratic_network(py::module_& m) {
            py::arg("gradient_out").noconvert(), py::arg("n_threads"))
       .def("predict", &NetworkEngineHandle::predict, py::arg("table").noconvert(), py::arg("x").noconvert(),
            py::arg("mean_out").noconvert(), py::arg("variance_out").noconvert(), py::arg("n_threads"))
+      .def("sweep", &NetworkEngineHandle::sweep, py::arg("levels").noconvert(), py::arg("log_prior").noconvert(),
+           py::arg("tau"), py::arg("q").noconvert())
       .def_property_readonly("n_terms", &NetworkEngineHandle::n_terms);
   m.def("network_cost", &cost, py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"),
         py::arg("n_rows"));
@@ -116,9 +114,6 @@ void bind_quadratic_network(py::module_& m) {
           return make_shape(n_inputs, hidden, bias).table_size();
         },
         py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"));
-  m.def("network_sweep", &sweep, py::arg("hidden"), py::arg("bias"), py::arg("x").noconvert(), py::arg("y").noconvert(),
-        py::arg("weight").noconvert(), py::arg("levels").noconvert(), py::arg("log_prior").noconvert(), py::arg("tau"),
-        py::arg("q").noconvert());
 }
 
 }  // namespace pydirect
