@@ -305,6 +305,10 @@ def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
         _check_posterior(posterior, posterior.shape.n_weights)
     if hasattr(model, "coreset_"):
         coreset = model.coreset_
+        _is(coreset.bias, "coreset.bias", bool)
+        if not coreset.bias or as_count(coreset.depth, "coreset.depth") < model._shape_for(1).depth:
+            raise ValueError("coreset does not serve the network")
+        as_number(coreset.n_samples, "coreset.n_samples", above=0.0)
         _array(coreset.x, "coreset.x", len(coreset.y), model.n_features_in_)
         _array(coreset.y, "coreset.y", *coreset.y.shape[:1])
         _positive(coreset.weight, "coreset.weight", len(coreset.y))
