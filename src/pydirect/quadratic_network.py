@@ -309,7 +309,7 @@ class QuadraticNetwork:
         error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
         fit, noise = self.noise_posterior(error)
         gradient = self._moments.logit_gradient(self._slopes, 0.5 * noise.precision)
-        return fit - float(self._moments.divergence.sum()), -gradient.ravel()
+        return fit - float(self._moments.divergence.sum()), np.negative(gradient, out=gradient).ravel()
 
 
 @dataclass
