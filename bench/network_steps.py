@@ -221,6 +221,15 @@ def training_step(shape, x, y, weight=None):
     return lambda: model.elbo_and_gradient(logits)
 
 
+def matrix_products(shape, n_rows):
+    """Return a function that multiplies matrices of the layers' shapes, with as many operations as the engine's."""
+    (h1, d), (h2, between), _ = shape.layers
+    rng = np.random.default_rng(2)
+    cases = [(16, d, h1), (18, between, h2), (5, between, between)]
+    pairs = [(rng.standard_normal((n_rows, k)), rng.standard_normal((k, m)), count) for count, k, m in cases]
+    return lambda: [a @ b for a, b, count in pairs for _ in range(count)]
+
+
 def report_step(name, call, repeats):
     """Print one row of the second table."""
     print(f"{name:<58} {1e3 * median_seconds(call, repeats):>9.3f} ms", flush=True)
@@ -241,6 +250,7 @@ def main():
     wide = NetworkShape(90, (140, 140))
     x, y = 0.5 * rng.standard_normal((1000, 90)), rng.standard_normal(1000)
     report_step("90 inputs, 140 and 140 units, 1000 rows", training_step(wide, x, y), 3 * repeats)
+    report_step("as many operations as its matrix products, by BLAS", matrix_products(wide, len(x)), 3 * repeats)
     narrow = NetworkShape(3, (8, 8))
     x = rng.uniform(-1, 1, (434_874, 3))
     y = np.sin(3 * x[:, 0]) * x[:, 1] + 0.1 * rng.standard_normal(len(x))

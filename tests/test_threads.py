@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pydirect import _core
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import MOST_THREADS, resolve_n_threads, single_blas_thread
 from pydirect.distributions import GaussianPrior, evenly_spaced_levels
 from pydirect.models import MeanFieldRegression, fit_mean_field
 from pydirect.optimize import OPTIMIZERS
@@ -193,3 +193,8 @@ def test_fits_in_python_threads_do_not_disturb_each_other(wide):
             # BLAS, whose number of threads is the process', may round the start in another order.
             np.testing.assert_allclose(got.q, expected.q, atol=1e-3)
             assert got.elbo == pytest.approx(expected.elbo, abs=1e-2)
+
+
+def test_absurd_numbers_of_threads_are_cut():
+    assert resolve_n_threads(1_000_000) == max(MOST_THREADS, os.cpu_count() or 1)
+    assert resolve_n_threads(3) == 3

@@ -52,7 +52,7 @@ _PUBLIC = {
     "maximise_evidence": "pydirect.decorrelated",
     "PredictiveDistribution": "pydirect.predictive",
 }
-_MODULES = ("metrics", "plotting", "testing")
+_MODULES = ("kron", "metrics", "plotting", "testing")
 
 __all__ = [*_PUBLIC, *_MODULES, "__version__", "show_config"]
 

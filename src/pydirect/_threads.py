@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
 from pydirect import _core
 from pydirect._validation import as_count
 
+# More threads than this, or than CPUs, only cost memory; results do not depend on their number.
+MOST_THREADS = 64
+
 
 def resolve_n_threads(n_threads: int | None) -> int:
-    """Return the number of threads: the argument, else what OpenMP says now."""
+    """Return the number of threads: the argument, `MOST_THREADS` or the CPUs at most, else what OpenMP says now."""
     if n_threads is None:
         return _core.default_threads()
     if as_count(n_threads, "n_threads") >= 2**31:
         raise ValueError(f"n_threads must fit into 32 bits, got {n_threads}")
-    return int(n_threads)
+    return min(int(n_threads), max(MOST_THREADS, os.cpu_count() or 1))
 
 
 class _SingleBlasThread:

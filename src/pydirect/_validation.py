@@ -84,6 +84,13 @@ def as_number(
     return number
 
 
+def as_flag(value: Any, name: str) -> bool:
+    """Return True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def as_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     """Return `value` when it is one of `choices`."""
     if not isinstance(value, str) or value not in choices:

@@ -198,7 +198,11 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
         help="basis functions, or a network with quadratic activations (default: %(default)s)",
     )
     command.add_argument(
-        "--hidden", type=_positive, nargs="+", metavar="H", help="units of a network's hidden layers (default: 16 8)"
+        "--hidden",
+        type=_positive,
+        nargs="+",
+        metavar="H",
+        help="units of a network's hidden layers; give the file before this (default: 16 8)",
     )
     command.add_argument(
         "--basis",

@@ -64,7 +64,7 @@ def n_moments(n_inputs: int, depth: int, bias: bool = True, n_outputs: int = 1) 
     return of_square + (not bias) + as_count(n_outputs, "n_outputs") * (of_network + 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class NetworkCoreset:
     """Weighted rows with the same R as all of the data, whatever the distribution of the network's weights.
 
@@ -90,6 +90,9 @@ class NetworkCoreset:
     n_samples: float
     depth: int
     bias: bool
+
+    def __repr__(self) -> str:
+        return f"<NetworkCoreset: {len(self.x)} rows for {self.n_samples:g}, depth {self.depth}, bias {self.bias}>"
 
     @classmethod
     def from_data(
@@ -149,6 +152,8 @@ class NetworkCoreset:
         ValueError
             When the two serve different networks.
         """
+        if not isinstance(other, NetworkCoreset):
+            raise TypeError(f"other must be a NetworkCoreset, got {type(other).__name__}")
         own, others = (
             f"depth {c.depth}, bias {c.bias}, {c.x.shape[1]} inputs and targets of shape {('n', *c.y.shape[1:])}"
             for c in (self, other)

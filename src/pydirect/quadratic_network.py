@@ -14,14 +14,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax, xlogy
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_sample_weight
+from pydirect._validation import (
+    FloatArray,
+    as_count,
+    as_flag,
+    as_float_array,
+    as_float_array_unbounded,
+    as_sample_weight,
+)
 from pydirect.distributions import FactorizedCategorical, as_levels, pad_levels
 from pydirect.models import MeanFieldPosterior, NoisePosterior, as_noise_levels
 
@@ -53,16 +60,15 @@ class NetworkShape:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        as_count(self.n_inputs, "n_inputs", 0 if self.bias else 1)
         sizes = self.hidden_layer_sizes
         if isinstance(sizes, str) or np.ndim(sizes) > 1 or np.size(sizes) == 0:
             raise ValueError(f"hidden_layer_sizes must hold at least one width, got {sizes!r}")
         widths = tuple(as_count(h, "hidden_layer_sizes") for h in np.atleast_1d(np.asarray(sizes, dtype=object)))
         if len(widths) > MAX_DEPTH:
             raise ValueError(f"hidden_layer_sizes must hold at most {MAX_DEPTH} widths, got {len(widths)}")
-        if not isinstance(self.bias, bool | np.bool_):
-            raise TypeError(f"bias must be True or False, got {self.bias!r}")
+        object.__setattr__(self, "bias", as_flag(self.bias, "bias"))
         object.__setattr__(self, "hidden_layer_sizes", widths)
+        as_count(self.n_inputs, "n_inputs", 0 if self.bias else 1)
 
     @property
     def depth(self) -> int:
@@ -78,7 +84,7 @@ class NetworkShape:
     @cached_property
     def slices(self) -> tuple[slice, ...]:
         """Where the weights of each layer stand."""
-        ends = np.cumsum([0, *(fan_out * fan_in for fan_out, fan_in in self.layers)]).tolist()
+        ends = accumulate((fan_out * fan_in for fan_out, fan_in in self.layers), initial=0)
         return tuple(slice(a, b) for a, b in pairwise(ends))
 
     @property

@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
+from pydirect._core import LEVEL_PADDING
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_number, as_sample_weight
 from pydirect.coreset import NetworkCoreset, n_moments
 from pydirect.distributions import (
     DensityPrior,
@@ -49,6 +50,12 @@ NETWORK_ENGINES = ("auto", *ENGINES, "coreset")
 FIRST_REACH, LATER_REACH = 2.0, 3.0
 # Starts: posterior means and widths in standard deviations of the prior.
 START_SPREAD, START_WIDTH = 0.5, 0.3
+# With fewer levels their spacing says nothing of the posterior between them.
+FEWEST_LEVELS = 5
+LARGEST_PRIOR_SCALE = 1e6
+# Tables (n_weights, n_levels) that a run keeps, that an optimiser works with, and what all of them may take.
+TABLES_OF_A_RUN, TABLES_OF_AN_OPTIMISER = 5, 32
+MAX_TABLE_BYTES = 4 * 2**30
 # Logits of a start that has probabilities of zero.
 LOWEST_LOGIT = -40.0
 # A coreset is built unasked when it has at most so many rows, and the data so many times as many.
@@ -104,7 +111,7 @@ class _Problem:
 def fit_quadratic_network(
     x: ArrayLike,
     y: ArrayLike,
-    hidden_layer_sizes: Sequence[int] = (8, 8),
+    hidden_layer_sizes: int | Sequence[int] = (16, 8),
     *,
     sample_weight: ArrayLike | None = None,
     bias: bool = True,
@@ -131,7 +138,7 @@ def fit_quadratic_network(
         Of order one: standardise them, and halve them.
     y : array_like of shape (n_samples,)
         Of order one.
-    hidden_layer_sizes : sequence of int
+    hidden_layer_sizes : int or sequence of int
     sample_weight : array_like of shape (n_samples,), optional
         How many times each row counts.
     bias : bool
@@ -154,7 +161,7 @@ def fit_quadratic_network(
         Quasi-Newton steps on all logits, or one weight after the other in closed form.
     engine : {"auto", "datum", "tensor", "coreset", "monomial"}
         How the expected squared error is computed; ``"coreset"`` is ``"datum"`` on a few weighted rows that give the
-        same numbers as all. The result does not depend on it but for rounding.
+        same numbers as all. ELBO and gradient do not depend on it but for rounding, which training may amplify.
     max_iter : int
         Largest number of iterations or sweeps of a round.
     start : NetworkPosterior, optional
@@ -187,8 +194,8 @@ def fit_quadratic_network(
     >>> x = rng.uniform(-1, 1, (200, 2))
     >>> y = x[:, 0] * x[:, 1] + 0.05 * rng.standard_normal(200)
     >>> posterior = fit_quadratic_network(x, y, (4,))
-    >>> posterior.latent_mean(np.array([[0.5, 0.5], [0.5, -0.5]])).round(1).tolist()
-    [0.2, -0.2]
+    >>> posterior.latent_mean(np.array([[0.6, 0.5], [0.6, -0.5]])).round(1).tolist()
+    [0.3, -0.3]
     """
     x = as_float_array(x, "x", ("n_samples", np.shape(x)[1] if np.ndim(x) == 2 else "n_inputs"))
     y = as_float_array(y, "y", (len(x),))
@@ -196,10 +203,9 @@ def fit_quadratic_network(
     shape = NetworkShape(x.shape[1], hidden_layer_sizes, bias)
     noise_levels = as_noise_levels(noise_levels)
     prior = as_prior(prior)
-    as_number(prior_scale, "prior_scale", above=0.0)
-    as_level_count(n_levels)
-    if as_count(n_regrids, "n_regrids", 0) > 0 and not isinstance(prior, DensityPrior):
-        raise ValueError("prior must have a density for levels to be placed anew; use n_regrids=0 for one with atoms")
+    as_number(prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
+    check_regrids(n_regrids, n_levels, prior)
+    fit_prior_scale = as_flag(fit_prior_scale, "fit_prior_scale")
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     n_threads = resolve_n_threads(n_threads)
     rng = np.random.default_rng(random_state)
@@ -208,8 +214,9 @@ def fit_quadratic_network(
     problem = _Problem(
         shape, prior, n_samples, noise_levels, optimizer, as_count(max_iter, "max_iter"), threading.Event()
     )
+    _check_memory(shape, n_levels, as_count(n_restarts, "n_restarts"), n_threads)
     scale = np.array([prior_scale / np.sqrt(fan_in) for _, fan_in in shape.layers])
-    runs = [_start_at_random(problem, scale, n_levels, rng) for _ in range(as_count(n_restarts, "n_restarts"))]
+    runs = [_start_at_random(problem, scale, n_levels, rng) for _ in range(n_restarts)]
     if start is not None:
         runs.insert(0, _start_from(problem, start, n_levels))
 
@@ -245,6 +252,31 @@ def fit_quadratic_network(
     return _posterior(problem, best, engines.get(), engine)
 
 
+def check_regrids(n_regrids: int, n_levels: int, prior: Prior) -> None:
+    """Refuse what levels cannot be placed anew with."""
+    as_level_count(n_levels)
+    if as_count(n_regrids, "n_regrids", 0) == 0:
+        return
+    if not isinstance(prior, DensityPrior):
+        raise ValueError("prior must have a density for levels to be placed anew; use n_regrids=0 for one with atoms")
+    if n_levels < FEWEST_LEVELS:
+        raise ValueError(
+            f"n_levels must be at least {FEWEST_LEVELS} for levels to be placed anew, got {n_levels}; use n_regrids=0"
+        )
+
+
+def _check_memory(shape: NetworkShape, n_levels: int, n_runs: int, n_threads: int) -> None:
+    """Refuse weights whose tables would not fit, before any is made."""
+    table = 8.0 * shape.n_weights * (n_levels + -n_levels % LEVEL_PADDING)
+    n_bytes = table * (TABLES_OF_A_RUN * n_runs + TABLES_OF_AN_OPTIMISER * min(n_threads, n_runs))
+    if n_bytes > MAX_TABLE_BYTES:
+        raise ValueError(
+            f"hidden_layer_sizes must be smaller: {shape.n_weights} weights of {n_levels} levels, {n_runs} starts on "
+            f"{n_threads} threads, would take {n_bytes / 2**30:.3g} GiB, against a limit of "
+            f"{MAX_TABLE_BYTES / 2**30:.3g} GiB"
+        )
+
+
 def _prepare(
     engine: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None
 ) -> tuple[str, tuple[FloatArray, FloatArray, FloatArray | None]]:
@@ -253,6 +285,8 @@ def _prepare(
     if weight is not None:
         used = weight > 0
         x, y, weight = np.ascontiguousarray(x[used]), y[used], weight[used]
+    if engine == "coreset" and shape.depth > 2:
+        raise ValueError(f"engine must serve {shape.depth} hidden layers, got 'coreset'")
     if shape.n_inputs > 0 and (engine == "coreset" or (engine == "auto" and _coreset_pays(shape, len(x)))):
         coreset = NetworkCoreset.from_data(x, y, shape.depth, shape.bias, sample_weight=weight)
         return "coreset", (coreset.x, coreset.y, coreset.weight)
@@ -309,6 +343,8 @@ def _start_at_random(problem: _Problem, scale: FloatArray, n_levels: int, rng: n
 
 
 def _start_from(problem: _Problem, start: NetworkPosterior, n_levels: int) -> _Run:
+    if not isinstance(start, NetworkPosterior):
+        raise TypeError(f"start must be a NetworkPosterior, got {type(start).__name__}")
     if start.shape != problem.shape or start.q.shape[1] != n_levels:
         raise ValueError(
             f"start must have shape {problem.shape} and {n_levels} levels, got {start.shape} and {start.q.shape[1]}"

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import QuadraticBNNRegressor, persistence, plotting
+from pydirect import QuadraticBNNRegressor, QuadraticNetwork, persistence, plotting
 
 FAST = {"hidden_layer_sizes": (3,), "n_restarts": 1, "n_regrids": 1, "max_iter": 60}
 CONFIGURATIONS = [
@@ -153,11 +153,41 @@ def test_verbose_reports_rounds(capsys):
         ({"engine": "gpu"}, "engine must be one of"),
         ({"prior": "spike_and_slab"}, "use n_regrids=0"),
         ({"n_levels": 300}, "n_levels must be at most 256"),
+        ({"n_levels": 2}, "n_levels must be at least 5"),
+        ({"bias": 1}, "bias must be True or False, got 1"),
+        ({"whiten": "no"}, "whiten must be True or False"),
     ],
 )
 def test_bad_parameters_are_named(parameters, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         QuadraticBNNRegressor(**parameters).fit(X, Y)
+
+
+def test_without_bias_some_column_must_vary():
+    with pytest.raises(ValueError, match="X must have a column that varies when bias=False"):
+        fit(np.ones((20, 3)), np.arange(20.0), bias=False)
+
+
+def test_two_levels_are_enough_where_they_stay():
+    assert fit(n_levels=2, n_regrids=0).posterior_.q.shape == (16, 2)
+
+
+def test_an_interruption_ends_all_outputs(monkeypatch):
+    original, calls = QuadraticNetwork.elbo_and_gradient, 0
+
+    def interrupted(self, theta):
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise KeyboardInterrupt
+        return original(self, theta)
+
+    monkeypatch.setattr(QuadraticNetwork, "elbo_and_gradient", interrupted)
+    model = fit(y=np.c_[TWO, TWO])
+    assert model.interrupted_
+    assert not model.converged_
+    assert calls < 40
+    assert np.isfinite(model.predict(NEW)).all()
 
 
 # --- data that grow

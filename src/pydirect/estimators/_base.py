@@ -32,6 +32,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     `_warn_if_unfinished`.
     """
 
+    max_iter: int
     posteriors_: list[Any]
     n_samples_: float
     y_mean_: FloatArray
@@ -104,7 +105,8 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _warn_if_unfinished(self) -> None:
         if not self.converged_:
-            reason = "interrupted" if self.interrupted_ else f"not at rest after {self.n_iter_} iterations"
+            at_work = f"not at rest after {self.n_iter_} iterations (max_iter={self.max_iter})"
+            reason = "interrupted" if self.interrupted_ else at_work
             warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
 
     def _latent_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,14 +15,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_number, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight
 from pydirect.coreset import NetworkCoreset
-from pydirect.distributions import DensityPrior, as_level_count, as_prior
+from pydirect.distributions import as_prior
 from pydirect.estimators._base import ProbabilisticRegressor
 from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import LARGEST, InputMap, Rotation
+from pydirect.models import NoiseGridWarning
 from pydirect.quadratic_network import NetworkPosterior, NetworkShape
-from pydirect.quadratic_training import NETWORK_ENGINES, OPTIMIZERS, fit_quadratic_network
+from pydirect.quadratic_training import (
+    LARGEST_PRIOR_SCALE,
+    NETWORK_ENGINES,
+    OPTIMIZERS,
+    check_regrids,
+    fit_quadratic_network,
+)
 
 # Inputs of variance a quarter keep the powers that deep networks take of them small.
 INPUT_SCALE = 0.5
@@ -39,7 +47,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     hidden_layer_sizes : sequence of int, default=(16, 8)
         Units of each hidden layer. One or two layers of any width; three only while the network is very small.
     n_levels : int, default=15
-        Values that a weight can take; 16 or fewer fit into 4 bits.
+        Values that a weight can take; 16 or fewer fit into 4 bits. At least 5, or 2 with ``n_regrids=0``.
     prior : str or Prior, default="gaussian"
         Of a weight, in units of its prior standard deviation; see `DirectRegressor`. Without a density only with
         ``n_regrids=0``.
@@ -242,11 +250,16 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
                 Rotation.whitening(standardised, weight) if self.whiten else Rotation.identity(standardised.shape[1])
             )
             inputs = self._inputs(x)
+        if inputs.shape[1] == 0 and not self.bias:
+            raise ValueError("X must have a column that varies when bias=False")
         shape = self._shape_for(inputs.shape[1])
         posteriors: list[NetworkPosterior] = []
         for k, start in enumerate(starts):
             fits = start is not None and start.shape == shape and start.q.shape[1] == self.n_levels
-            with progress.stage("training"):
+            # The user has had enough: what is left is kept short.
+            enough = any(p.interrupted for p in posteriors)
+            with progress.stage("training"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", NoiseGridWarning)  # of a grid that is not the user's
                 posteriors.append(
                     fit_quadratic_network(
                         inputs,
@@ -258,11 +271,11 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
                         prior_scale=self.prior_scale,
                         fit_prior_scale=self.fit_prior_scale,
                         n_levels=self.n_levels,
-                        n_restarts=self.n_restarts,
-                        n_regrids=self.n_regrids,
+                        n_restarts=1 if enough else self.n_restarts,
+                        n_regrids=0 if enough else self.n_regrids,
                         optimizer=self.optimizer,
                         engine=self.engine,
-                        max_iter=self.max_iter,
+                        max_iter=1 if enough else self.max_iter,
                         start=start if fits else None,
                         random_state=rng,
                         n_threads=n_threads,
@@ -276,14 +289,14 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
 
     def _check_parameters(self) -> None:
         self._shape_for(1)
-        as_level_count(self.n_levels)
-        as_number(self.prior_scale, "prior_scale", above=0.0)
+        as_number(self.prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
+        for name in ("whiten", "fit_prior_scale"):
+            as_flag(getattr(self, name), name)
         as_count(self.n_restarts, "n_restarts")
         as_count(self.max_iter, "max_iter")
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
         as_choice(self.engine, "engine", NETWORK_ENGINES)
-        if as_count(self.n_regrids, "n_regrids", 0) > 0 and not isinstance(as_prior(self.prior), DensityPrior):
-            raise ValueError("prior must have a density for levels to be placed anew; use n_regrids=0")
+        check_regrids(self.n_regrids, self.n_levels, as_prior(self.prior))
 
     def _shape_for(self, n_inputs: int) -> NetworkShape:
         return NetworkShape(n_inputs, self.hidden_layer_sizes, self.bias)
