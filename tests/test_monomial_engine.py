@@ -74,12 +74,30 @@ def test_predictions_are_those_of_enumeration(network):
     mean, variance = case.predict(case.engine, case.x)
     expected = case.expected
     np.testing.assert_allclose(mean, expected.mean, rtol=1e-12, atol=1e-12 * np.abs(expected.mean).max())
-    # From E f² − (E f)²: what is lost is relative to E f².
     second = expected.variance + expected.mean**2
     np.testing.assert_allclose(variance, expected.variance, rtol=1e-12, atol=1e-12 * second.max())
     alone = np.empty(len(case.x))
     case.engine.predict(case.table, case.x, alone, None, 1)
     np.testing.assert_array_equal(alone, mean)
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_variances_of_nearly_certain_weights_keep_their_digits(width):
+    """Against the engine by rows, which never forms E f²."""
+    for network in NETWORKS[:5]:
+        case = Case(*network)
+        case.levels[:, 1] = case.levels[:, 0] + width
+        mean, variance = case.predict(case.engine, case.x)
+        other = _core.NetworkEngine("datum", *network, case.x, case.y, None)
+        expected_mean, expected = case.predict(other, case.x)
+        np.testing.assert_allclose(mean, expected_mean, rtol=1e-12, atol=1e-12 * np.abs(expected_mean).max())
+        np.testing.assert_allclose(variance, expected, rtol=1e-9, atol=1e-11 * expected.max())
+
+
+def test_certain_weights_have_no_variance(network):
+    case = Case(*network)
+    case.q[:] = [1.0, 0.0]
+    np.testing.assert_array_equal(case.predict(case.engine, case.x)[1], 0.0)
 
 
 def test_predictions_do_not_depend_on_the_data_of_the_engine(network):
@@ -191,6 +209,12 @@ def test_equal_terms_are_merged(network, terms):
 def test_networks_that_are_too_large_are_refused_with_their_size(hidden, terms):
     with pytest.raises(ValueError, match=rf"has up to .*{terms} terms, .* GiB; at most 1.34e\+08 products of terms"):
         _core.NetworkEngine("monomial", 4, hidden, False, np.ones((1, 4)), np.ones(1), None)
+
+
+def test_sizes_beyond_all_numbers_are_refused_in_words():
+    with pytest.raises(ValueError, match=r"up to more than 1e300 terms, more than 1e300 GiB; at most") as refusal:
+        _core.NetworkEngine("monomial", 4, [4] * 12, False, np.ones((1, 4)), np.ones(1), None)
+    assert "inf" not in str(refusal.value)
 
 
 def test_arrays_of_another_shape_are_refused():

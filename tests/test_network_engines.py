@@ -1,11 +1,15 @@
 """Engines for networks with quadratic activations: against enumeration, against each other, and bit by bit."""
 
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pydirect import _core
+from pydirect.coreset import NetworkCoreset
 
 ENGINES = {1: ("tensor", "datum"), 2: ("datum",)}
 KINDS = [(kind, depth) for depth, kinds in ENGINES.items() for kind in kinds]
@@ -140,6 +144,57 @@ def test_tensor_and_datum_agree(n, n_inputs, hidden, bias):
     np.testing.assert_allclose(other_gradient, gradient, rtol=0, atol=1e-12 * np.abs(gradient).max())
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("n_inputs", "hidden"), [(1, (1,)), (5, (3,)), (3, (9,)), (1, (1, 1)), (3, (2, 2)), (2, (3, 2))]
+)
+def test_all_engines_agree_in_value_and_gradient(n_inputs, hidden, bias, weighted):
+    for seed in range(3):
+        x, y, weight = random_data(90, n_inputs, seed)
+        weight = weight if weighted else None
+        table, _, _ = random_table(n_inputs, hidden, bias, seed, scale=0.8)
+        value, gradient = evaluate("monomial", table, x, y, weight, hidden, bias)
+        for kind in ENGINES[len(hidden)]:
+            other, other_gradient = evaluate(kind, table, x, y, weight, hidden, bias)
+            assert other == pytest.approx(value, rel=1e-12), kind
+            np.testing.assert_allclose(
+                other_gradient, gradient, rtol=0, atol=1e-12 * np.abs(gradient).max(), err_msg=kind
+            )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", ["tensor", "datum", "monomial"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_coreset_has_the_squared_error_and_gradient_of_all_rows(kind, depth, bias):
+    if kind == "tensor" and depth == 2:
+        pytest.skip("serves one hidden layer")
+    hidden = (4, 2)[:depth]
+    x, y, weight = random_data(800, 2)
+    coreset = NetworkCoreset.from_data(x, y, depth, bias, weight)
+    assert len(coreset.x) < 100
+    table, _, _ = random_table(2, hidden, bias)
+    value, gradient = evaluate(kind, table, x, y, weight, hidden, bias)
+    small, small_gradient = evaluate(kind, table, coreset.x, coreset.y, coreset.weight, hidden, bias)
+    assert small == pytest.approx(value, rel=1e-11)
+    np.testing.assert_allclose(small_gradient, gradient, rtol=0, atol=1e-11 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_rounding_of_the_tensor_does_not_grow_with_the_rows(bias):
+    """R is a difference of sums of the size of Σ y²; nothing but that cancellation may be lost."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(-1, 1, (20000, 4))
+        w = rng.uniform(-1, 1, (n_weights(4, (3,), bias), 1))
+        f = run_network(w[:, 0], x, (3,), bias)
+        for noise in (5e-2, 5e-4):
+            y = f + noise * rng.standard_normal(len(x))
+            table = moment_table(np.ones_like(w), w, 4, (3,), bias)
+            error = evaluate("tensor", table, x, y, None, (3,), bias)[0] - ((y - f) ** 2).sum()
+            assert abs(error) < 16 * np.finfo(float).eps * (y @ y)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_two_hidden_layers_agree_with_sampled_networks(bias):
     n_inputs, hidden, n_samples = 5, (11, 10), 4000
@@ -196,15 +251,15 @@ def test_certain_weights_give_the_squared_error_of_one_network(kind, depth, bias
     np.testing.assert_array_equal(variance, 0)
 
 
-@pytest.mark.parametrize(("kind", "depth"), KINDS)
+@pytest.mark.parametrize(("kind", "depth"), [*KINDS, ("monomial", 1), ("monomial", 2)])
 def test_nearly_certain_weights_have_a_small_positive_variance(kind, depth):
-    hidden = (6, 5)[:depth]
-    x, _, _ = random_data(40, 4)
-    b = n_weights(4, hidden, True)
+    hidden, n_inputs = ((2, 2), 2) if (kind, depth) == ("monomial", 2) else ((6, 5)[:depth], 4)
+    x, _, _ = random_data(40, n_inputs)
+    b = n_weights(n_inputs, hidden, True)
     w = np.random.default_rng(1).uniform(-1, 1, (b, 1))
     q = np.full((b, 2), 0.5)
     small, smaller = (
-        predict(kind, moment_table(q, w + width * np.array([-1, 1]), 4, hidden, True), x, hidden, True)[1]
+        predict(kind, moment_table(q, w + width * np.array([-1, 1]), n_inputs, hidden, True), x, hidden, True)[1]
         for width in (1e-5, 1e-6)
     )
     assert (smaller > 0).all()
@@ -279,6 +334,65 @@ def test_cost_grows_with_the_rows_only_where_rows_are_read():
         assert many == 100 * few
 
 
+def memory_of(code):
+    """Bytes that `code` leaves resident, in a process of its own: memory freed before would be used again."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("no account of memory here")
+    script = f"""
+import os
+import numpy as np
+from pydirect import _core
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def engine_and_table(kind, n_inputs, hidden, n):
+    engine = _core.NetworkEngine(kind, n_inputs, hidden, False, np.ones((n, n_inputs)), np.ones(n), None)
+    return engine, np.zeros(_core.network_table_size(n_inputs, hidden, False))
+
+before = resident()
+{code}
+print(resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize(("n_inputs", "hidden"), [(40, [1200]), (8, [300, 300])])
+def test_the_cost_counts_the_memory_of_all_groups_and_workers(n_inputs, hidden):
+    n = 2100  # five groups of rows
+    used = memory_of(
+        f"engine, table = engine_and_table('datum', {n_inputs}, {hidden}, {n}); engine.evaluate(table, None, 5)"
+    )
+    claimed = _core.network_cost("datum", n_inputs, hidden, False, n)[1]
+    assert claimed / 1.4 < used < 1.1 * claimed
+
+
+def test_the_sums_of_groups_stay_small_beside_the_matrices():
+    """Wide layers have few groups: more rows do not take more memory without end."""
+    few, many = (_core.network_cost("datum", 10, [1500, 1500], True, n)[1] for n in (10**4, 10**6))
+    assert many == few < 2 * 2**30
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [("tensor", [200]), ("datum", [200]), ("datum", [60, 60])])
+def test_threads_without_work_take_no_memory(kind, hidden):
+    used = memory_of(
+        f"engine, table = engine_and_table({kind!r}, 4, {hidden}, 5); rows = np.ones((5, 4)); out = np.ones(5)\n"
+        "engine.predict(table, rows, out, out.copy(), 300); engine.evaluate(table, table.copy(), 300)"
+    )
+    assert used < 5e7
+
+
+def test_deeper_networks_than_moments_can_be_counted_for_are_refused():
+    assert _core.network_table_size(1, [1] * 16, False) == 2**18 - 2
+    for hidden in ([1] * 17, [1] * 61, [1] * 70):
+        with pytest.raises(ValueError, match=f"at most 16 hidden layers, got {len(hidden)}"):
+            _core.network_table_size(1, hidden, False)
+        with pytest.raises(ValueError, match=f"at most 16 hidden layers, got {len(hidden)}"):
+            _core.NetworkEngine("monomial", 1, hidden, False, np.ones((1, 1)), np.ones(1), None)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("hidden", [(3,), (3, 2), (2, 2, 2)])
 def test_table_size(hidden, bias):
@@ -332,6 +446,24 @@ def test_sweeps_never_lower_the_bound_and_return_the_squared_error(n, n_inputs, 
     assert b == len(q)
     assert trace[-1] > trace[0]
     assert np.diff(trace).min() >= -1e-9 * abs(trace[-1])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_sweeps_over_a_coreset_are_those_over_all_rows(bias):
+    x, y, weight = random_data(400, 2)
+    coreset = NetworkCoreset.from_data(x, y, 1, bias, weight)
+    assert len(coreset.x) < 50
+    levels, log_prior, q = start_sweep(2, 3, bias, True)
+    small_q, tau = q.copy(), 0.05
+    for _ in range(3):
+        r = sweep(x, y, weight, [3], bias, levels, log_prior, tau, q)
+        small = sweep(coreset.x, coreset.y, coreset.weight, [3], bias, levels, log_prior, tau, small_q)
+        table = moment_table(small_q, levels, 2, (3,), bias)
+        assert small == pytest.approx(
+            evaluate("datum", table, coreset.x, coreset.y, coreset.weight, (3,), bias)[0], rel=1e-11
+        )
+        assert small == pytest.approx(r, rel=1e-9)
+        np.testing.assert_allclose(small_q, q, rtol=0, atol=1e-9)
 
 
 def test_one_visit_is_the_exact_conditional_of_the_last_weight():

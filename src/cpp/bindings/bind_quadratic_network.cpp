@@ -13,6 +13,9 @@ using Optional = std::optional<Array<double>>;
 
 NetworkShape make_shape(Index n_inputs, const std::vector<Index>& hidden, bool bias) {
   if (n_inputs + (bias ? 1 : 0) < 1 || hidden.empty()) throw std::invalid_argument("a network needs inputs and a hidden layer");
+  if (Index(hidden.size()) > kMostHiddenLayers)
+    throw std::invalid_argument("a network has at most " + std::to_string(kMostHiddenLayers) +
+                                " hidden layers, got " + std::to_string(hidden.size()));
   for (const Index width : hidden)
     if (width < 1) throw std::invalid_argument("hidden layers need units");
   return {n_inputs, hidden, bias};
@@ -76,6 +79,7 @@ class NetworkEngineHandle {
                                log_prior.shape(0) == 1 ? 0 : m};
     double* probabilities = q.mutable_data();
     py::gil_scoped_release release;
+    // No lock: a sweep has its own memory and only reads the data; the engine takes no part.
     return network_sweep(shape_, make_data(shape_, x_, y_, weight_), family, tau, probabilities);
   }
 

@@ -65,13 +65,23 @@ MonomialBound bound_from_output(const NetworkShape& shape, double h) {
   return {n_pairs(h), n_pairs(h) * (8.0 * degree + 8.0 * 6.0 + 1.5 * 48.0)};
 }
 
+std::string amount(double value) {
+  std::ostringstream text;
+  text.precision(3);
+  if (value < 1e300)
+    text << value;
+  else
+    text << "more than 1e300";
+  return text.str();
+}
+
 [[noreturn]] void refuse(const NetworkShape& shape, const MonomialBound& bound) {
   std::ostringstream message;
   message.precision(3);
   message << "hidden_layer_sizes must be smaller for the monomial engine: f² of (";
   for (std::size_t k = 0; k < shape.hidden.size(); ++k) message << (k ? ", " : "") << shape.hidden[k];
-  message << ") hidden units on " << shape.n_inputs << " inputs has up to " << bound.n_terms << " terms, "
-          << bound.n_bytes / 1073741824.0 << " GiB; at most " << kMaxMonomialProducts << " products of terms and "
+  message << ") hidden units on " << shape.n_inputs << " inputs has up to " << amount(bound.n_terms)
+          << " terms, " << amount(bound.n_bytes / 1073741824.0) << " GiB; at most " << kMaxMonomialProducts << " products of terms and "
           << kMaxMonomialBytes / 1073741824.0 << " GiB are allowed";
   throw std::length_error(message.str());
 }
@@ -253,6 +263,7 @@ class MomentTree {
   Index n_nodes() const { return Index(parent_.size()); }
   double& coefficient(std::size_t part, Index t) { return coefficient_[term_nodes_[part][t]]; }
   double product(std::size_t part, Index t) const { return product_[term_nodes_[part][t]]; }
+  double difference(std::size_t part, Index t) const { return rest_[term_nodes_[part][t]]; }
 
   // product = Π of the moments from the root to the node.
   void multiply_down(const double* moments, int n_threads) {
@@ -261,6 +272,17 @@ class MomentTree {
       for_chunks(level_[d + 1] - level_[d], kNodesPerChunk, n_threads, [&](Index begin, Index end) {
         for (Index i = level_[d] + begin; i < level_[d] + end; ++i)
           product_[i] = product_[parent_[i]] * moments[moment_[i]];
+      });
+  }
+
+  // difference = Π E w^r − Π μ^r, after multiply_down, without cancellation: P M − P⁰ M⁰ = (P − P⁰) M⁰ + P (M − M⁰).
+  // Held where sum_up has its sums.
+  void difference_down(const double* powers, const double* excess, int n_threads) {
+    rest_[0] = 0.0;
+    for (std::size_t d = 1; d + 1 < level_.size(); ++d)
+      for_chunks(level_[d + 1] - level_[d], kNodesPerChunk, n_threads, [&](Index begin, Index end) {
+        for (Index i = level_[d] + begin; i < level_[d] + end; ++i)
+          rest_[i] = rest_[parent_[i]] * powers[moment_[i]] + product_[parent_[i]] * excess[moment_[i]];
       });
   }
 
@@ -355,10 +377,18 @@ class Engine final : public NetworkEngine {
                int n_threads) override {
     raw_moments(moments);
     tree_.multiply_down(raw_.data(), n_threads);
-    add_polynomial(1, f_, inputs_of_f_, n_rows, x, mean, n_threads);
+    evaluate_polynomial(f_, inputs_of_f_, [&](Index t) { return tree_.product(1, t); }, n_rows, x, mean, n_threads);
     if (variance == nullptr) return;
-    add_polynomial(0, f2_, inputs_of_f2_, n_rows, x, variance, n_threads);
-    for (Index l = 0; l < n_rows; ++l) variance[l] -= mean[l] * mean[l];
+    // With D_1 = E f − f(μ) and D_2 = E f² − f(μ)²:  Var f = D_2 − D_1 (2 E f − D_1), all of the size of the variance.
+    std::vector<double> powers(raw_.size()), excess(raw_.size()), shift(n_rows);
+    split_moments(moments, powers.data(), excess.data());
+    tree_.difference_down(powers.data(), excess.data(), n_threads);
+    const auto difference = [&](std::size_t part) {
+      return [this, part](Index t) { return tree_.difference(part, t); };
+    };
+    evaluate_polynomial(f_, inputs_of_f_, difference(1), n_rows, x, shift.data(), n_threads);
+    evaluate_polynomial(f2_, inputs_of_f2_, difference(0), n_rows, x, variance, n_threads);
+    for (Index l = 0; l < n_rows; ++l) variance[l] -= shift[l] * (2.0 * mean[l] - shift[l]);
   }
 
  private:
@@ -403,21 +433,35 @@ class Engine final : public NetworkEngine {
       tree_.coefficient(1, Index(t)) = -2.0 * f_.count[t] * p[inputs_of_f_.of_term(Index(t))];
   }
 
-  // E w^r = Σ_i C(r, i) μ^{r−i} E (w − μ)^i
-  void raw_moments(const double* moments) {
+  // E w^r = Σ_i C(r, i) μ^{r−i} E (w − μ)^i by Horner in μ, from μ^r down: ((μ + 0) μ + C(r,2) κ_2) μ + …
+  // Starting from zero instead of one leaves E w^r − μ^r.
+  void combine_moments(const double* moments, double start, double* combined) const {
     for_layers([&](const LayerPart& part) {
       for (Index w = 0; w < part.count; ++w) {
         const double* in = moments + part.offset + w;
-        double* out = raw_.data() + part.offset + w;
+        double* out = combined + part.offset + w;
         for (Index r = 1; r <= part.n_moments; ++r) {
-          // Horner in μ, from μ^r down: ((μ + 0) μ + C(r,2) κ_2) μ + …
-          double value = 1.0, binomial = 1.0;
+          double value = start, binomial = 1.0;
           for (Index i = 1; i <= r; ++i) {
             binomial = binomial * double(r - i + 1) / double(i);
             value = value * in[0] + (i > 1 ? binomial * in[(i - 1) * part.count] : 0.0);
           }
           out[(r - 1) * part.count] = value;
         }
+      }
+    });
+  }
+
+  void raw_moments(const double* moments) { combine_moments(moments, 1.0, raw_.data()); }
+
+  // μ^r and E w^r − μ^r.
+  void split_moments(const double* moments, double* powers, double* excess) const {
+    combine_moments(moments, 0.0, excess);
+    for_layers([&](const LayerPart& part) {
+      for (Index w = 0; w < part.count; ++w) {
+        double power = 1.0;
+        for (Index r = 0; r < part.n_moments; ++r)
+          powers[part.offset + r * part.count + w] = power *= moments[part.offset + w];
       }
     });
   }
@@ -445,12 +489,13 @@ class Engine final : public NetworkEngine {
     });
   }
 
-  // Expectation of f (part 1) or f² (part 0) at rows of x: a polynomial in x whose coefficients are summed first.
-  void add_polynomial(std::size_t part, const Polynomial& polynomial, const InputMonomials& inputs, Index n_rows,
-                      const double* x, double* out, int n_threads) const {
+  // Σ_t c_t x^α(t) value(t) at rows of x: a polynomial in x whose coefficients are summed first.
+  template <class Value>
+  void evaluate_polynomial(const Polynomial& polynomial, const InputMonomials& inputs, const Value& value, Index n_rows,
+                           const double* x, double* out, int n_threads) const {
     std::vector<double> coefficient(inputs.size(), 0.0);
     for (std::size_t t = 0; t < polynomial.count.size(); ++t)
-      coefficient[inputs.of_term(Index(t))] += polynomial.count[t] * tree_.product(part, Index(t));
+      coefficient[inputs.of_term(Index(t))] += polynomial.count[t] * value(Index(t));
     for_chunks(n_rows, kRowsPerBlock, n_threads, [&](Index begin, Index end) {
       std::fill(out + begin, out + end, 0.0);
       inputs.evaluate(x, begin, end, [&](Index m, const double* values) {

@@ -54,7 +54,7 @@ inline double sum_of_lanes(const double* lanes) {
 }
 
 inline void copy_lanes(const double* in, Index width, double* out) {
-  if (width == kLanes) {
+  if (width == kLanes) {  // a length known to the compiler: moves of vectors instead of a call
     std::copy(in, in + kLanes, out);
   } else {
     std::copy(in, in + width, out);
@@ -111,19 +111,46 @@ struct RowBlock {
   Buffer y, weight, mean, variance;
 };
 
-// Rows are worked through in blocks, blocks in groups: a group has its own sums, which are added in order.
+// Rows are worked through in blocks, blocks in groups: a group has its own sums, which are added in order. Large sums
+// leave fewer groups; the number of threads has no say, so that results have the same bits for all.
 inline constexpr Index kRowsPerGroup = 512;
 inline constexpr Index kMostGroups = 16;
+inline constexpr double kMostBytesOfSums = 512.0 * 1024 * 1024;  // unless two groups take more
 
-inline Index rows_per_group(Index n_rows) {
-  const Index even = (n_rows + kMostGroups - 1) / kMostGroups;
+inline Index rows_per_group(Index n_rows, double sums_size) {
+  const double room = kMostBytesOfSums / (sizeof(double) * sums_size);
+  const Index most = Index(std::clamp(room, 2.0, double(kMostGroups)));
+  const Index even = (n_rows + most - 1) / most;
   return (even + kRowsPerGroup - 1) / kRowsPerGroup * kRowsPerGroup;
+}
+
+inline Index count_groups(Index n_rows, double sums_size) {
+  const Index per_group = rows_per_group(n_rows, sums_size);
+  return (n_rows + per_group - 1) / per_group;
+}
+
+// Numbers that an engine by rows holds: for itself, for the sums of a group, and for a worker.
+struct DatumMemory {
+  double own, sums, worker;
+};
+DatumMemory one_layer_memory(const NetworkShape& shape);
+DatumMemory two_layer_memory(const NetworkShape& shape);
+double tensor_memory(const NetworkShape& shape, Index n_workers);
+
+// Numbers of the powers of a block's rows, in panels of rows and in panels of inputs.
+inline double block_memory(const NetworkShape& shape, Index n_rows, Index n_powers) {
+  const Index inputs = shape.fan_in(0);
+  return double(n_powers) * double(n_rows) * double(inputs + padded(inputs));
+}
+
+inline Index count_workers(Index count, int n_threads) {
+  return std::max<Index>(1, std::min<Index>(count, n_threads));
 }
 
 // Runs body(worker, k) for every k below count; a worker runs on one thread at a time and may own memory.
 template <class Body>
 void for_workers(Index count, int n_threads, const Body& body) {
-  const Index workers = std::max<Index>(1, std::min<Index>(count, n_threads));
+  const Index workers = count_workers(count, n_threads);
   for_chunks(workers, 1, n_threads, [&](Index worker, Index) {
     for (Index k = worker; k < count; k += workers) body(worker, k);
   });
@@ -144,9 +171,10 @@ class DatumEngine final : public NetworkEngine {
 
   double evaluate(const double* moments, double* gradient, int n_threads) override {
     network_.prepare(moments);
-    const Index per_group = rows_per_group(data_.n_rows);
-    const Index n_groups = (data_.n_rows + per_group - 1) / per_group;
-    reserve(n_groups, n_threads);
+    const double size = double(network_.sums_size());
+    const Index per_group = rows_per_group(data_.n_rows, size), n_groups = count_groups(data_.n_rows, size);
+    reserve_workers(n_groups, n_threads);
+    while (Index(sums_.size()) < n_groups) sums_.emplace_back(network_.sums_size());
     const Index d = shape_.n_inputs;
     for_workers(n_groups, n_threads, [&](Index worker, Index group) {
       Worker& w = *workers_[worker];
@@ -168,7 +196,7 @@ class DatumEngine final : public NetworkEngine {
                int n_threads) override {
     network_.prepare(moments);
     const Index n_blocks = (n_rows + Network::kRowsPerBlock - 1) / Network::kRowsPerBlock;
-    reserve(0, n_threads);
+    reserve_workers(n_blocks, n_threads);
     for_workers(n_blocks, n_threads, [&](Index worker, Index k) {
       Worker& w = *workers_[worker];
       const Index begin = k * Network::kRowsPerBlock, n = std::min(Network::kRowsPerBlock, n_rows - begin);
@@ -187,10 +215,9 @@ class DatumEngine final : public NetworkEngine {
     typename Network::Scratch scratch;
   };
 
-  void reserve(Index n_groups, int n_threads) {
-    while (Index(workers_.size()) < std::max(1, n_threads))
+  void reserve_workers(Index count, int n_threads) {
+    while (Index(workers_.size()) < count_workers(count, n_threads))
       workers_.push_back(std::make_unique<Worker>(shape_, network_, Network::kRowsPerBlock));
-    while (Index(sums_.size()) < n_groups) sums_.emplace_back(network_.sums_size());
   }
 
   NetworkShape shape_;

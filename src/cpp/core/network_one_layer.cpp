@@ -164,6 +164,12 @@ class OneLayer {
 
 }  // namespace
 
+DatumMemory one_layer_memory(const NetworkShape& shape) {
+  const double h = double(shape.hidden[0]), d = double(padded(shape.fan_in(0))), rows = double(OneLayer::kRowsPerBlock);
+  return {12.0 * d * h + 2.0 * d * (d + h), 2.0 * d * h + 2.0 * double(kLanes) * (h + 2.0),
+          block_memory(shape, OneLayer::kRowsPerBlock, 4) + rows * (3.0 * h + 5.0)};
+}
+
 std::unique_ptr<NetworkEngine> make_one_layer_engine(const NetworkShape& shape, const NetworkData& data) {
   return std::make_unique<DatumEngine<OneLayer>>(shape, data);
 }

@@ -56,9 +56,9 @@ class TensorEngine final : public NetworkEngine {
   double evaluate(const double* moments, double* gradient, int n_threads) override {
     prepare(moments);
     double r = prepare_fit();
-    while (Index(scratch_.size()) < std::max(1, n_threads))
-      scratch_.emplace_back(3 * kPanelsPerChunk * kLanes * pairs_);
     const Index n_chunks = (unit_panels_ + kPanelsPerChunk - 1) / kPanelsPerChunk;
+    while (Index(scratch_.size()) < count_workers(n_chunks, n_threads))
+      scratch_.emplace_back(3 * kPanelsPerChunk * kLanes * pairs_);
     for_workers(n_chunks, n_threads, [&](Index worker, Index chunk) {
       const Index begin = chunk * kPanelsPerChunk;
       run_units(begin, std::min(unit_panels_, begin + kPanelsPerChunk), scratch_[worker]);
@@ -82,13 +82,16 @@ class TensorEngine final : public NetworkEngine {
   }
   Index pair(Index i, Index j) const { return i * inputs_ - i * (i + 1) / 2 + j; }  // i ≤ j
 
+  // R is a small difference of large sums, whose rounding must not grow with the number of rows as it would one by one:
+  // blocks of rows are summed first, then added.
   void collect(const NetworkData& data) {
     RowBlock block(shape_.n_inputs, shape_.bias, kRowsPerBlock, 1, false);
     Buffer features(kRowsPerBlock * pairs_), weighted(kRowsPerBlock * pairs_);
-    Buffer transposed(kRowsPerBlock * padded(pairs_)), y_lanes(pairs_ * kLanes);
+    Buffer transposed(kRowsPerBlock * padded(pairs_)), block_sum(pairs_ * kLanes), y_lanes(pairs_ * kLanes);
     for (Index begin = 0; begin < data.n_rows; begin += kRowsPerBlock) {
       block.load(data.x + begin * shape_.n_inputs, data.y + begin, data.weight ? data.weight + begin : nullptr,
                  std::min(kRowsPerBlock, data.n_rows - begin));
+      block_sum.clear();
       for (Index j = 0; j < block.panels; ++j) {
         double* f = features.data() + j * pairs_ * kLanes;
         double* g = weighted.data() + j * pairs_ * kLanes;
@@ -97,20 +100,28 @@ class TensorEngine final : public NetworkEngine {
           for (Index q = 0; q < kLanes; ++q) {
             const Index at = ij * kLanes + q, row = j * kLanes + q;
             g[at] = block.weight[row] * f[at];
-            y_lanes[at] += block.y[row] * g[at];
+            block_sum[at] += block.y[row] * g[at];
           }
       }
+      kernels().add_double(pairs_ * kLanes, block_sum.data(), y_lanes.data());
       const Index rows = block.panels * kLanes;
       kernels().transpose_panels(pairs_, block.panels, weighted.data(), pairs_ * kLanes, transposed.data());
-      for (Index j = 0; j < n_panels(pairs_); ++j)  // down to the diagonal
-        multiply(std::min(pairs_, (j + 1) * kLanes), rows, 1, whole(features, pairs_),
-                 {transposed.data() + j * rows * kLanes, rows * kLanes},
-                 {tensor_.data() + j * pairs_ * kLanes, pairs_ * kLanes}, true);
-      for (Index l = 0; l < block.rows; ++l) {
-        weight_sum_ += block.weight[l];
-        y_sum_ += block.weight[l] * block.y[l];
-        yy_sum_ += block.weight[l] * block.y[l] * block.y[l];
+      for (Index j = 0; j < n_panels(pairs_); ++j) {  // down to the diagonal
+        const Index height = std::min(pairs_, (j + 1) * kLanes);
+        multiply(height, rows, 1, whole(features, pairs_), {transposed.data() + j * rows * kLanes, rows * kLanes},
+                 whole(block_sum, pairs_));
+        kernels().add_double(height * kLanes, block_sum.data(), tensor_.data() + j * pairs_ * kLanes);
       }
+      double weight_sum = 0.0, y_sum = 0.0, yy_sum = 0.0;
+      for (Index l = 0; l < block.rows; ++l) {
+        const double weighted_y = block.weight[l] * block.y[l];
+        weight_sum += block.weight[l];
+        y_sum += weighted_y;
+        yy_sum += weighted_y * block.y[l];
+      }
+      weight_sum_ += weight_sum;
+      y_sum_ += y_sum;
+      yy_sum_ += yy_sum;
     }
     for (Index column = 0; column < pairs_; ++column)
       for (Index row = column + 1; row < pairs_; ++row) tensor(row, column) = tensor(column, row);
@@ -224,6 +235,18 @@ class TensorEngine final : public NetworkEngine {
 };
 
 }  // namespace
+
+double tensor_memory(const NetworkShape& shape, Index n_workers) {
+  const double d = double(padded(shape.fan_in(0))), pairs = 0.5 * double(shape.fan_in(0)) * double(shape.fan_in(0) + 1);
+  const double rows = double(kRowsPerBlock), lanes = double(kLanes);
+  const Index n_chunks = (n_panels(shape.hidden[0]) + kPanelsPerChunk - 1) / kPanelsPerChunk;
+  const double workers = double(std::min(n_chunks, n_workers));
+  const DatumMemory predictor = one_layer_memory(shape);
+  // Features of a block of rows are gone when the scratch of the workers comes.
+  return (pairs + lanes) * (pairs + d) + 2.0 * lanes * pairs +
+         3.0 * pairs * std::max(rows, workers * double(kPanelsPerChunk) * lanes) +
+         16.0 * d * double(padded(shape.hidden[0])) + predictor.own;
+}
 
 std::unique_ptr<NetworkEngine> make_tensor_engine(const NetworkShape& shape, const NetworkData& data) {
   return std::make_unique<TensorEngine>(shape, data);

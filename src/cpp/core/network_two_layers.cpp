@@ -392,6 +392,17 @@ class TwoLayers {
 
 }  // namespace
 
+DatumMemory two_layer_memory(const NetworkShape& shape) {
+  const double h1 = double(shape.hidden[0]), h2 = double(padded(shape.hidden[1])), d = double(padded(shape.fan_in(0)));
+  const double between = double(padded(shape.fan_in(1))), rows = double(TwoLayers::kRowsPerBlock);
+  const double orders = double(kOrders), products = double(kProducts), lanes = double(kLanes);
+  // Beside the first layer's cumulants: weights, factors and transposes, p μ, gradients, Y; then N, N² and ∂R/∂N.
+  return {3.0 * orders * d * h1 + (4.0 + 2.0 * products + 2.0 + 4.0 + 1.0) * between * h2 + 3.0 * between * between,
+          orders * d * h1 + products * between * h2 + 2.0 * between * between + lanes * (6.0 * h1 + 2.0 * h2 + 3.0),
+          block_memory(shape, TwoLayers::kRowsPerBlock, kOrders) +
+              rows * (orders * h1 + 18.0 * between + 4.0 * h2 + 4.0)};
+}
+
 std::unique_ptr<NetworkEngine> make_two_layer_engine(const NetworkShape& shape, const NetworkData& data) {
   return std::make_unique<DatumEngine<TwoLayers>>(shape, data);
 }

@@ -14,6 +14,12 @@ namespace {
                               std::to_string(shape.depth()));
 }
 
+// With as many workers as there are groups: no number of threads takes more.
+double datum_bytes(const network::DatumMemory& memory, Index n_rows) {
+  const double groups = double(network::count_groups(n_rows, memory.sums));
+  return sizeof(double) * (memory.own + groups * (memory.sums + memory.worker));
+}
+
 }  // namespace
 
 std::unique_ptr<NetworkEngine> make_network_engine(const std::string& kind, const NetworkShape& shape,
@@ -30,18 +36,17 @@ NetworkCost network_cost(const std::string& kind, const NetworkShape& shape, Ind
   const double n = double(n_rows), d = double(shape.fan_in(0));
   if (kind == "tensor" && shape.depth() == 1) {
     const double h = double(network::padded(shape.hidden[0])), pairs = 0.5 * d * (d + 1.0);
-    return {pairs * (h * (2.0 * pairs + 2.0 * d + 30.0) + 4.0 * pairs), 8.0 * pairs * (pairs + d)};
+    return {pairs * (h * (2.0 * pairs + 2.0 * d + 30.0) + 4.0 * pairs), sizeof(double) * network::tensor_memory(shape, network::kMostGroups)};
   }
-  const double rows = 256.0;  // a worker's memory, at most
   if (kind == "datum" && shape.depth() == 1) {
     const double h = double(shape.hidden[0]);
-    return {n * (8.0 * d * h + 60.0 * h + 10.0 * d), 8.0 * rows * (8.0 * d + 3.0 * h)};
+    return {n * (8.0 * d * h + 60.0 * h + 10.0 * d), datum_bytes(network::one_layer_memory(shape), n_rows)};
   }
   if (kind == "datum" && shape.depth() == 2) {
     const double h1 = double(shape.hidden[0]), h2 = double(shape.hidden[1]), between = double(shape.fan_in(1));
     const double products = 16.0 * d * h1 + 18.0 * between * h2 + 5.0 * between * h1;
     return {n * (2.0 * products + 600.0 * h1 + 80.0 * h2 + 20.0 * d),
-            8.0 * (rows * (16.0 * d + 26.0 * h1 + 4.0 * h2) + 24.0 * d * h1 + 26.0 * between * h2)};
+            datum_bytes(network::two_layer_memory(shape), n_rows)};
   }
   refuse(kind, shape);
 }

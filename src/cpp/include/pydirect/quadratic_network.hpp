@@ -13,6 +13,9 @@
 
 namespace pydirect {
 
+// n_moments doubles with every layer, and so do the degrees of all polynomials.
+inline constexpr Index kMostHiddenLayers = 16;
+
 struct NetworkShape {
   Index n_inputs;             // d, without the bias
   std::vector<Index> hidden;  // widths of the hidden layers
@@ -66,8 +69,8 @@ class NetworkEngine {
 std::unique_ptr<NetworkEngine> make_network_engine(const std::string& kind, const NetworkShape& shape,
                                                    const NetworkData& data);
 
-// What an evaluation with its gradient takes: floating-point operations, and bytes held. Not of "monomial", whose terms
-// have to be counted.
+// What an evaluation with its gradient takes: floating-point operations, and bytes held, with as many workers as find
+// work (at most sixteen). Not of "monomial", whose terms have to be counted.
 struct NetworkCost {
   double flops, bytes;
 };
