@@ -65,6 +65,7 @@ MonomialBound bound_from_output(const NetworkShape& shape, double h) {
   return {n_pairs(h), n_pairs(h) * (8.0 * degree + 8.0 * 6.0 + 1.5 * 48.0)};
 }
 
+// Bounds of deep networks overflow.
 std::string amount(double value) {
   std::ostringstream text;
   text.precision(3);
@@ -81,8 +82,8 @@ std::string amount(double value) {
   message << "hidden_layer_sizes must be smaller for the monomial engine: f² of (";
   for (std::size_t k = 0; k < shape.hidden.size(); ++k) message << (k ? ", " : "") << shape.hidden[k];
   message << ") hidden units on " << shape.n_inputs << " inputs has up to " << amount(bound.n_terms)
-          << " terms, " << amount(bound.n_bytes / 1073741824.0) << " GiB; at most " << kMaxMonomialProducts << " products of terms and "
-          << kMaxMonomialBytes / 1073741824.0 << " GiB are allowed";
+          << " terms, " << amount(bound.n_bytes / 1073741824.0) << " GiB; at most " << kMaxMonomialProducts
+          << " products of terms and " << kMaxMonomialBytes / 1073741824.0 << " GiB are allowed";
   throw std::length_error(message.str());
 }
 

@@ -36,7 +36,8 @@ NetworkCost network_cost(const std::string& kind, const NetworkShape& shape, Ind
   const double n = double(n_rows), d = double(shape.fan_in(0));
   if (kind == "tensor" && shape.depth() == 1) {
     const double h = double(network::padded(shape.hidden[0])), pairs = 0.5 * d * (d + 1.0);
-    return {pairs * (h * (2.0 * pairs + 2.0 * d + 30.0) + 4.0 * pairs), sizeof(double) * network::tensor_memory(shape, network::kMostGroups)};
+    return {pairs * (h * (2.0 * pairs + 2.0 * d + 30.0) + 4.0 * pairs),
+            sizeof(double) * network::tensor_memory(shape, network::kMostGroups)};
   }
   if (kind == "datum" && shape.depth() == 1) {
     const double h = double(shape.hidden[0]);

@@ -12,7 +12,8 @@ inline constexpr double kMaxMonomialProducts = 134217728.0;
 inline constexpr double kMaxMonomialBytes = 2147483648.0;
 
 // Any depth, small networks. Variances are formed from deviations from the network of mean weights, so that they are
-// accurate for nearly certain weights too. Throws std::length_error, before the terms are formed, when there are too many of them.
+// accurate for nearly certain weights too. Throws std::length_error, before the terms are formed, when there are too
+// many of them.
 std::unique_ptr<NetworkEngine> make_monomial_engine(const NetworkShape& shape, const NetworkData& data);
 
 }  // namespace pydirect
