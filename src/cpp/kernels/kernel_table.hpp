@@ -83,6 +83,25 @@ struct CovarianceGradientRow {
   double sums[4];            // out: Σ M k_I, Σ M k_I r_I, Σ M x_L·x_L', Σ M over the row
 };
 
+// Rows of log E exp(x·w), x_j = factor φ_j, for independent discrete weights w_j.
+constexpr Index kExponentialRows = 4;
+constexpr double kLargestLogTerm = 650.0;  // a term beyond counts as this much in the gradient, which stays finite
+struct ExponentialRows {
+  Index n_rows, n_weights;
+  const double* phi;     // (n_rows, stride)
+  Index stride;
+  const double* factor;  // (n_rows,)
+  const double* weight;  // (n_rows,)
+  Index n_levels, padded;  // weights padded to kLevelPadding, q = 1 at the first level there
+  const double* q;       // (n_levels, padded)
+  const double* first;   // (padded,) lowest level of each weight
+  const double* offsets; // (n_levels, padded) w_jk − w_j0
+  bool evenly_spaced;    // offsets are multiples of their second row
+  double* scratch;       // (2 kExponentialRows, padded) when there is a gradient
+  double* log_terms;     // (n_rows,)
+  double* gradient;      // (n_levels, padded), added to; or nullptr
+};
+
 struct KernelTable {
   const char* name;
 
@@ -118,6 +137,8 @@ struct KernelTable {
 
   void (*covariance_row)(const CovarianceRow&);
   void (*covariance_gradient_row)(CovarianceGradientRow&);
+
+  void (*exponential)(const ExponentialRows&);
 
   // Element-wise maths with defined edges, exposed for tests.
   void (*exp)(Index n, const double* x, double* out);

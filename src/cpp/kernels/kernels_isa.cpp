@@ -16,6 +16,7 @@ namespace PYDIRECT_ISA {
 #include "categorical-inl.hpp"
 #include "covariance-inl.hpp"
 #include "dense-inl.hpp"
+#include "exponential-inl.hpp"
 #include "fourier-inl.hpp"
 
 }  // namespace PYDIRECT_ISA
@@ -46,6 +47,7 @@ const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) = {
     PYDIRECT_ISA::row_moments,
     PYDIRECT_ISA::covariance_row,
     PYDIRECT_ISA::covariance_gradient_row,
+    PYDIRECT_ISA::exponential,
     PYDIRECT_ISA::exp_array,
     PYDIRECT_ISA::sincos_turns_array<double>,
     PYDIRECT_ISA::sincos_turns_array<float>,

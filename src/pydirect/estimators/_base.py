@@ -1,4 +1,4 @@
-"""What all regressors share: prediction, distributions, intervals, samples, scores, calibration."""
+"""What estimators share when they predict; for regressors distributions, intervals, samples, scores, calibration."""
 
 from __future__ import annotations
 
@@ -19,25 +19,17 @@ from pydirect.predictive import PredictiveDistribution
 PREDICT_BYTES = 32 * 2**20
 
 
-class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """Base of regressors whose predictions are Gaussian mixtures.
+class LatentFunctions(BaseEstimator):
+    """Base of estimators that predict moments of latent functions f*, block by block.
 
-    A subclass provides ``_n_columns`` (width of a row while predicting), ``_latent(rows, with_variance)`` (mean and
-    variance of f* in standardised units, (n_rows, n_outputs) each), ``_noise(output)`` (noise variances and their
-    weights, standardised) and the fitted ``y_mean_``, ``y_scale_``, ``calibration_scale_``, ``_one_dimensional``.
+    A subclass provides ``_n_columns`` (width of a row while predicting), ``_n_outputs`` (number of functions) and
+    ``_latent(rows, with_variance)`` (mean and variance of f*, (n_rows, n_outputs) each).
     """
 
-    y_mean_: FloatArray
-    y_scale_: FloatArray
-    calibration_scale_: float
-    _one_dimensional: bool
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
     def _n_columns(self) -> int:
+        raise NotImplementedError
+
+    def _n_outputs(self) -> int:
         raise NotImplementedError
 
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
@@ -55,15 +47,9 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         return np.ascontiguousarray(validate_data(self, X, reset=False, dtype=np.float64))
 
-    def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
-        targets = as_target(y, "y", n_rows)
-        if targets.shape[1] != len(self.y_mean_):
-            raise ValueError(f"y must have {len(self.y_mean_)} outputs, as in fit, got {targets.shape[1]}")
-        return targets
-
     def _latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        """Mean and variance of f*, standardised, (n_rows, n_outputs) each; block by block."""
-        mean = np.empty((len(x), len(self.y_mean_)))
+        """Mean and variance of f*, (n_rows, n_outputs) each; block by block."""
+        mean = np.empty((len(x), self._n_outputs()))
         variance = np.empty_like(mean) if with_variance else None
         with single_blas_thread():  # the same bits for any number of threads
             for rows in self._blocks(x):
@@ -71,6 +57,34 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 if variance is not None:
                     variance[rows] = block_variance
         return mean, variance
+
+
+class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
+    """Base of regressors whose predictions are Gaussian mixtures.
+
+    A subclass provides, beside what `LatentFunctions` asks for in standardised units, ``_noise(output)`` (noise
+    variances and their weights, standardised) and the fitted ``y_mean_``, ``y_scale_``, ``calibration_scale_``,
+    ``_one_dimensional``.
+    """
+
+    y_mean_: FloatArray
+    y_scale_: FloatArray
+    calibration_scale_: float
+    _one_dimensional: bool
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _n_outputs(self) -> int:
+        return len(self.y_mean_)
+
+    def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
+        targets = as_target(y, "y", n_rows)
+        if targets.shape[1] != len(self.y_mean_):
+            raise ValueError(f"y must have {len(self.y_mean_)} outputs, as in fit, got {targets.shape[1]}")
+        return targets
 
     def _shape(self, values: FloatArray) -> FloatArray:
         """Drop the axis of outputs when the targets had none."""

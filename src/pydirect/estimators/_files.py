@@ -1,4 +1,4 @@
-"""Fitted regressors as documents: every array and number that prediction needs, and nothing that runs."""
+"""Fitted models as documents: every array and number that prediction needs, and nothing that runs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,15 @@ from pydirect.models import MeanFieldPosterior, NoisePosterior
 from pydirect.persistence import CorruptFileError, read, write
 
 if TYPE_CHECKING:
+    from pydirect.estimators.classification import DirectClassifier
     from pydirect.estimators.regression import DirectRegressor
 
-KIND = "pydirect.DirectRegressor"
+    Model = DirectRegressor | DirectClassifier
+
+REGRESSOR, CLASSIFIER = "pydirect.DirectRegressor", "pydirect.DirectClassifier"
+# Arrays beside those of the basis functions, by kind.
+OWN_ARRAYS = {REGRESSOR: ("y_mean", "y_scale"), CLASSIFIER: ("intercept",)}
+SHARED_ARRAYS = ("prior_scale", "coefficients")
 FEATURE_CLASSES: dict[str, Any] = {
     c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
 }
@@ -73,13 +79,14 @@ def _build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str
     return cls(**values)
 
 
-def save_regressor(model: DirectRegressor, path: str | Path, metadata: dict[str, Any] | None) -> None:
-    """Write a fitted regressor; see `DirectRegressor.save`."""
+def save(model: Model, path: str | Path, metadata: dict[str, Any] | None) -> None:
+    """Write a fitted model; see its `save`."""
     if isinstance(model.features_, TransformerFeatures):
         raise TypeError(
             "features must be built in to be saved without pickle, got a transformer: save its output's model with "
             "features='precomputed', or pickle the whole model"
         )
+    kind = f"pydirect.{type(model).__name__}"
     writer = _Writer()
     parameters = {k: _as_json(k, v) for k, v in model.get_params(deep=False).items()}
     header: Header = {
@@ -94,16 +101,37 @@ def save_regressor(model: DirectRegressor, path: str | Path, metadata: dict[str,
             {"decorrelated": isinstance(p, DecorrelatedPosterior), **writer.fields(p, f"posterior{k}")}
             for k, p in enumerate(model.posteriors_)
         ],
-        "one_dimensional": model._one_dimensional,
         "n_features_in": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
-        "calibration_scale": model.calibration_scale_,
         "mean_missing_variance": model.mean_missing_variance_,
         "n_samples": model.n_samples_,
         "fit_seconds": model.fit_seconds_,
     }
-    arrays = {name: getattr(model, f"{name}_") for name in ("y_mean", "y_scale", "prior_scale", "coefficients")}
-    write(path, KIND, header, {**writer.arrays, **arrays})
+    if kind == REGRESSOR:
+        header["one_dimensional"] = model._one_dimensional
+        header["calibration_scale"] = model.calibration_scale_
+    else:
+        header["classes"] = _classes_to_header(model.classes_)
+    arrays = {name: getattr(model, f"{name}_") for name in (*OWN_ARRAYS[kind], *SHARED_ARRAYS)}
+    write(path, kind, header, {**writer.arrays, **arrays})
+
+
+def _classes_to_header(classes: np.ndarray) -> Header:
+    values = classes.tolist()
+    if classes.dtype.kind not in "biufUO" or not all(isinstance(v, bool | int | float | str) for v in values):
+        raise TypeError(f"classes must be numbers or strings to be saved, got {classes.dtype} {values[0]!r}")
+    return {"dtype": classes.dtype.str, "values": values}
+
+
+def _classes_from_header(header: Header) -> np.ndarray:
+    dtype = np.dtype(header["dtype"])
+    _is(header["values"], "classes", list)
+    if dtype.kind not in "biufUO" or not all(isinstance(v, bool | int | float | str) for v in header["values"]):
+        raise TypeError(f"classes must be numbers or strings, got {dtype}")
+    classes = np.array(header["values"], dtype=dtype)
+    if len(classes) < 2 or classes.tolist() != header["values"] or len(set(header["values"])) != len(classes):
+        raise ValueError("classes must be two or more different values")
+    return classes
 
 
 def _as_json(name: str, value: Any) -> Any:
@@ -117,6 +145,8 @@ def _as_json(name: str, value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [_as_json(name, v) for v in value]
+    if isinstance(value, dict):  # a header's keys are strings
+        return {"mapping": [[_as_json(name, k), _as_json(name, v)] for k, v in value.items()]}
     raise TypeError(f"{name} must be a number, a string, an array or a prior of pydirect to be saved, got {value!r}")
 
 
@@ -124,23 +154,42 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and "prior" in value:
         fields = {k: _from_json(v) for k, v in value.items() if k != "prior"}
         return PRIOR_CLASSES[value["prior"]](**fields)
+    if isinstance(value, dict) and "mapping" in value:
+        return {k: v for k, v in value["mapping"]}
     return value
 
 
-def load_regressor(path: str | Path) -> DirectRegressor:
-    """Read a regressor; see `pydirect.load`."""
+def load(path: str | Path) -> Model:
+    """Read a model written by the `save` of an estimator; it predicts bit for bit the same.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    DirectRegressor or DirectClassifier
+        Whichever was saved.
+
+    Raises
+    ------
+    pydirect.persistence.FileFormatError
+        With the reason, when the file is truncated, altered, of a later version or not a model.
+    """
+    from pydirect.estimators.classification import DirectClassifier
     from pydirect.estimators.regression import DirectRegressor
 
-    document = read(path, KIND)
+    estimators: dict[str, type[Model]] = {REGRESSOR: DirectRegressor, CLASSIFIER: DirectClassifier}
+    document = read(path, tuple(estimators))
     try:
-        return _restore(DirectRegressor, document.header, document.arrays)
+        return _restore(estimators[document.kind], document.kind, document.header, document.arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
         raise CorruptFileError(path, reason) from error
 
 
-def _restore(cls: type[DirectRegressor], header: Header, arrays: Arrays) -> DirectRegressor:
-    model = cls(**{k: _from_json(v) for k, v in header["parameters"].items()})
+def _restore(cls: type[Model], kind: str, header: Header, arrays: Arrays) -> Model:
+    model: Any = cls(**{k: _from_json(v) for k, v in header["parameters"].items()})
     model.metadata_ = header["metadata"]
     model.input_map_ = _build(InputMap, header["input_map"], arrays, "input_map", {})
     if header["features"].get("n_features_in", model.input_map_.n_outputs) != model.input_map_.n_outputs:
@@ -163,17 +212,16 @@ def _restore(cls: type[DirectRegressor], header: Header, arrays: Arrays) -> Dire
         )
         for k, h in enumerate(header["posteriors"])
     ]
-    for name in ("y_mean", "y_scale", "prior_scale", "coefficients"):
+    for name in (*OWN_ARRAYS[kind], *SHARED_ARRAYS):
         setattr(model, f"{name}_", arrays[name])
-    model._one_dimensional = header["one_dimensional"]
     model.n_features_in_ = header["n_features_in"]
     if header["feature_names"]:
         model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    model.calibration_scale_ = header["calibration_scale"]
     model.mean_missing_variance_ = header["mean_missing_variance"]
     model.n_samples_ = header["n_samples"]
     model.fit_seconds_ = header["fit_seconds"]
     _check(model, header)
+    (_restore_regressor if kind == REGRESSOR else _restore_classifier)(model, header)
     model._set_results()
     return model
 
@@ -200,7 +248,7 @@ def _is(value: Any, name: str, *types: type) -> None:
         raise TypeError(f"{name} must be {' or '.join(t.__name__ for t in types)}, got {type(value).__name__}")
 
 
-def _check(model: DirectRegressor, header: Header) -> None:
+def _check(model: Model, header: Header) -> None:
     """Raise unless everything that prediction reads has its type and shape and fits the rest."""
     model._check_parameters()
     resolve_n_threads(model.n_threads)
@@ -211,10 +259,6 @@ def _check(model: DirectRegressor, header: Header) -> None:
         raise ValueError(f"feature_names must be {d} strings or none")
     _is(header["metadata"], "metadata", dict)
     _is(header["fit_seconds"], "fit_seconds", dict)
-    _is(header["one_dimensional"], "one_dimensional", bool)
-    if n_outputs != 1 and (n_outputs == 0 or header["one_dimensional"]):
-        raise ValueError("posteriors do not fit the outputs")
-    as_number(model.calibration_scale_, "calibration_scale", above=0.0)
     as_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
     as_number(model.n_samples_, "n_samples", above=0.0)
     n_inputs = _check_input_map(model.input_map_, d)
@@ -222,12 +266,32 @@ def _check(model: DirectRegressor, header: Header) -> None:
         _check_hyperparameters(model.hyperparameters_, n_inputs)
     _check_features(model.features_, n_inputs)
     b = model.features_.n_weights
-    _array(model.y_mean_, "y_mean", n_outputs)
-    _positive(model.y_scale_, "y_scale", n_outputs)
     _positive(model.prior_scale_, "prior_scale", n_outputs)
     _array(model.coefficients_, "coefficients", b, n_outputs)
     for posterior in model.posteriors_:
         _check_posterior(posterior, b)
+
+
+def _restore_regressor(model: DirectRegressor, header: Header) -> None:
+    """Set and check what only a regressor has."""
+    n_outputs = len(model.posteriors_)
+    _is(header["one_dimensional"], "one_dimensional", bool)
+    if n_outputs != 1 and (n_outputs == 0 or header["one_dimensional"]):
+        raise ValueError("posteriors do not fit the outputs")
+    model._one_dimensional = header["one_dimensional"]
+    model.calibration_scale_ = header["calibration_scale"]
+    as_number(model.calibration_scale_, "calibration_scale", above=0.0)
+    _array(model.y_mean_, "y_mean", n_outputs)
+    _positive(model.y_scale_, "y_scale", n_outputs)
+
+
+def _restore_classifier(model: DirectClassifier, header: Header) -> None:
+    """Set and check what only a classifier has."""
+    model.classes_ = _classes_from_header(header["classes"])
+    n_classes = len(model.classes_)
+    if len(model.posteriors_) != (1 if n_classes == 2 else n_classes):
+        raise ValueError("posteriors do not fit the classes")
+    _array(model.intercept_, "intercept", len(model.posteriors_))
 
 
 def _check_input_map(m: InputMap, d: int) -> int:
