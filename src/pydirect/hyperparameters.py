@@ -150,6 +150,18 @@ class MarginalLikelihood:
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the value and the gradient, (n_inputs + 5,)."""
+        value, gradient = self.negative_log_likelihood(theta)
+        penalty, pull = self.penalty(theta)
+        return value + penalty, gradient + pull
+
+    def penalty(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return −log prior, pseudo-Huber (Gaussian near the centre, exponential tails), and its gradient."""
+        z = (theta - self.mean) / self.sd
+        root = np.sqrt(1 + z * z)
+        return float((root - 1).sum()), z / root / self.sd
+
+    def negative_log_likelihood(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return −log N(y; 0, K) and its gradient."""
         n, d, n_outputs = self.n, self.d, self.y.shape[1]
         p = self.unpack(theta)
         scaled_ard, scaled_isotropic, _ = p.scaled(self.x)
@@ -202,11 +214,6 @@ class MarginalLikelihood:
         gradient[2 + d] = rough
         gradient[3 + d] = rough_distance
         gradient[4 + d] = linear
-
-        z = (theta - self.mean) / self.sd
-        root = np.sqrt(1 + z * z)  # pseudo-Huber: Gaussian near the centre, exponential tails
-        value += (root - 1).sum()
-        gradient += z / root / self.sd
         return float(value), gradient
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
+from scipy.linalg import lapack
 from scipy.special import expit, log_expit, log_ndtr, logsumexp
 
 from pydirect import _core
@@ -26,10 +27,8 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
 from pydirect.decorrelated import (
     NEGLIGIBLE_INFORMATION,
     DecorrelatedPosterior,
-    RotatedStatistics,
     decorrelate,
     fit_decorrelated,
-    maximise_evidence,
 )
 from pydirect.distributions import DensityPrior, FactorizedCategorical, GaussianPrior, as_level_count
 from pydirect.models import MeanFieldPosterior, fit_mean_field
@@ -46,12 +45,9 @@ from pydirect.statistics import (
 )
 
 BOUNDS = ("jaakkola", "exponential")
-# An iteration that raises the bound by less than this fraction of it is the last.
+# An iteration that raises the bound by less than so many nats and this fraction of it is the last.
+RISE = 1e-4
 RELATIVE_RISE = 1e-7
-# Up to so many numbers in Φ iterations go on until rounding decides, so that data that differ by rounding only give
-# results that do.
-SMALL_PROBLEM = 1_000_000
-TO_ROUNDING = 1e-13
 # Rotated rows are held, instead of made again at every iteration, up to so many bytes.
 HELD_BYTES = 2**30
 # Prior of the prior variance t of the weights: log-normal about where the variance of z is this at a typical row.
@@ -59,11 +55,24 @@ TYPICAL_LOGIT_VARIANCE = 4.0
 LOG_VARIANCE_SD = 1.5
 # exp(−t φ (w − w_0)) stays a normal number up to this exponent.
 LARGEST_EXPONENT = 600.0
+# Rows of the fit from which one to many more starts.
+START_ROWS = 4_000
+START_ROWS_PER_WEIGHT = 8
+SMALLEST_XI = 1e-10
+ANDERSON_MEMORY = 5
 # Levels of the exponential bound are placed anew that often in the decorrelated basis.
 EXPONENTIAL_ROUNDS = 4
 
 
 # --- the data
+
+
+class Latent(Protocol):
+    """What knows the moments of f* = φᵀw."""
+
+    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance for rows of Φ; (n_rows,) each."""
+        ...  # pragma: no cover
 
 
 @dataclass(frozen=True)
@@ -173,7 +182,7 @@ class LabelledRows:
             self.features, self.x, targets[:, None], 2 * lam * self.weight, n_threads=self.n_threads
         )
 
-    def moments(self, posterior: MeanFieldPosterior, variance: float = 1.0) -> tuple[FloatArray, FloatArray]:
+    def moments(self, posterior: Latent, variance: float = 1.0) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of z at every row; weights are `posterior`'s times √variance."""
         mean, spread = np.empty(self.n_samples), np.empty(self.n_samples)
 
@@ -227,48 +236,49 @@ def jaakkola_bound(
 
 @dataclass(frozen=True)
 class _State:
-    """A posterior, what it makes of z, and its bound."""
+    """What a step found: a posterior, its bound, and the parameters for the next step."""
 
-    posterior: MeanFieldPosterior
+    posterior: Any
     variance: float
-    xi: FloatArray
     bound: float
+    following: FloatArray  # log ξ, then what else the step improves
+    safe: FloatArray  # the same but for what could lower the bound
+    interrupted: bool = False
 
 
-def _state(rows: LabelledRows, posterior: MeanFieldPosterior, variance: float, penalty: float = 0.0) -> _State:
-    mean, spread = rows.moments(posterior, variance)
-    bound = jaakkola_bound(rows.t, mean, spread, rows.weight) - posterior.weights.kl(posterior.log_prior) - penalty
-    return _State(posterior, variance, np.sqrt(mean**2 + spread), bound)
+Step = Callable[[FloatArray], _State]
 
 
-def _climb(
-    step: Callable[[FloatArray], _State], rows: LabelledRows, start: FloatArray, max_iter: int
-) -> tuple[_State, Outcome]:
-    """Alternate between ξ and q until the bound stays.
+def _log_xi(mean: FloatArray, variance: FloatArray) -> FloatArray:
+    return 0.5 * np.log(np.maximum(mean**2 + variance, SMALLEST_XI**2))
 
-    ξ ← √E z² never lowers the bound and converges linearly. Every third ξ is extrapolated from the last three in
-    logarithms (SQUAREM's third scheme, Varadhan & Roland 2008), and taken back where that lowers the bound.
+
+def _climb(step: Step, start: FloatArray, max_iter: int) -> tuple[_State, Outcome]:
+    """Iterate a step that improves its parameters until the bound stays.
+
+    Plain steps converge linearly, and slowly where classes are far apart. Anderson's method extrapolates from the last
+    few; where it lowers the bound it is taken back and starts anew.
     """
-    small = rows.n_samples * rows.n_weights <= SMALL_PROBLEM
-    tolerance = TO_ROUNDING if small else RELATIVE_RISE
-    best = step(start)
-    path, trace = [start, best.xi], [best.bound]
-    outcome = Outcome(interrupted=best.posterior.interrupted)
+    best, used = step(start), start
+    trace, memory = [best.bound], _Anderson()
+    outcome = Outcome(interrupted=best.interrupted)
     try:
         while len(trace) < max_iter and not outcome.converged and not outcome.interrupted:
-            if len(path) == 3:
-                used = _extrapolated(*path)
+            rounding = 1e-13 * (abs(best.bound) + 1)
+            used = memory.extrapolated(used, best.following)
+            state = step(used)
+            if state.bound < best.bound - rounding and len(memory.steps) > 1:
+                memory.steps.clear()
+                used = best.following
                 state = step(used)
-                path = []
-            if path or state.bound <= best.bound:
-                used = best.xi
+            if state.bound < best.bound - rounding and best.safe is not best.following:
+                used = best.safe
                 state = step(used)
-                outcome.converged = state.bound - best.bound <= tolerance * (abs(best.bound) + 1)
-            path = [*path, state.xi] if path else [used, state.xi]
-            outcome.interrupted = state.posterior.interrupted
-            if state.bound >= best.bound:
-                best = state
-            trace.append(best.bound)
+            lower = state.bound < best.bound - rounding
+            outcome.converged = state.bound - best.bound <= RISE + RELATIVE_RISE * abs(best.bound)
+            outcome.interrupted = state.interrupted
+            best = best if lower else state
+            trace.append(max(best.bound, trace[-1]))
     except KeyboardInterrupt:
         outcome.interrupted = True
     outcome.n_iter, outcome.trace = len(trace), [np.array(trace)]
@@ -276,14 +286,30 @@ def _climb(
     return best, outcome
 
 
-def _extrapolated(first: FloatArray, second: FloatArray, third: FloatArray) -> FloatArray:
-    """Where three values of ξ lead to."""
-    tiny = 1e-10
-    x0, x1, x2 = (np.log(np.maximum(xi, tiny)) for xi in (first, second, third))
-    change, bend = x1 - x0, x2 - 2 * x1 + x0
-    length = np.sqrt(change @ change / max(bend @ bend, 1e-300))
-    length = min(max(length, 1.0), 64.0)
-    return np.exp(np.clip(x0 + 2 * length * change + length**2 * bend, x2 - 2.0, x2 + 2.0))
+class _Anderson:
+    """Anderson's acceleration of a fixed-point iteration (Walker & Ni 2011)."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[FloatArray, FloatArray]] = []  # where a plain step went, and how far that was
+
+    def extrapolated(self, point: FloatArray, image: FloatArray) -> FloatArray:
+        """Combine the last images so that their steps cancel best; at most a factor of e beyond the plain step."""
+        self.steps = [*self.steps[-ANDERSON_MEMORY:], (image, image - point)]
+        if len(self.steps) == 1:
+            return image
+        images, residuals = (np.diff(np.stack(a), axis=0) for a in zip(*self.steps, strict=True))
+        gram = residuals @ residuals.T
+        gram[np.diag_indices_from(gram)] *= 1 + 1e-10
+        share = np.linalg.lstsq(gram, residuals @ self.steps[-1][1], rcond=1e-14)[0]
+        return np.clip(image - share @ images, image - 1.0, image + 1.0)
+
+
+def _discrete_state(rows: LabelledRows, posterior: MeanFieldPosterior, variance: float, penalty: float = 0.0) -> _State:
+    """State of a discrete posterior with weights in units of √variance."""
+    mean, spread = rows.moments(posterior, variance)
+    bound = jaakkola_bound(rows.t, mean, spread, rows.weight) - posterior.weights.kl(posterior.log_prior) - penalty
+    log_xi = _log_xi(mean, spread)
+    return _State(posterior, variance, bound, log_xi, log_xi, posterior.interrupted)
 
 
 def fit_logistic(
@@ -295,7 +321,7 @@ def fit_logistic(
     xi: FloatArray | None = None,
     optimizer: str = "pipeline",
     batch_size: int | None = None,
-    max_iter: int = 100,
+    max_iter: int = 1000,
     random_state: int = 0,
 ) -> MeanFieldPosterior:
     """Fit the factorised posterior of logistic regression on given levels.
@@ -347,13 +373,14 @@ def fit_logistic(
     rows = rows.held()
     last: MeanFieldPosterior | None = None
 
-    def step(xi: FloatArray) -> _State:
+    def step(log_xi: FloatArray) -> _State:
         nonlocal last
         options: dict[str, Any] = {"optimizer": optimizer, "random_state": random_state, "n_threads": rows.n_threads}
-        last = fit_mean_field(rows.weighted_statistics(xi), levels, log_prior, [1.0], start=last, **options)
-        return _state(rows, last, 1.0)
+        last = fit_mean_field(rows.weighted_statistics(np.exp(log_xi)), levels, log_prior, [1.0], start=last, **options)
+        return _discrete_state(rows, last, 1.0)
 
-    best, outcome = _climb(step, rows, np.ones(rows.n_samples) if xi is None else xi, max_iter)
+    start = np.zeros(rows.n_samples) if xi is None else np.log(xi)
+    best, outcome = _climb(step, start, max_iter)
     posterior = _with_outcome(best.posterior, best.bound, outcome)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
@@ -393,47 +420,116 @@ def informative_directions(statistics: GaussianStatistics, variance: float) -> F
     return rotated.keep(informative).vectors
 
 
-def typical_variance(n_samples: float, squares: float) -> float:
-    """Prior variance of the weights at which z has its typical variance; `squares` is Σ ω φᵀφ."""
-    return TYPICAL_LOGIT_VARIANCE * n_samples / squares if squares > 0 else 1.0
+def typical_variance(mean_square: float) -> float:
+    """Prior variance of the weights at which z has its typical variance, from the mean of φᵀφ."""
+    return TYPICAL_LOGIT_VARIANCE / mean_square if mean_square > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class _GaussianPosterior:
+    """Posterior of continuous weights: covariance WWᵀ."""
+
+    root: FloatArray
+    mean: FloatArray
+
+    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of φᵀw for rows of Φ; (n_rows,) each."""
+        turned = phi @ self.root
+        return phi @ self.mean, np.einsum("ij,ij->i", turned, turned)
+
+
+@dataclass(frozen=True)
+class VariancePrior:
+    """Log-normal prior of the prior variance of the weights.
+
+    Parameters
+    ----------
+    centre : float
+        Its median.
+    sd : float
+        Of the logarithm; 0 fixes the variance.
+    """
+
+    centre: float
+    sd: float
+
+    def penalty(self, variance: float) -> float:
+        """Return −log density, zero at the median."""
+        return 0.5 * (np.log(variance / self.centre) / self.sd) ** 2 if self.sd > 0 else 0.0
+
+    def step(self, variance: float, squares: float, determined: float) -> float:
+        """Approximate Newton step in log variance, from ‖m‖² and the number of weights that the data determine.
+
+        The evidence's gradient is ½ (‖m‖²/t − γ), its curvature at most γ/2 (MacKay 1992).
+        """
+        if self.sd == 0:
+            return variance
+        precision = self.sd**-2
+        gradient = 0.5 * (squares / variance - determined) - precision * np.log(variance / self.centre)
+        return float(variance * np.exp(np.clip(gradient / (0.5 * determined + precision), -2.0, 2.0)))
+
+
+def _gaussian_step(rows: LabelledRows, variance_prior: VariancePrior) -> Step:
+    """Step of ξ and the prior variance with continuous weights, by one factorisation: parameters log ξ, log t."""
+
+    def step(parameters: FloatArray) -> _State:
+        xi, variance = np.exp(parameters[:-1]), float(np.exp(parameters[-1]))
+        statistics = rows.weighted_statistics(xi)
+        precision = statistics.A.copy()
+        np.einsum("jj->j", precision)[...] += 1 / variance
+        with single_blas_thread():
+            factor, info = lapack.dpotrf(precision, lower=1, overwrite_a=1)
+            if info != 0:
+                raise np.linalg.LinAlgError("ΦᵀΦ must be positive semi-definite: rescale the features")
+            inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+        root = np.ascontiguousarray(np.tril(inverse).T)
+        posterior = _GaussianPosterior(root, root @ (root.T @ statistics.c[:, 0]))
+        mean, spread = rows.moments(posterior)
+        b, trace, squares = rows.n_weights, float(np.vdot(root, root)), float(posterior.mean @ posterior.mean)
+        log_determinant = 2 * np.log(root.diagonal()).sum()
+        kl = 0.5 * ((trace + squares) / variance - b + b * np.log(variance) - log_determinant)
+        bound = jaakkola_bound(rows.t, mean, spread, rows.weight) - kl - variance_prior.penalty(variance)
+        log_xi = _log_xi(mean, spread)
+        # γ, positive whatever rounding does
+        determined = max(b - trace / variance, 1e-6)
+        new = variance_prior.step(variance, squares, determined)
+        following = np.append(log_xi, np.log(new))
+        safe = following if new == variance else np.append(log_xi, parameters[-1])
+        return _State(posterior, variance, bound, following, safe)
+
+    return step
 
 
 def fit_logistic_decorrelated(
     rows: LabelledRows,
     *,
     prior: DensityPrior | None = None,
-    variance: float | None = None,
+    variance_prior: VariancePrior | None = None,
     n_levels: int = 15,
     bound: str = "jaakkola",
     batch_size: int | None = None,
-    max_iter: int = 100,
+    max_iter: int = 1000,
     random_state: int = 0,
-) -> tuple[DecorrelatedPosterior, float, FloatArray]:
+) -> LogisticFit:
     """Fit in the basis where weights do not interact, with levels around each one's posterior.
 
-    The basis is that of Φᵀdiag(2λ)Φ at the last ξ. The prior variance of the weights is found by empirical Bayes in the
-    course of it: at every ξ the Gaussian evidence times a log-normal prior is maximised, in closed form but for one
-    parameter.
+    ξ and, by empirical Bayes, the prior variance of the weights are found with continuous weights, for which a step is
+    one factorisation. The basis is then that of Φᵀdiag(2λ)Φ at this ξ; only a prior that is not Gaussian moves ξ again.
 
     Parameters
     ----------
     rows : LabelledRows
     prior : DensityPrior
         In units of the prior standard deviation; standard Gaussian by default.
-    variance : float, optional
-        Prior variance of the weights, instead of empirical Bayes.
+    variance_prior : VariancePrior
+        By default a wide one about the variance at which z has a variance of 4 at a typical row.
     n_levels : int
     bound, batch_size, max_iter, random_state
         As in `fit_logistic`.
 
     Returns
     -------
-    posterior : DecorrelatedPosterior
-        Of weights in units of √variance; its `elbo` is a lower bound of log Pr(t), and what the prior of the variance
-        takes off.
-    variance : float
-    xi : ndarray of shape (n_samples,)
-        Jaakkola and Jordan's ξ at the end.
+    LogisticFit
     """
     as_choice(bound, "bound", BOUNDS)
     as_count(max_iter, "max_iter")
@@ -441,39 +537,70 @@ def fit_logistic_decorrelated(
     _check_batch_size(batch_size, bound)
     prior = GaussianPrior() if prior is None else prior
     rows = rows.held()
-    centre = typical_variance(float(rows.weight.sum()), _sum_of_squares(rows)) if variance is None else variance
+    if variance_prior is None:
+        variance_prior = VariancePrior(typical_variance(_mean_square(rows)), LOG_VARIANCE_SD)
+    unit = prior.variance  # of the prior as it is given; found by the Gaussian evidence whatever its shape
 
-    def step_of(prior: DensityPrior, fixed: float | None) -> Callable[[FloatArray], _State]:
-        def step(xi: FloatArray) -> _State:
-            rotated = decorrelate(rows.weighted_statistics(xi))
-            variance = _best_variance(rotated, centre) if fixed is None else fixed
-            penalty = 0.5 * (np.log(variance / centre) / LOG_VARIANCE_SD) ** 2
-            posterior = fit_decorrelated(
-                rotated.scaled(variance), 1.0, prior=prior, n_levels=n_levels, n_noise_levels=1
-            )
-            return _state(rows, posterior, variance, penalty)
+    gaussian_prior = VariancePrior(variance_prior.centre * unit, variance_prior.sd)
+    start = _start(rows, gaussian_prior, max_iter)
+    found, outcome = _climb(_gaussian_step(rows, gaussian_prior), start, max_iter)
+    variance = found.variance / unit
 
-        return step
+    def step(log_xi: FloatArray) -> _State:
+        rotated = decorrelate(rows.weighted_statistics(np.exp(log_xi))).scaled(variance)
+        posterior = fit_decorrelated(rotated, 1.0, prior=prior, n_levels=n_levels, n_noise_levels=1)
+        return _discrete_state(rows, posterior, variance, variance_prior.penalty(variance))
 
-    # Whatever the prior's shape, its variance is found by the Gaussian evidence.
-    first = step_of(GaussianPrior(np.sqrt(prior.variance)), variance)
-    best, outcome = _climb(first, rows, np.ones(rows.n_samples), max_iter)
-    if not isinstance(prior, GaussianPrior) and not outcome.interrupted:
-        best, outcome = _climb(step_of(prior, best.variance), rows, best.xi, max_iter)
+    log_xi = found.following[:-1]
+    if isinstance(prior, GaussianPrior) or outcome.interrupted:
+        best = step(log_xi)
+        outcome.trace[0][-1] = best.bound
+    else:
+        best, outcome = _climb(step, log_xi, max_iter)
     posterior = _with_outcome(best.posterior, best.bound, outcome)
     if bound == "exponential" and not posterior.interrupted:
         rng = np.random.default_rng(random_state)
-        posterior = _fit_exponential_decorrelated(rows, posterior, best.variance, prior, batch_size, max_iter, rng)
-    return posterior, best.variance, best.xi
+        posterior = _fit_exponential_decorrelated(rows, posterior, variance, prior, batch_size, max_iter, rng)
+    return LogisticFit(posterior, variance, np.exp(best.following))
 
 
-def _sum_of_squares(rows: LabelledRows) -> float:
-    return float(sum(rows.map_blocks(lambda phi, part: rows.weight[part] @ np.einsum("ij,ij->i", phi, phi))))
+def _start(rows: LabelledRows, variance_prior: VariancePrior, max_iter: int) -> FloatArray:
+    """Parameters of the Gaussian step to start from: those of a fit to some of the rows where there are many."""
+    start = np.append(np.zeros(rows.n_samples), np.log(variance_prior.centre))
+    size = max(START_ROWS, START_ROWS_PER_WEIGHT * rows.n_weights)
+    if rows.n_samples < 2 * size:
+        return start
+    chosen = np.sort(np.random.default_rng(0).choice(rows.n_samples, size, replace=False))
+    weight = rows.weight[chosen] * (rows.weight.sum() / rows.weight[chosen].sum())
+    part = replace(rows, x=rows.x[chosen], t=rows.t[chosen], weight=weight).held()
+    begin = np.append(np.zeros(size), start[-1])
+    found, _ = _climb(_gaussian_step(part, variance_prior), begin, max_iter)
+    return np.append(_log_xi(*rows.moments(found.posterior)), np.log(found.variance))
 
 
-def _best_variance(rotated: RotatedStatistics, centre: float) -> float:
-    _, scale = maximise_evidence(rotated.scaled(centre), 1.0, fit_noise=False, prior_sd=(1.0, LOG_VARIANCE_SD))
-    return scale * centre
+@dataclass(frozen=True)
+class LogisticFit:
+    """A posterior with what was found beside it.
+
+    Attributes
+    ----------
+    posterior : DecorrelatedPosterior
+        Of weights in units of √variance. Its `elbo` is a lower bound of log Pr(t), less what the prior of the variance
+        takes off.
+    variance : float
+        Prior variance of the weights.
+    xi : ndarray of shape (n_samples,)
+        Jaakkola and Jordan's ξ at the end.
+    """
+
+    posterior: DecorrelatedPosterior
+    variance: float
+    xi: FloatArray
+
+
+def _mean_square(rows: LabelledRows) -> float:
+    squares: Any = sum(rows.map_blocks(lambda phi, part: rows.weight[part] @ np.einsum("ij,ij->i", phi, phi)))
+    return float(squares) / float(rows.weight.sum())
 
 
 # --- the exponential bound

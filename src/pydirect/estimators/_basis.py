@@ -130,11 +130,8 @@ class BasisFunctionModel(LatentFunctions):
     def _hyperparameters(
         self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
     ) -> KernelHyperparameters:
-        n_linear = self.input_map_.n_standardised
         if self.length_scale is None:
-            return fit_hyperparameters(
-                inputs, y, weight, n_linear, rng, max_rows=self.max_hyperparameter_rows, n_threads=n_threads
-            )
+            return self._learned_hyperparameters(inputs, y, weight, rng, n_threads)
         d = self.n_features_in_
         length_scale = np.asarray(self.length_scale)
         if length_scale.ndim == 0:
@@ -144,7 +141,13 @@ class BasisFunctionModel(LatentFunctions):
             raise ValueError(f"length_scale must be positive, got {length_scale.min()}")
         kept = self.input_map_.kept
         relative = np.maximum(length_scale[kept] / self.input_map_.scale[kept], 1e-40)  # distances stay finite
-        return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, n_linear)
+        return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, self.input_map_.n_standardised)
+
+    def _learned_hyperparameters(
+        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    ) -> KernelHyperparameters:
+        n_linear, max_rows = self.input_map_.n_standardised, self.max_hyperparameter_rows
+        return fit_hyperparameters(inputs, y, weight, n_linear, rng, max_rows=max_rows, n_threads=n_threads)
 
     def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
         used = inputs if weight is None else inputs[weight > 0]

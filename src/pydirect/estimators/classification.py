@@ -20,35 +20,39 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_sample_weight
 from pydirect.distributions import DensityPrior, GaussianPrior, as_levels, as_prior, evenly_spaced_levels
 from pydirect.estimators._basis import BasisFunctionModel, in_prior_units
-from pydirect.inputs import weighted_location_scale
+from pydirect.hyperparameters import KernelHyperparameters, distinct_rows
 from pydirect.logistic import (
     BOUNDS,
+    LOG_VARIANCE_SD,
     LabelledRows,
+    VariancePrior,
     fit_logistic,
     fit_logistic_decorrelated,
     informative_directions,
     predictive_log_odds,
     typical_variance,
 )
+from pydirect.logistic_hyperparameters import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.models import MeanFieldPosterior
 from pydirect.statistics import collect_statistics
 
 # Directions are kept that would carry information at so many times the typical prior variance.
 VARIANCE_MARGIN = 10.0
+KERNEL_LOG_VARIANCE_SD = 0.5
 
 
 class DirectClassifier(ClassifierMixin, BasisFunctionModel):
     """Bayesian logistic regression on basis functions, with discrete weights.
 
-    ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw``. Several classes are told from the rest one by one, and their
-    probabilities normalised.
+    ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw``. Several classes are each told from the rest; their
+    probabilities are those given that exactly one is right.
 
     Parameters
     ----------
     features : str or transformer, default="auto"
-        As in `DirectRegressor`. The kernel's length-scales and the relative amplitudes of its parts are those that
-        maximise the marginal likelihood of a Gaussian process on the labels −1 and 1 (label regression), with several
-        classes of all of them together; the prior variance of the logit then comes from the logistic model itself.
+        As in `DirectRegressor`. The kernel's length-scales and amplitudes maximise the marginal likelihood of the
+        labels under a Gaussian process, as far as Jaakkola and Jordan's bound goes: that of regression on
+        pseudo-targets with a noise of their own in every row, in turns with the bound's ξ. Several classes share them.
     n_features : int, default=2000
         Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
     degree : int, default=2
@@ -200,6 +204,9 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         if len(self.classes_) < 2:
             raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]!r}")
         x, index, weight = self._class_weighted(x, index, weight)
+        # In small tables repeated rows become one: a weight of two and a row given twice are then the same.
+        x, merged, weight = distinct_rows(x, index[:, None].astype(np.float64), weight)
+        index = merged[:, 0].astype(np.intp)
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         progress = Progress(self.verbose)
@@ -211,23 +218,20 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         self.intercept_ = np.log((positive + 0.5) / (weight.sum() - positive + 0.5))
         with single_blas_thread():
             with progress.stage("features"):
-                mean, scale = weighted_location_scale(labels, weight)
-                standardised = np.where(scale > 0, (labels - mean) / np.where(scale > 0, scale, 1.0), 0.0)
-                self._fit_features(x, standardised, weight, rng, n_threads)
+                self._fit_features(x, labels, weight, rng, n_threads)
             with progress.stage("statistics"), progress.rows(len(x)) as callback:
                 inputs = np.ascontiguousarray(self.input_map_.transform(x))
                 statistics = collect_statistics(
                     self.features_, inputs, labels, weight, n_threads=n_threads, progress=callback
                 )
                 self.mean_missing_variance_ = self._mean_missing_variance(inputs, weight, statistics)
-                squares = statistics.n_samples * statistics.mean_square
-                vectors = informative_directions(
-                    statistics, VARIANCE_MARGIN * typical_variance(statistics.n_samples, squares)
-                )
+                variance_prior = self._variance_prior(statistics.mean_square)
+                vectors = informative_directions(statistics, VARIANCE_MARGIN * variance_prior.centre)
                 raw = LabelledRows(self.features_, inputs, labels[:, 0], weight, n_threads=n_threads)
                 rotated = raw.rotated(vectors)
             with progress.stage("inference"):
-                self._infer(labels, rotated, vectors, raw.held() if self.basis == "raw" else raw, rng)
+                raw = raw.held() if self.basis == "raw" else raw
+                self._infer(labels, rotated, vectors, raw, variance_prior, rng)
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = statistics.n_samples
         self._set_results()
@@ -270,6 +274,21 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         used = weight > 0
         return np.ascontiguousarray(x[used]), index[used], weight[used]
 
+    def _learned_hyperparameters(
+        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    ) -> KernelHyperparameters:
+        assert weight is not None
+        n_linear, max_rows = self.input_map_.n_standardised, self.max_hyperparameter_rows
+        return fit_label_hyperparameters(
+            inputs, y, weight, self.intercept_, n_linear, rng, max_rows=max_rows, n_threads=n_threads
+        )
+
+    def _variance_prior(self, mean_square: float) -> VariancePrior:
+        """Prior of the weights' prior variance: narrow about what the kernel's hyperparameters imply."""
+        if self.hyperparameters_ is not None and self.length_scale is None:
+            return VariancePrior(LOGIT_UNIT**2, KERNEL_LOG_VARIANCE_SD)
+        return VariancePrior(typical_variance(mean_square), LOG_VARIANCE_SD)
+
     # --- inference
 
     def _infer(
@@ -278,6 +297,7 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         rotated: LabelledRows,
         vectors: FloatArray,
         raw: LabelledRows,
+        variance_prior: VariancePrior,
         rng: np.random.Generator,
     ) -> None:
         """Fit one problem after the other: in the informative directions, then in the raw basis where that is asked."""
@@ -294,13 +314,15 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
                 "random_state": int(rng.integers(2**31)),
             }
             posterior: MeanFieldPosterior
-            found, variance, xi = fit_logistic_decorrelated(
+            fit = fit_logistic_decorrelated(
                 replace(rotated, **task),
+                variance_prior=variance_prior,
                 prior=prior if decorrelated and isinstance(prior, DensityPrior) else GaussianPrior(),
                 n_levels=self.n_levels,
                 **(options | {"bound": self.bound} if decorrelated else options | {"batch_size": None}),
             )
-            self.prior_scale_[k] = scale = np.sqrt(variance)
+            self.prior_scale_[k] = scale = np.sqrt(fit.variance)
+            found = fit.posterior
             posterior = replace(found, vectors=vectors @ found.vectors)
             if not decorrelated:
                 levels = evenly_spaced_levels(self.n_levels) if self.levels is None else self.levels
@@ -310,7 +332,7 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
                     levels * scale,
                     prior.log_mass(levels),
                     bound=self.bound,
-                    xi=xi,
+                    xi=fit.xi,
                     optimizer=self.optimizer,
                     **options | ({"max_iter": 1} if found.interrupted else {}),
                 )
@@ -390,9 +412,7 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         ndarray of shape (n_rows, n_classes)
         """
         odds = self._log_odds(X)
-        if odds.shape[1] == 1:
-            return log_expit(np.hstack([-odds, odds]))
-        return _normalised(log_expit(odds))
+        return log_expit(np.hstack([-odds, odds])) if odds.shape[1] == 1 else _normalised(odds)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Predict the classes' probabilities: the expectation of σ(z) over the posterior's Gaussian approximation of z.
@@ -451,7 +471,7 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
                 z[rows] = self.intercept_[:, None] + draw(x[rows])
         if z.shape[1] == 1:
             return expit(np.concatenate([-z, z], axis=1))
-        return np.exp(_normalised(log_expit(z)))
+        return np.exp(_normalised(z))
 
     # --- files
 
@@ -476,6 +496,9 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         save(self, path, metadata)
 
 
-def _normalised(log_probabilities: FloatArray) -> FloatArray:
-    """Divide by the sum over classes, axis 1."""
-    return log_probabilities - logsumexp(log_probabilities, axis=1, keepdims=True)
+def _normalised(odds: FloatArray) -> FloatArray:
+    """Log-probabilities from log-odds of each class against the rest, axis 1, given that exactly one is right.
+
+    Of independent events with probabilities p_k exactly the k-th happens with one proportional to p_k/(1 − p_k).
+    """
+    return odds - logsumexp(odds, axis=1, keepdims=True)
