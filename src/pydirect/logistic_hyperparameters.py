@@ -134,9 +134,9 @@ def fit_label_hyperparameters(
     # Rows, and L-BFGS iterations between updates of ξ.
     stages: list[tuple[int, tuple[int, ...]]]
     if largest <= ONE_STAGE_ROWS:
-        stages = [(largest, (10, 10, 15, 20))]
+        stages = [(largest, (5,) * 10)]
     else:
-        stages = [(FIRST_ROWS, (10, 10, 15)), (largest, (5, 5))]
+        stages = [(FIRST_ROWS, (5,) * 10), (largest, (5, 5))]
     theta, n_evaluations = None, 0
     with single_blas_thread():
         for rows, rounds in stages:
@@ -146,14 +146,8 @@ def fit_label_hyperparameters(
             bounds = [(theta[0], theta[0])] + [(-12.0, 12.0)] * (len(theta) - 1)
             for max_iter in rounds:
                 objective.update_xi(theta)
-                best = minimize(
-                    objective,
-                    theta,
-                    jac=True,
-                    method="L-BFGS-B",
-                    bounds=bounds,
-                    options={"maxiter": max_iter, "maxfun": max_iter + 10, "ftol": 1e-7, "maxcor": 20},
-                )
+                options = {"maxiter": max_iter, "maxfun": max_iter + 10, "ftol": 1e-7, "maxcor": 20}
+                best = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
                 theta, n_evaluations = best.x, n_evaluations + best.nfev
     assert theta is not None
     return objective.parts[0].unpack(theta, n_evaluations)

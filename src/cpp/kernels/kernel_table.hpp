@@ -85,7 +85,7 @@ struct CovarianceGradientRow {
 
 // Rows of log E exp(x·w), x_j = factor φ_j, for independent discrete weights w_j.
 constexpr Index kExponentialRows = 4;
-constexpr double kLargestLogTerm = 650.0;  // a term beyond counts as this much in the gradient, which stays finite
+constexpr double kLargestLogTerm = 100.0;  // a term beyond counts as this much in the gradient, which stays finite
 struct ExponentialRows {
   Index n_rows, n_weights;
   const double* phi;     // (n_rows, stride)
