@@ -200,14 +200,14 @@ def test_fitted_bounds_are_ordered_and_below_the_evidence(seed, scale):
 @pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior()])
 @pytest.mark.parametrize("n", [10, 200])
 def test_decorrelated_bounds_rise_and_are_ordered(n, prior):
-    rows = make_rows(n, 20, scale=0.5)
+    rows = make_rows(n, 8, scale=0.7)
     fit = fit_logistic_decorrelated(rows, prior=prior)
     trace = fit.posterior.elbo_trace
     assert fit.posterior.converged
     assert (np.diff(trace[:-1]) >= -1e-9 * abs(trace[-1])).all()
     assert abs(trace[-1] - trace[-2]) < 0.01, "levels cost next to nothing"
-    exponential = fit_logistic_decorrelated(rows, prior=prior, bound="exponential").posterior
-    assert exponential.elbo <= fit.posterior.elbo
+    loose = fit_logistic_decorrelated(rows, prior=prior, bound="exponential", max_iter=30).posterior
+    assert -10 * abs(fit.posterior.elbo) < loose.elbo <= fit.posterior.elbo
     mean, variance = rows.moments(fit.posterior, fit.variance)
     bound = jaakkola_bound(rows.t, mean, variance, rows.weight) - fit.posterior.weights.kl(fit.posterior.log_prior)
     assert fit.posterior.elbo <= bound + 1e-9

@@ -62,6 +62,8 @@ SMALLEST_XI = 1e-10
 ANDERSON_MEMORY = 5
 # Levels of the exponential bound are placed anew that often in the decorrelated basis.
 EXPONENTIAL_ROUNDS = 4
+# Iterations, or epochs, before the last placement.
+EXPONENTIAL_ITERATIONS = 30
 
 
 # --- the data
@@ -782,14 +784,15 @@ def _fit_exponential_decorrelated(
     centre, spread = start.mean, np.maximum(start.std, 0.25 * np.abs(start.mean))
     grid = np.linspace(-4.0, 4.0, start.q.shape[1])
     posterior: Any = start
-    for _ in range(EXPONENTIAL_ROUNDS):
+    for left in range(EXPONENTIAL_ROUNDS - 1, -1, -1):
         levels = centre[:, None] + spread[:, None] * grid
         log_prior = prior.log_density(levels) + np.log(spread * (grid[1] - grid[0]))[:, None]
         log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
         logits = -0.5 * ((levels - posterior.mean[:, None]) / np.maximum(posterior.std, 1e-3 * spread)[:, None]) ** 2
         weights = FactorizedCategorical.from_logits(levels, logits)
         posterior = replace(posterior, weights=weights, log_prior=log_prior)
-        posterior = _fit_exponential(turned, posterior, batch_size, max_iter, rng)
+        iterations = min(max_iter, EXPONENTIAL_ITERATIONS) if left else max_iter
+        posterior = _fit_exponential(turned, posterior, batch_size, iterations, rng)
         if posterior.interrupted:
             break
         centre, spread = posterior.mean, np.maximum(posterior.std, 0.5 * spread * (grid[1] - grid[0]))
