@@ -191,10 +191,10 @@ def test_raw_weights_are_sparse_on_shared_levels():
     assert model.posterior_.levels.shape == (4, 15) and (model.posterior_.levels[:, 7] == 0).all()
 
 
-def test_results_do_not_depend_on_threads():
-    for parameters in ({}, {"basis": "raw", "features": "linear"}, {"bound": "exponential", "features": "linear"}):
-        one, two = (fit(THREE, n_threads=n, **parameters) for n in (1, 2))
-        assert one.predict_proba(NEW).tobytes() == two.predict_proba(NEW).tobytes()
+@pytest.mark.parametrize("parameters", [{}, {"basis": "raw", "features": "linear"}], ids=str)
+def test_results_do_not_depend_on_threads(parameters):
+    one, two = (fit(n_threads=n, max_hyperparameter_rows=30, **parameters) for n in (1, 2))
+    assert one.predict_proba(NEW).tobytes() == two.predict_proba(NEW).tobytes()
 
 
 def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch):
