@@ -30,6 +30,8 @@ LOG_LINEAR = (-0.5, 1.0)
 LOG_LENGTH_SCALE = (np.sqrt(2.0), 0.5)
 # The linear part sees standardised inputs up to here: a row far outside the others must not be extrapolated to.
 LINEAR_REACH = 5.0
+# Value of parameters whose covariance cannot be factorised.
+BAD_POINT = 1e10
 RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns themselves
 
 
@@ -151,6 +153,8 @@ class MarginalLikelihood:
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the value and the gradient, (n_inputs + 5,)."""
         value, gradient = self.negative_log_likelihood(theta)
+        if value == BAD_POINT:
+            return value, gradient
         penalty, pull = self.penalty(theta)
         return value + penalty, gradient + pull
 
@@ -183,7 +187,7 @@ class MarginalLikelihood:
         # The lower triangle of a C-ordered array is LAPACK's upper one.
         factor, info = lapack.dpotrf(self.matrix.T, lower=0, overwrite_a=1, clean=0)
         if info != 0:
-            return 1e10, np.zeros_like(theta)
+            return BAD_POINT, np.zeros_like(theta)
         padded_y = np.pad(self.y, ((0, self.stride - n), (0, 0)))
         alpha = lapack.dpotrs(factor, padded_y, lower=0)[0]
         value = 0.5 * np.vdot(padded_y, alpha) + n_outputs * np.log(factor.diagonal()).sum()

@@ -338,7 +338,7 @@ def fit_logistic(
     bound : {"jaakkola", "exponential"}
         Of the expected log-likelihood; the second starts from the first's posterior.
     xi : ndarray of shape (n_samples,), optional
-        Start of Jaakkola and Jordan's ξ.
+        Start of Jaakkola and Jordan's ξ; by default that of continuous weights with the prior's variance.
     optimizer : str
         Of the quadratic problem at given ξ; see `fit_mean_field`.
     batch_size : int, optional
@@ -381,12 +381,23 @@ def fit_logistic(
         last = fit_mean_field(rows.weighted_statistics(np.exp(log_xi)), levels, log_prior, [1.0], start=last, **options)
         return _discrete_state(rows, last, 1.0)
 
-    start = np.zeros(rows.n_samples) if xi is None else np.log(xi)
+    start = _continuous_log_xi(rows, levels, log_prior, max_iter) if xi is None else np.log(xi)
     best, outcome = _climb(step, start, max_iter)
     posterior = _with_outcome(best.posterior, best.bound, outcome)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
     return _fit_exponential(rows, posterior, batch_size, max_iter, np.random.default_rng(random_state))
+
+
+def _continuous_log_xi(rows: LabelledRows, levels: ArrayLike, log_prior: ArrayLike, max_iter: int) -> FloatArray:
+    """Log ξ of continuous weights with the prior's variance: from elsewhere coarse levels could hold q back."""
+    w, mass = np.broadcast_arrays(np.atleast_2d(np.asarray(levels)), np.exp(np.atleast_2d(np.asarray(log_prior))))
+    mass = mass / mass.sum(axis=1, keepdims=True)
+    variance = float(((mass * w**2).sum(axis=1) - (mass * w).sum(axis=1) ** 2).mean())
+    if not variance > 0:  # a prior on one level only
+        return np.zeros(rows.n_samples)
+    prior = VariancePrior(variance, 0.0)
+    return _climb(_gaussian_step(rows, prior), _start(rows, prior, max_iter), max_iter)[0].following[:-1]
 
 
 def _with_outcome(posterior: MeanFieldPosterior, elbo: float, outcome: Outcome) -> Any:
