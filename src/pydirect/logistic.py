@@ -338,7 +338,7 @@ def fit_logistic(
     bound : {"jaakkola", "exponential"}
         Of the expected log-likelihood; the second starts from the first's posterior.
     xi : ndarray of shape (n_samples,), optional
-        Start of Jaakkola and Jordan's ξ; by default that of continuous weights with the prior's variance.
+        Start of Jaakkola and Jordan's ξ; by default the better of 1 and that of continuous weights.
     optimizer : str
         Of the quadratic problem at given ξ; see `fit_mean_field`.
     batch_size : int, optional
@@ -366,7 +366,7 @@ def fit_logistic(
     >>> t = np.where(phi @ [3.0, 0.0] + rng.logistic(size=500) > 0, 1, -1)
     >>> levels = evenly_spaced_levels(9, 4.0)
     >>> posterior = fit_logistic(LabelledRows.from_arrays(phi, t), levels, GaussianPrior(2.0).log_mass(levels))
-    >>> posterior.mean.round(1).tolist()
+    >>> posterior.weights.values(posterior.weights.most_probable()).tolist()
     [3.0, 0.0]
     """
     as_choice(bound, "bound", BOUNDS)
@@ -381,8 +381,16 @@ def fit_logistic(
         last = fit_mean_field(rows.weighted_statistics(np.exp(log_xi)), levels, log_prior, [1.0], start=last, **options)
         return _discrete_state(rows, last, 1.0)
 
-    start = _continuous_log_xi(rows, levels, log_prior, max_iter) if xi is None else np.log(xi)
-    best, outcome = _climb(step, start, max_iter)
+    # Optima are local where levels are coarse: without a start, the better of two.
+    starts = [np.log(xi)] if xi is not None else [_continuous_log_xi(rows, levels, log_prior, max_iter)]
+    if xi is None:
+        starts.append(np.zeros(rows.n_samples))
+    best, outcome = _climb(step, starts[0], max_iter)
+    for start in starts[1:]:
+        last = None
+        other = _climb(step, start, max_iter)
+        if other[0].bound > best.bound:
+            best, outcome = other
     posterior = _with_outcome(best.posterior, best.bound, outcome)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
