@@ -40,7 +40,7 @@ class Exponential:
     besides; `track_multiple_*` is the time over that of so many in NumPy, inside the first-level cache.
     """
 
-    params = ((2_000, 500), (2_000, 2_000))
+    params = (((2_000, 500), (2_000, 2_000)),)
     param_names = ("size",)
     number, repeat, warmup_time = 1, (3, 10, 10.0), 0
 
@@ -79,7 +79,7 @@ class Jaakkola:
     two more, the factorisation and inversion of a b × b matrix ⅔ b³ flops.
     """
 
-    params = ((4_000, 500), (20_000, 500))
+    params = (((4_000, 500), (20_000, 500)),)
     param_names = ("size",)
     number, repeat, warmup_time = 1, (3, 10, 10.0), 0
 
