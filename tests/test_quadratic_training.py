@@ -1,11 +1,12 @@
 """Training of quadratic networks: what starts, optimisers, engines and new levels may and may not change."""
 
+import threading
 import warnings
 
 import numpy as np
 import pytest
 
-from pydirect import NoiseGridWarning, fit_quadratic_network, quadratic_training
+from pydirect import NoiseGridWarning, QuadraticNetwork, fit_quadratic_network, quadratic_training
 from pydirect.quadratic_training import NETWORK_ENGINES
 
 RNG = np.random.default_rng(0)
@@ -122,23 +123,37 @@ def test_a_start_of_another_shape_is_refused():
         fit(start=fit(sizes=(3,), max_iter=2))
 
 
-def test_interruption_leaves_the_best_posterior_so_far(monkeypatch):
-    calls = 0
-    original = quadratic_training.QuadraticNetwork.elbo_and_gradient
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("optimizer", ["lbfgs", "coordinate_ascent"])
+@pytest.mark.parametrize("at", [1, 2, 30])
+def test_interruption_leaves_a_flagged_posterior(monkeypatch, at, optimizer, n_threads):
+    name = "elbo_and_gradient" if optimizer == "lbfgs" else "sweep"
+    original = getattr(QuadraticNetwork, name)
+    lock, calls = threading.Lock(), 0
 
-    def interrupted(self, theta):
+    def interrupted(self, *arguments):
         nonlocal calls
-        calls += 1
-        if calls == 30:
-            raise KeyboardInterrupt
-        return original(self, theta)
+        with lock:
+            calls += 1
+            if calls == at:
+                raise KeyboardInterrupt
+        return original(self, *arguments)
 
-    monkeypatch.setattr(quadratic_training.QuadraticNetwork, "elbo_and_gradient", interrupted)
-    posterior = fit(n_threads=1)
+    monkeypatch.setattr(QuadraticNetwork, name, interrupted)
+    posterior = fit(n_threads=n_threads, n_restarts=6, optimizer=optimizer)
     assert posterior.interrupted
     assert not posterior.converged
-    assert calls == 30
-    assert np.isfinite(posterior.latent_mean(NEW)).all()
+    assert calls < at + 10  # the other runs stop too
+    assert len(posterior.elbo_trace) == max(posterior.n_iter, 1)
+    assert np.isfinite([posterior.elbo, *posterior.latent_mean(NEW)]).all()
+
+
+def test_interruption_between_rounds_keeps_the_last_one(monkeypatch):
+    monkeypatch.setattr(quadratic_training, "_place_anew", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    posterior = fit()
+    assert posterior.interrupted
+    assert not posterior.converged
+    assert posterior.elbo == fit(n_regrids=0).elbo
 
 
 def test_progress_is_reported_after_every_round():
@@ -165,12 +180,25 @@ def test_noise_at_the_edge_of_its_grid_warns():
         ({"sample_weight": np.ones(3)}, "sample_weight must have shape"),
         ({"y": Y[:-1]}, "y must have shape"),
         ({"x": np.full((90, 2), np.nan)}, "x must be finite"),
+        ({"sizes": (1,) * 30}, "hidden_layer_sizes must hold at most"),
+        ({"bias": "no"}, "bias must be True or False"),
+        ({"x": 1e200 * X}, "x and y must be of order one, got magnitudes up to .*e.199"),
+        ({"y": 1e200 * Y}, "x and y must be of order one"),
         ({"sizes": (200, 200, 200)}, "hidden_layer_sizes must be smaller"),
     ],
 )
 def test_bad_arguments_are_named(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         fit(**options)
+
+
+def test_a_single_width_may_be_a_number():
+    assert fit(sizes=4, max_iter=2).shape == fit(sizes=(4,), max_iter=2).shape
+
+
+def test_masses_of_wide_levels_do_not_exceed_one():
+    posterior = fit(n_regrids=1, max_iter=3, prior_scale=1e-3, fit_prior_scale=False)
+    assert (np.exp(posterior.log_prior).sum(axis=1) <= 1 + 1e-12).all()
 
 
 def test_constant_data_are_no_trouble():

@@ -303,15 +303,15 @@ def _fit(args: argparse.Namespace) -> int:
 
 
 def _check_fit_options(args: argparse.Namespace) -> None:
+    if args.hidden is not None and args.model != "network":
+        raise CommandError("--hidden: only for --model network")
+    for option in ("basis", "features", "n_features", "degree") if args.model == "network" else ():
+        if getattr(args, option) is not None:
+            raise CommandError(f"--{option.replace('_', '-')}: not for --model network")
     if args.n_features is not None and args.features not in (None, "auto", "nystroem", "fourier"):
         raise CommandError("--n-features: only for --features nystroem or fourier")
     if args.degree is not None and args.features != "polynomial":
         raise CommandError("--degree: only for --features polynomial")
-    if args.hidden is not None and args.model != "network":
-        raise CommandError("--hidden: only for --model network")
-    for option in ("basis", "features") if args.model == "network" else ():
-        if getattr(args, option) is not None:
-            raise CommandError(f"--{option}: not for --model network")
     named = [*args.target, *args.drop, *([args.weight] if args.weight is not None else [])]
     twice = [name for i, name in enumerate(named) if name in named[:i]]
     if twice:

@@ -21,12 +21,16 @@ import numpy as np
 from scipy.special import softmax, xlogy
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_count
-from pydirect.distributions import FactorizedCategorical, pad_levels
-from pydirect.models import MeanFieldPosterior, NoisePosterior
+from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_sample_weight
+from pydirect.distributions import FactorizedCategorical, as_levels, pad_levels
+from pydirect.models import MeanFieldPosterior, NoisePosterior, as_noise_levels
 
 ENGINES = ("tensor", "datum", "monomial")  # see `choose_engine`
-# What an engine may hold beside the data.
+# More hidden layers than this are out of reach of every engine, whatever their widths.
+MAX_DEPTH = 6
+# Steps of training over which the construction of an engine is spread when engines are compared.
+EXPECTED_STEPS = 1000
+# What engines may hold beside the data.
 MAX_ENGINE_BYTES = 2 * 2**30
 
 
@@ -54,6 +58,10 @@ class NetworkShape:
         if isinstance(sizes, str) or np.ndim(sizes) > 1 or np.size(sizes) == 0:
             raise ValueError(f"hidden_layer_sizes must hold at least one width, got {sizes!r}")
         widths = tuple(as_count(h, "hidden_layer_sizes") for h in np.atleast_1d(np.asarray(sizes, dtype=object)))
+        if len(widths) > MAX_DEPTH:
+            raise ValueError(f"hidden_layer_sizes must hold at most {MAX_DEPTH} widths, got {len(widths)}")
+        if not isinstance(self.bias, bool | np.bool_):
+            raise TypeError(f"bias must be True or False, got {self.bias!r}")
         object.__setattr__(self, "hidden_layer_sizes", widths)
 
     @property
@@ -115,7 +123,20 @@ class NetworkShape:
 def make_engine(
     kind: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None = None
 ) -> _core.NetworkEngine:
-    """Return a compiled engine for fixed data; see `choose_engine` for the kinds."""
+    """Return a compiled engine for fixed data, which it keeps; see `choose_engine` for the kinds.
+
+    Parameters
+    ----------
+    kind : str
+    shape : NetworkShape
+    x : ndarray of shape (n_rows, n_inputs)
+    y : ndarray of shape (n_rows,)
+    weight : ndarray of shape (n_rows,), optional
+        How many times each row counts.
+    """
+    x = as_float_array(x, "x", (len(x), shape.n_inputs))
+    y = as_float_array(y, "y", (len(x),))
+    weight = as_sample_weight(weight, len(x))
     return _core.NetworkEngine(kind, shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, x, y, weight)
 
 
@@ -137,9 +158,7 @@ def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
     if kind == "monomial" or depth > 2:
         return "monomial"  # it counts its terms itself
     served = (kind,) if kind != "auto" else ("tensor", "datum") if depth == 1 else ("datum",)
-    cost = {
-        k: _core.network_cost(k, shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, n_rows) for k in served
-    }
+    cost = {k: _cost(k, shape, n_rows) for k in served}
     possible = [k for k in served if cost[k][1] <= MAX_ENGINE_BYTES]
     if not possible:
         needed = " or ".join(f"{cost[k][1] / 2**30:.3g} GiB ({k})" for k in served)
@@ -148,6 +167,20 @@ def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
             f"{shape.n_inputs} inputs would take {needed}, against a limit of {MAX_ENGINE_BYTES / 2**30:.3g} GiB"
         )
     return min(possible, key=lambda k: cost[k][0])
+
+
+def engines_in_memory(kind: str, shape: NetworkShape, n_rows: int) -> int:
+    """Return how many engines of a kind may be held at a time, at least one."""
+    return 1 if kind == "monomial" else max(1, int(MAX_ENGINE_BYTES // _cost(kind, shape, n_rows)[1]))
+
+
+def _cost(kind: str, shape: NetworkShape, n_rows: int) -> tuple[float, float]:
+    """Floating-point operations a step, a share of the construction included, and bytes held."""
+    flops, n_bytes = _core.network_cost(kind, shape.n_inputs, list(shape.hidden_layer_sizes), bool(shape.bias), n_rows)
+    if kind == "tensor":  # products of all pairs of inputs with all pairs, summed over the rows
+        n_pairs = shape.layers[0][1] * (shape.layers[0][1] + 1) / 2
+        flops += 2.0 * n_rows * n_pairs**2 / EXPECTED_STEPS
+    return flops, n_bytes
 
 
 class QuadraticNetwork:
@@ -179,8 +212,11 @@ class QuadraticNetwork:
         n_threads: int = 1,
     ) -> None:
         self.shape, self.engine, self.n_samples, self.n_threads = shape, engine, n_samples, n_threads
-        self.levels, self.log_prior = levels, log_prior
-        self.noise_levels, self.log_noise_prior = noise_levels, log_noise_prior
+        self.levels = levels = as_levels(levels, shape.n_weights)
+        rows = 1 if np.shape(log_prior)[:1] == (1,) else shape.n_weights
+        self.log_prior = log_prior = as_float_array_unbounded(log_prior, "log_prior", (rows, levels.shape[1]))
+        self.noise_levels = noise_levels = as_noise_levels(noise_levels)
+        self.log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
         self._log_noise = log_noise_prior - 0.5 * n_samples * np.log(noise_levels)  # all of the likelihood but R
         self._moments = _core.NetworkMoments(
             shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, *pad_levels(levels, log_prior), n_threads
@@ -238,7 +274,8 @@ class QuadraticNetwork:
         half_n = 0.5 * self.n_samples
         log_joint = self._log_noise - 0.5 * squared_error / self.noise_levels
         highest = log_joint.max()
-        q = np.exp(log_joint - highest)
+        with np.errstate(invalid="ignore"):  # an infinite R gives NaN, which training looks for
+            q = np.exp(log_joint - highest)
         total = q.sum()
         return float(highest + np.log(total) - half_n * np.log(2 * np.pi)), NoisePosterior(self.noise_levels, q / total)
 
@@ -272,7 +309,7 @@ class QuadraticNetwork:
         error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
         fit, noise = self.noise_posterior(error)
         gradient = self._moments.logit_gradient(self._slopes, 0.5 * noise.precision)
-        return fit - float(self._moments.divergence.sum()), -gradient.ravel()
+        return fit - float(self._moments.divergence.sum()), np.negative(gradient, out=gradient).ravel()
 
 
 @dataclass
@@ -309,14 +346,16 @@ class NetworkPosterior(MeanFieldPosterior):
 
     def latent_moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Exact mean and variance of f at rows of inputs; (n_rows,) each."""
+        x = as_float_array(x, "x", (len(x), self.shape.n_inputs))
         mean, variance = np.empty(len(x)), np.empty(len(x))
-        self._predictor.predict(self._moments, np.ascontiguousarray(x), mean, variance, n_threads)
+        self._predictor.predict(self._moments, x, mean, variance, n_threads)
         return mean, np.maximum(variance, 0.0, out=variance)
 
     def latent_mean(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
         """Exact mean of f at rows of inputs; (n_rows,)."""
+        x = as_float_array(x, "x", (len(x), self.shape.n_inputs))
         mean = np.empty(len(x))
-        self._predictor.predict(self._moments, np.ascontiguousarray(x), mean, None, n_threads)
+        self._predictor.predict(self._moments, x, mean, None, n_threads)
         return mean
 
     def latent_cumulant(self, x: FloatArray, order: int) -> FloatArray:

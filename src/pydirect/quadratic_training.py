@@ -10,14 +10,15 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
@@ -38,6 +39,7 @@ from pydirect.quadratic_network import (
     NetworkShape,
     QuadraticNetwork,
     choose_engine,
+    engines_in_memory,
     make_engine,
 )
 
@@ -59,7 +61,7 @@ RELATIVE_RISE = 1e-6
 NOISE_LEVELS = np.logspace(-7, 1, 97)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Run:
     """One start and what has become of it."""
 
@@ -67,10 +69,9 @@ class _Run:
     levels: FloatArray  # (n_weights, n_levels)
     log_prior: FloatArray
     logits: FloatArray
-    elbo: float = -np.inf
-    trace: list[FloatArray] = field(default_factory=list)
-    outcome: Outcome = field(default_factory=Outcome)
-    n_iter: int = 0
+    elbo: float = -np.inf  # of this round; −inf before it was trained
+    trace: tuple[FloatArray, ...] = ()
+    converged: bool = False
 
     @property
     def q(self) -> FloatArray:
@@ -147,7 +148,8 @@ def fit_quadratic_network(
     n_restarts : int
     n_regrids : int
         How many times the levels of every weight are placed anew around its posterior; with 0, all weights of a layer
-        share their levels, as small devices want it.
+        share their levels, as small devices want it. Every round has a prior of its own: ELBOs compare runs of one
+        round, and the best run of the last is kept even where an earlier round's ELBO was higher.
     optimizer : {"lbfgs", "coordinate_ascent"}
         Quasi-Newton steps on all logits, or one weight after the other in closed form.
     engine : {"auto", "datum", "tensor", "coreset", "monomial"}
@@ -169,7 +171,8 @@ def fit_quadratic_network(
     Raises
     ------
     ValueError, TypeError
-        When an argument has a wrong shape, type or range, or the network is too large for the engine.
+        When an argument has a wrong shape, type or range, the network is too large for the engine, or the data are so
+        large that the ELBO is not finite.
 
     Warns
     -----
@@ -190,7 +193,7 @@ def fit_quadratic_network(
     x = as_float_array(x, "x", ("n_samples", np.shape(x)[1] if np.ndim(x) == 2 else "n_inputs"))
     y = as_float_array(y, "y", (len(x),))
     weight = as_sample_weight(sample_weight, len(x))
-    shape = NetworkShape(x.shape[1], tuple(hidden_layer_sizes), bias)
+    shape = NetworkShape(x.shape[1], hidden_layer_sizes, bias)
     noise_levels = as_noise_levels(noise_levels)
     prior = as_prior(prior)
     as_number(prior_scale, "prior_scale", above=0.0)
@@ -211,26 +214,34 @@ def fit_quadratic_network(
         runs.insert(0, _start_from(problem, start, n_levels))
 
     engine, rows = _prepare(engine, shape, x, y, weight)
+    kind = "datum" if engine == "coreset" else engine
+    n_workers = min(n_threads, len(runs), engines_in_memory(kind, shape, len(rows[0])))
     engines: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    n_workers = min(n_threads, len(runs))
     for _ in range(n_workers):
-        engines.put(make_engine("datum" if engine == "coreset" else engine, shape, *rows))
+        engines.put(make_engine(kind, shape, *rows))
 
-    n_rounds, finished = n_regrids + 1, 0
-    total = sum(_survivors(len(runs), k) for k in range(n_rounds))
-    for k in range(n_rounds):
-        if k > 0:
-            runs = sorted(runs, key=lambda run: -run.elbo)[: _survivors(len(runs), 1)]
-            for run in runs:
-                _place_anew(problem, run, fit_prior_scale)
-        inner = max(1, n_threads // len(runs))
-        _for_each(partial(_improve, problem, engines, inner), runs, n_workers, problem.stop)
-        finished += len(runs)
-        if progress is not None:
-            progress(finished, total, max(run.elbo for run in runs))
-        if problem.stop.is_set():
-            break
-    best = max(runs, key=lambda run: run.elbo)
+    best, finished = runs[0], 0  # of the last round in which any run was trained
+    total = sum(_survivors(len(runs), k) for k in range(n_regrids + 1))
+    try:
+        for k in range(n_regrids + 1):
+            if k > 0:
+                runs = sorted(runs, key=lambda run: -run.elbo)[: _survivors(len(runs), 1)]
+                runs = [_place_anew(problem, run, fit_prior_scale) for run in runs]
+            inner = max(1, n_threads // min(n_workers, len(runs)))
+            runs = _for_each(partial(_improve, problem, engines, inner), runs, n_workers, problem.stop)
+            best = max((run for run in runs if run.elbo > -np.inf), key=lambda run: run.elbo, default=best)
+            finished += len(runs)
+            if progress is not None:
+                progress(finished, total, best.elbo)
+            if problem.stop.is_set():
+                break
+    except KeyboardInterrupt:
+        problem.stop.set()
+    if best.elbo == -np.inf and not problem.stop.is_set():
+        raise ValueError(
+            "x and y must be of order one, got magnitudes up to "
+            f"{np.abs(x).max(initial=0.0):.3g} and {np.abs(y).max():.3g}, where the ELBO is not finite"
+        )
     return _posterior(problem, best, engines.get(), engine)
 
 
@@ -260,7 +271,7 @@ def _posterior(problem: _Problem, run: _Run, engine: Any, kind: str) -> NetworkP
     noise = model.noise_posterior(model.expected_squared_error(weights.q))[1]
     elbo = model.elbo(weights.q, noise.q)
     warn_at_edge(noise)
-    trace = np.concatenate(run.trace)
+    trace = np.concatenate(run.trace or (np.array([elbo]),))
     trace[-1] = elbo
     return NetworkPosterior(
         weights,
@@ -268,8 +279,8 @@ def _posterior(problem: _Problem, run: _Run, engine: Any, kind: str) -> NetworkP
         run.log_prior,
         elbo,
         trace,
-        run.n_iter,
-        run.outcome.converged,
+        len(trace),
+        run.converged and not problem.stop.is_set(),
         problem.stop.is_set(),
         shape=problem.shape,
         prior_scale=run.scale,
@@ -310,23 +321,26 @@ def _start_from(problem: _Problem, start: NetworkPosterior, n_levels: int) -> _R
 # --- rounds
 
 
-def _place_anew(problem: _Problem, run: _Run, fit_prior_scale: bool) -> None:
+def _place_anew(problem: _Problem, run: _Run, fit_prior_scale: bool) -> _Run:
     """Put levels evenly around each weight's posterior, prior masses = density × spacing.
 
-    The spread is the posterior's, but not below what the old levels can show.
+    The spread is the posterior's, but not below what the old levels can show. Masses that would sum to more than one,
+    of levels much wider apart than the prior is wide, are normalised, so that the ELBO stays a bound.
     """
+    assert isinstance(problem.prior, DensityPrior)
     weights = FactorizedCategorical(run.levels, run.q)
     spacing = np.ptp(run.levels, axis=1) / (run.levels.shape[1] - 1)
     spread = np.maximum(weights.std, 0.5 * spacing)[:, None]
+    scale = run.scale
     if fit_prior_scale:
-        run.scale = np.array([_prior_scale(problem.prior, weights, part) for part in problem.shape.slices])
+        scale = np.array([_prior_scale(problem.prior, weights, part) for part in problem.shape.slices])
     unit = np.linspace(-LATER_REACH, LATER_REACH, run.levels.shape[1])
-    column = problem.by_layer(run.scale)
-    run.levels = weights.mean[:, None] + spread * unit
-    assert isinstance(problem.prior, DensityPrior)
-    log_spacing = np.log(spread * (unit[1] - unit[0]) / column)
-    run.log_prior = problem.prior.log_density(run.levels / column) + log_spacing
-    run.logits = np.broadcast_to(-0.5 * unit**2, run.levels.shape)
+    column = problem.by_layer(scale)
+    levels = weights.mean[:, None] + spread * unit
+    log_prior = problem.prior.log_density(levels / column) + np.log(spread * (unit[1] - unit[0]) / column)
+    log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
+    logits = np.broadcast_to(-0.5 * unit**2, levels.shape)
+    return _Run(scale, levels, log_prior, logits, trace=run.trace)
 
 
 def _prior_scale(prior: Prior, weights: FactorizedCategorical, layer: slice) -> float:
@@ -342,19 +356,23 @@ def _prior_scale(prior: Prior, weights: FactorizedCategorical, layer: slice) -> 
     return float(np.exp(minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").x))
 
 
-def _improve(problem: _Problem, engines: queue.SimpleQueue[Any], n_threads: int, run: _Run) -> None:
-    """One round of optimisation of one run."""
+def _improve(problem: _Problem, engines: queue.SimpleQueue[Any], n_threads: int, run: _Run) -> _Run:
+    """One round of optimisation of one run; the run as it was when the user interrupts before its first step."""
+    if problem.stop.is_set():
+        return run
     engine = engines.get()
     try:
         model = problem.model(engine, run, n_threads)
         optimise = _by_lbfgs if problem.optimizer == "lbfgs" else _by_coordinates
-        run.logits, run.outcome = optimise(problem, model, run)
+        logits, outcome = optimise(problem, model, run)
     finally:
         engines.put(engine)
-    trace = np.concatenate(run.outcome.trace)
-    run.elbo = float(trace[-1])
-    run.trace.append(trace[-run.outcome.n_iter :] if run.outcome.n_iter else trace[-1:])
-    run.n_iter += run.outcome.n_iter
+    if outcome.interrupted:
+        problem.stop.set()
+    trace = np.concatenate(outcome.trace)[-max(outcome.n_iter, 1) :]
+    if trace.size == 0 or not np.isfinite(trace[-1]):
+        return run
+    return replace(run, logits=logits, elbo=float(trace[-1]), trace=(*run.trace, trace), converged=outcome.converged)
 
 
 def _by_lbfgs(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tuple[FloatArray, Outcome]:
@@ -374,8 +392,8 @@ def _by_lbfgs(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tuple[Fl
 def _by_coordinates(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tuple[FloatArray, Outcome]:
     """Exact coordinate ascent: R is linear in every q_k, so that ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)`` maximises the ELBO."""
     q, outcome, trace = run.q, Outcome(), []
-    fit, noise = model.noise_posterior(model.expected_squared_error(q))
     try:
+        _, noise = model.noise_posterior(model.expected_squared_error(q))
         for outcome.n_iter in range(1, problem.max_iter + 1):
             error = model.sweep(q, noise.precision)
             fit, noise = model.noise_posterior(error)
@@ -392,20 +410,15 @@ def _by_coordinates(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tu
         return np.log(q), outcome
 
 
-def _for_each(task: Callable[[_Run], None], runs: Sequence[_Run], n_workers: int, stop: threading.Event) -> None:
+def _for_each(task: Callable[[_Run], _Run], runs: Sequence[_Run], n_workers: int, stop: threading.Event) -> list[_Run]:
     """Call `task` for every run, on several threads; an interruption ends all of them at their best points."""
     if n_workers == 1 or len(runs) == 1:
-        for run in runs:
-            task(run)
-            if run.outcome.interrupted:
-                stop.set()
-                return
-        return
+        return [task(run) for run in runs]
     with ThreadPoolExecutor(n_workers) as pool:
-        futures = [pool.submit(task, run) for run in runs]
+        futures: list[Future[_Run]] = []
         try:
+            futures.extend(pool.submit(task, run) for run in runs)
             wait(futures)
         except KeyboardInterrupt:
             stop.set()
-        for future in futures:
-            future.result()
+        return [future.result() for future in futures]

@@ -199,6 +199,30 @@ def test_partial_fit_of_another_width_is_refused():
         model.partial_fit(X[:, :2], Y)
 
 
+def test_partial_fit_goes_no_deeper_than_its_coreset():
+    model = QuadraticBNNRegressor(**FAST).partial_fit(X[:, :2], Y)
+    model.set_params(hidden_layer_sizes=(2, 2))
+    with pytest.raises(ValueError, match="at most 1 widths, as when partial_fit began, got 2"):
+        model.partial_fit(X[:, :2], Y)
+    assert model.coreset_.n_samples == 80
+
+
+def test_other_widths_and_levels_go_on_from_the_same_rows():
+    model = QuadraticBNNRegressor(**FAST).partial_fit(X[:, :2], Y)
+    model.set_params(hidden_layer_sizes=(4,), n_levels=9).partial_fit(X[:, :2], Y)
+    assert model.coreset_.n_samples == 160
+    assert model.posterior_.q.shape == (17, 9)
+
+
+def test_rows_of_a_failed_partial_fit_are_not_counted(monkeypatch):
+    model = QuadraticBNNRegressor(**FAST).partial_fit(X, Y)
+    with monkeypatch.context() as patch:
+        patch.setattr(QuadraticBNNRegressor, "_fit_networks", lambda *_: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            model.partial_fit(X, Y)
+    assert model.partial_fit(X, Y).n_samples_ == pytest.approx(160)
+
+
 def test_fit_forgets_what_partial_fit_saw():
     model = QuadraticBNNRegressor(**FAST).partial_fit(X[:40], Y[:40])
     model.fit(X, Y)
@@ -264,10 +288,15 @@ def rewritten(path, change):
         lambda h, a: a.update({"posterior0.weights.q": a["posterior0.weights.q"][1:]}),
         lambda h, a: a.update({"posterior0.prior_scale": a["posterior0.prior_scale"][1:]}),
         lambda h, a: h["parameters"].update(hidden_layer_sizes=[3, 3]),
+        lambda h, a: h["coreset"].update(bias=False),
+        lambda h, a: h["coreset"].update(depth=0),
+        lambda h, a: h["coreset"].update(n_samples=-1.0),
+        lambda h, a: a.update({"coreset.weight": -a["coreset.weight"]}),
+        lambda h, a: a.update({"coreset.x": a["coreset.x"][:, :1]}),
     ],
 )
 def test_altered_documents_are_refused(tmp_path, change):
-    fit().save(tmp_path / "m")
+    QuadraticBNNRegressor(**FAST).partial_fit(X, Y).save(tmp_path / "m")
     rewritten(tmp_path / "m", change)
     with pytest.raises(persistence.CorruptFileError):
         pydirect.load(tmp_path / "m")

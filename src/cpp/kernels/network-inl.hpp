@@ -66,18 +66,33 @@ void cumulants_adjoint(Index n, Index n_orders, const double* central, double* g
                        : cumulants_adjoint_of<4>(n, central, gradient, stride);
 }
 
+// The longest formulas are written on native vectors, a part of a pack at a time: fewer values wait in registers, and a
+// compiler that watches every temporary object has none to watch.
+using Part = PackD::vector;
+constexpr Index kPart = PackD::lanes / PackD::parts;
+
+PYDIRECT_INLINE Part load_part(const double* src) {
+  typedef Part unaligned __attribute__((aligned(sizeof(double)), may_alias));
+  return *reinterpret_cast<const unaligned*>(src);
+}
+
+PYDIRECT_INLINE void store_part(double* dst, const Part& x) {
+  typedef Part unaligned __attribute__((aligned(sizeof(double)), may_alias));
+  *reinterpret_cast<unaligned*>(dst) = x;
+}
+
 // With a = κ_1 + b and c_r = E b^r: z − E z = u b + (b² − c_2), u = 2 κ_1. The expectations of (b² − c_2)^i b^j that
 // the central moments of z need are polynomials of c_2 … c_8.
 struct CentralSum {
-  PackD c2, c3, c4, c5, c6, c7, c8;
-  PackD b22, q3, q4, r3, r4, r5, r6;
-  PackD u, u2, u3;
+  Part c2, c3, c4, c5, c6, c7, c8;
+  Part b22, q3, q4, r3, r4, r5, r6;
+  Part u, u2, u3;
 
   PYDIRECT_INLINE CentralSum(const double* cumulant, Index stride) {
-    const PackD k1 = load(cumulant), k2 = load(cumulant + stride), k3 = load(cumulant + 2 * stride),
-                k4 = load(cumulant + 3 * stride), k5 = load(cumulant + 4 * stride), k6 = load(cumulant + 5 * stride),
-                k7 = load(cumulant + 6 * stride), k8 = load(cumulant + 7 * stride);
-    const PackD square = k2 * k2;
+    const Part k1 = load_part(cumulant), k2 = load_part(cumulant + stride), k3 = load_part(cumulant + 2 * stride),
+                k4 = load_part(cumulant + 3 * stride), k5 = load_part(cumulant + 4 * stride), k6 = load_part(cumulant + 5 * stride),
+                k7 = load_part(cumulant + 6 * stride), k8 = load_part(cumulant + 7 * stride);
+    const Part square = k2 * k2;
     c2 = k2;
     c3 = k3;
     c4 = k4 + 3.0 * square;
@@ -100,18 +115,18 @@ struct CentralSum {
 };
 
 void square_moments(const SquareMoments& p) {
-  for (Index i = 0; i < p.n_units * PackD::lanes; i += PackD::lanes) {
+  for (Index i = 0; i < p.n_units * PackD::lanes; i += kPart) {
     const CentralSum s(p.cumulant + i, p.stride);
-    const PackD k1 = load(p.cumulant + i);
-    const PackD m = k1 * k1 + s.c2;
-    const PackD s2 = s.u2 * s.c2 + 2.0 * (s.u * s.c3) + s.b22;
-    store(p.m + i, m);
-    store(p.s2 + i, s2);
-    store(p.e3 + i, s.u3 * s.c3 + 3.0 * (s.u2 * s.b22) + 3.0 * (s.u * s.q3) + s.q4);
-    store(p.e4 + i, s.u2 * s.u2 * s.c4 + 4.0 * (s.u3 * s.r3) + 6.0 * (s.u2 * s.r4) + 4.0 * (s.u * s.r5) + s.r6);
-    store(p.z2 + i, m * m + s2);
-    store(p.t + i, m * s2);
-    store(p.m3 + i, m * m * m);
+    const Part k1 = load_part(p.cumulant + i);
+    const Part m = k1 * k1 + s.c2;
+    const Part s2 = s.u2 * s.c2 + 2.0 * (s.u * s.c3) + s.b22;
+    store_part(p.m + i, m);
+    store_part(p.s2 + i, s2);
+    store_part(p.e3 + i, s.u3 * s.c3 + 3.0 * (s.u2 * s.b22) + 3.0 * (s.u * s.q3) + s.q4);
+    store_part(p.e4 + i, s.u2 * s.u2 * s.c4 + 4.0 * (s.u3 * s.r3) + 6.0 * (s.u2 * s.r4) + 4.0 * (s.u * s.r5) + s.r6);
+    store_part(p.z2 + i, m * m + s2);
+    store_part(p.t + i, m * s2);
+    store_part(p.m3 + i, m * m * m);
   }
 }
 
@@ -139,48 +154,49 @@ void square_variance(const SquareVariance& p) {
 }
 
 void square_adjoint(const SquareAdjoint& p) {
-  const PackD weight = load(p.weight);
-  for (Index k = 0, i = 0; k < p.n_units; ++k, i += PackD::lanes) {
-    const PackD m = load(p.m + i), s2 = load(p.s2 + i), e3 = load(p.e3 + i), q = load(p.q + i);
-    const PackD g_z2 = load(p.g_z2 + i), g_t = load(p.g_t + i), mm = m * m;
-    const PackD c1 = broadcast(p.coefficient[1][k]), c2 = broadcast(p.coefficient[2][k]);
-    const PackD gm = load(p.g_m + i) + 2.0 * (m * g_z2) + s2 * g_t + 3.0 * (mm * load(p.g_m3 + i)) +
+  for (Index i = 0; i < p.n_units * PackD::lanes; i += kPart) {
+    const Index k = i / PackD::lanes;
+    const Part weight = load_part(p.weight + i % PackD::lanes);
+    const Part m = load_part(p.m + i), s2 = load_part(p.s2 + i), e3 = load_part(p.e3 + i), q = load_part(p.q + i);
+    const Part g_z2 = load_part(p.g_z2 + i), g_t = load_part(p.g_t + i), mm = m * m;
+    const double c1 = p.coefficient[1][k], c2 = p.coefficient[2][k];
+    const Part gm = load_part(p.g_m + i) + 2.0 * (m * g_z2) + s2 * g_t + 3.0 * (mm * load_part(p.g_m3 + i)) +
                      weight * (c1 * e3 + 2.0 * (c2 * (m * s2)) + (4.0 * p.coefficient[4][k]) * (mm * m));
-    const PackD gs2 = load(p.g_s2 + i) + g_z2 + m * g_t +
-                      weight * (c2 * mm + (2.0 * p.coefficient[3][k]) * s2 + 4.0 * (q * q + load(p.t + i)));
-    const PackD ge3 = load(p.g_e3 + i) + weight * (c1 * m + (4.0 * p.diagonal[k]) * q);
-    const PackD ge4 = p.coefficient[0][k] * weight;
+    const Part gs2 = load_part(p.g_s2 + i) + g_z2 + m * g_t +
+                      weight * (c2 * mm + (2.0 * p.coefficient[3][k]) * s2 + 4.0 * (q * q + load_part(p.t + i)));
+    const Part ge3 = load_part(p.g_e3 + i) + weight * (c1 * m + (4.0 * p.diagonal[k]) * q);
+    const Part ge4 = p.coefficient[0][k] * weight;
 
     double* at = p.cumulant + i;
     const CentralSum s(at, p.stride);
-    const PackD square = s.c2 * s.c2;
-    const PackD gu = 2.0 * (gs2 * (s.u * s.c2 + s.c3)) + 3.0 * (ge3 * (s.u2 * s.c3 + 2.0 * (s.u * s.b22) + s.q3)) +
+    const Part square = s.c2 * s.c2;
+    const Part gu = 2.0 * (gs2 * (s.u * s.c2 + s.c3)) + 3.0 * (ge3 * (s.u2 * s.c3 + 2.0 * (s.u * s.b22) + s.q3)) +
                      4.0 * (ge4 * (s.u3 * s.c4 + 3.0 * (s.u2 * s.r3 + s.u * s.r4) + s.r5));
-    const PackD gb22 = gs2 + 3.0 * (s.u2 * ge3), gq3 = 3.0 * (s.u * ge3);
-    const PackD gr3 = 4.0 * (s.u3 * ge4), gr4 = 6.0 * (s.u2 * ge4), gr5 = 4.0 * (s.u * ge4);
-    const PackD g2 = gm + s.u2 * gs2 - 2.0 * (s.c2 * gb22) - 2.0 * (s.c3 * gq3) + (6.0 * square - 3.0 * s.c4) * ge3 -
+    const Part gb22 = gs2 + 3.0 * (s.u2 * ge3), gq3 = 3.0 * (s.u * ge3);
+    const Part gr3 = 4.0 * (s.u3 * ge4), gr4 = 6.0 * (s.u2 * ge4), gr5 = 4.0 * (s.u * ge4);
+    const Part g2 = gm + s.u2 * gs2 - 2.0 * (s.c2 * gb22) - 2.0 * (s.c3 * gq3) + (6.0 * square - 3.0 * s.c4) * ge3 -
                      s.c3 * gr3 + (3.0 * square - 2.0 * s.c4) * gr4 + (6.0 * (s.c2 * s.c3) - 3.0 * s.c5) * gr5 +
                      (12.0 * (s.c2 * s.c4) - 4.0 * s.c6 - 12.0 * (square * s.c2)) * ge4;
-    const PackD g3 =
+    const Part g3 =
         2.0 * (s.u * gs2) + s.u3 * ge3 - 2.0 * (s.c2 * gq3) - s.c2 * gr3 + 3.0 * (square * gr5);
-    const PackD g4 = gb22 - 3.0 * (s.c2 * ge3) + s.u2 * s.u2 * ge4 - 2.0 * (s.c2 * gr4) + 6.0 * (square * ge4);
-    const PackD g5 = gq3 + gr3 - 3.0 * (s.c2 * gr5);
-    const PackD g6 = ge3 + gr4 - 4.0 * (s.c2 * ge4);
-    const PackD g7 = gr5, g8 = ge4;
+    const Part g4 = gb22 - 3.0 * (s.c2 * ge3) + s.u2 * s.u2 * ge4 - 2.0 * (s.c2 * gr4) + 6.0 * (square * ge4);
+    const Part g5 = gq3 + gr3 - 3.0 * (s.c2 * gr5);
+    const Part g6 = ge3 + gr4 - 4.0 * (s.c2 * ge4);
+    const Part g7 = gr5, g8 = ge4;
 
-    const PackD k1 = load(at), k2 = s.c2, k3 = s.c3, k4 = load(at + 3 * p.stride), k5 = load(at + 4 * p.stride),
-                k6 = load(at + 5 * p.stride);
-    store(at, 2.0 * (k1 * gm + gu));
-    store(at + p.stride, g2 + 6.0 * (k2 * g4) + 10.0 * (k3 * g5) + (15.0 * k4 + 45.0 * square) * g6 +
+    const Part k1 = load_part(at), k2 = s.c2, k3 = s.c3, k4 = load_part(at + 3 * p.stride), k5 = load_part(at + 4 * p.stride),
+                k6 = load_part(at + 5 * p.stride);
+    store_part(at, 2.0 * (k1 * gm + gu));
+    store_part(at + p.stride, g2 + 6.0 * (k2 * g4) + 10.0 * (k3 * g5) + (15.0 * k4 + 45.0 * square) * g6 +
                              (21.0 * k5 + 210.0 * (k3 * k2)) * g7 +
                              (28.0 * k6 + 420.0 * (k4 * k2) + 280.0 * (k3 * k3) + 420.0 * (square * k2)) * g8);
-    store(at + 2 * p.stride, g3 + 10.0 * (k2 * g5) + 20.0 * (k3 * g6) + (35.0 * k4 + 105.0 * square) * g7 +
+    store_part(at + 2 * p.stride, g3 + 10.0 * (k2 * g5) + 20.0 * (k3 * g6) + (35.0 * k4 + 105.0 * square) * g7 +
                                  (56.0 * k5 + 560.0 * (k3 * k2)) * g8);
-    store(at + 3 * p.stride, g4 + 15.0 * (k2 * g6) + 35.0 * (k3 * g7) + (70.0 * k4 + 210.0 * square) * g8);
-    store(at + 4 * p.stride, g5 + 21.0 * (k2 * g7) + 56.0 * (k3 * g8));
-    store(at + 5 * p.stride, g6 + 28.0 * (k2 * g8));
-    store(at + 6 * p.stride, g7);
-    store(at + 7 * p.stride, g8);
+    store_part(at + 3 * p.stride, g4 + 15.0 * (k2 * g6) + 35.0 * (k3 * g7) + (70.0 * k4 + 210.0 * square) * g8);
+    store_part(at + 4 * p.stride, g5 + 21.0 * (k2 * g7) + 56.0 * (k3 * g8));
+    store_part(at + 5 * p.stride, g6 + 28.0 * (k2 * g8));
+    store_part(at + 6 * p.stride, g7);
+    store_part(at + 7 * p.stride, g8);
   }
 }
 

@@ -133,12 +133,12 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         self._forget()
         self._one_dimensional = given.ndim == 1
         targets = np.asarray(given, dtype=np.float64).reshape(len(x), -1)
-        if np.abs(targets).max() > LARGEST_TARGET:
-            raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {np.abs(targets).max():g}")
         return x, targets, self._standardise_targets(targets, weight), weight
 
     def _standardise_targets(self, targets: FloatArray, weight: FloatArray | None) -> FloatArray:
         """Learn the targets' location and scale; constant ones become exact zeros."""
+        if np.abs(targets).max() > LARGEST_TARGET:
+            raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {np.abs(targets).max():g}")
         self.y_mean_, scale = weighted_location_scale(targets, weight)
         self.y_scale_ = np.where(scale > 0, scale, 1.0)
         self.calibration_scale_ = 1.0

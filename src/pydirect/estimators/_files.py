@@ -94,6 +94,7 @@ def save_model(model: LatentFunctions, path: str | Path, metadata: dict[str, Any
     """Write a fitted estimator of a kind in `LAYOUTS`; see the estimators' ``save``."""
     kind = f"pydirect.{type(model).__name__}"
     layout, writer = LAYOUTS[kind], _Writer()
+    written = layout.write(model, writer)  # first: it tells features that cannot be saved
     header: Header = {
         "library": pydirect.__version__,
         "parameters": {k: _as_json(k, v) for k, v in model.get_params(deep=False).items()},
@@ -103,7 +104,7 @@ def save_model(model: LatentFunctions, path: str | Path, metadata: dict[str, Any
         "n_features_in": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
         **{name: getattr(model, f"{name}_") for name in (*SHARED_ITEMS, *layout.items)},
-        **layout.write(model, writer),
+        **written,
     }
     arrays = {name: getattr(model, f"{name}_") for name in layout.arrays}
     write(path, kind, header, {**writer.arrays, **arrays})
@@ -355,6 +356,10 @@ def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
         _check_posterior(posterior, posterior.shape.n_weights)
     if hasattr(model, "coreset_"):
         coreset = model.coreset_
+        _is(coreset.bias, "coreset.bias", bool)
+        if not coreset.bias or as_count(coreset.depth, "coreset.depth") < model._shape_for(1).depth:
+            raise ValueError("coreset does not serve the network")
+        as_number(coreset.n_samples, "coreset.n_samples", above=0.0)
         _array(coreset.x, "coreset.x", len(coreset.y), model.n_features_in_)
         _array(coreset.y, "coreset.y", *coreset.y.shape[:1])
         _positive(coreset.weight, "coreset.weight", len(coreset.y))

@@ -185,9 +185,10 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to these rows and all earlier ones, which a coreset stands for.
 
-        Training has the last posterior as one more start. The coreset holds the data exactly, as far as networks of
-        this depth can tell: the ELBO and its optima are those of all rows together, in whatever blocks they came. It is
-        feasible for few inputs only (see `NetworkCoreset`).
+        Rows of an earlier ``fit`` are not kept: begin with this method. Training has the last posterior as one more
+        start. The coreset holds the data exactly, as far as networks of this depth can tell: the ELBO and its optima
+        are those of all rows together, in whatever blocks they came. It is feasible for few inputs only (see
+        `NetworkCoreset`). When it fails, the rows are not counted.
 
         Parameters
         ----------
@@ -209,17 +210,23 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         x, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True, reset=not started)
         weight = as_sample_weight(sample_weight, len(x))
         y_column = np.asarray(target, dtype=np.float64)
-        shape = self._shape_for(x.shape[1])
-        if started:
-            coreset = self.coreset_.update(x, y_column, sample_weight=weight)
+        depth = self._shape_for(x.shape[1]).depth
+        if not started:
+            coreset = NetworkCoreset.from_data(x, y_column, depth, True, sample_weight=weight)
+        elif depth > self.coreset_.depth:
+            raise ValueError(
+                f"hidden_layer_sizes must hold at most {self.coreset_.depth} widths, as when partial_fit began, "
+                f"got {depth}"
+            )
         else:
-            coreset = NetworkCoreset.from_data(x, y_column, shape.depth, True, sample_weight=weight)
-        start = self.posteriors_ if started and self.__sklearn_is_fitted__() else [None]
+            coreset = self.coreset_.update(x, y_column, sample_weight=weight)
+        start = getattr(self, "posteriors_", [None]) if started else [None]
         for name in ("posterior_", "metadata_"):
             self.__dict__.pop(name, None)
-        self.coreset_, self._one_dimensional = coreset, True
+        self._one_dimensional = True
         standardised = self._standardise_targets(coreset.y[:, None], coreset.weight)
         self._fit_networks(coreset.x, standardised, coreset.weight, start)
+        self.coreset_ = coreset
         return self
 
     def _fit_networks(
@@ -235,10 +242,12 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
                 Rotation.whitening(standardised, weight) if self.whiten else Rotation.identity(standardised.shape[1])
             )
             inputs = self._inputs(x)
-        self.posteriors_: list[NetworkPosterior] = []
+        shape = self._shape_for(inputs.shape[1])
+        posteriors: list[NetworkPosterior] = []
         for k, start in enumerate(starts):
+            fits = start is not None and start.shape == shape and start.q.shape[1] == self.n_levels
             with progress.stage("training"):
-                self.posteriors_.append(
+                posteriors.append(
                     fit_quadratic_network(
                         inputs,
                         np.ascontiguousarray(y[:, k]),
@@ -254,13 +263,13 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
                         optimizer=self.optimizer,
                         engine=self.engine,
                         max_iter=self.max_iter,
-                        start=start if start is not None and start.shape.n_inputs == inputs.shape[1] else None,
+                        start=start if fits else None,
                         random_state=rng,
                         n_threads=n_threads,
                         progress=_report if self.verbose else None,
                     )
                 )
-        self.fit_seconds_ = progress.seconds
+        self.posteriors_, self.fit_seconds_ = posteriors, progress.seconds
         self.n_samples_ = float(len(x) if weight is None else weight.sum())
         self._set_results()
         self._warn_if_unfinished()
