@@ -214,7 +214,7 @@ def test_default_features_are_the_estimators(tmp_path, data):
         (["--target", "y", "--target", "y"], "column 'y' is named twice"),
         (["--target", "y", "--weight", "y"], "column 'y' is named twice"),
         (["--target", "y", "--drop", "y"], "column 'y' is named twice"),
-        (["--target", "colour"], "column 'colour': expected numbers, got"),
+        (["--target", "colour", "--task", "regression"], "column 'colour': expected numbers, got"),
         (["--target", "y", "--weight", "x"], "column 'x': expected weights of at least 0"),
         (["--target", "y", "--drop", "x", "colour", "z", "y2", "w"], "no columns are left to predict from"),
         (["--target", "y", "--features", "cubic"], "argument --features: invalid choice: 'cubic'"),
@@ -222,6 +222,7 @@ def test_default_features_are_the_estimators(tmp_path, data):
         (["--target", "y", "--degree", "3"], "--degree: only for --features polynomial"),
         (["--target", "y", "--hidden", "3"], "--hidden: only for --model network"),
         (["--target", "y", "--model", "network", "--basis", "raw"], "--basis: not for --model network"),
+        (["--target", "colour", "--model", "network"], "--model network: its target must be a number, not a class"),
         (
             ["--target", "y", "--model", "network", "--hidden", "0"],
             "argument --hidden: expected an integer of at least 1",

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "DirectRegressor": "pydirect.estimators.regression",
+    "DirectClassifier": "pydirect.estimators.classification",
     "QuadraticBNNRegressor": "pydirect.estimators.quadratic_network",
     "load": "pydirect.estimators._files",
     "FactorizedCategorical": "pydirect.distributions",
@@ -50,6 +51,10 @@ _PUBLIC = {
     "fit_decorrelated": "pydirect.decorrelated",
     "log_evidence": "pydirect.decorrelated",
     "maximise_evidence": "pydirect.decorrelated",
+    "LabelledRows": "pydirect.logistic",
+    "fit_logistic": "pydirect.logistic",
+    "fit_logistic_decorrelated": "pydirect.logistic",
+    "predictive_probability": "pydirect.logistic",
     "PredictiveDistribution": "pydirect.predictive",
 }
 _MODULES = ("kron", "metrics", "plotting", "testing")

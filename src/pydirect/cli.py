@@ -143,7 +143,9 @@ _level = _number(float, lambda value: 0.0 < value < 1.0, "a number between 0 and
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="pydirect", description="Bayesian regression with discrete weights, from tables.")
+    parser = _Parser(
+        prog="pydirect", description="Bayesian regression and classification with discrete weights, from tables."
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     _add_fit(commands)
@@ -169,6 +171,12 @@ def _add_fit(commands: Any) -> None:
         "--target", action="append", required=True, metavar="COL", help="column to predict; repeatable"
     )
     command.add_argument("-o", "--output", type=Path, required=True, metavar="MODEL", help="model file to write")
+    command.add_argument(
+        "--task",
+        choices=["auto", "regression", "classification"],
+        default="auto",
+        help="whether the target is a number or a class (default: a class where the column holds text)",
+    )
     _add_model_options(command)
     command.add_argument(
         "--drop",
@@ -225,8 +233,9 @@ def _add_predict(commands: Any) -> None:
         "predict",
         help="predict with a model",
         description="Write predictions for the rows of a table, in their order: columns prediction, lower and upper, "
-        "each after the target's name and an underscore when there are several targets. Columns are found by "
-        "name. If the targets are among them, scores go to standard error.",
+        "each after the target's name and an underscore when there are several targets; of a classifier prediction and "
+        "probability_CLASS for every class. Columns are found by name. If the targets are among "
+        "them, scores go to standard error.",
     )
     command.add_argument("model", type=Path, help="model file")
     command.add_argument("data", type=Path, help="CSV or Parquet file")
@@ -264,7 +273,7 @@ def _add_demo(commands: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Training:
-    """What a model is fitted to: X (n, p), y (n, k), weights (n,) or None."""
+    """What a model is fitted to: X (n, p), y (n, k), or labels (n,) of classes, weights (n,) or None."""
 
     X: np.ndarray
     y: np.ndarray
@@ -276,11 +285,16 @@ class _Training:
         weights = None if self.weights is None else self.weights[chosen]
         return _Training(self.X[chosen], self.y[chosen], weights, self.encoder, self.n_dropped)
 
+    @property
+    def classes(self) -> bool:
+        """Whether the target is a class."""
+        return self.y.ndim == 1
+
 
 def _fit(args: argparse.Namespace) -> int:
     _check_fit_options(args)
     data = _training_data(args)
-    scored = _hold_out(args, data) if args.test_fraction > 0.0 else []
+    scored: list[Any] = _hold_out(args, data) if args.test_fraction > 0.0 else []
     model = _fitted(args, data, "all rows" if scored else "")
     # Without held-out rows there are no predictions to score.
     held_out = [_scores(name, prediction, _LEVEL) for name, prediction in zip(args.target, scored, strict=False)]
@@ -348,9 +362,37 @@ def _training_data(args: argparse.Namespace) -> _Training:
     _check_usable(full, inputs)
     table = _without_missing(full, [*special, *inputs], args.drop_missing)
     encoder = TableEncoder.fit(table, inputs)
-    y = np.column_stack([table.numbers(name) for name in args.target])
+    if _is_classification(args, table):
+        y = _labels(table, args.target[0])
+    else:
+        y = np.column_stack([table.numbers(name) for name in args.target])
     weights = None if args.weight is None else _weights(table, args.weight)
     return _Training(encoder.transform(table), y, weights, encoder, full.n_rows - table.n_rows)
+
+
+def _is_classification(args: argparse.Namespace, table: Table) -> bool:
+    if args.task != "auto":
+        wanted = args.task == "classification"
+    else:
+        wanted = any(table.column(name).dtype == object for name in args.target)
+    if wanted and len(args.target) > 1:
+        raise CommandError("several targets must all be numbers; classes are told for one --target at a time")
+    if wanted and args.model == "network":
+        raise CommandError("--model network: its target must be a number, not a class")
+    return bool(wanted)
+
+
+def _labels(table: Table, name: str) -> np.ndarray:
+    """Return the classes of a complete column: text, or numbers, integers where all are."""
+    import numpy as np
+
+    values = table.column(name)
+    if values.dtype == object:
+        return values.astype(str)
+    numbers = table.numbers(name)
+    return (
+        numbers.astype(np.int64) if (numbers == np.round(numbers)).all() and np.abs(numbers).max() < 2**53 else numbers
+    )
 
 
 def _check_usable(table: Table, inputs: Iterable[str]) -> None:
@@ -382,7 +424,7 @@ def _weights(table: Table, name: str) -> np.ndarray:
     return weights
 
 
-def _hold_out(args: argparse.Namespace, data: _Training) -> list[_Prediction]:
+def _hold_out(args: argparse.Namespace, data: _Training) -> list[Any]:
     """Fit to a random part of the rows and predict the others; return the predictions, one for each target."""
     import numpy as np
 
@@ -393,6 +435,8 @@ def _hold_out(args: argparse.Namespace, data: _Training) -> list[_Prediction]:
     order = np.random.default_rng(args.seed).permutation(n)
     train, test = data.rows(order[n_test:]), data.rows(order[:n_test])
     model = _fitted(args, train, f"{n - n_test} rows, {n_test} held out")
+    if data.classes:
+        return [_classified(model, test.X, test.y)]
     return _predictions(model, test.X, _LEVEL, test.y)
 
 
@@ -401,8 +445,8 @@ def _fitted(args: argparse.Namespace, data: _Training, what: str) -> Any:
 
     if what and not args.quiet:
         print(f"Fitting to {what}", file=sys.stderr)
-    model = _new_model(args)
-    y = data.y[:, 0] if data.y.shape[1] == 1 else data.y
+    model = _new_model(args, data.classes)
+    y = data.y[:, 0] if not data.classes and data.y.shape[1] == 1 else data.y
     with warnings.catch_warnings():
         # Said below in fewer words.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -416,7 +460,7 @@ def _fitted(args: argparse.Namespace, data: _Training, what: str) -> Any:
     return model
 
 
-def _new_model(args: argparse.Namespace) -> Any:
+def _new_model(args: argparse.Namespace, classes: bool) -> Any:
     import pydirect
 
     common = {"n_threads": args.threads, "random_state": args.seed, "verbose": 0 if args.quiet else 1}
@@ -426,7 +470,7 @@ def _new_model(args: argparse.Namespace) -> Any:
     else:
         names = ("features", "basis", "n_features", "degree")
         given = {name: getattr(args, name) for name in names}
-        estimator = pydirect.DirectRegressor
+        estimator = pydirect.DirectClassifier if classes else pydirect.DirectRegressor
     return estimator(**common, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -458,7 +502,9 @@ def _print_summary(args: argparse.Namespace, data: _Training, model: Any, held_o
     if held_out:
         lines.append(("", f"the model below was then fitted to all {len(data.X)} rows"))
     lines += [
-        ("noise sd", _numbers_text(_noise_sd(model))),
+        ("classes", ", ".join(map(str, model.classes_)))
+        if data.classes
+        else ("noise sd", _numbers_text(_noise_sd(model))),
         ("ELBO", _numbers_text(model.elbo_)),
         ("converged", f"{'yes' if _converged(model) else 'no'}, {_iterations(model)} iterations"),
         ("written", f"{args.output} ({os.path.getsize(args.output)} bytes)"),
@@ -505,16 +551,20 @@ def _print_lines(lines: Sequence[tuple[str, str]]) -> None:
         print(f"{label:{width}}  {text}")
 
 
-def _plot(args: argparse.Namespace, model: Any, scored: list[_Prediction]) -> None:
+def _plot(args: argparse.Namespace, model: Any, scored: list[Any]) -> None:
     from matplotlib.figure import Figure
 
     from pydirect.persistence import atomic_open
-    from pydirect.plotting import CalibrationDisplay, ELBODisplay, PredictionIntervalDisplay
+    from pydirect.plotting import CalibrationDisplay, ELBODisplay, PredictionIntervalDisplay, ReliabilityDisplay
 
     n_rows, n_columns = max(1, len(scored)), 3 if scored else 1
     figure = Figure(figsize=(5.2 * n_columns, 4.2 * n_rows), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
     for row, name, p in zip(axes, args.target, scored, strict=False):
+        if isinstance(p, _Classified):
+            ReliabilityDisplay(*p.events(), name=name).plot(ax=row[0])
+            row[1].remove()
+            continue
         intervals = PredictionIntervalDisplay(p.y, p.mean, p.lower, p.upper, level=_LEVEL)
         intervals.plot(ax=row[0], target_name=name)
         CalibrationDisplay(p.pit).plot(ax=row[1])
@@ -579,12 +629,61 @@ def _compared(distribution: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.where(known, distribution.log_density(filled), np.nan), np.where(known, distribution.cdf(filled), np.nan)
 
 
-def _scores(target: str, prediction: _Prediction, level: float) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class _Classified:
+    """Probabilities (n, n_classes) of the classes, and the right ones (n,), None where it is not known."""
+
+    classes: np.ndarray
+    probability: np.ndarray
+    labels: np.ndarray
+
+    def index(self) -> np.ndarray:
+        """Return the number of the right class, -1 where it is not known or not among them."""
+        import numpy as np
+
+        number = {label: k for k, label in enumerate(self.classes.tolist())}
+        return np.array([number.get(label, -1) for label in self.labels.tolist()])
+
+    def events(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each class was the right one, and how probable it was, for all rows and classes in turn."""
+        import numpy as np
+
+        return (self.index()[:, None] == np.arange(len(self.classes))).ravel(), self.probability.ravel()
+
+
+def _classified(model: Any, X: np.ndarray, labels: np.ndarray) -> _Classified:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        return _Classified(model.classes_, model.predict_proba(X), labels)
+
+
+def _class_scores(target: str, prediction: _Classified) -> dict[str, Any]:
+    """Score the rows whose class is known to the model."""
+    import numpy as np
+
+    from pydirect.metrics import expected_calibration_error
+
+    index = prediction.index()
+    known = index >= 0
+    p, index = prediction.probability[known], index[known]
+    right = p.argmax(axis=1) == index
+    return {
+        "target": target,
+        "n_rows": len(p),
+        "accuracy": float(right.mean()),
+        "log_loss": float(-np.log(np.maximum(p[np.arange(len(p)), index], 1e-300)).mean()),
+        "calibration_error": expected_calibration_error(right, np.minimum(p.max(axis=1), 1.0)),
+    }
+
+
+def _scores(target: str, prediction: _Prediction | _Classified, level: float) -> dict[str, Any]:
     """Score the rows where the target is known; there must be some."""
     import numpy as np
 
     from pydirect.metrics import coverage
 
+    if isinstance(prediction, _Classified):
+        return _class_scores(target, prediction)
     known = np.isfinite(prediction.y)
     y = prediction.y[known]
     return {
@@ -598,6 +697,11 @@ def _scores(target: str, prediction: _Prediction, level: float) -> dict[str, Any
 
 
 def _scores_text(scores: dict[str, Any]) -> str:
+    if "accuracy" in scores:
+        return (
+            f"accuracy {scores['accuracy']:.1%} of {scores['n_rows']} rows, log loss {scores['log_loss']:.6g}, "
+            f"calibration error {scores['calibration_error']:.6g}"
+        )
     return (
         f"RMSE {scores['rmse']:.6g}, NLPD {scores['nlpd']:.6g}, {scores['coverage']:.1%} of {scores['n_rows']} rows "
         f"inside the {100 * scores['level']:g}% interval"
@@ -614,11 +718,34 @@ def _predict(args: argparse.Namespace) -> int:
     model, encoder, targets = _load_for_tables(args.model)
     table = read_table(args.data, text_columns=encoder.text_columns)
     X = encoder.transform(table)
+    if hasattr(model, "predict_proba"):
+        return _predict_classes(args, model, X, table, targets[0])
     predictions = _predictions(model, X, args.interval, _known_targets(table, targets))
     _write_columns(_output_columns(predictions, targets, args.std), args.output)
     for name, prediction in zip(targets, predictions, strict=True):
         if not np.isnan(prediction.log_density).all():
             print(f"{name}: {_scores_text(_scores(name, prediction, args.interval))}", file=sys.stderr)
+    return 0
+
+
+def _predict_classes(args: argparse.Namespace, model: Any, X: np.ndarray, table: Table, target: str) -> int:
+    """Write the most probable class and the probability of each."""
+    import numpy as np
+
+    labels = np.full(len(X), None, dtype=object)
+    if target in table.columns:
+        text = model.classes_.dtype.kind == "U"
+        labels[:] = [None if v is None or v != v else str(v) if text else v for v in table.columns[target].tolist()]
+    found = _classified(model, X, labels)
+    columns = {"prediction": found.classes[found.probability.argmax(axis=1)]}
+    columns |= {f"probability_{label}": found.probability[:, k] for k, label in enumerate(found.classes.tolist())}
+    if args.std:
+        logits = np.reshape(model.predict_logit(X, return_std=True)[1], (len(X), -1))
+        names = found.classes[-1:] if logits.shape[1] == 1 else found.classes
+        columns |= {f"logit_std_{label}": logits[:, k] for k, label in enumerate(names.tolist())}
+    _write_columns(columns, args.output)
+    if (found.index() >= 0).any():
+        print(f"{target}: {_scores_text(_class_scores(target, found))}", file=sys.stderr)
     return 0
 
 
@@ -642,8 +769,6 @@ def _load_for_tables(path: Path) -> tuple[Any, TableEncoder, list[str]]:
     from pydirect.tables import TableEncoder
 
     model = pydirect.load(path)
-    if not hasattr(model, "predict_distribution"):
-        raise CommandError(f"{path}: expected a model that predicts numbers, got {type(model).__name__}")
     n_targets = _n_targets(model)
     stored = _table_metadata(model)
     if stored is not None:
@@ -658,7 +783,7 @@ def _load_for_tables(path: Path) -> tuple[Any, TableEncoder, list[str]]:
 def _n_targets(model: Any) -> int:
     import numpy as np
 
-    return int(np.size(model.noise_variance_))
+    return 1 if hasattr(model, "classes_") else int(np.size(model.noise_variance_))
 
 
 def _table_metadata(model: Any) -> dict[str, Any] | None:
@@ -703,7 +828,12 @@ def _csv_blocks(columns: dict[str, np.ndarray]) -> Iterator[str]:
     arrays = list(columns.values())
     for start in range(0, len(arrays[0]), _ROWS_PER_BLOCK):
         rows = zip(*(array[start : start + _ROWS_PER_BLOCK].tolist() for array in arrays), strict=True)
-        yield "".join(",".join(map(repr, row)) + "\n" for row in rows)
+        if arrays[0].dtype.kind != "U":
+            yield "".join(",".join(map(repr, row)) + "\n" for row in rows)
+            continue
+        block = io.StringIO()  # text may need quotes; csv writes floats by their repr too
+        csv.writer(block, lineterminator="\n").writerows(rows)
+        yield block.getvalue()
 
 
 def _write_parquet(columns: dict[str, np.ndarray], path: Path) -> None:
@@ -795,7 +925,8 @@ def _model_facts(path: Path) -> dict[str, Any]:
         "weights": _n_weights(model),
         "levels_per_weight": int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
         "sparsity": model.sparsity_,
-        "noise_sd": _noise_sd(model),
+        "noise_sd": _noise_sd(model) if hasattr(model, "noise_variance_") else None,
+        "classes": getattr(model, "classes_", None),
         "elbo": model.elbo_,
         "iterations": model.n_iter_,
         "converged": model.converged_,

@@ -30,6 +30,8 @@ LOG_LINEAR = (-0.5, 1.0)
 LOG_LENGTH_SCALE = (np.sqrt(2.0), 0.5)
 # The linear part sees standardised inputs up to here: a row far outside the others must not be extrapolated to.
 LINEAR_REACH = 5.0
+# Value of parameters whose covariance cannot be factorised.
+BAD_POINT = 1e10
 RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns themselves
 
 
@@ -150,6 +152,20 @@ class MarginalLikelihood:
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the value and the gradient, (n_inputs + 5,)."""
+        value, gradient = self.negative_log_likelihood(theta)
+        if value == BAD_POINT:
+            return value, gradient
+        penalty, pull = self.penalty(theta)
+        return value + penalty, gradient + pull
+
+    def penalty(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return −log prior, pseudo-Huber (Gaussian near the centre, exponential tails), and its gradient."""
+        z = (theta - self.mean) / self.sd
+        root = np.sqrt(1 + z * z)
+        return float((root - 1).sum()), z / root / self.sd
+
+    def negative_log_likelihood(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return −log N(y; 0, K) and its gradient."""
         n, d, n_outputs = self.n, self.d, self.y.shape[1]
         p = self.unpack(theta)
         scaled_ard, scaled_isotropic, _ = p.scaled(self.x)
@@ -171,7 +187,7 @@ class MarginalLikelihood:
         # The lower triangle of a C-ordered array is LAPACK's upper one.
         factor, info = lapack.dpotrf(self.matrix.T, lower=0, overwrite_a=1, clean=0)
         if info != 0:
-            return 1e10, np.zeros_like(theta)
+            return BAD_POINT, np.zeros_like(theta)
         padded_y = np.pad(self.y, ((0, self.stride - n), (0, 0)))
         alpha = lapack.dpotrs(factor, padded_y, lower=0)[0]
         value = 0.5 * np.vdot(padded_y, alpha) + n_outputs * np.log(factor.diagonal()).sum()
@@ -202,11 +218,6 @@ class MarginalLikelihood:
         gradient[2 + d] = rough
         gradient[3 + d] = rough_distance
         gradient[4 + d] = linear
-
-        z = (theta - self.mean) / self.sd
-        root = np.sqrt(1 + z * z)  # pseudo-Huber: Gaussian near the centre, exponential tails
-        value += (root - 1).sum()
-        gradient += z / root / self.sd
         return float(value), gradient
 
 

@@ -30,12 +30,14 @@ __all__ = [
     "crps",
     "crps_from_samples",
     "crps_scorer",
+    "expected_calibration_error",
     "interval_score",
     "msll",
     "nlpd",
     "nlpd_scorer",
     "pit",
     "predicted_by",
+    "reliability_curve",
 ]
 
 Distributions: TypeAlias = list[PredictiveDistribution] | tuple[PredictiveDistribution, ...]
@@ -396,3 +398,51 @@ def as_columns(name: str, value: ArrayLike) -> FloatArray:
     if array.ndim not in (1, 2):
         raise ValueError(f"{name} must have shape (n,) or (n, k), got {array.shape}")
     return array[:, None] if array.ndim == 1 else array
+
+
+def reliability_curve(
+    y_true: ArrayLike, probability: ArrayLike, *, n_bins: int = 10, sample_weight: ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean predicted probability and observed frequency of an event, in bins of equal width of the probability.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,)
+        Whether the event happened: booleans, or 0 and 1.
+    probability : array of shape (n,)
+        Of the event.
+    n_bins : int
+    sample_weight : array of shape (n,), optional
+
+    Returns
+    -------
+    predicted, observed, weight : arrays of shape (n_used,)
+        Of the bins that hold any rows; `weight` is the sum of theirs.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree or values are out of range.
+    """
+    event, p = np.asarray(y_true), finite_array("probability", probability)
+    if p.ndim != 1 or event.shape != p.shape or p.size == 0 or p.min() < 0.0 or p.max() > 1.0:
+        raise ValueError(f"probability must hold values between 0 and 1 for each of y_true, got {p} for {event.shape}")
+    if not np.isin(event, (0, 1)).all():
+        raise ValueError("y_true must hold booleans, or 0 and 1")
+    weight = np.ones(p.size) if sample_weight is None else finite_array("sample_weight", sample_weight)
+    if weight.shape != p.shape or weight.min() < 0.0:
+        raise ValueError(f"sample_weight must be {p.size} non-negative numbers, got shape {weight.shape}")
+    where = np.minimum((p * n_bins).astype(np.intp), n_bins - 1)
+    mass = np.bincount(where, weights=weight, minlength=n_bins).astype(np.float64)
+    used = mass > 0
+    predicted = np.bincount(where, weights=weight * p, minlength=n_bins)[used] / mass[used]
+    observed = np.bincount(where, weights=weight * event, minlength=n_bins)[used] / mass[used]
+    return predicted, observed, mass[used]
+
+
+def expected_calibration_error(
+    y_true: ArrayLike, probability: ArrayLike, *, n_bins: int = 10, sample_weight: ArrayLike | None = None
+) -> float:
+    """Mean absolute difference between predicted probability and observed frequency; see `reliability_curve`."""
+    predicted, observed, weight = reliability_curve(y_true, probability, n_bins=n_bins, sample_weight=sample_weight)
+    return float(np.average(np.abs(predicted - observed), weights=weight))

@@ -318,7 +318,7 @@ def as_regression(
             f"levels must not lie further from zero than {FARTHEST_LEVELS:g} times their range, where rounding would "
             "hide their differences: subtract their middle and the targets' share of it"
         )
-    log_prior = _as_log_masses(log_prior, levels, b)
+    log_prior = as_log_masses(log_prior, levels, b)
     noise_levels = as_noise_levels(noise_levels)
     if log_noise_prior is None:
         log_noise_prior = np.full(noise_levels.size, -np.log(noise_levels.size))
@@ -413,7 +413,8 @@ def _fit_logits(
     return FactorizedCategorical.from_logits(model.levels, logits), q_noise, outcome
 
 
-def _as_log_masses(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> FloatArray:
+def as_log_masses(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> FloatArray:
+    """Validate log masses of levels, shared or per weight; returned as a matrix."""
     raw = np.asarray(log_prior)
     rows = 1 if raw.ndim == 1 or raw.shape[:-1] == (1,) else n_weights
     array = as_float_array_unbounded(raw[None, :] if raw.ndim == 1 else raw, "log_prior", (rows, levels.shape[1]))

@@ -5,7 +5,7 @@ Each takes a solver (the compiled `_core.MeanField`, which holds the problem and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -282,4 +282,72 @@ def lbfgs(
     except KeyboardInterrupt:
         outcome = Outcome(len(trace), interrupted=True)
     outcome.trace = [np.maximum.accumulate(trace)]
+    return best, outcome
+
+
+# Adam's memory of gradients and of their squares (Kingma & Ba 2015).
+ADAM_DECAY = (0.9, 0.999)
+ADAM_STEP = 0.1
+ADAM_HALVINGS = 6
+
+
+class Adam:
+    """Adaptive steps up a stochastic gradient (Kingma & Ba 2015)."""
+
+    def __init__(self, shape: tuple[int, ...], step: float = ADAM_STEP) -> None:
+        self.step = step
+        self._n, self._first, self._second = 0, np.zeros(shape), np.zeros(shape)
+
+    def __call__(self, gradient: FloatArray) -> FloatArray:
+        """Return what to add to the parameters."""
+        self._n += 1
+        a, b = ADAM_DECAY
+        self._first += (1 - a) * (gradient - self._first)
+        self._second += (1 - b) * (gradient**2 - self._second)
+        size = np.sqrt(self._second / (1 - b**self._n)) + 1e-8
+        return self.step / (1 - a**self._n) * self._first / size
+
+
+def adam_on_logits(
+    value: Callable[[FloatArray], float],
+    gradients: Callable[[], Iterator[Callable[[FloatArray], FloatArray]]],
+    logits: FloatArray,
+    max_epochs: int,
+) -> tuple[FloatArray, Outcome]:
+    """Maximise over softmax logits by stochastic gradients; the step is halved when an epoch gains little.
+
+    Parameters
+    ----------
+    value : callable
+        The objective at given logits, evaluated after every epoch.
+    gradients : callable
+        Returns an epoch's functions from logits to unbiased gradients, one a batch.
+    logits : ndarray of shape (n_weights, n_levels)
+        Start.
+    max_epochs : int
+
+    Returns
+    -------
+    logits, Outcome
+        The best of all epochs' ends.
+    """
+    adam = Adam(logits.shape)
+    best, trace = logits, [value(logits)]
+    outcome = Outcome()
+    smallest = adam.step * 0.5**ADAM_HALVINGS
+    try:
+        while outcome.n_iter < max_epochs and not outcome.converged:
+            for gradient in gradients():
+                logits = logits + adam(gradient(logits))
+            outcome.n_iter += 1
+            reached = value(logits)
+            if reached <= trace[-1] + 1e-4 * (abs(trace[-1]) + 1):
+                adam.step /= 2
+                outcome.converged = adam.step < smallest
+            if reached > trace[-1]:
+                best = logits
+            trace.append(max(reached, trace[-1]))
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    outcome.trace = [np.array(trace)]
     return best, outcome

@@ -14,10 +14,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .metrics import Predicted, as_columns, as_distributions, pit, predicted_by
+from .metrics import (
+    Predicted,
+    as_columns,
+    as_distributions,
+    expected_calibration_error,
+    pit,
+    predicted_by,
+    reliability_curve,
+)
 from .predictive import FloatArray, PredictiveDistribution, finite_array
 
-__all__ = ["CalibrationDisplay", "ELBODisplay", "PosteriorDisplay", "PredictionIntervalDisplay"]
+__all__ = [
+    "CalibrationDisplay",
+    "ELBODisplay",
+    "PosteriorDisplay",
+    "PredictionIntervalDisplay",
+    "ReliabilityDisplay",
+]
 
 # Okabe and Ito's palette, told apart with any common colour vision deficiency.
 _BLUE, _VERMILION, _BAND, _INK = "#0072B2", "#D55E00", "#BFD9EA", "#333333"
@@ -163,6 +177,61 @@ class CalibrationDisplay:
             ax.set(xlabel="PIT: predicted probability of less than observed", ylabel="density", xlim=(0, 1))
             ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.05 * counts.max() * bins / n))
         self.ax_, self.figure_ = _finish(ax, legend="best" if kind == "coverage" else "above")
+        return self
+
+
+class ReliabilityDisplay:
+    """Observed frequency of an event against its predicted probability, in bins of the latter.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,)
+        Whether the event happened: booleans, or 0 and 1.
+    probability : array of shape (n,)
+    name : str, default "observed"
+        Label of the curve.
+    """
+
+    def __init__(self, y_true: ArrayLike, probability: ArrayLike, *, name: str = "observed") -> None:
+        self.y_true, self.probability, self.name = np.asarray(y_true), _vector("probability", probability), name
+        self.calibration_error = expected_calibration_error(self.y_true, self.probability)
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: ArrayLike, probability: ArrayLike, *, name: str = "observed", **kwargs: Any
+    ) -> Self:
+        """Plot events and their probabilities."""
+        return cls(y_true, probability, name=name).plot(**kwargs)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, **kwargs: Any) -> Self:
+        """Plot a classifier's probabilities at X: of the second class, or of every class in turn for more than two."""
+        p, classes = estimator.predict_proba(X), _fitted(estimator, "classes_")
+        events = np.asarray(y)[:, None] == classes
+        events, p = (events[:, 1], p[:, 1]) if len(classes) == 2 else (events.ravel(), p.ravel())
+        kwargs = {"name": type(estimator).__name__} | kwargs
+        return cls.from_predictions(events, np.minimum(p, 1.0), **kwargs)
+
+    def plot(self, ax: Any = None, *, n_bins: int = 10) -> Self:
+        """Draw the curve; several displays may share axes. Bars show two standard errors of each bin's frequency.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+        n_bins : int, default 10
+        """
+        ax = _axes(self, ax, (4.6, 4.6))
+        earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
+        if not earlier:
+            ax.plot([0, 1], [0, 1], color=_INK, lw=1, ls=":", label="calibrated")
+        predicted, observed, count = reliability_curve(self.y_true, self.probability, n_bins=n_bins)
+        error = 2 * np.sqrt(predicted * (1 - predicted) / count)
+        color = _SERIES[len(earlier) % len(_SERIES)]
+        label = f"{self.name}, calibration error {self.calibration_error:.1%}"
+        ax.vlines(predicted, observed - error, observed + error, color=color, lw=1, alpha=0.6)
+        ax.plot(predicted, observed, "o-", color=color, lw=1.8, ms=5, label=label, gid="pydirect")
+        ax.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        self.ax_, self.figure_ = _finish(ax, legend="above")
         return self
 
 

@@ -73,6 +73,12 @@ class GaussianStatistics:
         return self.c.shape[1]
 
     @property
+    def mean_square(self) -> float:
+        """Mean of φᵀφ over the data points: tr A / n."""
+        squares = np.trace(self.A) if self.rows is None else np.einsum("ij,ij->", self.rows, self.rows)
+        return float(squares) / self.n_samples
+
+    @property
     def A(self) -> FloatArray:  # the paper's name
         """ΦᵀΦ, (n_weights, n_weights); formed on first use when rows are held."""
         if self.gram is None:
@@ -102,7 +108,7 @@ class GaussianStatistics:
         (np.float64(3.0), [1.0, 2.0, 3.0], 14.0, 3.0)
         """
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
-        return collect_statistics(_Identity(phi.shape[1]), phi, y, sample_weight)
+        return collect_statistics(IdentityFeatures(phi.shape[1]), phi, y, sample_weight)
 
     def __add__(self, other: GaussianStatistics) -> GaussianStatistics:
         """Statistics of both sets of data together."""
@@ -113,10 +119,13 @@ class GaussianStatistics:
 
 
 @dataclass(frozen=True)
-class _Identity:
+class IdentityFeatures:
+    """Rows that are Φ already."""
+
     n_weights: int
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ = x."""
         return np.ascontiguousarray(x, dtype=dtype)
 
 
@@ -192,7 +201,7 @@ def collect_statistics(
             phi = rows_of(*bounds, 1)
             return bounds, phi, _gram_of(phi)
 
-        for bounds, phi, product in _ordered_map(block_of, _blocks(n_rows, block_rows(b, block_dtype)), n_threads):
+        for bounds, phi, product in ordered_map(block_of, row_blocks(n_rows, block_rows(b, block_dtype)), n_threads):
             add_products(phi, *bounds)
             _core.add_upper_triangle(product, gram, n_threads)
             if progress is not None:
@@ -201,12 +210,13 @@ def collect_statistics(
     return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, gram=gram)
 
 
-def _blocks(n_rows: int, size: int) -> Iterator[tuple[int, int]]:
+def row_blocks(n_rows: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds of consecutive blocks of rows."""
     for begin in range(0, n_rows, size):
         yield begin, min(begin + size, n_rows)
 
 
-def _ordered_map(function: Callable[[Any], Any], items: Iterator[Any], n_threads: int) -> Iterator[Any]:
+def ordered_map(function: Callable[[Any], Any], items: Iterator[Any], n_threads: int) -> Iterator[Any]:
     """Map with at most `n_threads` items in flight, results in order."""
     if n_threads == 1:
         yield from map(function, items)
@@ -234,5 +244,5 @@ def _gram_of(phi: Block) -> Block:
 
 def _add_gram(rows: FloatArray, total: FloatArray, n_threads: int) -> None:
     size = block_rows(rows.shape[1], np.float64)
-    for begin, end in _blocks(rows.shape[0], size):
+    for begin, end in row_blocks(rows.shape[0], size):
         _core.add_upper_triangle(_gram_of(rows[begin:end]), total, n_threads)

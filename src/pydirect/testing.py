@@ -25,6 +25,8 @@ __all__ = [
     "enumerate_factorized",
     "enumerate_hypotheses",
     "enumerate_log_evidence",
+    "enumerate_logistic_evidence",
+    "enumerate_logistic_predictive",
     "enumerate_mixture",
     "enumerate_network",
     "enumerate_posterior",
@@ -338,6 +340,57 @@ def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration,
         error = (points[i] - distribution.weights @ row)[:, None]
         out[i] = (distribution.probability * np.exp(-0.5 * error**2 / sigma2) / np.sqrt(2 * np.pi * sigma2)).sum()
     return out
+
+
+def enumerate_logistic_evidence(
+    phi: ArrayLike,
+    t: ArrayLike,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    offset: float = 0.0,
+) -> float:
+    """Exact log Pr(t) of logistic regression, ``Pr(t | w) = σ(t (offset + φᵀw))``, every weight vector summed out.
+
+    Parameters
+    ----------
+    phi : array_like of shape (n_samples, n_weights)
+    t : array_like of shape (n_samples,)
+        Labels, −1 or 1.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
+    weight : array_like of shape (n_samples,), optional
+        How many times each row counts.
+    offset : float
+
+    Returns
+    -------
+    float
+        In nats.
+    """
+    phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
+    labels = as_float_array(t, "t", (len(phi),))
+    times = np.ones(len(phi)) if weight is None else as_float_array(weight, "weight", (len(phi),))
+    table = _levels_of(levels, phi.shape[1])
+    masses = np.atleast_2d(as_float_array_unbounded(log_prior, "log_prior", np.shape(log_prior)))
+    log_p = _sums_of_choices(np.broadcast_to(masses, table.shape))
+    z = offset + enumerate_hypotheses(table) @ phi.T
+    return _log_sum_exp(log_p - np.logaddexp(0.0, -labels * z) @ times)
+
+
+def enumerate_logistic_predictive(phi_star: ArrayLike, distribution: Enumeration, offset: float = 0.0) -> FloatArray:
+    """Exact ``Pr(t = 1) = E σ(offset + φᵀw)``, (n_rows,).
+
+    Parameters
+    ----------
+    phi_star : array_like of shape (n_rows, n_weights)
+    distribution : Enumeration
+    offset : float
+    """
+    phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
+    p = distribution.weight_probability
+    return np.array([p @ np.exp(-np.logaddexp(0.0, -offset - distribution.weights @ row)) for row in phi])
 
 
 def enumerate_network(

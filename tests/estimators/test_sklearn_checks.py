@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pydirect import DirectRegressor, MixturePrior, StudentTPrior
+from pydirect import DirectClassifier, DirectRegressor, MixturePrior, StudentTPrior
 
 CONFIGURATIONS = [
     DirectRegressor(n_features=40),
@@ -16,6 +16,12 @@ CONFIGURATIONS = [
     DirectRegressor("polynomial", prior=StudentTPrior(4.0)),
     DirectRegressor("precomputed", noise="evidence"),
     DirectRegressor(length_scale=2.0, n_features=40),
+    DirectClassifier(n_features=40, max_hyperparameter_rows=60),
+    DirectClassifier("fourier", n_features=40, max_hyperparameter_rows=60),
+    DirectClassifier("linear"),
+    DirectClassifier("linear", basis="raw", prior="spike_and_slab"),
+    DirectClassifier("polynomial", prior=StudentTPrior(4.0)),
+    DirectClassifier("precomputed", bound="exponential"),
 ]
 
 

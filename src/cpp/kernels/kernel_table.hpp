@@ -211,6 +211,25 @@ struct UnitCumulants {
   double* k[4];
 };
 
+// Rows of log E exp(x·w), x_j = factor φ_j, for independent discrete weights w_j.
+constexpr Index kExponentialRows = 4;
+constexpr double kLargestLogTerm = 100.0;  // a term beyond counts as this much in the gradient, which stays finite
+struct ExponentialRows {
+  Index n_rows, n_weights;
+  const double* phi;     // (n_rows, stride)
+  Index stride;
+  const double* factor;  // (n_rows,)
+  const double* weight;  // (n_rows,)
+  Index n_levels, padded;  // weights padded to kLevelPadding, q = 1 at the first level there
+  const double* q;       // (n_levels, padded)
+  const double* first;   // (padded,) lowest level of each weight
+  const double* offsets; // (n_levels, padded) w_jk − w_j0
+  bool evenly_spaced;    // offsets are multiples of their second row
+  double* scratch;       // (2 kExponentialRows, padded) when there is a gradient
+  double* log_terms;     // (n_rows,)
+  double* gradient;      // (n_levels, padded), added to; or nullptr
+};
+
 struct KernelTable {
   const char* name;
 
@@ -280,6 +299,8 @@ struct KernelTable {
   // Coefficients of w, …, w⁴ in Σ ω (2 p ρ a² + e a⁴), a = r + w x; k are the cumulants of r.
   void (*quartic)(const UnitCumulants& rest, const double* x, const double* weight, const double* residual, double p,
                   double e, double* coefficient);
+  void (*exponential)(const ExponentialRows&);
+
   // Element-wise maths with defined edges, exposed for tests.
   void (*exp)(Index n, const double* x, double* out);
   void (*sincos_turns_double)(Index n, const double* t, double* sine, double* cosine);

@@ -16,6 +16,7 @@ namespace PYDIRECT_ISA {
 #include "categorical-inl.hpp"
 #include "covariance-inl.hpp"
 #include "dense-inl.hpp"
+#include "exponential-inl.hpp"
 #include "fourier-inl.hpp"
 #include "moments-inl.hpp"
 #include "network-inl.hpp"
@@ -69,6 +70,7 @@ const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) = {
     PYDIRECT_ISA::tensor_panel,
     PYDIRECT_ISA::add_cumulants,
     PYDIRECT_ISA::quartic,
+    PYDIRECT_ISA::exponential,
     PYDIRECT_ISA::exp_array,
     PYDIRECT_ISA::sincos_turns_array<double>,
     PYDIRECT_ISA::sincos_turns_array<float>,

@@ -1,4 +1,4 @@
-"""What all regressors share: prediction, distributions, intervals, samples, scores, calibration."""
+"""What estimators share when they predict; for regressors distributions, intervals, samples, scores, calibration."""
 
 from __future__ import annotations
 
@@ -23,27 +23,55 @@ PREDICT_BYTES = 32 * 2**20
 LARGEST_TARGET = 1e90
 
 
-class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """Base of regressors whose predictions are Gaussian mixtures.
+class LatentFunctions(BaseEstimator):
+    """Base of estimators that predict moments of latent functions f*, block by block.
 
     A subclass provides ``_n_columns`` (width of a row while predicting), ``_latent(rows, with_variance)`` (mean and
-    variance of f* in standardised units, (n_rows, n_outputs) each), ``_sampler`` (draws of f*) and a ``fit`` that
-    begins with `_start_fit`, sets ``posteriors_``, one an output, and ``n_samples_``, and ends with `_set_results` and
-    `_warn_if_unfinished`.
+    variance of f*, (n_rows, n_outputs) each), ``_sampler`` (draws of f*) and a ``fit`` that begins with `_forget`, sets
+    ``posteriors_``, one a function, ``n_samples_`` and ``_one_dimensional`` (whether there is no axis of outputs), and
+    ends with `_set_results` and `_warn_if_unfinished`.
     """
 
     max_iter: int
     posteriors_: list[Any]
     n_samples_: float
-    y_mean_: FloatArray
-    y_scale_: FloatArray
-    calibration_scale_: float
     _one_dimensional: bool
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
+    def _forget(self) -> None:
+        """Until `_set_results` there is no model, old or new."""
+        for name in ("posterior_", "metadata_"):
+            self.__dict__.pop(name, None)
+
+    def _elbo_units(self) -> FloatArray:
+        """Return what the ELBOs lose in the data's own units, one a function."""
+        return np.zeros(len(self.posteriors_))
+
+    def _set_results(self) -> None:
+        """Set the public attributes from the posteriors."""
+        posteriors = self.posteriors_
+        single = self._one_dimensional
+        units = self._elbo_units()
+        self.posterior_ = posteriors[0] if single else posteriors
+        self.elbo_ = float(sum(p.elbo for p in posteriors) - units.sum())
+        traces = [p.elbo_trace - u for p, u in zip(posteriors, units, strict=True)]
+        self.elbo_trace_ = traces[0] if single else traces
+        self.n_iter_ = max(p.n_iter for p in posteriors)
+        self.converged_ = all(p.converged for p in posteriors)
+        self.interrupted_ = any(p.interrupted for p in posteriors)
+        self.sparsity_ = float(np.mean([p.weights.expected_sparsity() if p.q.size else 0.0 for p in posteriors]))
+
+    def _warn_if_unfinished(self) -> None:
+        if not self.converged_:
+            at_work = f"not at rest after {self.n_iter_} iterations (max_iter={self.max_iter})"
+            reason = "interrupted" if self.interrupted_ else at_work
+            warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
+
+    def _shape(self, values: FloatArray) -> FloatArray:
+        """Drop the axis of outputs when there is none."""
+        return values[:, 0] if self._one_dimensional else values
 
     def _n_columns(self) -> int:
         raise NotImplementedError
@@ -51,13 +79,45 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         raise NotImplementedError
 
-    def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
-        """Weights and values of the noise variance, standardised."""
-        noise = self.posteriors_[output].noise
-        return noise.q, noise.levels
+    def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
+        """Return a function from rows to draws of f*, (n_rows, n_outputs, n_samples)."""
+        raise NotImplementedError
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posterior_")
+    def _blocks(self, x: FloatArray) -> Iterator[slice]:
+        size = max(16, PREDICT_BYTES // (8 * max(self._n_columns(), 1)))
+        for begin in range(0, len(x), size):
+            yield slice(begin, min(begin + size, len(x)))
+
+    def _check_rows(self, X: ArrayLike) -> FloatArray:
+        check_is_fitted(self)
+        return np.ascontiguousarray(validate_data(self, X, reset=False, dtype=np.float64))
+
+    def _latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        """Mean and variance of f*, (n_rows, n_outputs) each; block by block."""
+        mean = np.empty((len(x), len(self.posteriors_)))
+        variance = np.empty_like(mean) if with_variance else None
+        with single_blas_thread():  # the same bits for any number of threads
+            for rows in self._blocks(x):
+                mean[rows], block_variance = self._latent(x[rows], with_variance)
+                if variance is not None:
+                    variance[rows] = block_variance
+        return mean, variance
+
+
+class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
+    """Base of regressors whose predictions are Gaussian mixtures.
+
+    Latent functions are of standardised targets; a subclass' ``fit`` begins with `_start_fit`.
+    """
+
+    y_mean_: FloatArray
+    y_scale_: FloatArray
+    calibration_scale_: float
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def _start_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
@@ -72,8 +132,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         weight = as_sample_weight(sample_weight, len(x))
-        for name in ("posterior_", "metadata_"):
-            self.__dict__.pop(name, None)
+        self._forget()
         self._one_dimensional = given.ndim == 1
         targets = np.asarray(given, dtype=np.float64).reshape(len(x), -1)
         return x, targets, self._standardise_targets(targets, weight), weight
@@ -87,27 +146,18 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.calibration_scale_ = 1.0
         return np.where(scale > 0, (targets - self.y_mean_) / self.y_scale_, 0.0)
 
-    def _set_results(self) -> None:
-        """Set the public attributes from the posteriors."""
-        posteriors = self.posteriors_
-        single = self._one_dimensional
-        units = self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units
-        self.posterior_ = posteriors[0] if single else posteriors
-        self.elbo_ = float(sum(p.elbo for p in posteriors) - units.sum())
-        traces = [p.elbo_trace - u for p, u in zip(posteriors, units, strict=True)]
-        self.elbo_trace_ = traces[0] if single else traces
-        self.n_iter_ = max(p.n_iter for p in posteriors)
-        self.converged_ = all(p.converged for p in posteriors)
-        self.interrupted_ = any(p.interrupted for p in posteriors)
-        self.sparsity_ = float(np.mean([p.weights.expected_sparsity() if p.q.size else 0.0 for p in posteriors]))
-        noise = np.array([p.noise.variance for p in posteriors]) * self.y_scale_**2
-        self.noise_variance_ = float(noise[0]) if single else noise
+    def _elbo_units(self) -> FloatArray:
+        return self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units
 
-    def _warn_if_unfinished(self) -> None:
-        if not self.converged_:
-            at_work = f"not at rest after {self.n_iter_} iterations (max_iter={self.max_iter})"
-            reason = "interrupted" if self.interrupted_ else at_work
-            warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
+    def _set_results(self) -> None:
+        super()._set_results()
+        noise = np.array([p.noise.variance for p in self.posteriors_]) * self.y_scale_**2
+        self.noise_variance_ = float(noise[0]) if self._one_dimensional else noise
+
+    def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
+        """Weights and values of the noise variance, standardised."""
+        noise = self.posteriors_[output].noise
+        return noise.q, noise.levels
 
     def _latent_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
         """Components of the posterior of f*: weights (r,), means and variances (n_rows, r), for every output."""
@@ -115,35 +165,11 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         assert variance is not None
         return [(np.ones(1), mean[:, k, None], variance[:, k, None]) for k in range(mean.shape[1])]
 
-    def _blocks(self, x: FloatArray) -> Iterator[slice]:
-        size = max(16, PREDICT_BYTES // (8 * max(self._n_columns(), 1)))
-        for begin in range(0, len(x), size):
-            yield slice(begin, min(begin + size, len(x)))
-
-    def _check_rows(self, X: ArrayLike) -> FloatArray:
-        check_is_fitted(self)
-        return np.ascontiguousarray(validate_data(self, X, reset=False, dtype=np.float64))
-
     def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
         targets = as_target(y, "y", n_rows)
         if targets.shape[1] != len(self.y_mean_):
             raise ValueError(f"y must have {len(self.y_mean_)} outputs, as in fit, got {targets.shape[1]}")
         return targets
-
-    def _latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        """Mean and variance of f*, standardised, (n_rows, n_outputs) each; block by block."""
-        mean = np.empty((len(x), len(self.y_mean_)))
-        variance = np.empty_like(mean) if with_variance else None
-        with single_blas_thread():  # the same bits for any number of threads
-            for rows in self._blocks(x):
-                mean[rows], block_variance = self._latent(x[rows], with_variance)
-                if variance is not None:
-                    variance[rows] = block_variance
-        return mean, variance
-
-    def _shape(self, values: FloatArray) -> FloatArray:
-        """Drop the axis of outputs when the targets had none."""
-        return values[:, 0] if self._one_dimensional else values
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the target.
@@ -329,7 +355,3 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 sd = self.calibration_scale_ * np.sqrt(rng.choice(variances, n_samples, p=weights / weights.sum()))
                 values[:, k] += sd * rng.standard_normal((len(x), n_samples))
         return self._shape(self.y_mean_[:, None] + self.y_scale_[:, None] * values)
-
-    def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
-        """Return a function from rows to draws of f*, standardised, (n_rows, n_outputs, n_samples)."""
-        raise NotImplementedError

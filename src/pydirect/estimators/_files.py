@@ -33,7 +33,9 @@ from pydirect.quadratic_network import NetworkPosterior, NetworkShape
 from pydirect.quadratic_training import NETWORK_ENGINES
 
 if TYPE_CHECKING:
-    from pydirect.estimators._base import ProbabilisticRegressor
+    from pydirect.estimators._base import LatentFunctions, ProbabilisticRegressor
+    from pydirect.estimators._basis import BasisFunctionModel
+    from pydirect.estimators.classification import DirectClassifier
     from pydirect.estimators.quadratic_network import QuadraticBNNRegressor
     from pydirect.estimators.regression import DirectRegressor
 
@@ -46,6 +48,9 @@ POSTERIOR_CLASSES: dict[str, Any] = {
     "decorrelated": DecorrelatedPosterior,
     "mixture": MixturePosterior,
 }
+
+# Attributes ``<name>_`` that a header holds as they are.
+SHARED_ITEMS = ("n_samples", "fit_seconds")
 
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -85,10 +90,11 @@ def _build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str
     return cls(**values)
 
 
-def save_model(model: ProbabilisticRegressor, path: str | Path, metadata: dict[str, Any] | None) -> None:
+def save_model(model: LatentFunctions, path: str | Path, metadata: dict[str, Any] | None) -> None:
     """Write a fitted estimator of a kind in `LAYOUTS`; see the estimators' ``save``."""
     kind = f"pydirect.{type(model).__name__}"
-    writer = _Writer()
+    layout, writer = LAYOUTS[kind], _Writer()
+    written = layout.write(model, writer)  # first: it tells features that cannot be saved
     header: Header = {
         "library": pydirect.__version__,
         "parameters": {k: _as_json(k, v) for k, v in model.get_params(deep=False).items()},
@@ -97,16 +103,14 @@ def save_model(model: ProbabilisticRegressor, path: str | Path, metadata: dict[s
         "one_dimensional": model._one_dimensional,
         "n_features_in": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
-        "calibration_scale": model.calibration_scale_,
-        "n_samples": model.n_samples_,
-        "fit_seconds": model.fit_seconds_,
-        **LAYOUTS[kind].write(model, writer),
+        **{name: getattr(model, f"{name}_") for name in (*SHARED_ITEMS, *layout.items)},
+        **written,
     }
-    arrays = {name: getattr(model, f"{name}_") for name in ("y_mean", "y_scale", *LAYOUTS[kind].arrays)}
+    arrays = {name: getattr(model, f"{name}_") for name in layout.arrays}
     write(path, kind, header, {**writer.arrays, **arrays})
 
 
-def _write_direct(model: DirectRegressor, writer: _Writer) -> Header:
+def _write_basis(model: BasisFunctionModel, writer: _Writer) -> Header:
     if isinstance(model.features_, TransformerFeatures):
         raise TypeError(
             "features must be built in to be saved without pickle, got a transformer: save its output's model with "
@@ -120,8 +124,29 @@ def _write_direct(model: DirectRegressor, writer: _Writer) -> Header:
             {"kind": next(n for n, c in POSTERIOR_CLASSES.items() if c is type(p)), **writer.fields(p, f"posterior{k}")}
             for k, p in enumerate(model.posteriors_)
         ],
-        "mean_missing_variance": model.mean_missing_variance_,
     }
+
+
+def _write_classifier(model: DirectClassifier, writer: _Writer) -> Header:
+    return {"classes": _classes_to_header(model.classes_), **_write_basis(model, writer)}
+
+
+def _classes_to_header(classes: np.ndarray) -> Header:
+    values = classes.tolist()
+    if classes.dtype.kind not in "biufUO" or not all(isinstance(v, bool | int | float | str) for v in values):
+        raise TypeError(f"classes must be numbers or strings to be saved, got {classes.dtype} {values[0]!r}")
+    return {"dtype": classes.dtype.str, "values": values}
+
+
+def _classes_from_header(header: Header) -> np.ndarray:
+    dtype = np.dtype(header["dtype"])
+    _is(header["values"], "classes", list)
+    if dtype.kind not in "biufUO" or not all(isinstance(v, bool | int | float | str) for v in header["values"]):
+        raise TypeError(f"classes must be numbers or strings, got {dtype}")
+    classes = np.array(header["values"], dtype=dtype)
+    if len(classes) < 2 or classes.tolist() != header["values"] or len(set(header["values"])) != len(classes):
+        raise ValueError("classes must be two or more different values")
+    return classes
 
 
 def _write_network(model: QuadraticBNNRegressor, writer: _Writer) -> Header:
@@ -144,6 +169,8 @@ def _as_json(name: str, value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [_as_json(name, v) for v in value]
+    if isinstance(value, dict):  # a header's keys are strings
+        return {"mapping": [[_as_json(name, k), _as_json(name, v)] for k, v in value.items()]}
     raise TypeError(f"{name} must be a number, a string, an array or a prior of pydirect to be saved, got {value!r}")
 
 
@@ -151,6 +178,8 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and "prior" in value:
         fields = {k: _from_json(v) for k, v in value.items() if k != "prior"}
         return PRIOR_CLASSES[value["prior"]](**fields)
+    if isinstance(value, dict) and "mapping" in value:
+        return {k: v for k, v in value["mapping"]}
     return [_from_json(v) for v in value] if isinstance(value, list) else value
 
 
@@ -180,26 +209,25 @@ def load(path: str | Path) -> Any:
         raise CorruptFileError(path, reason) from error
 
 
-def _restore(layout: Layout, header: Header, arrays: Arrays) -> ProbabilisticRegressor:
+def _restore(layout: Layout, header: Header, arrays: Arrays) -> LatentFunctions:
     model = getattr(pydirect, layout.estimator)(**{k: _from_json(v) for k, v in header["parameters"].items()})
     model.metadata_ = header["metadata"]
     model.input_map_ = _build(InputMap, header["input_map"], arrays, "input_map", {})
-    for name in ("y_mean", "y_scale", *layout.arrays):
+    for name in layout.arrays:
         setattr(model, f"{name}_", arrays[name])
+    for name in (*SHARED_ITEMS, *layout.items):
+        setattr(model, f"{name}_", header[name])
     model._one_dimensional = header["one_dimensional"]
     model.n_features_in_ = header["n_features_in"]
     if header["feature_names"]:
         model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    model.calibration_scale_ = header["calibration_scale"]
-    model.n_samples_ = header["n_samples"]
-    model.fit_seconds_ = header["fit_seconds"]
     layout.restore(model, header, arrays)
     layout.check(model, _check(model, header))
     model._set_results()
     return model
 
 
-def _restore_direct(model: DirectRegressor, header: Header, arrays: Arrays) -> None:
+def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) -> None:
     if header["features"].get("n_features_in", model.input_map_.n_outputs) != model.input_map_.n_outputs:
         raise ValueError("features do not take the inputs")
     features = FEATURE_CLASSES[header["features"]["kind"]]
@@ -220,7 +248,11 @@ def _restore_direct(model: DirectRegressor, header: Header, arrays: Arrays) -> N
         )
         for k, h in enumerate(header["posteriors"])
     ]
-    model.mean_missing_variance_ = header["mean_missing_variance"]
+
+
+def _restore_classifier(model: DirectClassifier, header: Header, arrays: Arrays) -> None:
+    model.classes_ = _classes_from_header(header["classes"])
+    _restore_basis(model, header, arrays)
 
 
 def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Arrays) -> None:
@@ -269,14 +301,17 @@ def _check(model: Any, header: Header) -> int:
     _is(header["one_dimensional"], "one_dimensional", bool)
     if n_outputs != 1 and (n_outputs == 0 or header["one_dimensional"]):
         raise ValueError("posteriors do not fit the outputs")
-    as_number(model.calibration_scale_, "calibration_scale", above=0.0)
     as_number(model.n_samples_, "n_samples", above=0.0)
-    _array(model.y_mean_, "y_mean", n_outputs)
-    _positive(model.y_scale_, "y_scale", n_outputs)
     return _check_input_map(model.input_map_, d)
 
 
-def _check_direct(model: DirectRegressor, n_inputs: int) -> None:
+def _check_targets(model: ProbabilisticRegressor) -> None:
+    as_number(model.calibration_scale_, "calibration_scale", above=0.0)
+    _array(model.y_mean_, "y_mean", len(model.posteriors_))
+    _positive(model.y_scale_, "y_scale", len(model.posteriors_))
+
+
+def _check_basis(model: BasisFunctionModel, n_inputs: int) -> None:
     n_outputs = len(model.posteriors_)
     as_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
     if model.hyperparameters_ is not None:
@@ -291,7 +326,23 @@ def _check_direct(model: DirectRegressor, n_inputs: int) -> None:
         _check_posterior(posterior, b)
 
 
+def _check_direct(model: DirectRegressor, n_inputs: int) -> None:
+    _check_targets(model)
+    _check_basis(model, n_inputs)
+
+
+def _check_classifier(model: DirectClassifier, n_inputs: int) -> None:
+    _check_basis(model, n_inputs)
+    n_outputs, two = len(model.posteriors_), len(model.classes_) == 2
+    if n_outputs != (1 if two else len(model.classes_)) or model._one_dimensional != two:
+        raise ValueError("posteriors do not fit the classes")
+    if isinstance(model.posteriors_[0], MixturePosterior):
+        raise ValueError("posteriors must factorise")
+    _array(model.intercept_, "intercept", n_outputs)
+
+
 def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
+    _check_targets(model)
     n_rotated = model.rotation_.n_outputs
     _array(model.rotation_.matrix, "rotation", *model.rotation_.matrix.shape)
     if len(model.rotation_.matrix) != n_inputs:
@@ -395,10 +446,14 @@ def _check_factorized(p: MeanFieldPosterior, n_weights: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What sets one estimator's files apart: arrays ``<name>_`` of the model, and how the rest is written and read."""
+    """What sets one estimator's files apart.
+
+    Arrays and what a header holds as it is, ``<name>_`` of the model, and how the rest is written, read and checked.
+    """
 
     estimator: str
     arrays: tuple[str, ...]
+    items: tuple[str, ...]
     write: Callable[[Any, _Writer], Header]
     restore: Callable[[Any, Header, Arrays], None]
     check: Callable[[Any, int], None]
@@ -407,7 +462,29 @@ class Layout:
 LAYOUTS = {
     f"pydirect.{layout.estimator}": layout
     for layout in (
-        Layout("DirectRegressor", ("prior_scale", "coefficients"), _write_direct, _restore_direct, _check_direct),
-        Layout("QuadraticBNNRegressor", (), _write_network, _restore_network, _check_network),
+        Layout(
+            "DirectRegressor",
+            ("y_mean", "y_scale", "prior_scale", "coefficients"),
+            ("calibration_scale", "mean_missing_variance"),
+            _write_basis,
+            _restore_basis,
+            _check_direct,
+        ),
+        Layout(
+            "DirectClassifier",
+            ("intercept", "prior_scale", "coefficients"),
+            ("mean_missing_variance",),
+            _write_classifier,
+            _restore_classifier,
+            _check_classifier,
+        ),
+        Layout(
+            "QuadraticBNNRegressor",
+            ("y_mean", "y_scale"),
+            ("calibration_scale",),
+            _write_network,
+            _restore_network,
+            _check_network,
+        ),
     )
 }

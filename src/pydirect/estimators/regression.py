@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number
+from pydirect._validation import FloatArray, as_choice, as_count, as_number
 from pydirect.decorrelated import (
     RotatedStatistics,
     decorrelate,
@@ -27,31 +26,18 @@ from pydirect.decorrelated import (
 )
 from pydirect.distributions import (
     DensityPrior,
-    FactorizedCategorical,
-    as_level_count,
     as_levels,
     as_prior,
     evenly_spaced_levels,
 )
 from pydirect.estimators._base import ProbabilisticRegressor
-from pydirect.features import (
-    FeatureMap,
-    LinearFeatures,
-    NystroemFeatures,
-    PolynomialFeatures,
-    PrecomputedFeatures,
-    TransformerFeatures,
-    random_fourier_features,
-)
-from pydirect.hyperparameters import KernelHyperparameters, distinct_rows, fit_hyperparameters
-from pydirect.inputs import LARGEST, InputMap
+from pydirect.estimators._basis import BasisFunctionModel, in_prior_units
+from pydirect.hyperparameters import distinct_rows
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.mixtures import ENTROPIES, MixturePosterior, as_component_count, fit_mixture
 from pydirect.models import MeanFieldPosterior, NoiseGridWarning, fit_mean_field
-from pydirect.optimize import OPTIMIZERS
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
-FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
 # Noise variances below this fraction of the targets' variance are not told apart.
 NOISE_FLOOR = 1e-10
@@ -73,7 +59,7 @@ class _Training:
     n_threads: int
 
 
-class DirectRegressor(ProbabilisticRegressor):
+class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
     """Bayesian regression on basis functions, trained exactly by discrete relaxation (DIRECT).
 
     Every weight takes one of a few levels, so that the evidence lower bound and its gradient are exact and training
@@ -275,19 +261,10 @@ class DirectRegressor(ProbabilisticRegressor):
     # --- parameters
 
     def _check_parameters(self) -> None:
-        as_choice(self.basis, "basis", ("decorrelated", "raw"))
-        if isinstance(self.features, str):
-            as_choice(self.features, "features", FEATURES)
-        elif not hasattr(self.features, "transform"):
-            raise TypeError(f"features must be a name or a transformer, got {self.features!r}")
-        as_count(self.n_features, "n_features", 2)
-        as_level_count(self.n_levels)
+        self._check_basis_parameters()
         as_count(self.n_noise_levels, "n_noise_levels")
-        as_count(self.max_iter, "max_iter")
-        as_count(self.max_hyperparameter_rows, "max_hyperparameter_rows", 2)
         as_component_count(self.n_components)
         as_choice(self.entropy, "entropy", ENTROPIES)
-        as_choice(self.optimizer, "optimizer", OPTIMIZERS)
         as_choice(self.block_dtype, "block_dtype", ("float64", "float32"))
         if isinstance(self.noise, str):
             as_choice(self.noise, "noise", NOISE_POLICIES)
@@ -295,107 +272,13 @@ class DirectRegressor(ProbabilisticRegressor):
             as_number(self.noise, "noise", above=0.0)
         if self.basis == "decorrelated" and self.noise == "held_out":
             raise ValueError("noise must not be 'held_out' in the decorrelated basis, which infers it; use basis='raw'")
-        prior = as_prior(self.prior)
-        if self.basis == "decorrelated" and not isinstance(prior, DensityPrior):
-            raise ValueError("prior must have a density in the decorrelated basis; use basis='raw' for one with atoms")
-        if self.length_scale is not None and self._feature_kind() not in ("nystroem", "fourier"):
-            raise ValueError("length_scale must be None unless features are 'nystroem' or 'fourier'")
-        if self.basis == "decorrelated" and self.levels is not None:
-            raise ValueError("levels must be None in the decorrelated basis, which places them itself; use basis='raw'")
-
-    def _feature_kind(self) -> str:
-        if not isinstance(self.features, str):
-            return "transformer"
-        if self.features != "auto":
-            return self.features
-        return "nystroem" if self.basis == "decorrelated" else "fourier"
-
-    # --- features
-
-    def _fit_features(
-        self, X: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
-    ) -> None:
-        kind = self._feature_kind()
-        self.hyperparameters_: KernelHyperparameters | None = None
-        if kind in ("precomputed", "transformer"):
-            if np.abs(X).max() > LARGEST:
-                raise ValueError(
-                    f"X must be at most {LARGEST:g} in magnitude for {kind} features, got {np.abs(X).max():g}"
-                )
-            self.input_map_ = InputMap.identity(X.shape[1])
-            self.features_: FeatureMap = (
-                PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
-            )
-            return
-        rank = bool(self.rank_inputs) and kind in ("nystroem", "fourier") and self.length_scale is None
-        self.input_map_ = InputMap.fit(X, weight, rank=rank)
-        d = self.input_map_.n_outputs
-        if kind == "linear" or d == 0:
-            self.features_ = LinearFeatures(d)
-        elif kind == "polynomial":
-            self.features_ = PolynomialFeatures(d, self.degree)
-        else:
-            inputs = self.input_map_.transform(X)
-            self.hyperparameters_ = self._hyperparameters(inputs, y, weight, rng, n_threads)
-            if kind == "fourier":
-                self.features_ = random_fourier_features(self.hyperparameters_, max(1, self.n_features // 2), rng)
-            else:
-                landmarks = self._landmarks(inputs, weight, rng)
-                self.features_ = NystroemFeatures.at(landmarks, self.hyperparameters_, n_threads)
-
-    def _fit_transformer(self, X: FloatArray) -> TransformerFeatures:
-        transformer = clone(self.features).fit(X)
-        return TransformerFeatures(transformer, X.shape[1], transformer.transform(X[:1]).shape[1])
-
-    def _hyperparameters(
-        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
-    ) -> KernelHyperparameters:
-        n_linear = self.input_map_.n_standardised
-        if self.length_scale is None:
-            return fit_hyperparameters(
-                inputs, y, weight, n_linear, rng, max_rows=self.max_hyperparameter_rows, n_threads=n_threads
-            )
-        d = self.n_features_in_
-        length_scale = np.asarray(self.length_scale)
-        if length_scale.ndim == 0:
-            length_scale = np.full(d, length_scale)
-        length_scale = as_float_array(length_scale, "length_scale", (d,))
-        if (length_scale <= 0).any():
-            raise ValueError(f"length_scale must be positive, got {length_scale.min()}")
-        kept = self.input_map_.kept
-        relative = np.maximum(length_scale[kept] / self.input_map_.scale[kept], 1e-40)  # distances stay finite
-        return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, n_linear)
-
-    def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
-        used = inputs if weight is None else inputs[weight > 0]
-        if len(used) <= max(4 * self.n_features, 4000):  # repeated rows add nothing
-            used = np.unique(used, axis=0)
-        if len(used) > self.n_features:
-            used = used[np.sort(rng.choice(len(used), self.n_features, replace=False))]
-        return np.ascontiguousarray(used)
-
-    def _mean_missing_variance(
-        self, inputs: FloatArray, weight: FloatArray | None, statistics: GaussianStatistics
-    ) -> float:
-        """Prior variance of f that the basis functions lack at an average training row: part of the noise found."""
-        if not isinstance(self.features_, NystroemFeatures):
-            return 0.0
-        carried = (
-            np.einsum("ij,ij->", statistics.rows, statistics.rows)
-            if statistics.rows is not None
-            else np.trace(statistics.A)
-        )
-        prior = np.average(self.features_.hyperparameters.diagonal(inputs), weights=weight)
-        return float(max(prior - carried / statistics.n_samples, 0.0))
 
     # --- inference
 
     def _infer(self, training: _Training) -> None:
         fit = self._fit_decorrelated if self.basis == "decorrelated" else self._fit_raw
         self.posteriors_, self.prior_scale_ = fit(training)
-        self.coefficients_ = np.stack(
-            [s * p.coefficients for p, s in zip(self.posteriors_, self.prior_scale_, strict=True)], axis=1
-        )
+        self._set_coefficients()
 
     def _start(self) -> tuple[float, bool]:
         """Noise variance to start from, and whether the prior variance of the weights is known besides."""
@@ -488,7 +371,7 @@ class DirectRegressor(ProbabilisticRegressor):
             if self.n_components > 1 and not posteriors[-1].interrupted:
                 posteriors[-1] = self._split(statistics, posteriors[-1], k, options)
             interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
-        return [_in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
+        return [in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
 
     def _split(
         self, statistics: GaussianStatistics, posterior: Posterior, output: int, options: dict[str, Any]
@@ -532,50 +415,7 @@ class DirectRegressor(ProbabilisticRegressor):
                 return best, True
         return best, False
 
-    def _set_results(self) -> None:
-        super()._set_results()
-        self.coef_ = self.coefficients_[:, 0] if self._one_dimensional else self.coefficients_.T
-
     # --- prediction
-
-    def _n_columns(self) -> int:
-        return int(self.features_.n_weights)
-
-    def _features_of(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the inputs of the feature map and Φ, for rows of X."""
-        inputs = self.input_map_.transform(rows)
-        if isinstance(self.features_, PolynomialFeatures):  # no power may overflow
-            limit = LARGEST ** (1 / self.features_.degree)
-            np.clip(inputs, -limit, limit, out=inputs)
-        return inputs, np.ascontiguousarray(
-            self.features_.transform(inputs, np.float64, resolve_n_threads(self.n_threads))
-        )
-
-    def _missing_variance(self, inputs: FloatArray, phi: FloatArray) -> FloatArray | None:
-        """Variance of f that the basis functions lack; (n_rows, n_outputs).
-
-        That of the linear part beyond where it is cut off, and with landmarks that of the process between them, as far
-        as the noise found does not cover it.
-        """
-        if self.hyperparameters_ is None:
-            return None
-        missing = self.hyperparameters_.cut_off_variance(inputs)
-        if isinstance(self.features_, NystroemFeatures):
-            beyond = self.features_.missing_variance(inputs, phi) - self.mean_missing_variance_
-            missing = missing + np.maximum(beyond, 0.0)
-        return missing[:, None] * self.prior_scale_**2
-
-    def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        n_threads = resolve_n_threads(self.n_threads)
-        inputs, phi = self._features_of(rows)
-        mean = phi @ self.coefficients_
-        if not with_variance:
-            return mean, None
-        variance = np.empty_like(mean)
-        for k, (posterior, scale) in enumerate(zip(self.posteriors_, self.prior_scale_, strict=True)):
-            variance[:, k] = scale**2 * posterior.latent_moments(phi, n_threads)[1]
-        missing = self._missing_variance(inputs, phi)
-        return mean, variance if missing is None else variance + missing
 
     def _latent_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
         if not any(isinstance(posterior, MixturePosterior) for posterior in self.posteriors_):
@@ -623,20 +463,6 @@ class DirectRegressor(ProbabilisticRegressor):
         cumulants *= self.y_scale_ ** np.arange(1, 5)[:, None, None]
         cumulants[0] += self.y_mean_
         return cumulants[:, :, 0] if self._one_dimensional else cumulants
-
-    def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
-        scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
-        weights = [scale * posterior.sample_weights(n_samples, rng) for posterior, scale in scaled]
-        # What the basis functions lack moves a function as a whole, so that it stays smooth.
-        beyond = rng.standard_normal((len(weights), n_samples))
-
-        def draw(rows: FloatArray) -> FloatArray:
-            inputs, phi = self._features_of(rows)
-            functions = np.stack([phi @ w.T for w in weights], axis=1)
-            missing = self._missing_variance(inputs, phi)
-            return functions if missing is None else functions + np.sqrt(missing)[:, :, None] * beyond
-
-        return draw
 
     # --- files
 
@@ -703,10 +529,3 @@ def _with_lattice_noise(
             break
         posterior = _fit_factorized(statistics, noise_levels=[error], output=output, **options)
     return posterior
-
-
-def _in_prior_units(posterior: Posterior, scale: float) -> Posterior:
-    """Divide the levels by the prior scale, which the estimator keeps apart."""
-    if isinstance(posterior, MixturePosterior):
-        return replace(posterior, levels=posterior.levels / scale)
-    return replace(posterior, weights=FactorizedCategorical(posterior.weights.levels / scale, posterior.weights.q))

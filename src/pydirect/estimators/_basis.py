@@ -1,0 +1,236 @@
+"""What estimators on basis functions share: their features, and f* = φᵀw from posteriors of the weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
+from pydirect.distributions import DensityPrior, FactorizedCategorical, as_level_count, as_prior
+from pydirect.estimators._base import LatentFunctions
+from pydirect.features import (
+    FeatureMap,
+    LinearFeatures,
+    NystroemFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+    random_fourier_features,
+)
+from pydirect.hyperparameters import KernelHyperparameters, fit_hyperparameters
+from pydirect.inputs import LARGEST, InputMap
+from pydirect.mixtures import MixturePosterior
+from pydirect.models import MeanFieldPosterior
+from pydirect.optimize import OPTIMIZERS
+from pydirect.statistics import GaussianStatistics
+
+FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
+
+PosteriorT = TypeVar("PosteriorT", bound=MeanFieldPosterior | MixturePosterior)
+
+
+class BasisFunctionModel(LatentFunctions):
+    """Base of estimators whose latent functions are linear in basis functions of X.
+
+    Parameters of the same names choose features and basis (see `DirectRegressor`). A subclass calls ``_fit_features``
+    and sets ``mean_missing_variance_``, ``posteriors_`` (one a function, weights in units of their prior standard
+    deviation), ``prior_scale_`` (those deviations, (n_outputs,)) and ``coefficients_`` ((n_weights, n_outputs)).
+    """
+
+    features: Any
+    n_features: int
+    degree: int
+    basis: str
+    prior: Any
+    n_levels: int
+    levels: ArrayLike | None
+    rank_inputs: bool
+    length_scale: float | ArrayLike | None
+    optimizer: str
+    max_iter: int
+    max_hyperparameter_rows: int
+    n_threads: int | None
+    prior_scale_: FloatArray
+    coefficients_: FloatArray
+    mean_missing_variance_: float
+
+    # --- parameters
+
+    def _check_basis_parameters(self) -> None:
+        as_choice(self.basis, "basis", ("decorrelated", "raw"))
+        if isinstance(self.features, str):
+            as_choice(self.features, "features", FEATURES)
+        elif not hasattr(self.features, "transform"):
+            raise TypeError(f"features must be a name or a transformer, got {self.features!r}")
+        as_count(self.n_features, "n_features", 2)
+        as_level_count(self.n_levels)
+        as_count(self.max_iter, "max_iter")
+        as_count(self.max_hyperparameter_rows, "max_hyperparameter_rows", 2)
+        as_choice(self.optimizer, "optimizer", OPTIMIZERS)
+        prior = as_prior(self.prior)
+        if self.basis == "decorrelated" and not isinstance(prior, DensityPrior):
+            raise ValueError("prior must have a density in the decorrelated basis; use basis='raw' for one with atoms")
+        if self.length_scale is not None and self._feature_kind() not in ("nystroem", "fourier"):
+            raise ValueError("length_scale must be None unless features are 'nystroem' or 'fourier'")
+        if self.basis == "decorrelated" and self.levels is not None:
+            raise ValueError("levels must be None in the decorrelated basis, which places them itself; use basis='raw'")
+
+    def _feature_kind(self) -> str:
+        if not isinstance(self.features, str):
+            return "transformer"
+        if self.features != "auto":
+            return self.features
+        return "nystroem" if self.basis == "decorrelated" else "fourier"
+
+    # --- features
+
+    def _fit_features(
+        self, X: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    ) -> None:
+        kind = self._feature_kind()
+        self.hyperparameters_: KernelHyperparameters | None = None
+        if kind in ("precomputed", "transformer"):
+            if np.abs(X).max() > LARGEST:
+                raise ValueError(
+                    f"X must be at most {LARGEST:g} in magnitude for {kind} features, got {np.abs(X).max():g}"
+                )
+            self.input_map_ = InputMap.identity(X.shape[1])
+            self.features_: FeatureMap = (
+                PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
+            )
+            return
+        rank = bool(self.rank_inputs) and kind in ("nystroem", "fourier") and self.length_scale is None
+        self.input_map_ = InputMap.fit(X, weight, rank=rank)
+        d = self.input_map_.n_outputs
+        if kind == "linear" or d == 0:
+            self.features_ = LinearFeatures(d)
+        elif kind == "polynomial":
+            self.features_ = PolynomialFeatures(d, self.degree)
+        else:
+            inputs = self.input_map_.transform(X)
+            self.hyperparameters_ = self._hyperparameters(inputs, y, weight, rng, n_threads)
+            if kind == "fourier":
+                self.features_ = random_fourier_features(self.hyperparameters_, max(1, self.n_features // 2), rng)
+            else:
+                landmarks = self._landmarks(inputs, weight, rng)
+                self.features_ = NystroemFeatures.at(landmarks, self.hyperparameters_, n_threads)
+
+    def _fit_transformer(self, X: FloatArray) -> TransformerFeatures:
+        transformer = clone(self.features).fit(X)
+        return TransformerFeatures(transformer, X.shape[1], transformer.transform(X[:1]).shape[1])
+
+    def _hyperparameters(
+        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    ) -> KernelHyperparameters:
+        if self.length_scale is None:
+            return self._learned_hyperparameters(inputs, y, weight, rng, n_threads)
+        d = self.n_features_in_
+        length_scale = np.asarray(self.length_scale)
+        if length_scale.ndim == 0:
+            length_scale = np.full(d, length_scale)
+        length_scale = as_float_array(length_scale, "length_scale", (d,))
+        if (length_scale <= 0).any():
+            raise ValueError(f"length_scale must be positive, got {length_scale.min()}")
+        kept = self.input_map_.kept
+        relative = np.maximum(length_scale[kept] / self.input_map_.scale[kept], 1e-40)  # distances stay finite
+        return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, self.input_map_.n_standardised)
+
+    def _learned_hyperparameters(
+        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    ) -> KernelHyperparameters:
+        n_linear, max_rows = self.input_map_.n_standardised, self.max_hyperparameter_rows
+        return fit_hyperparameters(inputs, y, weight, n_linear, rng, max_rows=max_rows, n_threads=n_threads)
+
+    def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
+        used = inputs if weight is None else inputs[weight > 0]
+        if len(used) <= max(4 * self.n_features, 4000):  # repeated rows add nothing
+            used = np.unique(used, axis=0)
+        if len(used) > self.n_features:
+            used = used[np.sort(rng.choice(len(used), self.n_features, replace=False))]
+        return np.ascontiguousarray(used)
+
+    def _mean_missing_variance(
+        self, inputs: FloatArray, weight: FloatArray | None, statistics: GaussianStatistics
+    ) -> float:
+        """Prior variance of f that the basis functions lack at an average training row: part of the noise found."""
+        if not isinstance(self.features_, NystroemFeatures):
+            return 0.0
+        prior = np.average(self.features_.hyperparameters.diagonal(inputs), weights=weight)
+        return float(max(prior - statistics.mean_square, 0.0))
+
+    # --- results
+
+    def _set_coefficients(self) -> None:
+        scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
+        self.coefficients_ = np.stack([scale * posterior.coefficients for posterior, scale in scaled], axis=1)
+
+    def _set_results(self) -> None:
+        super()._set_results()
+        self.coef_ = self.coefficients_[:, 0] if self._one_dimensional else self.coefficients_.T
+
+    # --- prediction
+
+    def _n_columns(self) -> int:
+        return int(self.features_.n_weights)
+
+    def _features_of(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the inputs of the feature map and Φ, for rows of X."""
+        inputs = self.input_map_.transform(rows)
+        if isinstance(self.features_, PolynomialFeatures):  # no power may overflow
+            limit = LARGEST ** (1 / self.features_.degree)
+            np.clip(inputs, -limit, limit, out=inputs)
+        return inputs, np.ascontiguousarray(
+            self.features_.transform(inputs, np.float64, resolve_n_threads(self.n_threads))
+        )
+
+    def _missing_variance(self, inputs: FloatArray, phi: FloatArray) -> FloatArray | None:
+        """Variance of f that the basis functions lack; (n_rows, n_outputs).
+
+        That of the linear part beyond where it is cut off, and with landmarks that of the process between them, as far
+        as the noise found does not cover it.
+        """
+        if self.hyperparameters_ is None:
+            return None
+        missing = self.hyperparameters_.cut_off_variance(inputs)
+        if isinstance(self.features_, NystroemFeatures):
+            beyond = self.features_.missing_variance(inputs, phi) - self.mean_missing_variance_
+            missing = missing + np.maximum(beyond, 0.0)
+        return missing[:, None] * self.prior_scale_**2
+
+    def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        n_threads = resolve_n_threads(self.n_threads)
+        inputs, phi = self._features_of(rows)
+        mean = phi @ self.coefficients_
+        if not with_variance:
+            return mean, None
+        variance = np.empty_like(mean)
+        for k, (posterior, scale) in enumerate(zip(self.posteriors_, self.prior_scale_, strict=True)):
+            variance[:, k] = scale**2 * posterior.latent_moments(phi, n_threads)[1]
+        missing = self._missing_variance(inputs, phi)
+        return mean, variance if missing is None else variance + missing
+
+    def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
+        scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
+        weights = [scale * posterior.sample_weights(n_samples, rng) for posterior, scale in scaled]
+        # What the basis functions lack moves a function as a whole, so that it stays smooth.
+        beyond = rng.standard_normal((len(weights), n_samples))
+
+        def draw(rows: FloatArray) -> FloatArray:
+            inputs, phi = self._features_of(rows)
+            functions = np.stack([phi @ w.T for w in weights], axis=1)
+            missing = self._missing_variance(inputs, phi)
+            return functions if missing is None else functions + np.sqrt(missing)[:, :, None] * beyond
+
+        return draw
+
+
+def in_prior_units(posterior: PosteriorT, scale: float) -> PosteriorT:
+    """Divide the levels by the prior scale, which the estimator keeps apart."""
+    if isinstance(posterior, MixturePosterior):
+        return replace(posterior, levels=posterior.levels / scale)
+    return replace(posterior, weights=FactorizedCategorical(posterior.weights.levels / scale, posterior.weights.q))
