@@ -52,7 +52,6 @@ class BasisFunctionModel(LatentFunctions):
     rank_inputs: bool
     length_scale: float | ArrayLike | None
     optimizer: str
-    max_iter: int
     max_hyperparameter_rows: int
     n_threads: int | None
     prior_scale_: FloatArray

@@ -229,8 +229,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         else:
             coreset = self.coreset_.update(x, y_column, sample_weight=weight)
         start = getattr(self, "posteriors_", [None]) if started else [None]
-        for name in ("posterior_", "metadata_"):
-            self.__dict__.pop(name, None)
+        self._forget()
         self._one_dimensional = True
         standardised = self._standardise_targets(coreset.y[:, None], coreset.weight)
         self._fit_networks(coreset.x, standardised, coreset.weight, start)
