@@ -227,3 +227,54 @@ def test_overflow_of_products_is_an_error():
         a.square()
     with pytest.raises(OverflowError, match="coefficients must stay"):
         _ = a * 1e200 * 1e200
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"position": np.array([99], np.int32)},
+        {"position": np.array([-1], np.int32)},
+        {"index": np.array([7], np.int32)},
+        {"start": np.array([0, 2])},
+        {"start": np.array([1, 1])},
+        {"offset": np.array([0, 1])},
+        {"offset": np.array([0, 3])},
+        {"sizes": np.array([3, 2])},
+        {"coefficients": np.ones((2, 1))},
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(changes):
+    arrays = {
+        "sizes": np.array([2, 2]),
+        "start": np.array([0, 1]),
+        "position": np.array([0], np.int32),
+        "index": np.array([0], np.int32),
+        "coefficients": np.ones((1, 1)),
+        "offset": np.array([0, 2]),
+        "values": np.array([1.0, 3.0]),
+    }
+    assert KroneckerSum(**arrays).expand().tolist() == [[1.0, 1.0, 3.0, 3.0]]
+    assert arrays["values"].flags.writeable
+    with pytest.raises(ValueError, match="arrays must describe terms"):
+        KroneckerSum(**arrays | changes)
+    with pytest.raises(TypeError, match="values must be an array of float64 with 1 axes"):
+        KroneckerSum(**arrays | {"values": [1.0, 3.0]})
+
+
+def test_operations_on_too_many_terms_are_refused_with_their_size():
+    ones = np.ones(2)
+    many = KroneckerSum.from_terms((2,) * 400, [{p: ones * (p + 2)} for p in range(400)]).square()
+    assert many.n_terms == 80_200
+    with pytest.raises(ValueError, match=r"a product of so many terms would take .* GiB"):
+        many * many
+    with pytest.raises(ValueError, match=r"a square of so many terms would take .* GiB"):
+        many.square()
+    rng = np.random.default_rng(0)
+    wide = KroneckerSum.from_terms((2,), [{0: f} for f in rng.random((20_000, 2))])
+    with pytest.raises(ValueError, match=r"an inner product of so many terms would take 5.96 GiB"):
+        wide.inner(wide)
+
+
+def test_strangers_are_refused_by_name():
+    with pytest.raises(TypeError, match="other must be a KroneckerSum, got int"):
+        kronecker_vector([[1.0, 2.0]]).inner(3)

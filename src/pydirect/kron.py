@@ -58,6 +58,8 @@ from pydirect._validation import FloatArray, as_count, as_float_array
 
 __all__ = ["KroneckerSum", "ScaledNumbers", "kronecker_vector", "row_of_weights"]
 
+# What an operation may hold; what a pair of terms takes in a product, and a pair of factors in an inner product.
+MAX_BYTES, PAIR_BYTES, DOT_BYTES = 4 * 2**30, 64, 16
 # Entries that an explicit expansion may have, all data points together.
 MAX_EXPANSION = 10_000_000
 
@@ -101,6 +103,18 @@ class ScaledNumbers:
         return np.ldexp(self.mantissa, np.maximum(self.exponent, -2000).astype(np.int32))
 
 
+# Attributes of a sum: name, type and number of axes.
+_ARRAYS: tuple[tuple[str, type[np.generic], int], ...] = (
+    ("sizes", np.int64, 1),
+    ("start", np.int64, 1),
+    ("position", np.int32, 1),
+    ("index", np.int32, 1),
+    ("coefficients", np.float64, 2),
+    ("offset", np.int64, 1),
+    ("values", np.float64, 1),
+)
+
+
 @dataclass(frozen=True, eq=False)
 class KroneckerSum:
     """``Σ_t c_tl ⊗_j f_j^(t)`` for data points l, as arrays that must not be changed.
@@ -131,8 +145,37 @@ class KroneckerSum:
     values: FloatArray
 
     def __post_init__(self) -> None:
-        for array in self._arrays:
-            array.flags.writeable = False
+        for name, dtype, n_axes in _ARRAYS:
+            array = getattr(self, name)
+            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != n_axes:
+                raise TypeError(f"{name} must be an array of {np.dtype(dtype)} with {n_axes} axes, got {array!r}")
+            view = np.ascontiguousarray(array).view()
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise unless the arrays fit each other; the kernels trust them."""
+        h, n_factors, n_stored = self.n_terms, len(self.offset) - 1, len(self.position)
+        begins = np.zeros(n_stored, dtype=bool)
+        begins[self.start[self.start < n_stored]] = True
+        right = (
+            len(self.start) == h + 1
+            and n_factors >= 0
+            and self.start[0] == self.offset[0] == 0
+            and (np.diff(self.start) >= 0).all()
+            and (np.diff(self.offset) >= 0).all()
+            and self.start[-1] == n_stored == len(self.index)
+            and self.offset[-1] == len(self.values)
+            and (self.sizes > 0).all()
+            and ((0 <= self.position) & (self.position < self.n_positions)).all()
+            and ((0 <= self.index) & (self.index < n_factors)).all()
+            and (begins[1:] | (np.diff(self.position) > 0)).all()
+        )
+        if not right or not (np.diff(self.offset)[self.index] == self.sizes[self.position]).all():
+            raise ValueError(
+                "arrays must describe terms with factors of the positions' sizes, in order; see from_terms"
+            )
 
     @classmethod
     def from_terms(
@@ -267,7 +310,10 @@ class KroneckerSum:
         Raises
         ------
         OverflowError
-            When an entry of a product of factors, or a coefficient, is too large for float64.
+            When an entry of a product of factors, or a coefficient, is too large for float64. One that is too small,
+            below 5e-324, becomes zero: inner products alone have no range to leave.
+        ValueError
+            When there would be more pairs of terms than memory allows, with the bytes that they would take.
         """
         if not isinstance(other, KroneckerSum):
             n = np.shape(other)[0] if np.ndim(other) == 1 and self.n_data == 1 else self.n_data
@@ -276,6 +322,7 @@ class KroneckerSum:
                 scaled = self.coefficients * numbers
             return self._with((self.start, self.position, self.index, scaled, self.offset, self.values))
         self._require_same_grid(other)
+        _require_memory("a product", self.n_terms * other.n_terms * (PAIR_BYTES + 8 * max(self.n_data, other.n_data)))
         return self._with(_core.kron_multiply(self._arrays, other._arrays, 1))
 
     __rmul__ = __mul__
@@ -283,6 +330,7 @@ class KroneckerSum:
 
     def square(self, n_threads: int | None = None) -> KroneckerSum:
         """Element-wise square, cross terms and all (eq. 33); raises as the product does."""
+        _require_memory("a square", self.n_terms * (self.n_terms + 1) // 2 * (PAIR_BYTES + 8 * self.n_data))
         return self._with(_core.kron_square(self._arrays, resolve_n_threads(n_threads)))
 
     def scale(self, position: int, levels: ArrayLike) -> KroneckerSum:
@@ -306,6 +354,10 @@ class KroneckerSum:
             Of shape (n_data,).
         """
         self._require_same_grid(other)
+        counts = [_factors_by_position(s, distinct=False) + 1 for s in (self, other)]
+        if DOT_BYTES * int(counts[0] @ counts[1]) > MAX_BYTES:  # at most so many; the true number takes longer
+            counts = [_factors_by_position(s, distinct=True) + 1 for s in (self, other)]
+        _require_memory("an inner product", DOT_BYTES * int(counts[0] @ counts[1]))
         return ScaledNumbers(*_core.kron_inner(self._arrays, other._arrays, resolve_n_threads(n_threads)))
 
     # Logarithm and exponential
@@ -408,11 +460,27 @@ class KroneckerSum:
             raise OverflowError("coefficients must stay within the range of float64")
         return result
 
-    def _require_same_grid(self, other: KroneckerSum) -> None:
+    def _require_same_grid(self, other: Any) -> None:
+        if not isinstance(other, KroneckerSum):
+            raise TypeError(f"other must be a KroneckerSum, got {type(other).__name__}")
         if not np.array_equal(self.sizes, other.sizes):
             raise ValueError("sums must have the same sizes at all positions")
         if self.n_data != other.n_data and 1 not in (self.n_data, other.n_data):
             raise ValueError(f"sums must have as many data points, or one, got {self.n_data} and {other.n_data}")
+
+
+def _require_memory(operation: str, n_bytes: int) -> None:
+    if n_bytes > MAX_BYTES:
+        raise ValueError(
+            f"{operation} of so many terms would take {n_bytes / 2**30:.3g} GiB, of at most {MAX_BYTES / 2**30:.3g}"
+        )
+
+
+def _factors_by_position(sum_: KroneckerSum, distinct: bool) -> NDArray[np.int64]:
+    """Count the factors stored at every position; repeated ones once when `distinct`."""
+    stored = np.stack([sum_.position, sum_.index])
+    position = np.unique(stored, axis=1)[0] if distinct else sum_.position
+    return np.bincount(position, minlength=sum_.n_positions).astype(np.int64)
 
 
 def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: ArrayLike = 1.0) -> KroneckerSum:
