@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -102,6 +103,26 @@ class LatentFunctions(BaseEstimator):
                 if variance is not None:
                     variance[rows] = block_variance
         return mean, variance
+
+    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted model to one file: arrays and a versioned header, no pickle.
+
+        Parameters
+        ----------
+        path : str or Path
+            Written to a temporary name and renamed.
+        metadata : dict, optional
+            JSON-able; comes back as ``metadata_``, which is written again by default.
+
+        Raises
+        ------
+        TypeError
+            When features are a transformer, or a parameter is an object that a header cannot hold.
+        """
+        from pydirect.estimators._files import save_model
+
+        check_is_fitted(self)
+        save_model(self, path, metadata)
 
 
 class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
@@ -455,28 +454,6 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         if z.shape[1] == 1:
             return expit(np.concatenate([-z, z], axis=1))
         return np.exp(_normalised(z))
-
-    # --- files
-
-    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted model to one file: arrays and a versioned header, no pickle.
-
-        Parameters
-        ----------
-        path : str or Path
-            Written to a temporary name and renamed.
-        metadata : dict, optional
-            JSON-able; comes back as ``metadata_``, which is written again by default.
-
-        Raises
-        ------
-        TypeError
-            When the features are a transformer, or a parameter is an object that a header cannot hold.
-        """
-        from pydirect.estimators._files import save_model
-
-        check_is_fitted(self)
-        save_model(self, path, metadata)
 
 
 def _normalised(odds: FloatArray) -> FloatArray:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
@@ -333,28 +332,6 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
             return np.stack([p.sample_functions(inputs, w) for p, w in pairs], axis=1)
 
         return draw
-
-    # --- files
-
-    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted model to one file: arrays and a versioned header, no pickle.
-
-        Parameters
-        ----------
-        path : str or Path
-            Written to a temporary name and renamed.
-        metadata : dict, optional
-            JSON-able; comes back as ``metadata_``, which is written again by default.
-
-        Raises
-        ------
-        TypeError
-            When a parameter is an object that a header cannot hold.
-        """
-        from pydirect.estimators._files import save_model
-
-        check_is_fitted(self)
-        save_model(self, path, metadata)
 
 
 def _report(finished: int, total: int, elbo: float) -> None:

@@ -6,13 +6,11 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
@@ -463,28 +461,6 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         cumulants *= self.y_scale_ ** np.arange(1, 5)[:, None, None]
         cumulants[0] += self.y_mean_
         return cumulants[:, :, 0] if self._one_dimensional else cumulants
-
-    # --- files
-
-    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted model to one file: arrays and a versioned header, no pickle.
-
-        Parameters
-        ----------
-        path : str or Path
-            Written to a temporary name and renamed.
-        metadata : dict, optional
-            JSON-able; comes back as ``metadata_``, which is written again by default.
-
-        Raises
-        ------
-        TypeError
-            When the features are a transformer, or a parameter is an object that a header cannot hold.
-        """
-        from pydirect.estimators._files import save_model
-
-        check_is_fitted(self)
-        save_model(self, path, metadata)
 
 
 def _fit_factorized(statistics: GaussianStatistics, **options: Any) -> Posterior:
