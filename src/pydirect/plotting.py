@@ -236,7 +236,7 @@ class ReliabilityDisplay:
 
 
 class ELBODisplay:
-    """The ELBO after each sweep, for one or more fits.
+    """The ELBO after each iteration, for one or more fits.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class ELBODisplay:
         ax : matplotlib Axes, optional
         kind : {"value", "gap"}, default "value"
             The ELBO itself, or how far it is below the best value of its own fit, on a logarithmic axis: use it when
-            the first sweeps dwarf the later ones.
+            the first iterations dwarf the later ones.
         """
         _check_option("kind", kind, ("value", "gap"))
         ax = _axes(self, ax, (6.0, 4.0))
@@ -291,7 +291,7 @@ class ELBODisplay:
             style = {"color": _SERIES[i % len(_SERIES)], "marker": marker, "markevery": [-1], "ms": 7}
             ax.plot(np.arange(1, trace.size + 1), heights, lw=1.6, label=label, **style)
         ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        ax.set(xlabel="sweep", ylabel="ELBO (nats)" if kind == "value" else "best ELBO − ELBO (nats)")
+        ax.set(xlabel="iteration", ylabel="ELBO (nats)" if kind == "value" else "best ELBO − ELBO (nats)")
         if kind == "gap":
             ax.set_yscale("log")
         else:
