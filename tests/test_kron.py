@@ -137,6 +137,76 @@ def test_slow_and_fast_paths_agree():
     np.testing.assert_allclose(slow.value / 1e200, fast, rtol=1e-13)
 
 
+# Beyond the range of float64
+
+
+def test_products_of_small_numbers_are_not_lost():
+    f = np.array([[1e-170, 2e-170]] * 3)
+    a, ones = kronecker_vector(f), kronecker_vector(np.ones((3, 2)))
+    for square in (a.square(), a * a):
+        assert square.n_terms == 1
+        assert square.inner(ones).log[0] == pytest.approx(a.inner(a).log[0], rel=1e-14)
+        assert square.evaluate([[0, 0, 1]]).log[0, 0] == pytest.approx(
+            2 * np.log(f[[0, 1, 2], [0, 0, 1]]).sum(), rel=1e-14
+        )
+    small = kronecker_vector(np.full((3, 2), 1e-200))
+    assert (small * small).evaluate([[0, 0, 0]]).log[0, 0] == pytest.approx(-1200 * np.log(10), rel=1e-14)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e300])
+def test_coefficients_of_any_size_multiply(size):
+    a = kronecker_vector([[1.0, 2.0]], size)
+    for product in (a * a, a.square(), a * size):
+        assert product.evaluate([[0]]).log[0, 0] == pytest.approx(2 * np.log(size), rel=1e-14)
+    back = a * size * (1 / size) * (1 / size)
+    np.testing.assert_allclose(back.expand(), [[1.0, 2.0]], rtol=1e-14)
+
+
+def test_a_factor_keeps_small_entries_beside_large_ones():
+    """Its square spans more than the normal numbers below one, and less than all of them."""
+    square = kronecker_vector([[1e100, 1e-200]]).square()
+    np.testing.assert_allclose(square.evaluate([[0], [1]]).log[:, 0], np.array([200, -400]) * np.log(10), rtol=1e-14)
+
+
+def test_terms_of_different_exponents_merge_and_add():
+    a = kronecker_vector([[1.0, 2.0]])
+    tiny = a * 1e-200 * 1e-200
+    total = (tiny + tiny * 3.0).compact()
+    assert total.n_terms == 1
+    assert total.evaluate([[0]]).log[0, 0] == pytest.approx(np.log(4) - 400 * np.log(10), rel=1e-14)
+    assert (tiny - tiny).compact().n_terms == 0
+    assert (a + tiny).expand().tolist() == [[1.0, 2.0]]
+    assert (tiny * 1e200 * 1e200).inner(a).value[0] == pytest.approx(5.0, rel=1e-14)
+
+
+def test_exponentials_of_any_size_keep_their_product():
+    logs = KroneckerSum.from_terms((2, 2), [{0: [-800.0, -801.0]}, {1: [600.0, 599.0]}])
+    got = logs.exp().evaluate([[0, 0], [1, 1]]).log[:, 0]
+    np.testing.assert_allclose(got, [-200.0, -202.0], rtol=1e-13)
+    opposite = KroneckerSum.from_terms((2, 2), [{0: [-800.0, -801.0]}, {1: [800.0, 799.0]}])
+    np.testing.assert_allclose(opposite.exp().expand(), np.exp([[0.0, -1.0, -1.0, -2.0]]), rtol=1e-12)
+    wide = kronecker_vector([[-1400.0, 0.0]]).exp().evaluate([[0], [1]]).log[:, 0]
+    np.testing.assert_allclose(wide, [-1400.0, 0.0], rtol=1e-13, atol=1e-12)
+    far = KroneckerSum.from_terms((2,), [{}], 1e6).exp()
+    assert far.log().evaluate([[0]]).value[0, 0] == pytest.approx(1e6, rel=1e-13)
+
+
+def test_entropy_of_a_vector_with_zeros():
+    """0 log 0 = 0 by the logarithm of one for zero."""
+    q = np.array([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]])
+    got = kronecker_vector(q).inner(kronecker_vector(np.where(q > 0, q, 1.0)).log()).value[0]
+    assert got == pytest.approx(0.25 * np.log(0.25) + 0.75 * np.log(0.75), rel=1e-14)
+
+
+def test_logarithm_and_exponential_of_many_terms():
+    q = np.random.default_rng(6).dirichlet(np.ones(3), size=100_000)
+    logs = kronecker_vector(q).log()
+    assert logs.n_terms == 100_001 - 1, "the constant is zero"
+    again = logs.exp()
+    points = np.zeros((1, 100_000), dtype=int)
+    assert again.evaluate(points).log[0, 0] == pytest.approx(np.log(q[:, 0]).sum(), rel=1e-12)
+
+
 # Form
 
 
@@ -217,64 +287,99 @@ def test_logarithms_and_exponentials_that_are_none_are_refused():
         kronecker_vector([[1.0, -1.0]]).log()
     with pytest.raises(ValueError, match="terms of one factor and one data point, got 2 and 1"):
         kronecker_vector([[1.0, 2.0], [3.0, 4.0]]).exp()
-    with pytest.raises(OverflowError, match="within the range of float64"):
+    with pytest.raises(OverflowError, match="exp must be of factors within 1416 of themselves, got 9999"):
         kronecker_vector([[1.0, 1e4]]).exp()
+    with pytest.raises(OverflowError, match="logarithms within the range of float64"):
+        (kronecker_vector([[1.0, 1e200]]) * 1e200).exp()
+    with pytest.raises(ValueError, match=r"positive factors and coefficient, got 0\.0"):
+        kronecker_vector([[1.0, 0.0]]).log()
 
 
-def test_overflow_of_products_is_an_error():
-    a = kronecker_vector([[1e200, 2.0]])
-    with pytest.raises(OverflowError, match="product of factors is beyond"):
-        a.square()
-    with pytest.raises(OverflowError, match="coefficients must stay"):
-        _ = a * 1e200 * 1e200
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"position": np.array([99], np.int32)},
-        {"position": np.array([-1], np.int32)},
-        {"index": np.array([7], np.int32)},
-        {"start": np.array([0, 2])},
-        {"start": np.array([1, 1])},
-        {"offset": np.array([0, 1])},
-        {"offset": np.array([0, 3])},
-        {"sizes": np.array([3, 2])},
-        {"coefficients": np.ones((2, 1))},
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(changes):
-    arrays = {
-        "sizes": np.array([2, 2]),
-        "start": np.array([0, 1]),
-        "position": np.array([0], np.int32),
-        "index": np.array([0], np.int32),
-        "coefficients": np.ones((1, 1)),
-        "offset": np.array([0, 2]),
-        "values": np.array([1.0, 3.0]),
-    }
-    assert KroneckerSum(**arrays).expand().tolist() == [[1.0, 1.0, 3.0, 3.0]]
-    assert arrays["values"].flags.writeable
-    with pytest.raises(ValueError, match="arrays must describe terms"):
-        KroneckerSum(**arrays | changes)
-    with pytest.raises(TypeError, match="values must be an array of float64 with 1 axes"):
-        KroneckerSum(**arrays | {"values": [1.0, 3.0]})
-
-
-def test_operations_on_too_many_terms_are_refused_with_their_size():
-    ones = np.ones(2)
-    many = KroneckerSum.from_terms((2,) * 400, [{p: ones * (p + 2)} for p in range(400)]).square()
-    assert many.n_terms == 80_200
-    with pytest.raises(ValueError, match=r"a product of so many terms would take .* GiB"):
-        many * many
-    with pytest.raises(ValueError, match=r"a square of so many terms would take .* GiB"):
-        many.square()
-    rng = np.random.default_rng(0)
-    wide = KroneckerSum.from_terms((2,), [{0: f} for f in rng.random((20_000, 2))])
-    with pytest.raises(ValueError, match=r"an inner product of so many terms would take 5.96 GiB"):
-        wide.inner(wide)
+def test_numbers_of_one_exponent_too_far_apart_are_an_error():
+    with pytest.raises(OverflowError, match=r"entries of a product of factors must lie within 2\^2045 .* 2\^2658"):
+        kronecker_vector([[1e200, 1e-200]]).square()
+    with pytest.raises(OverflowError, match="coefficients of a term must lie within"):
+        kronecker_vector([[1.0, 2.0]], [1e200, 1e-200]).square()
+    with pytest.raises(OverflowError, match="expansion must be within the range of float64"):
+        (kronecker_vector([[1.0, 2.0]]) * 1e200 * 1e200).expand()
 
 
 def test_strangers_are_refused_by_name():
-    with pytest.raises(TypeError, match="other must be a KroneckerSum, got int"):
-        kronecker_vector([[1.0, 2.0]]).inner(3)
+    a = kronecker_vector([[1.0, 2.0]])
+    with pytest.raises(TypeError, match="other must be a KroneckerSum, got 3"):
+        a.inner(3)
+    with pytest.raises(TypeError, match="'KroneckerSum' and 'int'"):
+        _ = a + 3
+    for stranger in ("two", None, {}, a.factor):
+        with pytest.raises(TypeError, match="other must be a KroneckerSum or real numbers, got"):
+            _ = a * stranger
+    with pytest.raises(ValueError, match=r"other must have shape \(n_data,\), got \(1, 2\)"):
+        _ = a * [[1.0, 2.0]]
+    with pytest.raises(ValueError, match=r"other must have shape \(2,\), got \(3,\)"):
+        _ = (a * [1.0, 2.0]) * [1.0, 2.0, 3.0]
+
+
+GOOD = {
+    "sizes": np.array([2, 3]),
+    "start": np.array([0, 2, 3]),
+    "position": np.array([0, 1, 1], dtype=np.int32),
+    "index": np.array([0, 1, 1], dtype=np.int32),
+    "coefficients": np.ones((2, 1)),
+    "exponent": np.zeros(2, dtype=np.int64),
+    "offset": np.array([0, 2, 5]),
+    "values": np.arange(5.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("sizes", [0, 3], "sizes must be at least 1, got 0"),
+        ("start", [0, 2, 4], "start must end with 3, got 4"),
+        ("start", [0, 4, 3], "start must not decrease from 4, got 3"),
+        ("start", [1, 2, 3], "start must begin with 0, got 1"),
+        ("start", [0, 3], r"start must have shape \(3\)"),
+        ("position", [0, 5, 1], "position must be below 2, got 5"),
+        ("position", [0, -1, 1], "position must be below 2, got -1"),
+        ("position", [1, 0, 1], "factors at position 1 must have 3 entries, got 2"),
+        ("position", [0, 0, 1], "position must increase within a term, got 0"),
+        ("position", [0, 1], r"position must have shape \(3\)"),
+        ("index", [0, 2, 1], "index must be below 2, got 2"),
+        ("index", [0, -1, 1], "index must be below 2, got -1"),
+        ("coefficients", [1.0, 1.0], r"coefficients must have shape \(n_terms, n_data\)"),
+        ("coefficients", [[1.0], [np.nan]], "coefficients must be finite, got nan"),
+        ("exponent", [0], r"exponent must have shape \(2\)"),
+        ("offset", [0, 2, 6], "offset must end with 5, got 6"),
+        ("offset", [], r"offset must have shape \(n_factors \+ 1,\), got \(0,\)"),
+        ("values", [np.inf, 0.0, 0.0, 0.0, 0.0], "values must be finite, got inf"),
+    ],
+)
+def test_arrays_that_make_no_sum_are_refused(name, value, message):
+    with pytest.raises(ValueError, match=message):
+        KroneckerSum(**{**GOOD, name: np.array(value, dtype=GOOD[name].dtype)})
+
+
+def test_arrays_of_other_types_and_exponents_out_of_range_are_refused():
+    with pytest.raises(TypeError, match="index must be an array of int32, got int64"):
+        KroneckerSum(**{**GOOD, "index": np.array([0, 1, 1])})
+    with pytest.raises(TypeError, match="sizes must be an array of int64, got list"):
+        KroneckerSum(**{**GOOD, "sizes": [2, 3]})
+    with pytest.raises(OverflowError, match="exponents must be within"):
+        KroneckerSum(**{**GOOD, "exponent": np.array([0, 2**62])})
+
+
+def test_arrays_of_the_caller_stay_the_callers():
+    own = {name: array.copy() for name, array in GOOD.items()}
+    a = KroneckerSum(**own)
+    own["values"][:] = 7.0
+    own["position"][:] = 99
+    assert a.values.tolist() == GOOD["values"].tolist()
+    assert a.position.tolist() == [0, 1, 1]
+
+
+def test_products_are_refused_before_they_take_too_much_memory():
+    a = KroneckerSum.from_terms((200,), [{0: f} for f in np.eye(200) + 2.0], np.ones((200, 20_000)))
+    with pytest.raises(
+        ValueError, match=r"products must take at most 8\.59e\+09 bytes, got 9\..*e\+09 for 20100 terms"
+    ):
+        a.square()

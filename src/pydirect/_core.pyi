@@ -168,23 +168,35 @@ class MeanField:
     @property
     def q_noise(self) -> _Double: ...
 
-# Kronecker sums, as tuples: sizes, start, position, index, coefficients, offset, values. Results come without the
-# sizes, which are those of the arguments.
+# Kronecker sums, as tuples: sizes, start, position, index, coefficients, exponent, offset, values. Results come
+# without the sizes, which are those of the arguments.
 
 _KroneckerArrays: TypeAlias = tuple[
-    NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], _Double, NDArray[np.int64], _Double
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    _Double,
+    NDArray[np.int64],
+    NDArray[np.int64],
+    _Double,
 ]
 _KroneckerResult: TypeAlias = tuple[
-    NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], _Double, NDArray[np.int64], _Double
+    NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], _Double, NDArray[np.int64], NDArray[np.int64], _Double
 ]
+
+# ValueError for what would be read out of bounds.
+def kron_check(sum: _KroneckerArrays) -> None: ...
 
 # Hashes are masked to make them collide.
 def kron_compact(sum: _KroneckerArrays, hash_mask: int = ...) -> _KroneckerResult: ...
 def kron_multiply(a: _KroneckerArrays, b: _KroneckerArrays, n_threads: int) -> _KroneckerResult: ...
 def kron_square(sum: _KroneckerArrays, n_threads: int) -> _KroneckerResult: ...
 
-# Mantissas and exponents.
-def kron_inner(a: _KroneckerArrays, b: _KroneckerArrays, n_threads: int) -> tuple[_Double, NDArray[np.int64]]: ...
+# Mantissas and exponents; max_dots bounds the inner products of factors held at a time.
+def kron_inner(
+    a: _KroneckerArrays, b: _KroneckerArrays, n_threads: int, max_dots: int = ...
+) -> tuple[_Double, NDArray[np.int64]]: ...
 def kron_entries(
     sum: _KroneckerArrays, points: NDArray[np.int64], n_threads: int
 ) -> tuple[_Double, NDArray[np.int64]]: ...

@@ -44,6 +44,7 @@ np.True_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -58,10 +59,23 @@ from pydirect._validation import FloatArray, as_count, as_float_array
 
 __all__ = ["KroneckerSum", "ScaledNumbers", "kronecker_vector", "row_of_weights"]
 
-# What an operation may hold; what a pair of terms takes in a product, and a pair of factors in an inner product.
-MAX_BYTES, PAIR_BYTES, DOT_BYTES = 4 * 2**30, 64, 16
 # Entries that an explicit expansion may have, all data points together.
 MAX_EXPANSION = 10_000_000
+# Two of them add up within int64, with what a product of factors adds.
+MAX_EXPONENT = 2**60
+# Exponentials of as much above and below zero are normal numbers.
+HALF_SPREAD = 708.0
+
+_DTYPES: dict[str, type[np.generic]] = {
+    "sizes": np.int64,
+    "start": np.int64,
+    "position": np.int32,
+    "index": np.int32,
+    "coefficients": np.float64,
+    "exponent": np.int64,
+    "offset": np.int64,
+    "values": np.float64,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,23 +117,15 @@ class ScaledNumbers:
         return np.ldexp(self.mantissa, np.maximum(self.exponent, -2000).astype(np.int32))
 
 
-# Attributes of a sum: name, type and number of axes.
-_ARRAYS: tuple[tuple[str, type[np.generic], int], ...] = (
-    ("sizes", np.int64, 1),
-    ("start", np.int64, 1),
-    ("position", np.int32, 1),
-    ("index", np.int32, 1),
-    ("coefficients", np.float64, 2),
-    ("offset", np.int64, 1),
-    ("values", np.float64, 1),
-)
-
-
 @dataclass(frozen=True, eq=False)
 class KroneckerSum:
-    """``Σ_t c_tl ⊗_j f_j^(t)`` for data points l, as arrays that must not be changed.
+    """``Σ_t c_tl 2^(e_t) ⊗_j f_j^(t)`` for data points l, as arrays that cannot be changed.
 
-    `kronecker_vector`, `row_of_weights` and `from_terms` make one.
+    `kronecker_vector`, `row_of_weights` and `from_terms` make one. Arrays that can be written to are copied.
+
+    No operation loses a number to underflow or overflow: where products would leave the range of float64, a power of
+    two moves into the term's exponent. Only numbers that share one exponent are bounded: the entries of a factor, and
+    the coefficients of a term, must lie within 2^2045 of each other, else there is an OverflowError.
 
     Attributes
     ----------
@@ -130,10 +136,21 @@ class KroneckerSum:
     position, index : ndarray of shape (n_factors_of_all_terms,), int32
         Positions of the factors that are not all ones, increasing within a term, and which factors they are.
     coefficients : ndarray of shape (n_terms, n_data)
+    exponent : ndarray of shape (n_terms,), int64
+        Of two, for all coefficients of a term; zero unless products needed it.
     offset : ndarray of shape (n_factors + 1,), int64
         Where each factor begins in `values`.
     values : ndarray
         Entries of the factors, end to end.
+
+    Raises
+    ------
+    TypeError
+        When an array has another dtype.
+    ValueError
+        When arrays have other shapes, refer to what does not exist, or hold numbers that are not finite.
+    OverflowError
+        When an exponent is beyond ±2^60.
     """
 
     sizes: NDArray[np.int64]
@@ -141,41 +158,24 @@ class KroneckerSum:
     position: NDArray[np.int32]
     index: NDArray[np.int32]
     coefficients: FloatArray
+    exponent: NDArray[np.int64]
     offset: NDArray[np.int64]
     values: FloatArray
 
     def __post_init__(self) -> None:
-        for name, dtype, n_axes in _ARRAYS:
-            array = getattr(self, name)
-            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != n_axes:
-                raise TypeError(f"{name} must be an array of {np.dtype(dtype)} with {n_axes} axes, got {array!r}")
-            view = np.ascontiguousarray(array).view()
-            view.flags.writeable = False
-            object.__setattr__(self, name, view)
-        self._check()
-
-    def _check(self) -> None:
-        """Raise unless the arrays fit each other; the kernels trust them."""
-        h, n_factors, n_stored = self.n_terms, len(self.offset) - 1, len(self.position)
-        begins = np.zeros(n_stored, dtype=bool)
-        begins[self.start[self.start < n_stored]] = True
-        right = (
-            len(self.start) == h + 1
-            and n_factors >= 0
-            and self.start[0] == self.offset[0] == 0
-            and (np.diff(self.start) >= 0).all()
-            and (np.diff(self.offset) >= 0).all()
-            and self.start[-1] == n_stored == len(self.index)
-            and self.offset[-1] == len(self.values)
-            and (self.sizes > 0).all()
-            and ((0 <= self.position) & (self.position < self.n_positions)).all()
-            and ((0 <= self.index) & (self.index < n_factors)).all()
-            and (begins[1:] | (np.diff(self.position) > 0)).all()
-        )
-        if not right or not (np.diff(self.offset)[self.index] == self.sizes[self.position]).all():
-            raise ValueError(
-                "arrays must describe terms with factors of the positions' sizes, in order; see from_terms"
-            )
+        for name, dtype in _DTYPES.items():
+            object.__setattr__(self, name, _constant(getattr(self, name), name, dtype))
+        if (self.sizes < 1).any():
+            raise ValueError(f"sizes must be at least 1, got {self.sizes.min()}")
+        if self.coefficients.ndim == 2 and self.n_data == 0:
+            raise ValueError(f"coefficients must have shape (n_terms, n_data), got {self.coefficients.shape}")
+        for name in ("coefficients", "values"):
+            numbers = getattr(self, name)
+            if not np.isfinite(numbers).all():
+                raise ValueError(f"{name} must be finite, got {numbers[~np.isfinite(numbers)][0]}")
+        if (np.abs(self.exponent) > MAX_EXPONENT).any():
+            raise OverflowError(f"exponents must be within ±{MAX_EXPONENT}, got {self.exponent.tolist()}")
+        _core.kron_check(self._arrays)
 
     @classmethod
     def from_terms(
@@ -233,13 +233,23 @@ class KroneckerSum:
             np.array(positions, dtype=np.int32),
             np.arange(len(factors), dtype=np.int32),
             weights,
+            np.zeros(len(terms), dtype=np.int64),
             np.cumsum([0, *(len(f) for f in factors)], dtype=np.int64),
             np.concatenate([np.empty(0), *factors]),
         ).compact()
 
     @property
     def _arrays(self) -> _core._KroneckerArrays:
-        return self.sizes, self.start, self.position, self.index, self.coefficients, self.offset, self.values
+        return (
+            self.sizes,
+            self.start,
+            self.position,
+            self.index,
+            self.coefficients,
+            self.exponent,
+            self.offset,
+            self.values,
+        )
 
     @property
     def n_positions(self) -> int:
@@ -288,6 +298,7 @@ class KroneckerSum:
             np.concatenate([self.position, other.position]),
             np.concatenate([self.index, other.index + np.int32(len(self.offset) - 1)]),
             np.concatenate(coefficients),
+            np.concatenate([self.exponent, other.exponent]),
             np.concatenate([self.offset, other.offset[1:] + self.offset[-1]]),
             np.concatenate([self.values, other.values]),
         )
@@ -309,20 +320,21 @@ class KroneckerSum:
 
         Raises
         ------
+        TypeError
+            When `other` is neither a sum nor numbers.
         OverflowError
-            When an entry of a product of factors, or a coefficient, is too large for float64. One that is too small,
-            below 5e-324, becomes zero: inner products alone have no range to leave.
+            When entries of a product of factors, or coefficients of a term, are not within 2^2045 of each other.
         ValueError
-            When there would be more pairs of terms than memory allows, with the bytes that they would take.
+            When the grids differ, or the terms would take more than 8 GiB, before they are allocated.
         """
         if not isinstance(other, KroneckerSum):
-            n = np.shape(other)[0] if np.ndim(other) == 1 and self.n_data == 1 else self.n_data
-            numbers = as_float_array(np.broadcast_to(other, (n,)), "factor", (n,))
-            with np.errstate(over="ignore"):
-                scaled = self.coefficients * numbers
-            return self._with((self.start, self.position, self.index, scaled, self.offset, self.values))
+            numbers = np.asarray(other)
+            if numbers.dtype.kind not in "fiub":
+                raise TypeError(f"other must be a KroneckerSum or real numbers, got {other!r}")
+            row = numbers[None] if numbers.ndim == 0 else numbers
+            row = as_float_array(row, "other", (self.n_data if self.n_data > 1 and row.size != 1 else "n_data",))
+            other = _constant_sum(self.sizes, row[None])
         self._require_same_grid(other)
-        _require_memory("a product", self.n_terms * other.n_terms * (PAIR_BYTES + 8 * max(self.n_data, other.n_data)))
         return self._with(_core.kron_multiply(self._arrays, other._arrays, 1))
 
     __rmul__ = __mul__
@@ -330,7 +342,6 @@ class KroneckerSum:
 
     def square(self, n_threads: int | None = None) -> KroneckerSum:
         """Element-wise square, cross terms and all (eq. 33); raises as the product does."""
-        _require_memory("a square", self.n_terms * (self.n_terms + 1) // 2 * (PAIR_BYTES + 8 * self.n_data))
         return self._with(_core.kron_square(self._arrays, resolve_n_threads(n_threads)))
 
     def scale(self, position: int, levels: ArrayLike) -> KroneckerSum:
@@ -340,7 +351,8 @@ class KroneckerSum:
     def inner(self, other: KroneckerSum, n_threads: int | None = None) -> ScaledNumbers:
         """Inner product with another sum, data point by data point (Proposition 1).
 
-        Nothing is lost to the range of float64, whatever the number of factors.
+        Nothing is lost to the range of float64, whatever the number of factors. Inner products of pairs of factors
+        are held for a block of terms at a time, 64 MiB of them beside what the factors themselves take.
 
         Parameters
         ----------
@@ -352,18 +364,25 @@ class KroneckerSum:
         -------
         ScaledNumbers
             Of shape (n_data,).
+
+        Raises
+        ------
+        TypeError
+            When `other` is no sum.
+        ValueError
+            When the grids or the numbers of data points differ.
         """
         self._require_same_grid(other)
-        counts = [_factors_by_position(s, distinct=False) + 1 for s in (self, other)]
-        if DOT_BYTES * int(counts[0] @ counts[1]) > MAX_BYTES:  # at most so many; the true number takes longer
-            counts = [_factors_by_position(s, distinct=True) + 1 for s in (self, other)]
-        _require_memory("an inner product", DOT_BYTES * int(counts[0] @ counts[1]))
         return ScaledNumbers(*_core.kron_inner(self._arrays, other._arrays, resolve_n_threads(n_threads)))
 
     # Logarithm and exponential
 
     def log(self) -> KroneckerSum:
         """Element-wise logarithm of a Kronecker vector as a sum of b terms (Proposition 2).
+
+        A zero is refused, because log 0 = −inf times zero is zero beside the entry that it is the logarithm of and
+        undefined beside others, and a term does not know what it will meet. For q ⊙ log q, where 0 log 0 = 0, take the
+        logarithm of q with ones for its zeros: the same numbers without an infinity.
 
         Raises
         ------
@@ -373,40 +392,73 @@ class KroneckerSum:
         if self.n_terms != 1 or self.n_data != 1:
             raise ValueError(f"log must be of one term and one data point, got {self.n_terms} and {self.n_data}")
         constant = self.coefficients[0, 0]
-        factors = {int(p): self.factor(0, int(p)) for p in self.position}
-        smallest = min([constant, *(f.min() for f in factors.values())])
+        values = self.values[self._entries_of(self.index)]
+        smallest = min(constant, values.min(initial=np.inf))
         if not smallest > 0:
             raise ValueError(f"log must be of positive factors and coefficient, got {smallest}")
-        terms: list[Mapping[int, ArrayLike]] = [{}, *({p: np.log(f)} for p, f in factors.items())]
-        return KroneckerSum.from_terms(self.sizes.tolist(), terms, [np.log(constant), *np.ones(len(factors))])
+        b = len(self.position)
+        coefficients = np.ones((b + 1, 1))
+        coefficients[0] = np.log(constant) + self.exponent[0] * np.log(2.0)
+        return KroneckerSum(
+            self.sizes,
+            np.maximum(np.arange(-1, b + 1), 0),  # a constant, and a factor each
+            self.position,
+            np.arange(b, dtype=np.int32),
+            coefficients,
+            np.zeros(b + 1, dtype=np.int64),
+            np.cumsum([0, *self.sizes[self.position]], dtype=np.int64),
+            np.log(values),
+        ).compact()
 
     def exp(self) -> KroneckerSum:
         """Element-wise exponential of a sum whose terms have one factor each, as one Kronecker vector.
+
+        The largest entry of every factor's logarithm goes to the coefficient and its exponent, so that exponentials of
+        any size are held.
 
         Raises
         ------
         ValueError
             When a term has two factors, or there is more than one data point.
         OverflowError
-            When an exponential is too large for float64.
+            When logarithms are too large for float64, or those of a factor are more than 1416 apart.
         """
         longest = int(np.diff(self.start).max(initial=0))
         if longest > 1 or self.n_data != 1:
             raise ValueError(f"exp must be of terms of one factor and one data point, got {longest} and {self.n_data}")
-        logs: dict[int, FloatArray] = {}
-        constant = 0.0
-        for t, c in enumerate(self.coefficients[:, 0]):
-            if self.start[t] == self.start[t + 1]:
-                constant += c
-                continue
-            p = int(self.position[self.start[t]])
-            logs[p] = logs.get(p, 0.0) + c * self.factor(t, p)
         with np.errstate(over="ignore"):
-            factors = {p: np.exp(f) for p, f in logs.items()}
-            scale = np.exp(constant)
-        if not all(np.isfinite(f).all() for f in [*factors.values(), scale]):
-            raise OverflowError("exp must have factors and a coefficient within the range of float64")
-        return KroneckerSum.from_terms(self.sizes.tolist(), [factors], scale)
+            c = np.ldexp(self.coefficients[:, 0], np.clip(self.exponent, -5000, 5000).astype(np.int32))
+            constants, c = c[np.diff(self.start) == 0], c[np.diff(self.start) == 1]
+            terms = c.repeat(self.sizes[self.position]) * self.values[self._entries_of(self.index)]
+        first = np.cumsum([0, *self.sizes])
+        logs = np.bincount(_ranges(first[self.position], self.sizes[self.position]), terms, minlength=first[-1])
+        positions = np.unique(self.position)
+        offset = np.cumsum([0, *self.sizes[positions]], dtype=np.int64)
+        logs = logs[_ranges(first[positions], self.sizes[positions])]
+        if not (np.isfinite(logs).all() and np.isfinite(constants).all()):
+            raise OverflowError("exp must be of logarithms within the range of float64")
+        lowest, highest = (f.reduceat(logs, offset[:-1]) if len(positions) else logs for f in (np.minimum, np.maximum))
+        spread = (highest - lowest).max(initial=0.0)
+        if spread > 2 * HALF_SPREAD:
+            raise OverflowError(f"exp must be of factors within {2 * HALF_SPREAD:g} of themselves, got {spread:g}")
+        highest = highest - np.clip(highest - lowest - HALF_SPREAD, 0.0, None)
+        # Whole powers of two apart from the rest, which is in [0, log 2).
+        total = math.fsum([*constants, *highest])
+        exponent = math.floor(total / math.log(2.0))
+        return KroneckerSum(
+            self.sizes,
+            np.array([0, len(positions)]),
+            positions,
+            np.arange(len(positions), dtype=np.int32),
+            np.exp([[total - exponent * math.log(2.0)]]),
+            np.array([exponent]),
+            offset,
+            np.exp(logs - highest.repeat(self.sizes[positions])),
+        ).compact()
+
+    def _entries_of(self, factors: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Where the entries of factors stand in `values`, factor after factor."""
+        return _ranges(self.offset[factors], self.offset[factors + 1] - self.offset[factors])
 
     # Entries
 
@@ -423,24 +475,39 @@ class KroneckerSum:
         -------
         ScaledNumbers
             Of shape (n_points, n_data).
+
+        Raises
+        ------
+        TypeError
+            When points are not integers.
+        ValueError
+            When points have another shape or lie outside the grid.
         """
         raw = np.asarray(points)
         if raw.dtype.kind not in "iu":
             raise TypeError(f"points must hold integers, got dtype {raw.dtype}")
         if raw.ndim != 2 or raw.shape[1] != self.n_positions:
             raise ValueError(f"points must have shape (n_points, {self.n_positions}), got {raw.shape}")
-        if (raw < 0).any() or (raw >= self.sizes).any():
-            raise ValueError("points must be indices into the factors: not negative, below the sizes")
+        outside = (raw < 0) | (raw >= self.sizes)
+        if outside.any():
+            i, p = np.argwhere(outside)[0]
+            raise ValueError(
+                f"points must be indices into the factors, at position {p} below {self.sizes[p]}, got {raw[i, p]}"
+            )
         grid = np.ascontiguousarray(raw, dtype=np.int64)
         return ScaledNumbers(*_core.kron_entries(self._arrays, grid, resolve_n_threads(n_threads)))
 
     def expand(self, max_entries: int = MAX_EXPANSION) -> FloatArray:
         """All entries, (n_data, n_entries), the last variable varying fastest: `numpy.kron`, term by term.
 
+        As float64, where too small is zero; `evaluate` has them at any size.
+
         Raises
         ------
         ValueError
             When there would be more than `max_entries` numbers.
+        OverflowError
+            When one is too large for float64.
         """
         if self.n_entries * self.n_data > max_entries:
             log10 = np.log10(self.sizes).sum() + np.log10(self.n_data)
@@ -449,38 +516,59 @@ class KroneckerSum:
         out = np.zeros((self.n_data, self.n_entries))
         for t, c in enumerate(self.coefficients):
             entries: NDArray[Any] = np.ones(1)
+            exponent = int(self.exponent[t])
             for p in range(self.n_positions):
-                entries = np.kron(entries, self.factor(t, p))
-            out += c[:, None] * entries
+                factor, of_factor = _moderate(self.factor(t, p))
+                entries, of_product = _moderate(np.kron(entries, factor))
+                exponent += of_factor + of_product
+            (m, e), (own, own_exponent) = np.frexp(entries), np.frexp(c[:, None])
+            with np.errstate(over="ignore", invalid="ignore"):
+                out += np.ldexp(own * m, e + own_exponent + max(-5000, min(exponent, 5000)))
+        if not np.isfinite(out).all():
+            raise OverflowError("entries of an expansion must be within the range of float64")
         return out
 
     def _with(self, arrays: tuple[Any, ...]) -> KroneckerSum:
-        result = KroneckerSum(self.sizes, *arrays)
-        if not np.isfinite(result.coefficients).all():
-            raise OverflowError("coefficients must stay within the range of float64")
-        return result
+        for array in arrays:  # nobody else has them, so that no copy is needed
+            array.flags.writeable = False
+        return KroneckerSum(self.sizes, *arrays)
 
-    def _require_same_grid(self, other: Any) -> None:
+    def _require_same_grid(self, other: KroneckerSum) -> None:
         if not isinstance(other, KroneckerSum):
-            raise TypeError(f"other must be a KroneckerSum, got {type(other).__name__}")
+            raise TypeError(f"other must be a KroneckerSum, got {other!r}")
         if not np.array_equal(self.sizes, other.sizes):
             raise ValueError("sums must have the same sizes at all positions")
         if self.n_data != other.n_data and 1 not in (self.n_data, other.n_data):
             raise ValueError(f"sums must have as many data points, or one, got {self.n_data} and {other.n_data}")
 
 
-def _require_memory(operation: str, n_bytes: int) -> None:
-    if n_bytes > MAX_BYTES:
-        raise ValueError(
-            f"{operation} of so many terms would take {n_bytes / 2**30:.3g} GiB, of at most {MAX_BYTES / 2**30:.3g}"
-        )
+def _constant(array: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    """Return a C-ordered array that cannot be written to, the same one where it is that already."""
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        raise TypeError(f"{name} must be an array of {dtype.__name__}, got {got}")
+    if array.flags.writeable or not array.flags.c_contiguous:
+        array = array.copy(order="C")
+        array.flags.writeable = False
+    return array
 
 
-def _factors_by_position(sum_: KroneckerSum, distinct: bool) -> NDArray[np.int64]:
-    """Count the factors stored at every position; repeated ones once when `distinct`."""
-    stored = np.stack([sum_.position, sum_.index])
-    position = np.unique(stored, axis=1)[0] if distinct else sum_.position
-    return np.bincount(position, minlength=sum_.n_positions).astype(np.int64)
+def _moderate(numbers: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """Take a power of two out of numbers whose products might be too large or too small."""
+    exponent = int(np.frexp(np.abs(numbers).max())[1])
+    return (numbers, 0) if abs(exponent) <= 500 else (np.ldexp(numbers, -exponent), exponent)
+
+
+def _ranges(begin: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``begin, begin + 1, …`` of each length, one range after the other."""
+    end = np.cumsum(length)
+    return np.arange(length.sum(), dtype=np.int64) + np.repeat(begin - end + length, length)
+
+
+def _constant_sum(sizes: NDArray[np.int64], numbers: FloatArray) -> KroneckerSum:
+    """One term of ones alone, times numbers (1, n_data)."""
+    none, zero = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
+    return KroneckerSum(sizes, np.zeros(2, dtype=np.int64), none, none, numbers, zero, zero, np.empty(0))
 
 
 def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: ArrayLike = 1.0) -> KroneckerSum:

@@ -13,7 +13,8 @@ from pydirect.kron import KroneckerSum, kronecker_vector, row_of_weights
 
 # Few values, so that equal factors, ones, zeros and cancelling terms turn up.
 few = st.sampled_from([0.0, 1.0, -1.0, 2.0, -0.5])
-any_value = st.floats(-4.0, 4.0)
+# Not so small that products of several differ by more than what one exponent can serve.
+any_value = st.floats(-4.0, 4.0).map(lambda x: x if abs(x) > 1e-50 else 0.0)
 grids = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
 
 
@@ -88,6 +89,15 @@ def test_inner_products(pair):
     np.testing.assert_allclose(b.inner(a).value, got.value, rtol=1e-12, atol=1e-12 * scale)
 
 
+@given(pairs(), st.integers(1, 20))
+def test_inner_products_have_the_same_bits_in_blocks_of_terms(pair, max_dots):
+    arrays_of_pair = [s._arrays for s in pair]
+    for got, expected in zip(
+        _core.kron_inner(*arrays_of_pair, 1, max_dots), _core.kron_inner(*arrays_of_pair, 1), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+
+
 @given(pairs(), st.integers(-900, 900), st.integers(-900, 900))
 def test_inner_products_far_from_one_are_those_near_it_shifted(pair, left, right):
     """Powers of two on the factors change exponents alone, though the slow path is taken."""
@@ -102,6 +112,21 @@ def test_inner_products_far_from_one_are_those_near_it_shifted(pair, left, right
     scale = 1 + (np.abs(a.expand()) * np.abs(b.expand())).sum()
     got = np.ldexp(far.mantissa, np.where(far.mantissa == 0, 0, far.exponent - left - right).astype(np.int32))
     np.testing.assert_allclose(got, near.value, rtol=1e-12, atol=1e-12 * scale)
+
+
+@given(pairs(), st.integers(-1000, 1000), st.integers(-1000, 1000))
+def test_products_far_from_one_are_those_near_it_shifted(pair, left, right):
+    """Powers of two change exponents alone, beyond the range of float64 too."""
+    a, b = pair
+    ones = KroneckerSum.from_terms(a.sizes.tolist(), [{}])
+    near = (a * b).square().inner(ones)
+    far = ((a * 2.0**left) * b.scale(0, np.full(b.sizes[0], 2.0**right))).square()
+    got = far.inner(ones)
+    scale = 1 + (a.expand() ** 2 * b.expand() ** 2).sum()
+    exponent = np.where(got.mantissa == 0, 0, got.exponent - 2 * (left + right)).astype(np.int32)
+    np.testing.assert_allclose(np.ldexp(got.mantissa, exponent), near.value, rtol=1e-12, atol=1e-12 * scale)
+    for again, expected in zip(far.compact()._arrays, far._arrays, strict=True):
+        np.testing.assert_array_equal(again, expected)
 
 
 @given(grids, st.data())
@@ -136,8 +161,7 @@ def test_entries_at_points_are_those_of_the_expansion(a, data):
 @given(grids.flatmap(lambda sizes: kron_sums(sizes, max_terms=6, values=few)), st.sampled_from([0, 1, 3, 2**64 - 1]))
 def test_compaction_merges_all_that_is_equal_even_where_hashes_collide(a, hash_mask):
     doubled = a + a + a * -1.0
-    start, position, index, coefficients, offset, values = _core.kron_compact(doubled._arrays, hash_mask)
-    got = KroneckerSum(a.sizes, start, position, index, coefficients, offset, values)
+    got = KroneckerSum(a.sizes, *_core.kron_compact(doubled._arrays, hash_mask))
     close(got.expand(), a.expand())
     terms = [
         tuple((p, *got.factor(t, p)) for p in range(len(a.sizes)))  # by value
@@ -145,7 +169,7 @@ def test_compaction_merges_all_that_is_equal_even_where_hashes_collide(a, hash_m
     ]
     assert len(set(terms)) == len(terms) == a.n_terms
     assert got.coefficients.any(axis=1).all()
-    factors = [tuple(values[i:j]) for i, j in pairwise(offset)]
+    factors = [tuple(got.values[i:j]) for i, j in pairwise(got.offset)]
     assert len(set(factors)) == len(factors)
     assert all(np.any(np.array(f) != 1) and np.any(np.array(f) != 0) for f in factors)
 

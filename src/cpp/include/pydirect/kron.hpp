@@ -76,13 +76,20 @@ void multiply_terms(const Factor* a, const Factor* a_end, const Factor* b, const
 // Distinct factors by their values, numbered from zero; all ones is kUnit, all zeros kZero.
 inline constexpr std::int32_t kZero = -2;
 
+// A factor of a table times 2^exponent.
+struct ScaledFactor {
+  std::int32_t index;
+  std::int64_t exponent;
+};
+
 class FactorTable {
  public:
   explicit FactorTable(std::uint64_t hash_mask = TermSet::kWholeHash) : hash_mask_(hash_mask) {}
 
   std::int32_t insert(const double* values, Index n);
-  // Element-wise, remembered; std::overflow_error when an entry is beyond the range of double.
-  std::int32_t product(std::int32_t a, std::int32_t b);
+  // Element-wise, remembered; a power of two is taken out where entries would leave the range of double.
+  // std::overflow_error when they are too far apart for any.
+  ScaledFactor product(std::int32_t a, std::int32_t b);
 
   const double* begin(std::int32_t f) const { return values_.data() + offset_[f]; }
   const double* end(std::int32_t f) const { return values_.data() + offset_[f + 1]; }
@@ -92,7 +99,7 @@ class FactorTable {
   std::vector<std::int64_t> offset_{0};
   std::vector<double> values_;
   std::unordered_multimap<std::uint64_t, std::int32_t> by_hash_;
-  std::unordered_map<std::uint64_t, std::int32_t> products_;  // by pair
+  std::unordered_map<std::uint64_t, ScaledFactor> products_;  // by pair
 };
 
 // A sum of terms for n_data data points, which share the factors and differ in the coefficients. Not owned.
@@ -103,7 +110,8 @@ struct KronView {
   const std::int64_t* start;     // (n_terms + 1,) of each term among its factors
   const std::int32_t* position;  // in increasing order within a term
   const std::int32_t* index;     // of the factor in the table
-  const double* coefficient;     // (n_terms, n_data)
+  const double* coefficient;     // (n_terms, n_data), each times 2^exponent of its term
+  const std::int64_t* exponent;  // (n_terms,)
   Index n_factors;
   const std::int64_t* offset;  // (n_factors + 1,)
   const double* value;
@@ -113,6 +121,7 @@ struct KronSum {
   std::vector<std::int64_t> start{0};
   std::vector<std::int32_t> position, index;
   std::vector<double> coefficient;
+  std::vector<std::int64_t> exponent;
   std::vector<std::int64_t> offset{0};
   std::vector<double> value;
 };
@@ -120,6 +129,8 @@ struct KronSum {
 // Merges terms of equal factors, drops those that are zero, and factors that are all ones. hash_mask keeps some bits of
 // the hashes only: with few of them collisions are sure.
 KronSum compact(const KronView& sum, std::uint64_t hash_mask = TermSet::kWholeHash);
+// Terms and coefficients that a product may take; std::length_error before more are allocated.
+inline constexpr double kMaxProductBytes = 8.0 * 1073741824.0;
 // Element-wise product, eq. (30) where one of them is a row of W; coefficients of one datum serve all of the other's.
 KronSum multiply(const KronView& a, const KronView& b, int n_threads);
 // Element-wise square with its cross terms, eq. (33).
@@ -132,8 +143,10 @@ struct ScaledArray {
   std::int64_t* exponent;
 };
 
-// aᵀb, Proposition 1, datum by datum: O(b (m + log b)) for every pair of distinct factors or denser term.
-void inner_product(const KronView& a, const KronView& b, ScaledArray out, int n_threads);
+// aᵀb, Proposition 1, datum by datum: O(b (m + log b)) for every pair of distinct factors or denser term. About max_dots
+// inner products of factors are held at a time.
+inline constexpr Index kMaxDots = Index{1} << 22;
+void inner_product(const KronView& a, const KronView& b, ScaledArray out, int n_threads, Index max_dots = kMaxDots);
 // Entries at points of the grid, (n_points, n_data); points (n_points, n_positions) are indices into the factors.
 void entries_at(const KronView& sum, Index n_points, const std::int64_t* points, ScaledArray out, int n_threads);
 
