@@ -5,6 +5,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
+from pydirect import _core
 from pydirect.kron import KroneckerSum, ScaledNumbers, kronecker_vector, row_of_weights
 
 
@@ -296,7 +297,7 @@ def test_logarithms_and_exponentials_that_are_none_are_refused():
 
 
 def test_numbers_of_one_exponent_too_far_apart_are_an_error():
-    with pytest.raises(OverflowError, match=r"entries of a product of factors must lie within 2\^2045 .* 2\^2658"):
+    with pytest.raises(OverflowError, match=r"entries of a product of factors must lie within 2\^2045 .* 2\^2657"):
         kronecker_vector([[1e200, 1e-200]]).square()
     with pytest.raises(OverflowError, match="coefficients of a term must lie within"):
         kronecker_vector([[1.0, 2.0]], [1e200, 1e-200]).square()
@@ -366,6 +367,19 @@ def test_arrays_of_other_types_and_exponents_out_of_range_are_refused():
         KroneckerSum(**{**GOOD, "sizes": [2, 3]})
     with pytest.raises(OverflowError, match="exponents must be within"):
         KroneckerSum(**{**GOOD, "exponent": np.array([0, 2**62])})
+
+
+def test_compiled_functions_read_nothing_out_of_bounds():
+    """Whatever reaches them past the checks in Python."""
+    a = KroneckerSum(**GOOD)
+    bad = (a.sizes, a.start, np.array([0, 5, 1], dtype=np.int32), *a._arrays[3:])
+    for call in (lambda: _core.kron_inner(bad, a._arrays, 1), lambda: _core.kron_square(bad, 1)):
+        with pytest.raises(ValueError, match="position must be below 2, got 5"):
+            call()
+    with pytest.raises(ValueError, match="indices into the factors, got 3"):
+        _core.kron_entries(a._arrays, np.array([[0, 3]]), 1)
+    with pytest.raises(ValueError, match="sums must have the same sizes"):
+        _core.kron_inner(a._arrays, kronecker_vector([[1.0]])._arrays, 1)
 
 
 def test_arrays_of_the_caller_stay_the_callers():

@@ -62,7 +62,8 @@ class Arrays {
     if (f < 0 || f >= n_factors) refuse(("index must be below " + std::to_string(n_factors)).c_str(), f);
     const std::int64_t length = offset_.data()[f + 1] - offset_.data()[f], m = size_.data()[p];
     if (length != m)
-      refuse(("factors at position " + std::to_string(p) + " must have " + std::to_string(m) + " entries").c_str(), length);
+      refuse(("factors at position " + std::to_string(p) + " must have " + std::to_string(m) + " entries").c_str(),
+             length);
   }
 
   Integers size_, start_;

@@ -111,7 +111,8 @@ std::int64_t store_with_one_exponent(const Scaled* x, Index n, double* out, cons
     range.include(x[k]);
     out[k] = without(k, 0);
     const Scaled back = Scaled::of(out[k]);
-    representable = representable && back.mantissa == x[k].mantissa && (out[k] == 0.0 || back.exponent == x[k].exponent);
+    representable = representable && back.mantissa == x[k].mantissa &&
+                    (out[k] == 0.0 || back.exponent == x[k].exponent);
   }
   if (representable) return 0;
   const std::int64_t exponent = exponent_to_take_out(range, name);
@@ -267,9 +268,10 @@ class Multiplier {
       for (const Pair& pair : pairs_) {
         const double *x = a_.coefficient + pair.a * a_.n_data, *y = b_.coefficient + pair.b * b_.n_data;
         if (coefficients_.wide()) {
+          const Scaled factor = Scaled::of(pair.factor, pair.exponent);
           Scaled* out = coefficients_.scaled(pair.target);
           for (Index l = begin; l < end; ++l)
-            add_to(out[l], Scaled::of(pair.factor, pair.exponent) * Scaled::of(x[l * a_step]) * Scaled::of(y[l * b_step]));
+            add_to(out[l], factor * Scaled::of(x[l * a_step]) * Scaled::of(y[l * b_step]));
         } else {
           double* out = coefficients_.plain(pair.target);
           for (Index l = begin; l < end; ++l) out[l] += pair.factor * x[l * a_step] * y[l * b_step];
