@@ -148,7 +148,7 @@ struct Interned {
   }
 };
 
-// Coefficients (n_terms, n_data) under construction: plain numbers until one comes whose exponent might leave their range.
+// Coefficients (n_terms, n_data) under construction: plain numbers until one might leave their range.
 class Coefficients {
  public:
   explicit Coefficients(Index n_data) : n_data_(n_data) {}
@@ -560,14 +560,15 @@ KronSum compact(const KronView& sum, std::uint64_t hash_mask) {
   TermSet terms(hash_mask);
   const Interned interned(sum, table);
   Coefficients coefficients(sum.n_data);
-  const bool no_exponents = std::all_of(sum.exponent, sum.exponent + sum.n_terms, [](std::int64_t e) { return e == 0; });
-  if (!no_exponents || !range_of(sum.coefficient, sum.n_terms * sum.n_data).within(900)) coefficients.widen();
+  const bool exponents = std::any_of(sum.exponent, sum.exponent + sum.n_terms, [](std::int64_t e) { return e != 0; });
+  if (exponents || !range_of(sum.coefficient, sum.n_terms * sum.n_data).within(900)) coefficients.widen();
   for (std::size_t k = 0; k < interned.terms.size(); ++k) {
     const Index t = terms.insert(interned.terms[k]), source = interned.source[k];
     const double* row = sum.coefficient + source * sum.n_data;
     coefficients.resize(terms.size());
     if (coefficients.wide())
-      for (Index l = 0; l < sum.n_data; ++l) add_to(coefficients.scaled(t)[l], Scaled::of(row[l], sum.exponent[source]));
+      for (Index l = 0; l < sum.n_data; ++l)
+        add_to(coefficients.scaled(t)[l], Scaled::of(row[l], sum.exponent[source]));
     else
       kernels().add_double(sum.n_data, row, coefficients.plain(t));
   }
