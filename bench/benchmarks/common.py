@@ -158,6 +158,16 @@ def fit(size: str, noise: str = "fine", **options: Any) -> Any:
         )
 
 
+def require_public(name: str) -> Any:
+    """Return a public name of the package, or skip the benchmark where it lacks it."""
+    import pydirect
+
+    try:
+        return getattr(pydirect, name)
+    except AttributeError:
+        raise NotImplementedError(f"this version has no {name}") from None
+
+
 def require(*names: str) -> Any:
     """Return the compiled module, or skip the benchmark where it lacks one of `names`."""
     from pydirect import _core

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from .common import Yardstick, fraction_of_limit, multiplying
+from .common import Yardstick, fraction_of_limit, multiplying, require_public
 
 N_LEVELS = 15
 
 
 def make_rows(n_rows: int, n_weights: int) -> object:
     """Gaussian features with labels of a linear logit."""
-    try:
-        from pydirect import LabelledRows
-    except ImportError:
-        raise NotImplementedError("this version has no LabelledRows") from None
     rng = np.random.default_rng(0)
     phi = rng.standard_normal((n_rows, n_weights)) / np.sqrt(n_weights)
     t = np.where(3 * phi @ rng.standard_normal(n_weights) + rng.logistic(size=n_rows) > 0, 1.0, -1.0)
-    return LabelledRows.from_arrays(phi, t, n_threads=1)
+    return require_public("LabelledRows").from_arrays(phi, t, n_threads=1)
 
 
 def adding_and_multiplying(n: int = 4_096) -> Yardstick:

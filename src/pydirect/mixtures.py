@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import _core
@@ -23,11 +22,12 @@ from pydirect.models import (
     MeanFieldPosterior,
     MeanFieldRegression,
     NoisePosterior,
+    WeightMarginals,
     as_regression,
     fit_regression,
     warn_at_edge,
 )
-from pydirect.optimize import MOVE_THRESHOLD, OPTIMIZERS, SMALL_PROBLEM
+from pydirect.optimize import MOVE_THRESHOLD, OPTIMIZERS, SMALL_PROBLEM, Adam, lbfgs
 from pydirect.statistics import GaussianStatistics
 
 ENTROPIES = ("pairwise", "taylor", "stochastic")
@@ -44,7 +44,7 @@ SMALLEST_MASS = 1e-12
 
 
 @dataclass
-class MixturePosterior:
+class MixturePosterior(WeightMarginals):
     """A fitted mixture of factorised posteriors, and a factorised posterior of the noise.
 
     Attributes
@@ -94,31 +94,6 @@ class MixturePosterior:
     def weights(self) -> FactorizedCategorical:
         """Every weight alone: the factorised posterior of the same marginal probabilities."""
         return FactorizedCategorical(self.levels, np.einsum("i,ijk->jk", self.alpha, self.component_q))
-
-    @property
-    def q(self) -> FloatArray:
-        """Marginal probabilities, (n_weights, n_levels)."""
-        return self.weights.q
-
-    @property
-    def mean(self) -> FloatArray:
-        """Posterior means of the weights, (n_weights,)."""
-        return self.weights.mean
-
-    @property
-    def variance(self) -> FloatArray:
-        """Posterior variances of the weights, (n_weights,)."""
-        return self.weights.variance
-
-    @property
-    def std(self) -> FloatArray:
-        """Posterior standard deviations of the weights, (n_weights,)."""
-        return self.weights.std
-
-    @property
-    def coefficients(self) -> FloatArray:
-        """Posterior mean of the weights of Φ, (n_weights,)."""
-        return self.mean
 
     @property
     def entropy_bracket(self) -> tuple[float, float]:
@@ -777,50 +752,37 @@ def _ascend_taylor(state: _State, climb: _Climb) -> _State:
     logits = np.where(allowed, np.log(np.maximum(state.q, SMALLEST_MASS)), 0.0)
     start = np.concatenate([np.log(state.alpha), logits.ravel(), _log_marginal(state).ravel()])
     splits = np.cumsum([r, state.q.size])
-    trace: list[float] = []
-    best, best_value = start, -np.inf
 
     def unpack(theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         own, weights, log_centre = np.split(theta, splits)
         table = np.where(allowed, weights.reshape(shape), -np.inf)
         return softmax(own), softmax(table, axis=2), log_centre.reshape(shape[1:])
 
-    def negative(theta: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal best, best_value
+    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
         alpha, q, log_centre = unpack(theta)
         value, d_alpha, d_q, _ = energy(alpha, q)
         entropy, h_alpha, h_q, h_centre = taylor_entropy(alpha, q, log_centre)
-        value += entropy
-        if value > best_value:
-            best, best_value = theta.copy(), value
-        trace.append(value)
         gradient = [
             _through_softmax(alpha, d_alpha + h_alpha),
             _through_softmax(q, d_q + h_q).ravel(),
             h_centre.ravel(),
         ]
-        return -value, -np.concatenate(gradient)
+        return value + entropy, np.concatenate(gradient)
 
-    interrupted, converged, n_iter = False, False, 0
     rise = 1e-12 if climb.small else climb.tolerance / (abs(state.elbo) + 1.0) / 10
-    options = {"maxiter": climb.max_iter, "maxfun": 2 * climb.max_iter + 10, "ftol": rise, "gtol": 1e-6, "maxcor": 20}
-    try:
-        with single_blas_thread():
-            result = minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
-        n_iter, converged = int(result.nit), bool(result.status == 0)
-    except KeyboardInterrupt:
-        interrupted = True
+    best, outcome = lbfgs(objective, start, climb.max_iter, rise, n_corrections=20)
     alpha, q, _ = unpack(best)
-    risen = np.maximum.accumulate(trace)[:n_iter].tolist()
+    (trace,) = outcome.trace
+    risen = [] if outcome.interrupted else trace[: outcome.n_iter].tolist()
     return _State(
         alpha,
         q,
         energy(alpha, q)[3],
-        best_value,
+        float(trace.max(initial=-np.inf)),
         state.trace + risen,
         state.n_iter + len(risen),
-        converged,
-        interrupted,
+        outcome.converged,
+        outcome.interrupted,
     )
 
 
@@ -832,14 +794,13 @@ def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_stat
     allowed = np.isfinite(np.broadcast_to(climb.priors(q)[0], q.shape))
     table = climb.table if climb.table is not None and climb.table.bound == "stochastic" else None
     parameters = [np.log(alpha), np.where(allowed, np.log(np.maximum(q, SMALLEST_MASS)), -np.inf)]
-    first = [np.zeros_like(p) for p in parameters]
-    second = [np.zeros_like(p) for p in parameters]
+    ascents = [Adam(p.shape) for p in parameters]
     trace: list[float] = []
     interrupted = False
     n_steps = min(climb.max_iter, STOCHASTIC_STEPS)
     try:
         with single_blas_thread():
-            for step in range(1, n_steps + 1):
+            for step in range(n_steps):
                 value, d_alpha, d_q, _ = energy(alpha, q)
                 indices = _sample_indices(alpha, q, n_samples, rng)
                 entropy, h_alpha, h_q = stochastic_entropy(alpha, q, indices, climb.n_threads)
@@ -849,11 +810,9 @@ def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_stat
                     p_alpha, p_q = _exact_prior_gradient(table, alpha, q, indices, climb.n_threads)
                     d_alpha, d_q = d_alpha + p_alpha, d_q + p_q
                 gradients = [_through_softmax(alpha, d_alpha), _through_softmax(q, d_q)]
-                size = STEP_SIZE * (1 - (step - 1) / n_steps) * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-                for p, g, m1, m2 in zip(parameters, gradients, first, second, strict=True):
-                    m1 += 0.1 * (g - m1)
-                    m2 += 0.001 * (g**2 - m2)
-                    p += size * m1 / (np.sqrt(m2) + 1e-8)
+                for p, g, adam in zip(parameters, gradients, ascents, strict=True):
+                    adam.step = STEP_SIZE * (1 - step / n_steps)
+                    p += adam(g)
                 alpha, q = softmax(parameters[0]), softmax(parameters[1], axis=2)
     except KeyboardInterrupt:
         interrupted = True

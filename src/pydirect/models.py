@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -68,8 +69,44 @@ def warn_at_edge(noise: NoisePosterior) -> None:
         )
 
 
+class WeightMarginals:
+    """What every posterior says of its weights one by one, from `weights`."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def weights(self) -> FactorizedCategorical:
+            """Every weight alone; subclasses provide it."""
+            ...
+
+    @property
+    def q(self) -> FloatArray:
+        """Marginal probabilities, (n_weights, n_levels)."""
+        return self.weights.q
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior means of the weights, (n_weights,)."""
+        return self.weights.mean
+
+    @property
+    def variance(self) -> FloatArray:
+        """Posterior variances of the weights, (n_weights,)."""
+        return self.weights.variance
+
+    @property
+    def std(self) -> FloatArray:
+        """Posterior standard deviations of the weights, (n_weights,)."""
+        return self.weights.std
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Posterior mean of the weights of Φ, (n_weights,)."""
+        return self.mean
+
+
 @dataclass
-class MeanFieldPosterior:
+class MeanFieldPosterior(WeightMarginals):
     """A fitted factorised posterior of weights and noise.
 
     Attributes
@@ -100,31 +137,6 @@ class MeanFieldPosterior:
     def levels(self) -> FloatArray:
         """Levels of every weight, (n_weights, n_levels)."""
         return np.broadcast_to(self.weights.levels, self.weights.q.shape)
-
-    @property
-    def q(self) -> FloatArray:
-        """Probabilities, (n_weights, n_levels)."""
-        return self.weights.q
-
-    @property
-    def mean(self) -> FloatArray:
-        """Posterior means of the weights, (n_weights,)."""
-        return self.weights.mean
-
-    @property
-    def variance(self) -> FloatArray:
-        """Posterior variances of the weights, (n_weights,)."""
-        return self.weights.variance
-
-    @property
-    def std(self) -> FloatArray:
-        """Posterior standard deviations of the weights, (n_weights,)."""
-        return self.weights.std
-
-    @property
-    def coefficients(self) -> FloatArray:
-        """Posterior mean of the weights of Φ, (n_weights,)."""
-        return self.mean
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean ``φᵀs`` and variance ``Σ_j φ_j² Var w_j`` of f* for rows of Φ, in one pass; (n_rows,) each."""

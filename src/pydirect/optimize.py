@@ -244,6 +244,7 @@ def lbfgs(
     start: FloatArray,
     max_iter: int,
     relative_rise: float = 1e-12,
+    n_corrections: int = 10,
 ) -> tuple[FloatArray, Outcome]:
     """Maximise a smooth function by SciPy's L-BFGS-B.
 
@@ -255,6 +256,8 @@ def lbfgs(
     max_iter : int
     relative_rise : float
         An iteration that raises the value by less than this fraction of it is the last.
+    n_corrections : int
+        Steps that the approximation of the Hessian remembers.
 
     Returns
     -------
@@ -264,17 +267,23 @@ def lbfgs(
         Interrupting it (KeyboardInterrupt) ends it there, flagged.
     """
     trace: list[float] = []
-    best = start
+    best, best_value = start, -np.inf
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal best
+        nonlocal best, best_value
         value, gradient = objective(theta)
-        if value > max(trace, default=-np.inf):
-            best = theta.copy()
+        if value > best_value:
+            best, best_value = theta.copy(), value
         trace.append(value)
         return -value, -gradient
 
-    options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 10, "ftol": relative_rise, "gtol": 1e-6}
+    options = {
+        "maxiter": max_iter,
+        "maxfun": 2 * max_iter + 10,
+        "ftol": relative_rise,
+        "gtol": 1e-6,
+        "maxcor": n_corrections,
+    }
     try:
         with single_blas_thread():
             result = minimize(negative, start, jac=True, method="L-BFGS-B", options=options)

@@ -93,6 +93,11 @@ class NetworkShape:
         return self.slices[-1].stop
 
     @property
+    def key(self) -> tuple[int, list[int], bool]:
+        """Return the shape as the compiled module takes it."""
+        return self.n_inputs, list(self.hidden_layer_sizes), self.bias
+
+    @property
     def degree(self) -> int:
         """Degree of f as a polynomial of the inputs."""
         return int(2**self.depth)
@@ -143,7 +148,7 @@ def make_engine(
     x = as_float_array(x, "x", (len(x), shape.n_inputs))
     y = as_float_array(y, "y", (len(x),))
     weight = as_sample_weight(weight, len(x))
-    return _core.NetworkEngine(kind, shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, x, y, weight)
+    return _core.NetworkEngine(kind, *shape.key, x, y, weight)
 
 
 def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
@@ -182,7 +187,7 @@ def engines_in_memory(kind: str, shape: NetworkShape, n_rows: int) -> int:
 
 def _cost(kind: str, shape: NetworkShape, n_rows: int) -> tuple[float, float]:
     """Floating-point operations a step, a share of the construction included, and bytes held."""
-    flops, n_bytes = _core.network_cost(kind, shape.n_inputs, list(shape.hidden_layer_sizes), bool(shape.bias), n_rows)
+    flops, n_bytes = _core.network_cost(kind, *shape.key, n_rows)
     if kind == "tensor":  # products of all pairs of inputs with all pairs, summed over the rows
         n_pairs = shape.layers[0][1] * (shape.layers[0][1] + 1) / 2
         flops += 2.0 * n_rows * n_pairs**2 / EXPECTED_STEPS
@@ -224,20 +229,18 @@ class QuadraticNetwork:
         self.noise_levels = noise_levels = as_noise_levels(noise_levels)
         self.log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
         self._log_noise = log_noise_prior - 0.5 * n_samples * np.log(noise_levels)  # all of the likelihood but R
-        self._moments = _core.NetworkMoments(
-            shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, *pad_levels(levels, log_prior), n_threads
-        )
-        self._slopes = np.empty(_core.network_table_size(shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias))
+        self._moments = _core.NetworkMoments(*shape.key, *pad_levels(levels, log_prior), n_threads)
+        self._slopes = np.empty(_core.network_table_size(*shape.key))
 
     @property
     def n_parameters(self) -> int:
         """Length of a vector of logits: levels are padded to the kernels' width."""
         return self.shape.n_weights * (self.levels.shape[1] + -self.levels.shape[1] % _core.LEVEL_PADDING)
 
-    def pad(self, table: FloatArray, value: float = 0.0) -> FloatArray:
+    def pad(self, table: FloatArray) -> FloatArray:
         """Pad a table (n_weights, n_levels) of logits or probabilities to the kernels' width."""
         extra = -table.shape[1] % _core.LEVEL_PADDING
-        return np.pad(table, ((0, 0), (0, extra)), constant_values=value)
+        return np.pad(table, ((0, 0), (0, extra)))
 
     def expected_squared_error(self, q: FloatArray) -> float:
         """``R = Σ_l ω_l E_q (y_l − f(x_l))²``."""
@@ -338,7 +341,7 @@ class NetworkPosterior(MeanFieldPosterior):
     @cached_property
     def _moments(self) -> FloatArray:
         shape, (levels, log_prior) = self.shape, pad_levels(self.weights.levels, self.log_prior)
-        stage = _core.NetworkMoments(shape.n_inputs, list(shape.hidden_layer_sizes), shape.bias, levels, log_prior, 1)
+        stage = _core.NetworkMoments(*shape.key, levels, log_prior, 1)
         extra = levels.shape[1] - self.q.shape[1]
         return stage.from_probabilities(np.pad(self.q, ((0, 0), (0, extra))))
 

@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "pydirect/types.hpp"
 
@@ -15,6 +16,11 @@ namespace py = pybind11;
 
 template <class T>
 using Array = py::array_t<T, py::array::c_style>;
+
+template <class T>
+Array<T> copy(const std::vector<T>& v) {
+  return Array<T>(py::ssize_t(v.size()), v.data());
+}
 
 inline void require_shape(const py::array& array, const char* name, std::initializer_list<Index> shape) {
   bool same = array.ndim() == static_cast<py::ssize_t>(shape.size());

@@ -79,11 +79,6 @@ void require_one_grid(const KronView& a, const KronView& b) {
     throw std::invalid_argument("sums must have the same sizes, and as many data points, or one");
 }
 
-template <class T>
-Array<T> copy(const std::vector<T>& v) {
-  return Array<T>(py::ssize_t(v.size()), v.data());
-}
-
 py::tuple arrays_of(const KronSum& sum, Index n_data) {
   const Index h = Index(sum.start.size()) - 1;
   Array<double> coefficient({h, n_data});

@@ -56,8 +56,6 @@ class MeanFieldHandle {
   int n_threads_;
 };
 
-Array<double> copy(const std::vector<double>& v) { return Array<double>(py::ssize_t(v.size()), v.data()); }
-
 py::tuple as_tuple(const Progress& p) { return py::make_tuple(p.n_iterations, p.converged, copy(p.trace)); }
 
 template <class Call>

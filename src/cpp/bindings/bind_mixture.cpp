@@ -62,8 +62,6 @@ Array<double> matrix(const std::vector<double>& v, Index rows, Index columns) {
   return Array<double>({rows, columns}, v.data());
 }
 
-Array<double> copy(const std::vector<double>& v) { return Array<double>(py::ssize_t(v.size()), v.data()); }
-
 }  // namespace
 
 void bind_mixture(py::module_& m) {

@@ -8,8 +8,6 @@
 namespace pydirect {
 namespace {
 
-Array<double> copy(const std::vector<double>& v) { return Array<double>(py::ssize_t(v.size()), v.data()); }
-
 // The stage for fixed levels and priors, with what its last forward pass left. Owns references to their arrays.
 class NetworkMoments {
  public:
