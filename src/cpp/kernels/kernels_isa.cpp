@@ -23,6 +23,52 @@ namespace PYDIRECT_ISA {
 #include "product-inl.hpp"
 #include "mixture-inl.hpp"
 
+constexpr KernelTable all_kernels(const char* name) {
+  KernelTable table{};
+  table.name = name;
+  table.tilt = tilt;
+  table.tilt_probabilities = tilt_probabilities;
+  table.sweep = sweep;
+  table.sweep_components = sweep_components;
+  table.overlap_factors = overlap_factors;
+  table.softmax = softmax;
+  table.central_moments = central_moments;
+  table.moment_slopes = moment_slopes;
+  table.logit_gradient = logit_gradient;
+  table.symv = symv;
+  table.gemv_float = gemv<float>;
+  table.gemv_double = gemv<double>;
+  table.subtract_scaled = subtract_scaled;
+  table.dot = dot;
+  table.fourier_double = fourier<double>;
+  table.fourier_float = fourier<float>;
+  table.add_transposed_float = add_transposed<float>;
+  table.add_transposed_double = add_transposed<double>;
+  table.add_float = add<float>;
+  table.add_double = add<double>;
+  table.row_moments = row_moments;
+  table.covariance_row = covariance_row;
+  table.covariance_gradient_row = covariance_gradient_row;
+  table.panel_product = panel_product;
+  table.transpose_panels = transpose_panels;
+  table.powers = powers;
+  table.cumulants = cumulants;
+  table.cumulants_adjoint = cumulants_adjoint;
+  table.square_moments = square_moments;
+  table.square_variance = square_variance;
+  table.square_adjoint = square_adjoint;
+  table.quadratic_output = quadratic_output;
+  table.tensor_pairs = tensor_pairs;
+  table.tensor_panel = tensor_panel;
+  table.add_cumulants = add_cumulants;
+  table.quartic = quartic;
+  table.exponential = exponential;
+  table.exp = exp_array;
+  table.sincos_turns_double = sincos_turns_array<double>;
+  table.sincos_turns_float = sincos_turns_array<float>;
+  return table;
+}
+
 }  // namespace PYDIRECT_ISA
 }  // namespace
 
@@ -32,48 +78,7 @@ namespace PYDIRECT_ISA {
 #define PYDIRECT_STRING(a) PYDIRECT_STRING_(a)
 
 extern const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA);
-const KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) = {
-    PYDIRECT_STRING(PYDIRECT_ISA),
-    PYDIRECT_ISA::tilt,
-    PYDIRECT_ISA::tilt_probabilities,
-    PYDIRECT_ISA::sweep,
-    PYDIRECT_ISA::sweep_components,
-    PYDIRECT_ISA::overlap_factors,
-    PYDIRECT_ISA::softmax,
-    PYDIRECT_ISA::central_moments,
-    PYDIRECT_ISA::moment_slopes,
-    PYDIRECT_ISA::logit_gradient,
-    PYDIRECT_ISA::symv,
-    PYDIRECT_ISA::gemv<float>,
-    PYDIRECT_ISA::gemv<double>,
-    PYDIRECT_ISA::subtract_scaled,
-    PYDIRECT_ISA::dot,
-    PYDIRECT_ISA::fourier<double>,
-    PYDIRECT_ISA::fourier<float>,
-    PYDIRECT_ISA::add_transposed<float>,
-    PYDIRECT_ISA::add_transposed<double>,
-    PYDIRECT_ISA::add<float>,
-    PYDIRECT_ISA::add<double>,
-    PYDIRECT_ISA::row_moments,
-    PYDIRECT_ISA::covariance_row,
-    PYDIRECT_ISA::covariance_gradient_row,
-    PYDIRECT_ISA::panel_product,
-    PYDIRECT_ISA::transpose_panels,
-    PYDIRECT_ISA::powers,
-    PYDIRECT_ISA::cumulants,
-    PYDIRECT_ISA::cumulants_adjoint,
-    PYDIRECT_ISA::square_moments,
-    PYDIRECT_ISA::square_variance,
-    PYDIRECT_ISA::square_adjoint,
-    PYDIRECT_ISA::quadratic_output,
-    PYDIRECT_ISA::tensor_pairs,
-    PYDIRECT_ISA::tensor_panel,
-    PYDIRECT_ISA::add_cumulants,
-    PYDIRECT_ISA::quartic,
-    PYDIRECT_ISA::exponential,
-    PYDIRECT_ISA::exp_array,
-    PYDIRECT_ISA::sincos_turns_array<double>,
-    PYDIRECT_ISA::sincos_turns_array<float>,
-};
+constexpr KernelTable PYDIRECT_JOIN(kernel_table_, PYDIRECT_ISA) =
+    PYDIRECT_ISA::all_kernels(PYDIRECT_STRING(PYDIRECT_ISA));
 
 }  // namespace pydirect
