@@ -1,5 +1,7 @@
 """Both bounds of the logistic likelihood: below the truth, exact where they say so, monotone, the same bits."""
 
+from threading import Event
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -154,7 +156,7 @@ def test_the_gradient_is_that_of_the_value(even):
 def test_the_objective_in_logits_has_its_gradient():
     rows, q = make_rows(9, 5), random_q(5, 5)
     log_prior = np.broadcast_to(SpikeAndSlabPrior(0.5).log_mass(LEVELS), q.shape)
-    objective = module._ExponentialObjective(rows, np.broadcast_to(LEVELS, q.shape), log_prior)
+    objective = module._ExponentialObjective(rows, np.broadcast_to(LEVELS, q.shape), log_prior, Event())
     value, gradient, _ = objective.elbo_and_gradient(5, np.log(q), np.empty(0))
     assert value == pytest.approx(objective.value(np.log(q)), rel=1e-12)
     differences = finite_difference_gradient(objective.value, np.log(q))
@@ -244,6 +246,37 @@ def test_weights_are_repetitions():
     assert one.elbo == pytest.approx(other.elbo, abs=1e-3)
 
 
+@pytest.mark.parametrize("batch_size", [1, 7, 50, 1000])
+def test_batches_lead_to_the_bound_of_all_rows(batch_size):
+    rows = make_rows(200, 6)
+    full, batches = (fit_logistic_decorrelated(rows, batch_size=size) for size in (None, batch_size))
+    assert batches.posterior.elbo == pytest.approx(full.posterior.elbo, abs=2e-3)
+    assert batches.posterior.converged
+
+
+def test_a_batch_of_all_rows_is_a_full_step():
+    rows = make_rows(60, 4)
+    prior = module.VariancePrior(1.0, 0.0)
+    start = module._start(rows, prior, 10, rows.n_samples, 0, Event())
+    step = module._gaussian_step(rows, prior)
+    first = step(np.zeros(rows.n_samples + 1))
+    rate = 2.0**-module.STOCHASTIC_DECAY
+    old, new = (rows.weighted_statistics(xi) for xi in (np.ones(rows.n_samples), np.exp(first.following[:-1])))
+    gram, c = ((1 - rate) * a + rate * b for a, b in ((old.A, new.A), (old.c[:, 0], new.c[:, 0])))
+    expected = rows.moments(module._GaussianPosterior.solve(gram, c, 1.0))
+    np.testing.assert_allclose(start[:-1], module._log_xi(*expected), rtol=1e-9)
+
+
+def test_an_event_ends_a_fit_as_an_interruption_does():
+    stop = Event()
+    stop.set()
+    for posterior in (
+        fit_logistic_decorrelated(make_rows(), stop=stop).posterior,
+        fit_logistic(make_rows(), LEVELS, GaussianPrior().log_mass(LEVELS), bound="exponential", stop=stop),
+    ):
+        assert posterior.interrupted and not posterior.converged and np.isfinite(posterior.elbo)
+
+
 def test_an_interrupted_fit_keeps_the_best(monkeypatch):
     rows, calls = make_rows(), []
     original = LabelledRows.weighted_statistics
@@ -263,7 +296,7 @@ def test_an_interrupted_fit_keeps_the_best(monkeypatch):
     ("arguments", "message"),
     [
         ({"bound": "probit"}, "bound must be one of"),
-        ({"batch_size": 3}, "batch_size must be None for bound='jaakkola'"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
     ],
 )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 from pydirect import _core
 from pydirect._validation import as_count
 
 # More threads than this, or than CPUs, only cost memory; results do not depend on their number.
 MOST_THREADS = 64
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def resolve_n_threads(n_threads: int | None) -> int:
@@ -60,3 +65,22 @@ def single_blas_thread() -> _SingleBlasThread:
     threads; and BLAS threads spinning beside them would only slow them down.
     """
     return _SHARED
+
+
+def for_each(
+    task: Callable[[_Item], _Result], items: Sequence[_Item], n_workers: int, stop: threading.Event
+) -> list[_Result]:
+    """Call `task` for every item, on several threads.
+
+    An interruption (KeyboardInterrupt) reaches only the thread that waits: it sets `stop`, which tasks look at.
+    """
+    if n_workers == 1 or len(items) == 1:
+        return [task(item) for item in items]
+    with ThreadPoolExecutor(n_workers) as pool:
+        futures: list[Future[_Result]] = []
+        try:
+            futures.extend(pool.submit(task, item) for item in items)
+            wait(futures)
+        except KeyboardInterrupt:
+            stop.set()
+        return [future.result() for future in futures]

@@ -11,13 +11,14 @@ The expectation of log σ has no closed form, but two lower bounds do:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import lapack
 from scipy.special import expit, log_expit, log_ndtr, logsumexp
 
@@ -60,6 +61,9 @@ START_ROWS = 4_000
 START_ROWS_PER_WEIGHT = 8
 SMALLEST_XI = 1e-10
 ANDERSON_MEMORY = 5
+# Passes over the rows by batches, and the exponent with which their steps get shorter.
+STOCHASTIC_EPOCHS = 2
+STOCHASTIC_DECAY = 0.6
 # Levels of the exponential bound are placed anew that often in the decorrelated basis.
 EXPONENTIAL_ROUNDS = 4
 # Iterations, or epochs, before the last placement.
@@ -200,6 +204,17 @@ class LabelledRows:
         """Return the rows of Φ·vectors, held when they fit into memory."""
         return replace(self, features=RotatedFeatures(self.features, vectors)).held()
 
+    def chosen(self, rows: NDArray[np.intp]) -> LabelledRows:
+        """Return some of the rows."""
+        return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows])
+
+    def batches(self, batch_size: int, rng: np.random.Generator) -> Iterator[tuple[LabelledRows, float]]:
+        """Yield all rows in batches, in random order, and how many times each stands for itself among all."""
+        order, total = rng.permutation(self.n_samples), float(self.weight.sum())
+        for begin in range(0, self.n_samples, batch_size):
+            batch = self.chosen(np.sort(order[begin : begin + batch_size]))
+            yield batch, total / float(batch.weight.sum())
+
     def held(self) -> LabelledRows:
         """Return the same rows with Φ computed once, when it fits into memory."""
         if isinstance(self.features, IdentityFeatures) or 8 * self.n_samples * self.n_weights > HELD_BYTES:
@@ -255,8 +270,8 @@ def _log_xi(mean: FloatArray, variance: FloatArray) -> FloatArray:
     return 0.5 * np.log(np.maximum(mean**2 + variance, SMALLEST_XI**2))
 
 
-def _climb(step: Step, start: FloatArray, max_iter: int) -> tuple[_State, Outcome]:
-    """Iterate a step that improves its parameters until the bound stays.
+def _climb(step: Step, start: FloatArray, max_iter: int, stop: threading.Event) -> tuple[_State, Outcome]:
+    """Iterate a step that improves its parameters until the bound stays, or the user interrupts.
 
     Plain steps converge linearly, and slowly where classes are far apart. Anderson's method extrapolates from the last
     few; where it lowers the bound it is taken back and starts anew.
@@ -266,6 +281,7 @@ def _climb(step: Step, start: FloatArray, max_iter: int) -> tuple[_State, Outcom
     outcome = Outcome(interrupted=best.interrupted)
     try:
         while len(trace) < max_iter and not outcome.converged and not outcome.interrupted:
+            _heed(stop)
             rounding = 1e-13 * (abs(best.bound) + 1)
             used = memory.extrapolated(used, best.following)
             state = step(used)
@@ -283,9 +299,17 @@ def _climb(step: Step, start: FloatArray, max_iter: int) -> tuple[_State, Outcom
             trace.append(max(best.bound, trace[-1]))
     except KeyboardInterrupt:
         outcome.interrupted = True
+    if outcome.interrupted:
+        stop.set()
     outcome.n_iter, outcome.trace = len(trace), [np.array(trace)]
     outcome.converged &= not outcome.interrupted
     return best, outcome
+
+
+def _heed(stop: threading.Event) -> None:
+    """Interrupt this thread too when the user has interrupted another."""
+    if stop.is_set():
+        raise KeyboardInterrupt
 
 
 class _Anderson:
@@ -325,6 +349,7 @@ def fit_logistic(
     batch_size: int | None = None,
     max_iter: int = 1000,
     random_state: int = 0,
+    stop: threading.Event | None = None,
 ) -> MeanFieldPosterior:
     """Fit the factorised posterior of logistic regression on given levels.
 
@@ -342,10 +367,13 @@ def fit_logistic(
     optimizer : str
         Of the quadratic problem at given ξ; see `fit_mean_field`.
     batch_size : int, optional
-        Rows a step of Adam for the exponential bound; all rows and L-BFGS by default.
+        Rows a stochastic step. For Jaakkola and Jordan's bound, natural gradients from batches find where to start from
+        without `xi`, and steps of all rows finish; for the exponential bound, Adam takes the place of L-BFGS.
     max_iter : int
         Values of ξ, then L-BFGS iterations or epochs.
     random_state : int
+    stop : threading.Event, optional
+        Ends the fit as an interruption does when another thread sets it, and is set by an interruption.
 
     Returns
     -------
@@ -371,7 +399,9 @@ def fit_logistic(
     """
     as_choice(bound, "bound", BOUNDS)
     as_count(max_iter, "max_iter")
-    _check_batch_size(batch_size, bound)
+    if batch_size is not None:
+        as_count(batch_size, "batch_size")
+    stop = threading.Event() if stop is None else stop
     rows = rows.held()
     last: MeanFieldPosterior | None = None
 
@@ -382,22 +412,34 @@ def fit_logistic(
         return _discrete_state(rows, last, 1.0)
 
     # Optima are local where levels are coarse: without a start, the better of two.
-    starts = [np.log(xi)] if xi is not None else [_continuous_log_xi(rows, levels, log_prior, max_iter)]
+    starts = (
+        [np.log(xi)]
+        if xi is not None
+        else [_continuous_log_xi(rows, levels, log_prior, max_iter, batch_size, random_state, stop)]
+    )
     if xi is None:
         starts.append(np.zeros(rows.n_samples))
-    best, outcome = _climb(step, starts[0], max_iter)
+    best, outcome = _climb(step, starts[0], max_iter, stop)
     for start in starts[1:]:
         last = None
-        other = _climb(step, start, max_iter)
+        other = _climb(step, start, max_iter, stop)
         if other[0].bound > best.bound:
             best, outcome = other
-    posterior = _with_outcome(best.posterior, best.bound, outcome)
+    posterior = _with_outcome(best.posterior, best.bound, outcome, stop)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
-    return _fit_exponential(rows, posterior, batch_size, max_iter, np.random.default_rng(random_state))
+    return _fit_exponential(rows, posterior, batch_size, max_iter, np.random.default_rng(random_state), stop)
 
 
-def _continuous_log_xi(rows: LabelledRows, levels: ArrayLike, log_prior: ArrayLike, max_iter: int) -> FloatArray:
+def _continuous_log_xi(
+    rows: LabelledRows,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    max_iter: int,
+    batch_size: int | None,
+    random_state: int,
+    stop: threading.Event,
+) -> FloatArray:
     """Log ξ of continuous weights with the prior's variance: from elsewhere coarse levels could hold q back."""
     w, mass = np.broadcast_arrays(np.atleast_2d(np.asarray(levels)), np.exp(np.atleast_2d(np.asarray(log_prior))))
     mass = mass / mass.sum(axis=1, keepdims=True)
@@ -405,25 +447,19 @@ def _continuous_log_xi(rows: LabelledRows, levels: ArrayLike, log_prior: ArrayLi
     if not variance > 0:  # a prior on one level only
         return np.zeros(rows.n_samples)
     prior = VariancePrior(variance, 0.0)
-    return _climb(_gaussian_step(rows, prior), _start(rows, prior, max_iter), max_iter)[0].following[:-1]
+    start = _start(rows, prior, max_iter, batch_size, random_state, stop)
+    return _climb(_gaussian_step(rows, prior), start, max_iter, stop)[0].following[:-1]
 
 
-def _with_outcome(posterior: MeanFieldPosterior, elbo: float, outcome: Outcome) -> Any:
+def _with_outcome(posterior: MeanFieldPosterior, elbo: float, outcome: Outcome, stop: threading.Event) -> Any:
     return replace(
         posterior,
         elbo=elbo,
         elbo_trace=np.concatenate(outcome.trace),
         n_iter=outcome.n_iter,
-        converged=outcome.converged,
-        interrupted=outcome.interrupted,
+        converged=outcome.converged and not stop.is_set(),
+        interrupted=outcome.interrupted or stop.is_set(),
     )
-
-
-def _check_batch_size(batch_size: int | None, bound: str) -> None:
-    if batch_size is not None:
-        as_count(batch_size, "batch_size")
-        if bound != "exponential":
-            raise ValueError(f"batch_size must be None for bound={bound!r}, which takes all rows; got {batch_size}")
 
 
 # --- the decorrelated basis
@@ -452,6 +488,36 @@ class _GaussianPosterior:
 
     root: FloatArray
     mean: FloatArray
+
+    @classmethod
+    def solve(cls, gram: FloatArray, c: FloatArray, variance: float) -> _GaussianPosterior:
+        """Posterior of regression with statistics A and c, noise 1 and a prior of this variance."""
+        precision = gram.copy()
+        np.einsum("jj->j", precision)[...] += 1 / variance
+        with single_blas_thread():
+            factor, info = lapack.dpotrf(precision, lower=1, overwrite_a=1)
+            if info != 0:
+                raise np.linalg.LinAlgError("ΦᵀΦ must be positive semi-definite: rescale the features")
+            inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+        root = np.ascontiguousarray(np.tril(inverse).T)
+        return cls(root, root @ (root.T @ c))
+
+    def kl(self, variance: float) -> float:
+        """KL divergence from the prior of this variance."""
+        b, log_determinant = len(self.mean), 2 * np.log(self.root.diagonal()).sum()
+        return float(0.5 * (self._second_moments / variance - b + b * np.log(variance) - log_determinant))
+
+    def better_variance(self, variance_prior: VariancePrior, variance: float) -> float:
+        """Prior variance after a step of empirical Bayes."""
+        squares = float(self.mean @ self.mean)
+        trace = self._second_moments - squares
+        # γ, positive whatever rounding does
+        determined = max(len(self.mean) - trace / variance, 1e-6)
+        return variance_prior.step(variance, squares, determined)
+
+    @property
+    def _second_moments(self) -> float:
+        return float(np.vdot(self.root, self.root)) + float(self.mean @ self.mean)
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of φᵀw for rows of Φ; (n_rows,) each."""
@@ -496,24 +562,12 @@ def _gaussian_step(rows: LabelledRows, variance_prior: VariancePrior) -> Step:
     def step(parameters: FloatArray) -> _State:
         xi, variance = np.exp(parameters[:-1]), float(np.exp(parameters[-1]))
         statistics = rows.weighted_statistics(xi)
-        precision = statistics.A.copy()
-        np.einsum("jj->j", precision)[...] += 1 / variance
-        with single_blas_thread():
-            factor, info = lapack.dpotrf(precision, lower=1, overwrite_a=1)
-            if info != 0:
-                raise np.linalg.LinAlgError("ΦᵀΦ must be positive semi-definite: rescale the features")
-            inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
-        root = np.ascontiguousarray(np.tril(inverse).T)
-        posterior = _GaussianPosterior(root, root @ (root.T @ statistics.c[:, 0]))
+        posterior = _GaussianPosterior.solve(statistics.A, statistics.c[:, 0], variance)
         mean, spread = rows.moments(posterior)
-        b, trace, squares = rows.n_weights, float(np.vdot(root, root)), float(posterior.mean @ posterior.mean)
-        log_determinant = 2 * np.log(root.diagonal()).sum()
-        kl = 0.5 * ((trace + squares) / variance - b + b * np.log(variance) - log_determinant)
+        kl = posterior.kl(variance)
         bound = jaakkola_bound(rows.t, mean, spread, rows.weight) - kl - variance_prior.penalty(variance)
         log_xi = _log_xi(mean, spread)
-        # γ, positive whatever rounding does
-        determined = max(b - trace / variance, 1e-6)
-        new = variance_prior.step(variance, squares, determined)
+        new = posterior.better_variance(variance_prior, variance)
         following = np.append(log_xi, np.log(new))
         safe = following if new == variance else np.append(log_xi, parameters[-1])
         return _State(posterior, variance, bound, following, safe)
@@ -531,6 +585,7 @@ def fit_logistic_decorrelated(
     batch_size: int | None = None,
     max_iter: int = 1000,
     random_state: int = 0,
+    stop: threading.Event | None = None,
 ) -> LogisticFit:
     """Fit in the basis where weights do not interact, with levels around each one's posterior.
 
@@ -545,7 +600,7 @@ def fit_logistic_decorrelated(
     variance_prior : VariancePrior
         By default a wide one about the variance at which z has a variance of 4 at a typical row.
     n_levels : int
-    bound, batch_size, max_iter, random_state
+    bound, batch_size, max_iter, random_state, stop
         As in `fit_logistic`.
 
     Returns
@@ -555,16 +610,18 @@ def fit_logistic_decorrelated(
     as_choice(bound, "bound", BOUNDS)
     as_count(max_iter, "max_iter")
     as_level_count(n_levels)
-    _check_batch_size(batch_size, bound)
+    if batch_size is not None:
+        as_count(batch_size, "batch_size")
     prior = GaussianPrior() if prior is None else prior
+    stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:
         variance_prior = VariancePrior(typical_variance(_mean_square(rows)), LOG_VARIANCE_SD)
     unit = prior.variance  # of the prior as it is given; found by the Gaussian evidence whatever its shape
 
     gaussian_prior = VariancePrior(variance_prior.centre * unit, variance_prior.sd)
-    start = _start(rows, gaussian_prior, max_iter)
-    found, outcome = _climb(_gaussian_step(rows, gaussian_prior), start, max_iter)
+    start = _start(rows, gaussian_prior, max_iter, batch_size, random_state, stop)
+    found, outcome = _climb(_gaussian_step(rows, gaussian_prior), start, max_iter, stop)
     variance = found.variance / unit
 
     def step(log_xi: FloatArray) -> _State:
@@ -577,26 +634,68 @@ def fit_logistic_decorrelated(
         best = step(log_xi)
         outcome.trace[0][-1] = best.bound
     else:
-        best, outcome = _climb(step, log_xi, max_iter)
-    posterior = _with_outcome(best.posterior, best.bound, outcome)
+        best, outcome = _climb(step, log_xi, max_iter, stop)
+    posterior = _with_outcome(best.posterior, best.bound, outcome, stop)
     if bound == "exponential" and not posterior.interrupted:
         rng = np.random.default_rng(random_state)
-        posterior = _fit_exponential_decorrelated(rows, posterior, variance, prior, batch_size, max_iter, rng)
+        posterior = _fit_exponential_decorrelated(rows, posterior, variance, prior, batch_size, max_iter, rng, stop)
     return LogisticFit(posterior, variance, np.exp(best.following))
 
 
-def _start(rows: LabelledRows, variance_prior: VariancePrior, max_iter: int) -> FloatArray:
-    """Parameters of the Gaussian step to start from: those of a fit to some of the rows where there are many."""
+def _start(
+    rows: LabelledRows,
+    variance_prior: VariancePrior,
+    max_iter: int,
+    batch_size: int | None,
+    random_state: int,
+    stop: threading.Event,
+) -> FloatArray:
+    """Parameters of the Gaussian step to start from: by batches, or from a fit to some of the rows where are many."""
+    if batch_size is not None:
+        return _stochastic_start(rows, variance_prior, batch_size, np.random.default_rng(random_state), stop)
     start = np.append(np.zeros(rows.n_samples), np.log(variance_prior.centre))
     size = max(START_ROWS, START_ROWS_PER_WEIGHT * rows.n_weights)
     if rows.n_samples < 2 * size:
         return start
     chosen = np.sort(np.random.default_rng(0).choice(rows.n_samples, size, replace=False))
-    weight = rows.weight[chosen] * (rows.weight.sum() / rows.weight[chosen].sum())
-    part = replace(rows, x=rows.x[chosen], t=rows.t[chosen], weight=weight).held()
+    part = rows.chosen(chosen)
+    part = replace(part, weight=part.weight * (rows.weight.sum() / part.weight.sum())).held()
     begin = np.append(np.zeros(size), start[-1])
-    found, _ = _climb(_gaussian_step(part, variance_prior), begin, max_iter)
+    found, _ = _climb(_gaussian_step(part, variance_prior), begin, max_iter, stop)
     return np.append(_log_xi(*rows.moments(found.posterior)), np.log(found.variance))
+
+
+def _stochastic_start(
+    rows: LabelledRows,
+    variance_prior: VariancePrior,
+    batch_size: int,
+    rng: np.random.Generator,
+    stop: threading.Event,
+) -> FloatArray:
+    """Natural gradients from batches of rows (Hoffman et al. 2013), a few epochs.
+
+    The natural parameters of the Gaussian are A + I/t and c at the best ξ, sums over rows: a step mixes in the sums of
+    a batch, as if all rows were like it, at the ξ of the weights as they are.
+    """
+    gram, c = np.zeros((rows.n_weights, rows.n_weights)), np.zeros(rows.n_weights)
+    variance, posterior, n_steps = variance_prior.centre, None, 0
+    batches = (pair for _ in range(STOCHASTIC_EPOCHS) for pair in rows.batches(batch_size, rng))
+    try:
+        for batch, repetitions in batches:
+            _heed(stop)
+            xi = np.ones(batch.n_samples) if posterior is None else np.exp(_log_xi(*batch.moments(posterior)))
+            statistics = batch.weighted_statistics(xi)
+            n_steps += 1
+            rate = n_steps**-STOCHASTIC_DECAY
+            gram += rate * (repetitions * statistics.A - gram)
+            c += rate * (repetitions * statistics.c[:, 0] - c)
+            posterior = _GaussianPosterior.solve(gram, c, variance)
+            variance = posterior.better_variance(variance_prior, variance)
+    except KeyboardInterrupt:
+        stop.set()
+    if posterior is None:
+        return np.append(np.zeros(rows.n_samples), np.log(variance))
+    return np.append(_log_xi(*rows.moments(posterior)), np.log(variance))
 
 
 @dataclass(frozen=True)
@@ -725,6 +824,7 @@ class _ExponentialObjective:
     rows: LabelledRows
     levels: FloatArray
     log_prior: FloatArray
+    stop: threading.Event
 
     def elbo_and_gradient(
         self, n_levels: int, logits: FloatArray, noise_logits: FloatArray
@@ -735,6 +835,7 @@ class _ExponentialObjective:
 
     def of_rows(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> tuple[float, FloatArray]:
         """Value and gradient with the likelihood of some rows, that many times."""
+        _heed(self.stop)
         log_q, q = self._probabilities(logits)
         value, gradient = exponential_bound(rows, self.levels, q)
         gain = np.where(q > 0, self.log_prior - log_q, 0.0)
@@ -756,12 +857,8 @@ class _ExponentialObjective:
 
     def batches(self, batch_size: int, rng: np.random.Generator) -> Iterator[Callable[[FloatArray], FloatArray]]:
         """Yield an epoch's gradients, one a batch of rows in random order."""
-        order, rows = rng.permutation(self.rows.n_samples), self.rows
-        total = rows.weight.sum()
-        for begin in range(0, rows.n_samples, batch_size):
-            chosen = np.sort(order[begin : begin + batch_size])
-            batch = replace(rows, x=rows.x[chosen], t=rows.t[chosen], weight=rows.weight[chosen])
-            yield partial(self._gradient, batch, float(total / batch.weight.sum()))
+        for batch, repetitions in self.rows.batches(batch_size, rng):
+            yield partial(self._gradient, batch, repetitions)
 
     def _gradient(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> FloatArray:
         return self.of_rows(rows, repetitions, logits)[1]
@@ -773,9 +870,10 @@ def _fit_exponential(
     batch_size: int | None,
     max_iter: int,
     rng: np.random.Generator,
+    stop: threading.Event,
 ) -> MeanFieldPosterior:
     """Maximise the exponential bound from a posterior on the same levels."""
-    objective = _ExponentialObjective(rows, start.levels, np.broadcast_to(start.log_prior, start.q.shape))
+    objective = _ExponentialObjective(rows, start.levels, np.broadcast_to(start.log_prior, start.q.shape), stop)
     logits = np.log(np.maximum(start.q, 1e-30))
     if batch_size is None:
         logits, _, outcome = lbfgs_on_logits(objective, logits.shape[1], logits, np.empty(0), max_iter)
@@ -783,7 +881,7 @@ def _fit_exponential(
         logits, outcome = adam_on_logits(objective.value, lambda: objective.batches(batch_size, rng), logits, max_iter)
     q = objective._probabilities(logits)[1]
     weights = FactorizedCategorical(start.weights.levels, q / q.sum(axis=1, keepdims=True))
-    return _with_outcome(replace(start, weights=weights), objective.value(logits), outcome)
+    return _with_outcome(replace(start, weights=weights), objective.value(logits), outcome, stop)
 
 
 def _fit_exponential_decorrelated(
@@ -794,6 +892,7 @@ def _fit_exponential_decorrelated(
     batch_size: int | None,
     max_iter: int,
     rng: np.random.Generator,
+    stop: threading.Event,
 ) -> DecorrelatedPosterior:
     """Do the same in the basis of a decorrelated posterior, where levels follow the posterior that they make.
 
@@ -811,7 +910,7 @@ def _fit_exponential_decorrelated(
         weights = FactorizedCategorical.from_logits(levels, logits)
         posterior = replace(posterior, weights=weights, log_prior=log_prior)
         iterations = min(max_iter, EXPONENTIAL_ITERATIONS) if left else max_iter
-        posterior = _fit_exponential(turned, posterior, batch_size, iterations, rng)
+        posterior = _fit_exponential(turned, posterior, batch_size, iterations, rng, stop)
         if posterior.interrupted:
             break
         centre, spread = posterior.mean, np.maximum(posterior.std, 0.5 * spread * (grid[1] - grid[0]))

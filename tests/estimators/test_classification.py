@@ -197,7 +197,14 @@ def test_results_do_not_depend_on_threads(parameters):
     assert one.predict_proba(NEW).tobytes() == two.predict_proba(NEW).tobytes()
 
 
-def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch):
+@pytest.mark.parametrize("basis", ["raw", "decorrelated"])
+def test_batches_of_rows_find_the_same_model(basis):
+    full, batches = (fit(THREE, features="linear", basis=basis, batch_size=size) for size in (None, 16))
+    np.testing.assert_allclose(batches.predict_proba(NEW), full.predict_proba(NEW), atol=5e-3)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch, n_threads):
     calls, original = [], LabelledRows.weighted_statistics
 
     def interrupt(self, xi):
@@ -208,7 +215,7 @@ def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch):
 
     monkeypatch.setattr(LabelledRows, "weighted_statistics", interrupt)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        model = fit(THREE)
+        model = fit(THREE, n_threads=n_threads)
     assert model.interrupted_ and not model.converged_
     assert np.isfinite(model.predict_proba(NEW)).all()
 
@@ -217,7 +224,7 @@ def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch):
     ("parameters", "error", "message"),
     [
         ({"bound": "probit"}, ValueError, "bound must be one of"),
-        ({"batch_size": 10}, ValueError, "batch_size must be None"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         ({"class_weight": "even"}, ValueError, "class_weight must be one of 'balanced'"),
         ({"class_weight": 3}, TypeError, "class_weight must be a dict"),
         ({"class_weight": {"yes": -1.0}}, ValueError, "class_weight must be finite and not negative"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_sample_weight
 from pydirect.distributions import DensityPrior, GaussianPrior, as_levels, as_prior, evenly_spaced_levels
 from pydirect.estimators._basis import BasisFunctionModel, in_prior_units
@@ -79,8 +80,8 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
     optimizer : str, default="pipeline"
         Of the raw basis; see `pydirect.fit_mean_field`.
     batch_size : int, optional
-        Rows a stochastic step for ``bound="exponential"``; all rows by default. The other bound always takes all rows,
-        block by block.
+        Rows a stochastic step; all rows by default. For ``"jaakkola"``, batches find where to start from, and a few
+        steps of all rows, block by block, finish: worth it from about 100,000 rows on.
     max_iter : int, default=1000
         Iterations of the bound's parameters; of L-BFGS, or epochs, for the exponential bound.
     max_hyperparameter_rows : int, default=1000
@@ -252,8 +253,6 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         as_choice(self.bound, "bound", BOUNDS)
         if self.batch_size is not None:
             as_count(self.batch_size, "batch_size")
-            if self.bound != "exponential":
-                raise ValueError(f"batch_size must be None for bound={self.bound!r}, got {self.batch_size}")
         if isinstance(self.class_weight, str):
             as_choice(self.class_weight, "class_weight", ("balanced",))
         elif self.class_weight is not None and not isinstance(self.class_weight, dict):
@@ -302,46 +301,63 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         variance_prior: VariancePrior,
         rng: np.random.Generator,
     ) -> None:
-        """Fit one problem after the other: in the informative directions, then in the raw basis where that is asked."""
-        prior = as_prior(self.prior)
-        decorrelated = self.basis == "decorrelated"
-        self.posteriors_ = []
-        self.prior_scale_ = np.empty(labels.shape[1])
-        interrupted = False  # by the user: what is left is kept short
-        for k in range(labels.shape[1]):
+        """Fit the problems: in the informative directions, then in the raw basis where that is asked."""
+        n_problems, stop = labels.shape[1], threading.Event()
+        n_workers = min(n_problems, raw.n_threads)
+        n_inner = raw.n_threads if n_workers == 1 else 1
+        rotated, raw = replace(rotated, n_threads=n_inner), replace(raw, n_threads=n_inner)
+        seeds = [int(rng.integers(2**31)) for _ in range(n_problems)]
+
+        def infer(k: int) -> tuple[MeanFieldPosterior, float]:
             task: dict[str, Any] = {"t": np.ascontiguousarray(labels[:, k]), "offset": float(self.intercept_[k])}
             options: dict[str, Any] = {
                 "batch_size": self.batch_size,
-                "max_iter": 1 if interrupted else self.max_iter,
-                "random_state": int(rng.integers(2**31)),
+                "max_iter": self.max_iter,
+                "random_state": seeds[k],
+                "stop": stop,
             }
-            posterior: MeanFieldPosterior
-            fit = fit_logistic_decorrelated(
-                replace(rotated, **task),
-                variance_prior=variance_prior,
-                prior=prior if decorrelated and isinstance(prior, DensityPrior) else GaussianPrior(),
-                n_levels=self.n_levels,
-                **(options | {"bound": self.bound} if decorrelated else options | {"batch_size": None}),
-            )
-            self.prior_scale_[k] = scale = np.sqrt(fit.variance)
-            found = fit.posterior
-            posterior = replace(found, vectors=vectors @ found.vectors)
-            if not decorrelated:
-                levels = evenly_spaced_levels(self.n_levels) if self.levels is None else self.levels
-                levels = as_levels(levels, raw.n_weights)
-                posterior = fit_logistic(
-                    replace(raw, **task),
-                    levels * scale,
-                    prior.log_mass(levels),
-                    bound=self.bound,
-                    xi=fit.xi,
-                    optimizer=self.optimizer,
-                    **options | ({"max_iter": 1} if found.interrupted else {}),
-                )
-                posterior = in_prior_units(posterior, scale)
-            interrupted = posterior.interrupted = interrupted or found.interrupted or posterior.interrupted
-            self.posteriors_.append(posterior)
+            problem = replace(rotated, **task), replace(raw, **task)
+            return self._infer_one(*problem, vectors, variance_prior, options)
+
+        found = for_each(infer, range(n_problems), n_workers, stop)
+        self.posteriors_ = [posterior for posterior, _ in found]
+        self.prior_scale_ = np.array([scale for _, scale in found])
         self._set_coefficients()
+
+    def _infer_one(
+        self,
+        rotated: LabelledRows,
+        raw: LabelledRows,
+        vectors: FloatArray,
+        variance_prior: VariancePrior,
+        options: dict[str, Any],
+    ) -> tuple[MeanFieldPosterior, float]:
+        """Posterior of one problem, in units of the prior standard deviation, and that deviation."""
+        prior = as_prior(self.prior)
+        decorrelated = self.basis == "decorrelated"
+        fit = fit_logistic_decorrelated(
+            rotated,
+            variance_prior=variance_prior,
+            prior=prior if decorrelated and isinstance(prior, DensityPrior) else GaussianPrior(),
+            n_levels=self.n_levels,
+            bound=self.bound if decorrelated else "jaakkola",
+            **options,
+        )
+        scale = np.sqrt(fit.variance)
+        if decorrelated:
+            return replace(fit.posterior, vectors=vectors @ fit.posterior.vectors), scale
+        levels = evenly_spaced_levels(self.n_levels) if self.levels is None else self.levels
+        levels = as_levels(levels, raw.n_weights)
+        posterior = fit_logistic(
+            raw,
+            levels * scale,
+            prior.log_mass(levels),
+            bound=self.bound,
+            xi=fit.xi,
+            optimizer=self.optimizer,
+            **options,
+        )
+        return in_prior_units(posterior, scale), scale
 
     # --- prediction
 
