@@ -16,7 +16,7 @@ from pydirect.mixtures import MixturePosterior
 from pydirect.models import MeanFieldPosterior
 from pydirect.statistics import GaussianStatistics
 
-_Posterior = TypeVar("_Posterior", MeanFieldPosterior, MixturePosterior)
+_Posterior = TypeVar("_Posterior", bound=MeanFieldPosterior | MixturePosterior)
 # Rounds end when the scale changes by less than this fraction.
 SETTLED = 1e-4
 

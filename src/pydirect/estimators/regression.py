@@ -34,6 +34,7 @@ from pydirect.hyperparameters import distinct_rows
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.mixtures import ENTROPIES, MixturePosterior, as_component_count, fit_mixture
 from pydirect.models import MeanFieldPosterior, NoiseGridWarning, fit_mean_field
+from pydirect.scales import fit_level_scale
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
 NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
@@ -97,6 +98,10 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         explain data as noise.
     n_noise_levels : int, default=15
         Size of the grid of ``"elbo"``.
+    prior_scale : {"evidence", "elbo"}, default="evidence"
+        Empirical Bayes for the prior standard deviation of the weights. ``"evidence"``: where the marginal likelihood
+        of continuous weights is largest. ``"elbo"`` (raw basis only): levels and prior are then scaled, in turns with
+        the posterior, to where the ELBO is largest; see `pydirect.scales`.
     rank_inputs : bool, default=True
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
@@ -165,6 +170,7 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         levels: ArrayLike | None = None,
         noise: str | float = "auto",
         n_noise_levels: int = 15,
+        prior_scale: str = "evidence",
         rank_inputs: bool = True,
         length_scale: float | ArrayLike | None = None,
         n_components: int = 1,
@@ -186,6 +192,7 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         self.levels = levels
         self.noise = noise
         self.n_noise_levels = n_noise_levels
+        self.prior_scale = prior_scale
         self.rank_inputs = rank_inputs
         self.length_scale = length_scale
         self.n_components = n_components
@@ -261,6 +268,7 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
     def _check_parameters(self) -> None:
         self._check_basis_parameters()
         as_count(self.n_noise_levels, "n_noise_levels")
+        as_choice(self.prior_scale, "prior_scale", ("evidence", "elbo"))
         as_component_count(self.n_components)
         as_choice(self.entropy, "entropy", ENTROPIES)
         as_choice(self.block_dtype, "block_dtype", ("float64", "float32"))
@@ -270,6 +278,8 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
             as_number(self.noise, "noise", above=0.0)
         if self.basis == "decorrelated" and self.noise == "held_out":
             raise ValueError("noise must not be 'held_out' in the decorrelated basis, which infers it; use basis='raw'")
+        if self.basis == "decorrelated" and self.prior_scale == "elbo":
+            raise ValueError("prior_scale must not be 'elbo' in the decorrelated basis; use basis='raw'")
 
     # --- inference
 
@@ -366,6 +376,10 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
             posteriors.append(_fit_on_grid(partial(_fit_raw_at, statistics, k, grid, options), noise))
             if self.noise in ("auto", "evidence"):
                 posteriors[-1] = _with_lattice_noise(statistics, posteriors[-1], k, options)
+            if self.prior_scale == "elbo" and not posteriors[-1].interrupted:
+                posteriors[-1], factor = _with_level_scale(statistics, posteriors[-1], k, options)
+                scales[k] *= factor
+                options["levels"] = levels * scales[k]
             if self.n_components > 1 and not posteriors[-1].interrupted:
                 posteriors[-1] = self._split(statistics, posteriors[-1], k, options)
             interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
@@ -505,3 +519,17 @@ def _with_lattice_noise(
             break
         posterior = _fit_factorized(statistics, noise_levels=[error], output=output, **options)
     return posterior
+
+
+def _with_level_scale(
+    statistics: GaussianStatistics, posterior: Posterior, output: int, options: dict[str, Any]
+) -> tuple[Posterior, float]:
+    """Scale the levels, and the prior with them, to where the ELBO is largest at the noise as it is."""
+
+    def fit(levels: FloatArray, start: Posterior | None) -> Posterior:
+        if start is None:
+            return posterior
+        at = options | {"levels": levels, "noise_levels": posterior.noise.levels}
+        return _fit_factorized(statistics, output=output, start=start, **at)
+
+    return fit_level_scale(fit, statistics, options["levels"], output=output)
