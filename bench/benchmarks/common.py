@@ -139,16 +139,15 @@ def make_statistics(size: str, noise: str = "fine") -> Any:
     return collect_statistics(problem.features, problem.x, problem.y, n_threads=1)
 
 
-def fit(size: str, noise: str = "fine", **options: Any) -> Any:
+def fit(size: str, noise: str = "fine", method: str = "fit_mean_field", **options: Any) -> Any:
     """Posterior of `make_problem` from its statistics, on one thread, without warnings."""
     import warnings
 
-    from pydirect import fit_mean_field
-
+    function = require_public(method)
     problem = make_problem(size, noise)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return fit_mean_field(
+        return function(
             make_statistics(size, noise),
             problem.levels,
             problem.log_prior,
