@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, softmax
 
 from pydirect import (
     GaussianPrior,
@@ -20,6 +20,7 @@ from pydirect import (
 )
 from pydirect import logistic as module
 from pydirect.logistic import (
+    BOUNDS,
     VariancePrior,
     exponential_bound,
     exponential_log_terms,
@@ -187,18 +188,78 @@ def test_features_too_large_for_the_exponential_bound_are_refused():
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
-def test_fitted_bounds_are_ordered_and_below_the_evidence(seed, scale):
+def test_fitted_bounds_are_below_the_evidence(seed, scale):
     rows, log_prior = make_rows(15, 3, seed, scale), GaussianPrior().log_mass(LEVELS)
     jaakkola = fit_logistic(rows, LEVELS, log_prior)
     exponential = fit_logistic(rows, LEVELS, log_prior, bound="exponential")
     truth = enumerate_logistic_evidence(rows.x, rows.t, LEVELS, log_prior, weight=rows.weight, offset=rows.offset)
     assert exponential.elbo <= truth and jaakkola.elbo <= truth
-    if scale < 3.0:  # where levels are coarse beside the posterior, optima are local
-        assert exponential.elbo <= jaakkola.elbo
     assert jaakkola.converged and exponential.converged
     assert (np.diff(jaakkola.elbo_trace) >= -1e-9 * abs(jaakkola.elbo)).all()
     batches = fit_logistic(rows, LEVELS, log_prior, bound="exponential", batch_size=5)
-    assert exponential.elbo - 1.0 < batches.elbo <= exponential.elbo + 0.01
+    assert exponential.elbo - 0.1 < batches.elbo <= exponential.elbo + 0.01
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_classes_overlap_jaakkolas_bound_is_the_tighter(seed):
+    rng = np.random.default_rng(seed)
+    rows = LabelledRows.from_arrays(rng.standard_normal((60, 2)), rng.choice([-1.0, 1.0], 60))
+    log_prior = GaussianPrior(2.0).log_mass(LEVELS)
+    jaakkola, exponential = (fit_logistic(rows, LEVELS, log_prior, bound=bound).elbo for bound in BOUNDS)
+    assert jaakkola > exponential + 1.0
+
+
+@pytest.mark.parametrize("mean", [0.0, 3.0, 5.0])
+def test_where_the_label_is_known_from_the_logit_the_exponential_bound_is_the_tighter(mean):
+    one = np.ones(1)
+    jaakkola, exponential = jaakkola_bound(one, mean * one, one, one), -np.exp(0.5 - mean)
+    nodes, masses = np.polynomial.hermite_e.hermegauss(60)
+    assert max(jaakkola, exponential) < masses @ log_expit(mean + nodes) / masses.sum()
+    assert (exponential > jaakkola) == (mean >= 3.0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_weight_alone_can_raise_the_fitted_exponential_bound(weighted):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 3))
+    t = np.where(rng.random(300) < expit(1.5 * x[:, 0] - 3.0), 1.0, -1.0)
+    weight = np.where(t > 0, 6.0, 0.5) if weighted else None
+    rows = LabelledRows.from_arrays(np.c_[np.ones(300), x], t, weight)
+    levels = evenly_spaced_levels(15, 6.0)
+    log_prior = GaussianPrior(2.0).log_mass(levels)
+    posterior = fit_logistic(rows, levels, log_prior, bound="exponential")
+    assert posterior.converged and (np.diff(posterior.elbo_trace) >= -1e-9).all()
+    gradient = exponential_bound(rows, levels[None], posterior.q)[1]
+    best = softmax(log_prior + gradient, axis=1)
+    np.testing.assert_allclose(posterior.q, best, atol=0.02)
+    batches = fit_logistic(rows, levels, log_prior, bound="exponential", batch_size=20)
+    assert batches.elbo == pytest.approx(posterior.elbo, abs=0.5)
+
+
+def test_gradients_of_batches_of_weighted_rows_are_unbiased():
+    rows, q = make_rows(40, 3), random_q(3, 5)
+    rows = LabelledRows.from_arrays(rows.x, rows.t, np.where(np.arange(40) < 4, 10.0, 0.1))
+    log_prior = np.broadcast_to(GaussianPrior().log_mass(LEVELS), q.shape)
+    objective = module._ExponentialObjective(rows, np.broadcast_to(LEVELS, q.shape), log_prior, Event())
+    full = objective.of_rows(rows, 1.0, np.log(q))[1]
+    for size in (1, 8):  # an epoch of batches of one size is every row once
+        epoch = [f(np.log(q)) for f in objective.batches(size, np.random.default_rng(0))]
+        np.testing.assert_allclose(np.mean(epoch, axis=0), full, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_a_forbidden_level_keeps_no_mass_under_the_exponential_bound(batch_size):
+    log_prior = GaussianPrior().log_mass(LEVELS)
+    log_prior[1] = -np.inf
+    posterior = fit_logistic(make_rows(), LEVELS, log_prior, bound="exponential", batch_size=batch_size)
+    assert (posterior.q[:, 1] == 0).all() and np.isfinite(posterior.elbo)
+
+
+def test_rows_that_weigh_nothing_leave_the_prior():
+    rows = make_rows(30, 3)
+    light = LabelledRows.from_arrays(rows.x, rows.t, np.full(30, 1e-12))
+    for bound in BOUNDS:
+        assert abs(fit_logistic_decorrelated(light, bound=bound).posterior.elbo) < 1e-6
 
 
 @pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior()])
@@ -211,7 +272,7 @@ def test_decorrelated_bounds_rise_and_are_ordered(n, prior):
     assert (np.diff(trace[:-1]) >= -1e-9 * abs(trace[-1])).all()
     assert abs(trace[-1] - trace[-2]) < 0.01, "levels cost next to nothing"
     loose = fit_logistic_decorrelated(rows, prior=prior, bound="exponential", max_iter=30).posterior
-    assert -10 * abs(fit.posterior.elbo) < loose.elbo <= fit.posterior.elbo
+    assert np.isfinite(loose.elbo) and loose.converged
     mean, variance = rows.moments(fit.posterior, fit.variance)
     bound = jaakkola_bound(rows.t, mean, variance, rows.weight) - fit.posterior.weights.kl(fit.posterior.log_prior)
     assert fit.posterior.elbo <= bound + 1e-9
@@ -265,6 +326,23 @@ def test_a_batch_of_all_rows_is_a_full_step():
     gram, c = ((1 - rate) * a + rate * b for a, b in ((old.A, new.A), (old.c[:, 0], new.c[:, 0])))
     expected = rows.moments(module._GaussianPosterior.solve(gram, c, 1.0))
     np.testing.assert_allclose(start[:-1], module._log_xi(*expected), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"log_prior": np.zeros(4)}, "log_prior"),
+        ({"xi": np.ones(3)}, r"xi must have shape \(40,\)"),
+        ({"xi": -np.ones(40)}, "xi must not be negative"),
+        ({"xi": np.full(40, np.nan)}, "xi must be finite"),
+    ],
+    ids=["prior", "shape", "sign", "nan"],
+)
+def test_arrays_are_checked_before_anything_is_done(arguments, message):
+    given = {"log_prior": GaussianPrior().log_mass(LEVELS), **arguments}
+    with pytest.raises(ValueError, match=message):
+        fit_logistic(make_rows(40, 3), LEVELS, **given)
+    fit_logistic(make_rows(40, 3), LEVELS, GaussianPrior().log_mass(LEVELS), xi=np.zeros(40))
 
 
 def test_an_event_ends_a_fit_as_an_interruption_does():

@@ -6,7 +6,8 @@ The expectation of log σ has no closed form, but two lower bounds do:
   (Jaakkola & Jordan 2000). It is quadratic in z: for given ξ this is Gaussian regression with A = Φᵀdiag(2λ)Φ and
   c = Φᵀt/2, and everything that solves that solves this.
 - ``"exponential"``: log σ(tz) ≥ −exp(−tz), whose expectation is a product over the weights (Evans & Nair 2018,
-  Theorem 2). Its best z is half the log-odds: probabilities from it are too timid where classes overlap.
+  Theorem 2). The tighter of the two where z is large and t known from it, as for classes far apart; where they overlap
+  it is much the looser, and its best z is half the log-odds: probabilities from it are too timid.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import lapack
-from scipy.special import expit, log_expit, log_ndtr, logsumexp
+from scipy.special import expit, log_expit, log_ndtr, logsumexp, softmax
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads, single_blas_thread
@@ -31,8 +32,14 @@ from pydirect.decorrelated import (
     decorrelate,
     fit_decorrelated,
 )
-from pydirect.distributions import DensityPrior, FactorizedCategorical, GaussianPrior, as_level_count
-from pydirect.models import MeanFieldPosterior, fit_mean_field
+from pydirect.distributions import (
+    DensityPrior,
+    FactorizedCategorical,
+    GaussianPrior,
+    as_level_count,
+    as_levels,
+)
+from pydirect.models import MeanFieldPosterior, as_log_masses, fit_mean_field
 from pydirect.optimize import Outcome, adam_on_logits, lbfgs_on_logits
 from pydirect.statistics import (
     Block,
@@ -210,14 +217,24 @@ class LabelledRows:
 
     def batches(self, batch_size: int, rng: np.random.Generator) -> Iterator[tuple[LabelledRows, float]]:
         """Yield all rows in batches, in random order, and how many times each stands for itself among all."""
-        order, total = rng.permutation(self.n_samples), float(self.weight.sum())
+        order = rng.permutation(self.n_samples)
         for begin in range(0, self.n_samples, batch_size):
-            batch = self.chosen(np.sort(order[begin : begin + batch_size]))
-            yield batch, total / float(batch.weight.sum())
+            chosen = np.sort(order[begin : begin + batch_size])
+            yield self.chosen(chosen), self.n_samples / len(chosen)
+
+    def sample(self, size: int) -> LabelledRows:
+        """Return a number of the rows, held, that weigh as much as all."""
+        part = self.chosen(np.sort(np.random.default_rng(0).choice(self.n_samples, size, replace=False)))
+        return replace(part, weight=part.weight * (self.weight.sum() / part.weight.sum())).held()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether `x` is Φ."""
+        return isinstance(self.features, IdentityFeatures)
 
     def held(self) -> LabelledRows:
         """Return the same rows with Φ computed once, when it fits into memory."""
-        if isinstance(self.features, IdentityFeatures) or 8 * self.n_samples * self.n_weights > HELD_BYTES:
+        if self.is_held or 8 * self.n_samples * self.n_weights > HELD_BYTES:
             return self
         with single_blas_thread():
             phi = np.concatenate(list(self.map_blocks(lambda phi, _: phi)))
@@ -401,6 +418,13 @@ def fit_logistic(
     as_count(max_iter, "max_iter")
     if batch_size is not None:
         as_count(batch_size, "batch_size")
+    levels = as_levels(levels, rows.n_weights)
+    log_prior = as_log_masses(log_prior, levels, rows.n_weights)
+    if xi is not None:
+        xi = as_float_array(xi, "xi", (rows.n_samples,))
+        if not (xi >= 0).all():
+            raise ValueError(f"xi must not be negative, got {xi.min()}")
+        xi = np.maximum(xi, SMALLEST_XI)
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     last: MeanFieldPosterior | None = None
@@ -636,9 +660,11 @@ def fit_logistic_decorrelated(
     else:
         best, outcome = _climb(step, log_xi, max_iter, stop)
     posterior = _with_outcome(best.posterior, best.bound, outcome, stop)
-    if bound == "exponential" and not posterior.interrupted:
+    if bound == "exponential" and not posterior.interrupted and posterior.vectors.shape[1] > 0:
         rng = np.random.default_rng(random_state)
         posterior = _fit_exponential_decorrelated(rows, posterior, variance, prior, batch_size, max_iter, rng, stop)
+        penalty = variance_prior.penalty(variance)
+        posterior = replace(posterior, elbo=posterior.elbo - penalty, elbo_trace=posterior.elbo_trace - penalty)
     return LogisticFit(posterior, variance, np.exp(best.following))
 
 
@@ -654,15 +680,16 @@ def _start(
     if batch_size is not None:
         return _stochastic_start(rows, variance_prior, batch_size, np.random.default_rng(random_state), stop)
     start = np.append(np.zeros(rows.n_samples), np.log(variance_prior.centre))
-    size = max(START_ROWS, START_ROWS_PER_WEIGHT * rows.n_weights)
+    size = _start_size(rows)
     if rows.n_samples < 2 * size:
         return start
-    chosen = np.sort(np.random.default_rng(0).choice(rows.n_samples, size, replace=False))
-    part = rows.chosen(chosen)
-    part = replace(part, weight=part.weight * (rows.weight.sum() / part.weight.sum())).held()
     begin = np.append(np.zeros(size), start[-1])
-    found, _ = _climb(_gaussian_step(part, variance_prior), begin, max_iter, stop)
+    found, _ = _climb(_gaussian_step(rows.sample(size), variance_prior), begin, max_iter, stop)
     return np.append(_log_xi(*rows.moments(found.posterior)), np.log(found.variance))
+
+
+def _start_size(rows: LabelledRows) -> int:
+    return max(START_ROWS, START_ROWS_PER_WEIGHT * rows.n_weights)
 
 
 def _stochastic_start(
@@ -788,7 +815,8 @@ class _ExponentialTable:
         self, phi: FloatArray, factor: FloatArray, weight: FloatArray, gradient: FloatArray | None, n_threads: int
     ) -> FloatArray:
         """Log of E exp(factor φᵀw) of every row; the gradient of Σ weight E exp(factor φᵀw) goes to `gradient`."""
-        largest = float((np.abs(phi).max(axis=0, initial=0.0) * self.reach).max(initial=0.0))
+        reach = np.maximum(phi.max(axis=0, initial=0.0), -phi.min(axis=0, initial=0.0)) * self.reach
+        largest = float(reach.max(initial=0.0))
         if largest > LARGEST_EXPONENT:
             raise ValueError(
                 f"features times the range of their levels must be at most {LARGEST_EXPONENT:g} for the exponential "
@@ -838,7 +866,7 @@ class _ExponentialObjective:
         _heed(self.stop)
         log_q, q = self._probabilities(logits)
         value, gradient = exponential_bound(rows, self.levels, q)
-        gain = np.where(q > 0, self.log_prior - log_q, 0.0)
+        gain = self._gain(log_q, q)
         slope = repetitions * gradient + gain
         # ∂/∂θ_j = q_j ⊙ (g_j − q_jᵀg_j)
         slope -= np.einsum("jk,jk->j", q, slope)[:, None]
@@ -848,7 +876,10 @@ class _ExponentialObjective:
         """Return the value alone."""
         log_q, q = self._probabilities(logits)
         blocks = _over_blocks(self.rows, _ExponentialTable(self.levels, q), with_gradient=False)
-        return float(np.vdot(q, np.where(q > 0, self.log_prior - log_q, 0.0))) - sum(v for v, _ in blocks)
+        return float(np.vdot(q, self._gain(log_q, q))) - sum(v for v, _ in blocks)
+
+    def _gain(self, log_q: FloatArray, q: FloatArray) -> FloatArray:
+        return np.subtract(self.log_prior, log_q, out=np.zeros_like(q), where=q > 0)
 
     def _probabilities(self, logits: FloatArray) -> tuple[FloatArray, FloatArray]:
         allowed = np.where(self.log_prior > -np.inf, logits, -np.inf)
@@ -874,7 +905,13 @@ def _fit_exponential(
 ) -> MeanFieldPosterior:
     """Maximise the exponential bound from a posterior on the same levels."""
     objective = _ExponentialObjective(rows, start.levels, np.broadcast_to(start.log_prior, start.q.shape), stop)
-    logits = np.log(np.maximum(start.q, 1e-30))
+    if batch_size is None and rows.is_held:
+        q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
+        weights = FactorizedCategorical(start.weights.levels, q)
+        return _with_outcome(replace(start, weights=weights), outcome.trace[0][-1], outcome, stop)
+    size = _start_size(rows)
+    part = rows.sample(size) if rows.n_samples >= 2 * size else rows
+    logits = np.log(np.maximum(_ascend_weight_by_weight(replace(objective, rows=part), start.q, max_iter)[0], 1e-30))
     if batch_size is None:
         logits, _, outcome = lbfgs_on_logits(objective, logits.shape[1], logits, np.empty(0), max_iter)
     else:
@@ -882,6 +919,47 @@ def _fit_exponential(
     q = objective._probabilities(logits)[1]
     weights = FactorizedCategorical(start.weights.levels, q / q.sum(axis=1, keepdims=True))
     return _with_outcome(replace(start, weights=weights), objective.value(logits), outcome, stop)
+
+
+def _ascend_weight_by_weight(
+    objective: _ExponentialObjective, q: FloatArray, max_iter: int
+) -> tuple[FloatArray, Outcome]:
+    """Coordinate ascent: the bound is linear in q_j, so that ``q_j ∝ p_j exp(∂bound/∂q_j)`` is the best of one weight.
+
+    ``∂bound/∂q_jk = −Σ_i ω_i exp(−t_i offset) exp(−t_i φ_ij w̄_jk) Π_{l≠j} E exp(−t_i φ_il w_l)``. Gradients in logits
+    vanish where q is nearly certain, as it often is at the start; this step does not.
+    """
+    rows, q, outcome = objective.rows, np.array(q), Outcome()
+    levels = np.broadcast_to(objective.levels, q.shape)
+    exponents = np.ascontiguousarray((-rows.t[:, None] * rows.x).T)
+    log_weight = np.log(rows.weight)[:, None]
+    trace = [objective.value(_log(q))]
+    try:
+        while outcome.n_iter < max_iter and not outcome.converged:
+            _heed(objective.stop)
+            log_terms = exponential_log_terms(rows, objective.levels, q)[:, None] + log_weight
+            for j in range(len(q)):
+                x = exponents[j, :, None] * levels[j]
+                largest = x.max(axis=1, keepdims=True)
+                np.exp(x - largest, out=x)
+                rest = log_terms - np.log(x @ q[j, :, None])  # without the j-th factor, times exp(largest)
+                slope = -(np.exp(np.minimum(rest, LARGEST_EXPONENT)).T @ x)[0]
+                q[j] = softmax(objective.log_prior[j] + slope)
+                log_terms = rest + np.log(x @ q[j, :, None])
+            trace.append(objective.value(_log(q)))
+            outcome.n_iter += 1
+            outcome.converged = trace[-1] - trace[-2] <= RISE + RELATIVE_RISE * abs(trace[-1])
+    except KeyboardInterrupt:
+        objective.stop.set()
+        trace.append(objective.value(_log(q)))
+        outcome.interrupted = True
+    outcome.trace = [np.array(trace)]
+    return q, outcome
+
+
+def _log(q: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return np.log(q)
 
 
 def _fit_exponential_decorrelated(

@@ -178,11 +178,11 @@ def test_odd_data_give_sane_models(case):
 
 
 @pytest.mark.parametrize("basis", ["decorrelated", "raw"])
-def test_bounds_are_ordered(basis):
+def test_where_classes_overlap_the_published_bound_is_looser(basis):
     tight, loose = (fit(features="linear", basis=basis, bound=b) for b in ("jaakkola", "exponential"))
     assert loose.elbo_ < tight.elbo_ < 0
     batches = fit(features="linear", basis=basis, bound="exponential", batch_size=20)
-    assert batches.elbo_ == pytest.approx(loose.elbo_, rel=0.02)
+    assert batches.elbo_ == pytest.approx(loose.elbo_, abs=0.5)
 
 
 def test_raw_weights_are_sparse_on_shared_levels():

@@ -70,7 +70,8 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
     levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Levels of the raw basis, in units of the prior standard deviation; evenly spaced to ±3 by default.
     bound : {"jaakkola", "exponential"}, default="jaakkola"
-        Of the expected log-likelihood; see `pydirect.logistic`. The second is the published one and much looser.
+        Of the expected log-likelihood; see `pydirect.logistic`. The second is the published one: tighter where classes
+        are far apart, much looser where they overlap.
     class_weight : dict, "balanced" or None, default=None
         Factors of the rows' weights by class. Probabilities are then those of the weighted rows.
     rank_inputs : bool, default=True
