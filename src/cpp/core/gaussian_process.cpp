@@ -9,10 +9,16 @@
 namespace pydirect {
 namespace {
 constexpr Index kRowsPerChunk = 16;
+// Smaller matrices take a millisecond or so: waking threads, and their waiting afterwards, would cost more.
+constexpr Index kEntriesForThreads = Index{1} << 17;
+
+int threads_for(Index n_rows, Index n_columns, int n_threads) {
+  return n_rows * n_columns < kEntriesForThreads ? 1 : n_threads;
 }
+}  // namespace
 
 void covariance(const CovarianceProblem& p, double* out, int n_threads) {
-  for_chunks(p.n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+  for_chunks(p.n, kRowsPerChunk, threads_for(p.n, p.n, n_threads), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
       // A point is at distance zero from itself; rounding must not say otherwise where length-scales are short.
@@ -28,7 +34,7 @@ void covariance(const CovarianceProblem& p, double* out, int n_threads) {
 
 void cross_covariance(const CovarianceProblem& p, const double* own_ard_norm, const double* own_isotropic_norm,
                       double* out, int n_threads) {
-  for_chunks(p.n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+  for_chunks(p.n, kRowsPerChunk, threads_for(p.n, p.stride, n_threads), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
       kernels().covariance_row({p.stride, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm,
@@ -41,6 +47,7 @@ void cross_covariance(const CovarianceProblem& p, const double* own_ard_norm, co
 void covariance_gradient(const CovarianceProblem& p, const double* inverse, const double* alpha,
                          double* distance_weight, double* sums, int n_threads) {
   std::vector<double> row_sums(static_cast<std::size_t>(4 * p.n));
+  n_threads = threads_for(p.n, p.n, n_threads);
   for_chunks(p.n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
