@@ -90,7 +90,7 @@ def relu_moments_vjp(
     *,
     n_threads: int | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Derivatives of a loss in mean and variance of a, from those in the three moments.
+    """Return a loss's derivatives in mean and variance of a, from those in the three moments.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def relu_covariance_vjp(
     kernel: str = "exact",
     n_threads: int | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Derivatives of a loss in mean and covariance of a, from those in the covariance of max(a, 0).
+    """Return a loss's derivatives in mean and covariance of a, from those in the covariance of max(a, 0).
 
     Parameters
     ----------
@@ -247,10 +247,9 @@ def _as_covariance(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 def _moments(activation: str, mean: ArrayLike, variance: ArrayLike, n_threads: int | None) -> UnitMoments:
     mean = as_float_array(mean, "mean", ("n", "d"))
     variance = _as_variance(variance, mean.shape)
-    out = UnitMoments(*(np.empty_like(mean) for _ in range(3)))
-    _core.activation_moments(
-        activation, mean.ravel(), variance.ravel(), *(o.reshape(-1) for o in out), resolve_n_threads(n_threads)
-    )
+    out = UnitMoments(np.empty_like(mean), np.empty_like(mean), np.empty_like(mean))
+    flat = (a.reshape(-1) for a in (mean, variance, *out))
+    _core.activation_moments(activation, *flat, n_threads=resolve_n_threads(n_threads))
     return out
 
 
@@ -272,9 +271,8 @@ def _moments_vjp(
         as_float_array(variance_bar, "variance_bar", mean.shape),
     )
     slopes = np.zeros_like(mean), np.zeros_like(mean)
-    _core.activation_moments_adjoint(
-        activation, *(a.reshape(-1) for a in (*inputs, *slopes)), resolve_n_threads(n_threads)
-    )
+    flat = (a.reshape(-1) for a in (*inputs, *slopes))
+    _core.activation_moments_adjoint(activation, *flat, n_threads=resolve_n_threads(n_threads))
     return slopes
 
 

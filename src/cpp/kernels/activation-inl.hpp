@@ -259,12 +259,11 @@ __attribute__((noinline)) PairIntegrals integrals_from_zero(const QuadratureRule
 //     T = Φ(a) Φ(−b) − U,   R = K + r Φ(a) Φ(−b) − SR(a) SR(−b):
 // nothing grows where both units are on.
 __attribute__((noinline)) PairIntegrals integrals_from_one(const QuadratureRule& rule, const Correlation& c,
-                                                           const PackD& half_squares, const PackD& product,
+                                                           const PackD& gap, const PackD& product,
                                                            const PackD& both_beyond, const PackD& both_relu) {
   const PackD one = broadcast(1.0);
   const PackD tau = max(sqrt((one - c.r) / (one + c.r)), broadcast(1e-100));
-  const PackD eighth_gap = broadcast(0.25) * (product - half_squares);  // −(μ_j − μ_l)²/8
-  const PackD half_product = broadcast(0.5) * product;
+  const PackD eighth_gap = broadcast(-0.125 * kLog2E) * gap * gap, half_product = broadcast(0.5) * product;
   PairIntegrals sum{broadcast(0.0), broadcast(0.0)};
   for (int k = 0; k < rule.n; ++k) {
     const PackD v = tau * broadcast(rule.node[k]), v2 = v * v, p = one + v2;
@@ -303,7 +302,7 @@ PYDIRECT_INLINE PairIntegrals integrals(const Correlation& c, const PairUnit& j,
     const PackD cdf_l = select(c.negative, l.complement, l.cdf), complement_l = select(c.negative, l.cdf, l.complement);
     const PackD sr_l = select(c.negative, l.sr_minus, l.sr), sr_minus_l = select(c.negative, l.sr, l.sr_minus);
     const PairIntegrals from_one =
-        integrals_from_one(kRule20, c, half_squares, product, select(j_first, j.cdf * complement_l, cdf_l * j.complement),
+        integrals_from_one(kRule20, c, j.mu - mu_l, product, select(j_first, j.cdf * complement_l, cdf_l * j.complement),
                            select(j_first, j.sr * sr_minus_l, sr_l * j.sr_minus));
     const Mask<double> near_zero = less(c.r, broadcast(0.997));
     i = {select(near_zero, i.T, from_one.T), select(near_zero, i.R, from_one.R)};
