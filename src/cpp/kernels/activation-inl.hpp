@@ -255,30 +255,39 @@ __attribute__((noinline)) PairIntegrals integrals_from_zero(const QuadratureRule
   return {scale * sum.T, scale * sum.R};
 }
 
-// The complement from u = 1 down to r, u = (1−v²)/(1+v²). With a ≤ b the two means,
+// The complement from u = 1 down to r, in v with u = (1−v²)/(1+v²) up to τ = √((1−r)/(1+r)). With a ≤ b the two means,
 //     T = Φ(a) Φ(−b) − U,   R = K + r Φ(a) Φ(−b) − SR(a) SR(−b):
-// nothing grows where both units are on.
-__attribute__((noinline)) PairIntegrals integrals_from_one(const QuadratureRule& rule, const Correlation& c,
-                                                           const PackD& gap, const PackD& product,
-                                                           const PackD& both_beyond, const PackD& both_relu) {
-  const PackD one = broadcast(1.0);
-  const PackD tau = max(sqrt((one - c.r) / (one + c.r)), broadcast(1e-100));
-  const PackD eighth_gap = broadcast(-0.125 * kLog2E) * gap * gap, half_product = broadcast(0.5) * product;
-  PairIntegrals sum{broadcast(0.0), broadcast(0.0)};
-  for (int k = 0; k < rule.n; ++k) {
-    const PackD v = tau * broadcast(rule.node[k]), v2 = v * v, p = one + v2;
-    const PackD inverse = one / (p * v2);
-    const PackD inverse_p = v2 * inverse;
-    const PackD exponent = p * (eighth_gap * (p * (p * inverse)) - half_product);
-    const PackD e = broadcast(rule.weight[k]) * inverse_p * power_of_two(exponent);
-    sum.T = sum.T + e;
-    sum.R = sum.R + ((one - v2) * inverse_p - c.r) * e;
+// nothing grows where both units are on. The exponent splits into −(a²+b²)/4 − (b−a)²/(8v²) − (a+b)²v²/8; with
+// y = v²/τ² and x = (b−a)/(2τ), U = e^{−(a²+b²)/4} τ/π ∫₀¹ e^{−x²/2y} F(y) d√y for F = e^{−(a+b)²τ²y/8}/(1+τ²y), K has
+// (1−r)(1−y)/(1+τ²y) F in place of F, and powers of y integrate by parts: (2k+1) I_k = 1 − x² I_{k−1}, I_0 = 1 − x M(x),
+// times e^{−x²/2}. After n powers of y less than τ²ⁿ⁺³/π is left.
+__attribute__((noinline)) PairIntegrals integrals_from_one(int n_powers, const Correlation& c, const PackD& mu_j,
+                                                           const PackD& mu_l, const PackD& both_beyond,
+                                                           const PackD& both_relu) {
+  const PackD one = broadcast(1.0), half = broadcast(0.5);
+  const PackD tau2 = (one - c.r) / (one + c.r), tau = sqrt(tau2);
+  const PackD gap = abs(mu_j - mu_l), sum = mu_j + mu_l;
+  const PackD x = min(half * gap / max(tau, broadcast(1e-100)), broadcast(kFarthest)), x2 = x * x;
+  const PackD exponent = broadcast(-0.25) * (mu_j * mu_j + mu_l * mu_l) - half * x2;
+  const PackD scale = tau * broadcast(2.0 * kInvTwoPi) * power_of_two(broadcast(kLog2E) * exponent);
+  const PackD w = one / (x + broadcast(4.0));
+  const PackD decay = broadcast(-0.125) * sum * sum * tau2;
+  PackD integral = one - x * (w * polynomial(kMills, (x - broadcast(4.0)) * w));
+  PackD power = one, of_U = one, of_K = one;  // coefficients of y^k: of the exponential, F and F/(1+τ²y)
+  PackD U = integral, K = broadcast(0.0);
+  for (int k = 1; k <= n_powers; ++k) {
+    const PackD next = (one - x2 * integral) * broadcast(kReciprocal[2 * k + 1]);
+    K = K + of_K * (integral - next);
+    power = power * (decay * broadcast(kReciprocal[k]));
+    of_U = power - tau2 * of_U;
+    of_K = of_U - tau2 * of_K;
+    U = U + of_U * next;
+    integral = next;
   }
-  const PackD scale = tau * broadcast(kInvTwoPi);
-  return {both_beyond - scale * sum.T, scale * sum.R + (c.r * both_beyond - both_relu)};
+  return {both_beyond - scale * U, scale * (one - c.r) * K + (c.r * both_beyond - both_relu)};
 }
 
-// The largest |r| of eight pairs says how many nodes all of them get.
+// The extremes of |r| among eight pairs say what all of them get.
 template <bool fast>
 PYDIRECT_INLINE PairIntegrals integrals(const Correlation& c, const PairUnit& j, const PairUnit& l) {
   const PackD zero = broadcast(0.0);
@@ -286,26 +295,26 @@ PYDIRECT_INLINE PairIntegrals integrals(const Correlation& c, const PairUnit& j,
   // In units of log 2: what the powers of two are to be raised to.
   const PackD product = broadcast(kLog2E) * j.mu * mu_l;
   const PackD half_squares = broadcast(0.5 * kLog2E) * (j.mu * j.mu + mu_l * mu_l);
+  constexpr double border = fast ? 0.9 : 0.5;
   const double largest = max_lanes(c.r);
-  PairIntegrals i;
-  if (largest <= (fast ? 0.9 : 0.3)) {
-    i = integrals_from_zero(kRule6, c, half_squares, product);
-  } else if (!fast && largest <= 0.5) {
-    i = integrals_from_zero(kRule8, c, half_squares, product);
-  } else if (largest <= 0.9) {
-    i = integrals_from_zero(kRule12, c, half_squares, product);
-  } else if (largest <= 0.99) {
-    i = integrals_from_zero(kRule20, c, half_squares, product);
+  PairIntegrals i{zero, zero};
+  if (largest <= border) {
+    i = integrals_from_zero(fast || largest <= 0.3 ? kRule6 : kRule8, c, half_squares, product);
   } else {
-    i = integrals_from_zero(kRule32, c, half_squares, product);
+    const double smallest = 0.0 - max_lanes(zero - c.r);
     const Mask<double> j_first = less(j.mu, mu_l);
     const PackD cdf_l = select(c.negative, l.complement, l.cdf), complement_l = select(c.negative, l.cdf, l.complement);
     const PackD sr_l = select(c.negative, l.sr_minus, l.sr), sr_minus_l = select(c.negative, l.sr, l.sr_minus);
-    const PairIntegrals from_one =
-        integrals_from_one(kRule20, c, j.mu - mu_l, product, select(j_first, j.cdf * complement_l, cdf_l * j.complement),
-                           select(j_first, j.sr * sr_minus_l, sr_l * j.sr_minus));
-    const Mask<double> near_zero = less(c.r, broadcast(0.997));
-    i = {select(near_zero, i.T, from_one.T), select(near_zero, i.R, from_one.R)};
+    const PairIntegrals from_one = integrals_from_one(
+        smallest >= 0.9 || fast ? 8 : smallest >= 0.7 ? 14 : 22, c, j.mu, mu_l,
+        select(j_first, j.cdf * complement_l, cdf_l * j.complement),
+        select(j_first, j.sr * sr_minus_l, sr_l * j.sr_minus));
+    i = from_one;
+    if (smallest < border) {
+      const PairIntegrals from_zero = integrals_from_zero(fast ? kRule6 : kRule8, c, half_squares, product);
+      const Mask<double> near_zero = less(c.r, broadcast(border));
+      i = {select(near_zero, from_zero.T, i.T), select(near_zero, from_zero.R, i.R)};
+    }
   }
   i.T = select(c.negative, zero - i.T, i.T);
   return i;
