@@ -1,8 +1,8 @@
 """Moments of h = f(a) for Gaussian pre-activations a, f the ReLU or the Heaviside function, and their adjoints.
 
-Units one by one in closed form; pairs by a one-dimensional quadrature (``'exact'``, to 1e-11), by the same with fewer
-nodes (``'fast'``, 1e-7 up to correlations of 0.9), or by the approximation of Wu et al. (``'paper'``), which need not
-be positive semidefinite. A unit of variance zero is deterministic.
+Units one by one in closed form; pairs by a one-dimensional quadrature or series (``'exact'``, to 1e-12), by the same
+with fewer nodes (``'fast'``, 2e-7), or by the approximation of Wu et al. (``'paper'``), which need not be positive
+semidefinite. A unit of variance zero is deterministic.
 
 References
 ----------

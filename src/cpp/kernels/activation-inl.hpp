@@ -288,14 +288,13 @@ __attribute__((noinline)) PairIntegrals integrals_from_one(int n_powers, const C
 }
 
 // The extremes of |r| among eight pairs say what all of them get.
-template <bool fast>
-PYDIRECT_INLINE PairIntegrals integrals(const Correlation& c, const PairUnit& j, const PairUnit& l) {
+PYDIRECT_INLINE PairIntegrals integrals(bool fast, const Correlation& c, const PairUnit& j, const PairUnit& l) {
   const PackD zero = broadcast(0.0);
   const PackD mu_l = select(c.negative, zero - l.mu, l.mu);
   // In units of log 2: what the powers of two are to be raised to.
   const PackD product = broadcast(kLog2E) * j.mu * mu_l;
   const PackD half_squares = broadcast(0.5 * kLog2E) * (j.mu * j.mu + mu_l * mu_l);
-  constexpr double border = fast ? 0.9 : 0.5;
+  const double border = fast ? 0.9 : 0.5;
   const double largest = max_lanes(c.r);
   PairIntegrals i{zero, zero};
   if (largest <= border) {
@@ -389,8 +388,9 @@ PYDIRECT_INLINE void mirror_rows(Index d, double* matrix, Index begin, Index end
   }
 }
 
-template <Activation f, PairKernel kernel>
-void covariance_of_units(Index d, const double* mean, const double* S, double* C, double* residual, double* scratch) {
+template <Activation f, bool paper>
+void covariance_of_units(bool fast, Index d, const double* mean, const double* S, double* C, double* residual,
+                         double* scratch) {
   const UnitTable t = unit_table(d, scratch);
   fill_units(t, d, mean, S, [&](const Unit& u, const PackD&, const PackD& variance, Index j, Index n) {
     double hv[PackD::lanes];
@@ -407,12 +407,12 @@ void covariance_of_units(Index d, const double* mean, const double* S, double* C
         const PackD s = load_some(S + j * d + l, n);
         const Correlation c = correlation(s, uj, ul);
         PackD out;
-        if constexpr (kernel == PairKernel::kPaper) {
+        if constexpr (paper) {
           const PaperTerm p = paper_term<f>(c);
           out = p.factor * paper_exponential(p, uj, ul);
           if constexpr (f == Activation::kRelu) out = s * (uj.cdf * ul.cdf + out);
         } else {
-          const PairIntegrals i = integrals<kernel == PairKernel::kFast>(c, uj, ul);
+          const PairIntegrals i = integrals(fast, c, uj, ul);
           out = f == Activation::kRelu ? s * uj.cdf * ul.cdf + uj.s * ul.s * i.R : i.T;
           if (f == Activation::kRelu && residual != nullptr) store_some(residual + j * d + l, i.T, n);
         }
@@ -428,7 +428,7 @@ struct PairSlopes {
   PackD S, mean_j, mean_l, variance_j, variance_l;
 };
 
-// φ_j φ(c) M(c) and the like: E Mills(|c|) is φ_j Φ(−|c|) for c = (μ_l − r μ_j)/√(1−r²), E = φ_j φ(c) = φ_l φ(c').
+// Of c = (μ_l − r μ_j)/√(1−r²), with E = φ_j φ(c), which both units of a pair share: E M(|c|) = φ_j Φ(−|c|).
 struct ConditionalTail {
   PackD cdf;   // φ_j Φ(c)
   PackD relu;  // φ_j SR(c)
@@ -499,7 +499,7 @@ PYDIRECT_INLINE PairSlopes paper_pair_slopes(const Correlation& c, const PackD& 
   return out;
 }
 
-template <Activation f, PairKernel kernel>
+template <Activation f, bool paper>
 void adjoint_of_covariance(Index d, const double* mean, const double* S, const double* residual, const double* C_bar,
                            double* mean_bar, double* S_bar, double* scratch) {
   const UnitTable t = unit_table(d, scratch);
@@ -527,7 +527,7 @@ void adjoint_of_covariance(Index d, const double* mean, const double* S, const d
         const PackD s = load_some(S + j * d + l, n), bar = load_some(C_bar + j * d + l, n);
         const Correlation c = correlation(s, uj, ul);
         PairSlopes slopes;
-        if constexpr (kernel == PairKernel::kPaper)
+        if constexpr (paper)
           slopes = paper_pair_slopes<f>(c, s, uj, ul);
         else if constexpr (f == Activation::kRelu)
           slopes = exact_slopes<f>(c, load_some(residual + j * d + l, n), uj, ul);
@@ -565,23 +565,19 @@ void activation_moments_adjoint(Activation f, Index d, const double* mean, const
 void activation_covariance(Activation f, PairKernel kernel, Index d, const double* mean, const double* S, double* C,
                            double* residual, double* scratch) {
   using A = Activation;
-  using K = PairKernel;
-  static constexpr decltype(&covariance_of_units<A::kRelu, K::kExact>) of_kernel[2][3] = {
-      {covariance_of_units<A::kRelu, K::kExact>, covariance_of_units<A::kRelu, K::kPaper>,
-       covariance_of_units<A::kRelu, K::kFast>},
-      {covariance_of_units<A::kHeaviside, K::kExact>, covariance_of_units<A::kHeaviside, K::kPaper>,
-       covariance_of_units<A::kHeaviside, K::kFast>}};
-  of_kernel[int(f)][int(kernel)](d, mean, S, C, residual, scratch);
+  static constexpr decltype(&covariance_of_units<A::kRelu, false>) of_kernel[2][2] = {
+      {covariance_of_units<A::kRelu, false>, covariance_of_units<A::kRelu, true>},
+      {covariance_of_units<A::kHeaviside, false>, covariance_of_units<A::kHeaviside, true>}};
+  of_kernel[int(f)][int(kernel == PairKernel::kPaper)](kernel == PairKernel::kFast, d, mean, S, C, residual, scratch);
 }
 
 void activation_covariance_adjoint(Activation f, PairKernel kernel, Index d, const double* mean, const double* S,
                                    const double* residual, const double* C_bar, double* mean_bar, double* S_bar,
                                    double* scratch) {
   using A = Activation;
-  using K = PairKernel;
   // How the integral was found makes no difference to its derivatives.
-  static constexpr decltype(&adjoint_of_covariance<A::kRelu, K::kExact>) of_kernel[2][2] = {
-      {adjoint_of_covariance<A::kRelu, K::kExact>, adjoint_of_covariance<A::kRelu, K::kPaper>},
-      {adjoint_of_covariance<A::kHeaviside, K::kExact>, adjoint_of_covariance<A::kHeaviside, K::kPaper>}};
-  of_kernel[int(f)][int(kernel == K::kPaper)](d, mean, S, residual, C_bar, mean_bar, S_bar, scratch);
+  static constexpr decltype(&adjoint_of_covariance<A::kRelu, false>) of_kernel[2][2] = {
+      {adjoint_of_covariance<A::kRelu, false>, adjoint_of_covariance<A::kRelu, true>},
+      {adjoint_of_covariance<A::kHeaviside, false>, adjoint_of_covariance<A::kHeaviside, true>}};
+  of_kernel[int(f)][int(kernel == PairKernel::kPaper)](d, mean, S, residual, C_bar, mean_bar, S_bar, scratch);
 }
