@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 from pydirect import _core
 from pydirect._validation import as_count
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 # More threads than this, or than CPUs, only cost memory; results do not depend on their number.
 MOST_THREADS = 64
@@ -60,3 +65,19 @@ def single_blas_thread() -> _SingleBlasThread:
     threads; and BLAS threads spinning beside them would only slow them down.
     """
     return _SHARED
+
+
+def for_each(
+    task: Callable[[ItemT], ResultT], items: Sequence[ItemT], n_workers: int, stop: threading.Event
+) -> list[ResultT]:
+    """Call `task` for every item, on several threads; an interruption sets `stop`, which tasks are to heed."""
+    if n_workers == 1 or len(items) == 1:
+        return [task(item) for item in items]
+    with ThreadPoolExecutor(n_workers) as pool:
+        futures: list[Future[ResultT]] = []
+        try:
+            futures.extend(pool.submit(task, item) for item in items)
+            wait(futures)
+        except KeyboardInterrupt:
+            stop.set()
+        return [future.result() for future in futures]

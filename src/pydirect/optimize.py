@@ -416,7 +416,7 @@ def adam(
     Returns
     -------
     theta : ndarray of shape (n_parameters,)
-        The best point of all checks.
+        The best point of all checks, the last point before the first one.
     Outcome
         It counts as converged when the last quarter of the checks raised the objective by less than `ADAM_REST`.
     """
@@ -441,7 +441,6 @@ def adam(
         outcome.converged = bool(late) and best_value - late[0] < ADAM_REST * (abs(best_value) + 1)
     except KeyboardInterrupt:
         outcome.interrupted = True
-        if not trace:
-            best, trace = theta, [value(theta)]
+        best = best if trace else theta
     outcome.trace = [np.maximum.accumulate(trace)]
     return best, outcome

@@ -10,7 +10,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from pydirect._core import LEVEL_PADDING
-from pydirect._threads import resolve_n_threads
+from pydirect._threads import for_each, resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_number, as_sample_weight
 from pydirect.coreset import NetworkCoreset, n_moments
 from pydirect.distributions import (
@@ -235,7 +234,7 @@ def fit_quadratic_network(
                 runs = sorted(runs, key=lambda run: -run.elbo)[: _survivors(len(runs), 1)]
                 runs = [_place_anew(problem, run, fit_prior_scale) for run in runs]
             inner = max(1, n_threads // min(n_workers, len(runs)))
-            runs = _for_each(partial(_improve, problem, engines, inner), runs, n_workers, problem.stop)
+            runs = for_each(partial(_improve, problem, engines, inner), runs, n_workers, problem.stop)
             best = max((run for run in runs if run.elbo > -np.inf), key=lambda run: run.elbo, default=best)
             finished += len(runs)
             if progress is not None:
@@ -444,17 +443,3 @@ def _by_coordinates(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tu
     outcome.trace = [np.array(trace)]
     with np.errstate(divide="ignore"):
         return np.log(q), outcome
-
-
-def _for_each(task: Callable[[_Run], _Run], runs: Sequence[_Run], n_workers: int, stop: threading.Event) -> list[_Run]:
-    """Call `task` for every run, on several threads; an interruption ends all of them at their best points."""
-    if n_workers == 1 or len(runs) == 1:
-        return [task(run) for run in runs]
-    with ThreadPoolExecutor(n_workers) as pool:
-        futures: list[Future[_Run]] = []
-        try:
-            futures.extend(pool.submit(task, run) for run in runs)
-            wait(futures)
-        except KeyboardInterrupt:
-            stop.set()
-        return [future.result() for future in futures]
