@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect import deterministic
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
 from pydirect.deterministic import DeterministicNetwork
@@ -130,27 +129,27 @@ class DeterministicPosterior:
     @property
     def log_noise(self) -> FloatArray:
         """Log noise variances of the targets; homoscedastic only."""
-        return self.theta[2 * self.network.n_weights :]
+        return self.theta[self.network.log_noise]
 
     @property
     def prior_variances(self) -> FloatArray:
         """Prior variance of the matrix and of the biases of each layer in turn."""
-        return np.zeros(1)
+        return self.network.prior_variances(self.theta)
 
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs."""
-        return deterministic.moments(self.network, self.theta, x, n_threads=n_threads)
+        return self.network.moments(self.theta, x, n_threads=n_threads)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw all weights, (n_samples, n_weights)."""
-        n = self.network.n_weights
-        return self.theta[:n] + np.exp(self.theta[n : 2 * n]) * rng.standard_normal((n_samples, n))
+        mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
+        return mean + sd * rng.standard_normal((n_samples, len(mean)))
 
     def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
         """Run networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples)."""
-        widths = self.network.widths
-        out = np.empty((len(x), widths[-1], len(weights)))
-        size = max(1, FORWARD_NUMBERS // max(1, len(x) * max(widths)))
+        network = self.network
+        out = np.empty((len(x), network.n_outputs, len(weights)))
+        size = max(1, FORWARD_NUMBERS // max(1, len(x) * max(network.hidden_layer_sizes)))
         for begin in range(0, len(weights), size):
             some = slice(begin, begin + size)
             out[:, :, some] = np.moveaxis(self._forward_some(weights[some], x), 0, -1)
@@ -158,16 +157,15 @@ class DeterministicPosterior:
 
     def _forward_some(self, weights: FloatArray, x: FloatArray) -> FloatArray:
         """Return the outputs, (n_samples, n_rows, n_outputs)."""
-        widths, a, first = self.network.widths, x, 0
-        for layer, (n_in, n_out) in enumerate(zip(widths, widths[1:], strict=False)):
-            if layer > 0:
-                before, a = a, _ACTIVATIONS[self.network.activation](a)
+        network, a, first = self.network, x, 0
+        for layer, (n_in, n_out) in enumerate(network.layers):
+            h = _ACTIVATIONS[network.activation](a) if layer > 0 else a
             matrix = weights[:, first : first + n_in * n_out].reshape(-1, n_in, n_out)
             first += n_in * n_out
-            b = a @ matrix + weights[:, None, first : first + n_out]
+            b = h @ matrix + weights[:, None, first : first + n_out]
             first += n_out
-            skips = self.network.skip_connections and 0 < layer < len(widths) - 2
-            a = b + before if skips and n_in == n_out else b
+            skips = network.skip and n_in == n_out and 0 < layer < network.n_layers - 1
+            a = a + b if skips else b
         return a
 
 
@@ -180,7 +178,7 @@ class _Problem:
     y: FloatArray
     weight: FloatArray
     inference: str
-    n_mc_samples: int
+    n_draws: int
     schedule: TrainingSchedule
     stop: threading.Event  # set when the user interrupts
 
@@ -192,14 +190,25 @@ class _Problem:
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """Lowest and highest values of theta: means are free."""
         low, high = np.full(self.network.n_parameters, -np.inf), np.full(self.network.n_parameters, np.inf)
-        n = self.network.n_weights
-        low[n : 2 * n], high[n : 2 * n] = LOG_SIGMA_BOUNDS
+        deviations = self.network.log_deviations
+        low[deviations], high[deviations] = LOG_SIGMA_BOUNDS
         return low, high
 
     def heed_interruption(self) -> None:
         """End this run when the user has interrupted another one."""
         if self.stop.is_set():
             raise KeyboardInterrupt
+
+    @property
+    def objective(self) -> Callable[..., tuple[float, FloatArray]]:
+        """F and its gradient, or an estimate of them."""
+        network = self.network
+        return {
+            "dvi": network.objective,
+            "mcvi": network.mcvi_objective,
+            "rmcvi": network.rmcvi_objective,
+            "map": network.map_objective,
+        }[self.inference]
 
     def bound(
         self, theta: FloatArray, seed: int, n_threads: int, rows: Any = slice(None), kl_weight: float = 1.0
@@ -210,8 +219,8 @@ class _Problem:
         share = float(weight.sum()) / self.total * (len(self.weight) / len(weight))
         if share == 0.0:
             return 0.0, np.zeros_like(theta)
-        value, gradient = deterministic.objective(
-            self.network,
+        draws = {"n_draws": self.n_draws, "seed": seed} if self.inference in STOCHASTIC else {}
+        value, gradient = self.objective(
             theta,
             self.x[rows],
             self.y[rows],
@@ -219,6 +228,7 @@ class _Problem:
             kl_weight=kl_weight,
             n_total=share * self.total,
             n_threads=n_threads,
+            **draws,
         )
         if not np.isfinite(value):
             return WORST, np.zeros_like(theta)
@@ -232,7 +242,7 @@ def fit_deterministic_network(
     *,
     sample_weight: ArrayLike | None = None,
     inference: str = "dvi",
-    n_mc_samples: int = 10,
+    n_draws: int = 10,
     schedule: TrainingSchedule | None = None,
     initial_scale: float = 0.05,
     n_restarts: int = 1,
@@ -255,11 +265,11 @@ def fit_deterministic_network(
     inference : {"dvi", "mcvi", "rmcvi", "map"}
         The deterministic bound; its estimate from weights or from pre-activations drawn anew at every step; or the
         mode, without posterior variances.
-    n_mc_samples : int
+    n_draws : int
         Draws a step of the two estimates.
     schedule : TrainingSchedule, optional
     initial_scale : float
-        First posterior standard deviations, in units of the prior's. Small ones find better optima.
+        First posterior standard deviations, in units of the first spread of the means. Small ones find better optima.
     n_restarts : int
         Random starts; the one that ends with the highest bound is kept.
     random_state : numpy.random.Generator, int or None
@@ -296,7 +306,7 @@ def fit_deterministic_network(
         np.ascontiguousarray(y[used]),
         weight[used],
         inference,
-        as_count(n_mc_samples, "n_mc_samples"),
+        as_count(n_draws, "n_draws"),
         schedule,
         threading.Event(),
     )
@@ -314,11 +324,14 @@ def fit_deterministic_network(
     with single_blas_thread():
         runs = for_each(train, runs, workers, problem.stop)
     best = max(runs, key=lambda run: run.bound)
+    theta = best.theta.copy()
+    if inference == "map":
+        theta[network.log_deviations] = -np.inf
     trace = problem.total * np.concatenate(best.trace)
     interrupted = problem.stop.is_set()
     return DeterministicPosterior(
         network,
-        best.theta,
+        theta,
         problem.total * best.bound,
         trace,
         best.n_iter,
@@ -335,19 +348,18 @@ LOG_NOISE_SPREAD = 0.1
 
 def _initial_theta(network: DeterministicNetwork, rng: np.random.Generator, scale: float) -> FloatArray:
     """Means that keep the activations of order one; standard deviations in units of their spread."""
-    means, deviations = [], []
-    widths = network.widths
-    for layer, (n_in, n_out) in enumerate(zip(widths, widths[1:], strict=False)):
-        spread = np.sqrt(1.0 / max(n_in, 1))
-        matrix = spread * rng.standard_normal((n_in, n_out))
-        bias = BIAS_SPREAD * rng.standard_normal(n_out) if layer + 2 < len(widths) else np.zeros(n_out)
-        if layer + 2 == len(widths) and network.likelihood in ("heteroscedastic", "softplus"):
-            matrix[:, network.n_targets :] *= LOG_NOISE_SPREAD
-            bias[network.n_targets :] = FIRST_LOG_NOISE
-        means += [matrix.ravel(), bias]
-        deviations += [np.full(matrix.size + bias.size, scale * spread)]
-    noise = [np.full(network.n_targets, FIRST_LOG_NOISE)] if network.likelihood == "homoscedastic" else []
-    return np.concatenate([*means, np.log(np.concatenate(deviations)), *noise])
+    theta = np.zeros(network.n_parameters)
+    for layer, (n_in, _) in zip(network.unpack(theta), network.layers, strict=True):
+        spread = 1.0 / np.sqrt(n_in)
+        layer.weight_mean[:] = spread * rng.standard_normal(layer.weight_mean.shape)
+        layer.bias_mean[:] = BIAS_SPREAD * rng.standard_normal(layer.bias_mean.shape)
+        layer.weight_log_std[:] = layer.bias_log_std[:] = np.log(scale * spread)
+    layer.bias_mean[:] = 0.0
+    if network.likelihood in ("heteroscedastic", "softplus"):
+        layer.weight_mean[:, network.n_targets :] *= LOG_NOISE_SPREAD
+        layer.bias_mean[network.n_targets :] = FIRST_LOG_NOISE
+    theta[network.log_noise] = FIRST_LOG_NOISE
+    return theta
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import DVIClassifier, DVIRegressor, deterministic, persistence, plotting
+from pydirect import DVIClassifier, DVIRegressor, persistence, plotting
+from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import BATCH_SIZE, FULL_BATCH, TrainingSchedule, fit_deterministic_network
 from pydirect.estimators.deterministic import _delta_log_probabilities, _draw_outputs, _normal_points
 
@@ -231,7 +232,7 @@ def test_the_kl_term_warms_up_and_rises():
 
 
 def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
-    calls, objective = [], deterministic.objective
+    calls, objective = [], DeterministicNetwork.objective
 
     def interrupted(*args, **kwargs):
         calls.append(1)
@@ -239,7 +240,7 @@ def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
             raise KeyboardInterrupt
         return objective(*args, **kwargs)
 
-    monkeypatch.setattr(deterministic, "objective", interrupted)
+    monkeypatch.setattr(DeterministicNetwork, "objective", interrupted)
     for restarts in (1, 3):
         calls.clear()
         with pytest.warns(ConvergenceWarning, match="interrupted"):
@@ -250,14 +251,14 @@ def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
 
 
 def test_an_objective_that_overflows_is_survived(monkeypatch):
-    calls, objective = [], deterministic.objective
+    calls, objective = [], DeterministicNetwork.objective
 
     def overflowing(*args, **kwargs):
         calls.append(1)
         value, gradient = objective(*args, **kwargs)
         return (np.nan, np.full_like(gradient, np.nan)) if len(calls) % 7 == 0 else (value, gradient)
 
-    monkeypatch.setattr(deterministic, "objective", overflowing)
+    monkeypatch.setattr(DeterministicNetwork, "objective", overflowing)
     assert np.isfinite(fit().predict(NEW)).all()
 
 
@@ -342,7 +343,10 @@ def test_two_classes_have_one_logit():
 # ---------------------------------------- tools around
 
 
-@pytest.mark.parametrize("options", [{}, {"noise": "homoscedastic", "prior": 0.5}, {"inference": "map"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"noise": "homoscedastic", "prior": 0.5}, {"inference": "map"}, {"prior": EmpiricalBayes.released_code()}],
+)
 def test_loaded_models_predict_the_same_bits(tmp_path, options):
     model = fit(y=TWO, **options).calibrate(X, TWO)
     model.save(tmp_path / "m", metadata={"note": 1})

@@ -14,7 +14,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import as_choice, as_count, as_float_array, as_float_array_unbounded, as_number
 from pydirect.coreset import NetworkCoreset
 from pydirect.decorrelated import DecorrelatedPosterior
-from pydirect.deterministic import DeterministicNetwork
+from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import DeterministicPosterior
 from pydirect.distributions import PRIORS, FactorizedCategorical, TablePrior
 from pydirect.features import (
@@ -45,7 +45,12 @@ if TYPE_CHECKING:
 FEATURE_CLASSES: dict[str, Any] = {
     c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
 }
-PRIOR_CLASSES: dict[str, Any] = {**PRIORS, "table": TablePrior, "mixture": MixturePrior}
+PRIOR_CLASSES: dict[str, Any] = {
+    **PRIORS,
+    "table": TablePrior,
+    "mixture": MixturePrior,
+    "empirical_bayes": EmpiricalBayes,
+}
 POSTERIOR_CLASSES: dict[str, Any] = {
     "mean_field": MeanFieldPosterior,
     "decorrelated": DecorrelatedPosterior,
@@ -278,9 +283,16 @@ def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Array
 
 def _restore_deterministic(model: DeterministicNetworkModel, header: Header, arrays: Arrays) -> None:
     model.posteriors_ = [
-        _build(DeterministicPosterior, h, arrays, f"posterior{k}", {"network": DeterministicNetwork})
+        dataclasses.replace(
+            _build(DeterministicPosterior, h, arrays, f"posterior{k}", {}), network=_network_from_header(h["network"])
+        )
         for k, h in enumerate(header["posteriors"])
     ]
+
+
+def _network_from_header(header: Header) -> DeterministicNetwork:
+    prior = header["prior"]
+    return DeterministicNetwork(**{**header, "prior": EmpiricalBayes(**prior) if isinstance(prior, dict) else prior})
 
 
 def _restore_deterministic_classifier(model: DVIClassifier, header: Header, arrays: Arrays) -> None:
@@ -392,7 +404,9 @@ def _check_deterministic(model: DeterministicNetworkModel, n_inputs: int, n_outp
     for posterior in model.posteriors_:
         if posterior.network != model._network(max(n_inputs, 1), n_outputs):
             raise ValueError("posteriors are not of the network's shape")
-        _array(posterior.theta, "theta", posterior.network.n_parameters)
+        theta = as_float_array_unbounded(posterior.theta, "theta", (posterior.network.n_parameters,))
+        if np.isnan(theta).any() or not np.isfinite(theta[posterior.network.means]).all():
+            raise ValueError("means of weights must be finite")
         _check_training(posterior)
 
 

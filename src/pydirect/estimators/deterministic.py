@@ -17,8 +17,8 @@ from sklearn.utils.validation import validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_number, as_sample_weight
-from pydirect.deterministic import DeterministicNetwork
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight
+from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import (
     INFERENCES,
     TrainingSchedule,
@@ -47,11 +47,14 @@ class DeterministicNetworkModel(LatentFunctions):
     """What the two estimators share: parameters, training, moments of the outputs, draws of networks."""
 
     def _check_parameters(self) -> None:
+        as_flag(self.skip_connections, "skip_connections")
         self._network(1, 2 if isinstance(self, ClassifierMixin) else 1)
         self._schedule().stages(as_choice(self.inference, "inference", INFERENCES))
+        if isinstance(self.prior, str):
+            as_choice(self.prior, "prior", ("empirical_bayes",))
         as_number(self.initial_scale, "initial_scale", above=0.0)
         as_count(self.n_restarts, "n_restarts")
-        as_count(self.n_mc_samples, "n_mc_samples")
+        as_count(self.n_draws, "n_draws")
 
     def _schedule(self) -> TrainingSchedule:
         return TrainingSchedule(
@@ -77,11 +80,8 @@ class DeterministicNetworkModel(LatentFunctions):
             activation=self.activation,
             covariance=self.covariance,
             kernel=self.kernel,
-            skip_connections=self.skip_connections,
-            prior=self.prior,
-            prior_shape=self.prior_shape,
-            prior_rate=self.prior_rate,
-            prior_objective=self.prior_objective,
+            skip=self.skip_connections,
+            prior=EmpiricalBayes() if isinstance(self.prior, str) else self.prior,
         )
 
     def _train(self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_outputs: int) -> None:
@@ -102,7 +102,7 @@ class DeterministicNetworkModel(LatentFunctions):
                     np.ascontiguousarray(column),
                     sample_weight=weight,
                     inference=self.inference,
-                    n_mc_samples=self.n_mc_samples,
+                    n_draws=self.n_draws,
                     schedule=TrainingSchedule("adam", n_steps=1) if enough else self._schedule(),
                     initial_scale=self.initial_scale,
                     n_restarts=1 if enough else self.n_restarts,
@@ -168,17 +168,13 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         Covariance of two units: to rounding, the published approximation, or to six digits.
     skip_connections : bool, default=False
         Add each hidden layer's input to its output; layers must have equal widths.
-    prior : "empirical_bayes" or float, default="empirical_bayes"
-        Prior variance of the weights: found for every weight matrix and bias vector, or one fixed number.
-    prior_shape, prior_rate : float, default=1.0, 10.0
-        Of the inverse Gamma distribution of each prior variance, α and β of the paper.
-    prior_objective : {"map", "code"}, default="map"
-        Whether the density of the prior variances is part of the bound, as published, or not, as in the code that
-        the paper's authors released.
+    prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
+        Prior variance of the weights: found for every weight matrix and bias vector, under the paper's hyperprior or
+        another one, or one fixed number.
     inference : {"dvi", "mcvi", "rmcvi", "map"}, default="dvi"
         Baselines: the bound is estimated from draws of weights ("mcvi") or of pre-activations ("rmcvi"), or there is no
         posterior but the mode ("map").
-    n_mc_samples : int, default=10
+    n_draws : int, default=10
         Draws a step for ``"mcvi"`` and ``"rmcvi"``.
     optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
         Adam, then L-BFGS where the bound is deterministic.
@@ -193,7 +189,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     max_iter : int, default=500
         Iterations of L-BFGS.
     initial_scale : float, default=0.05
-        First posterior standard deviations in units of the prior's.
+        First posterior standard deviations, in units of the spread of the first means.
     n_restarts : int, default=2
         Random starts; the one with the highest bound is kept.
     predictive : {"quadrature", "moment", "mc"}, default="quadrature"
@@ -211,12 +207,11 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     ----------
     posterior_ : DeterministicPosterior, or a list of them for several outputs
         One network an output.
-    prior_variances_ : dict of str to float, or a list of them
-        Prior variance of each weight matrix and bias vector.
+    prior_variances_ : ndarray of shape (2 n_layers,), or a list of them
+        Prior variance of the weights and of the biases of each layer in turn.
     elbo_ : float
         Evidence lower bound of the targets in their own units, in nats, summed over outputs: under empirical Bayes
-        with ``prior_objective="map"`` together with the log density of the prior variances; for ``inference="map"``
-        the log density of the mode.
+        together with the log density of the prior variances; for ``inference="map"`` the log density of the mode.
     elbo_trace_ : ndarray of shape (n_checks,), or a list of them
         Of the run that was kept.
     n_iter_ : int
@@ -257,11 +252,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         kernel: str = "exact",
         skip_connections: bool = False,
         prior: Any = "empirical_bayes",
-        prior_shape: float = 1.0,
-        prior_rate: float = 10.0,
-        prior_objective: str = "map",
         inference: str = "dvi",
-        n_mc_samples: int = 10,
+        n_draws: int = 10,
         optimizer: str = "auto",
         n_steps: int = 3000,
         learning_rate: float = 0.01,
@@ -283,11 +275,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         self.kernel = kernel
         self.skip_connections = skip_connections
         self.prior = prior
-        self.prior_shape = prior_shape
-        self.prior_rate = prior_rate
-        self.prior_objective = prior_objective
         self.inference = inference
-        self.n_mc_samples = n_mc_samples
+        self.n_draws = n_draws
         self.optimizer = optimizer
         self.n_steps = n_steps
         self.learning_rate = learning_rate
@@ -446,11 +435,9 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
     covariance : {"full", "diagonal"}, default="full"
     kernel : {"exact", "paper", "fast"}, default="exact"
     skip_connections : bool, default=False
-    prior : "empirical_bayes" or float, default="empirical_bayes"
-    prior_shape, prior_rate : float, default=1.0, 10.0
-    prior_objective : {"map", "code"}, default="map"
+    prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
     inference : {"dvi", "mcvi", "rmcvi", "map"}, default="dvi"
-    n_mc_samples : int, default=10
+    n_draws : int, default=10
     optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
     n_steps : int, default=3000
     learning_rate : float, default=0.01
@@ -470,7 +457,7 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
     ----------
     classes_ : ndarray of shape (n_classes,)
     posterior_ : DeterministicPosterior
-    prior_variances_ : dict of str to float
+    prior_variances_ : ndarray of shape (2 n_layers,)
     elbo_ : float
         Lower bound of the log-probability of the labels, in nats, as far as the second-order term goes.
     elbo_trace_ : ndarray of shape (n_checks,)
@@ -497,11 +484,8 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
         kernel: str = "exact",
         skip_connections: bool = False,
         prior: Any = "empirical_bayes",
-        prior_shape: float = 1.0,
-        prior_rate: float = 10.0,
-        prior_objective: str = "map",
         inference: str = "dvi",
-        n_mc_samples: int = 10,
+        n_draws: int = 10,
         optimizer: str = "auto",
         n_steps: int = 3000,
         learning_rate: float = 0.01,
@@ -522,11 +506,8 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
         self.kernel = kernel
         self.skip_connections = skip_connections
         self.prior = prior
-        self.prior_shape = prior_shape
-        self.prior_rate = prior_rate
-        self.prior_objective = prior_objective
         self.inference = inference
-        self.n_mc_samples = n_mc_samples
+        self.n_draws = n_draws
         self.optimizer = optimizer
         self.n_steps = n_steps
         self.learning_rate = learning_rate
