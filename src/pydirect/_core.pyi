@@ -31,6 +31,49 @@ def default_threads() -> int: ...
 def exp(x: _Double) -> _Double: ...
 def sincos_turns(t: NDArray[_Real]) -> tuple[NDArray[_Real], NDArray[_Real]]: ...
 
+# Activations: 'relu' or 'heaviside'. Moments of units are (size,), covariances (n, d, d) for means (n, d).
+
+def activation_moments(
+    activation: str,
+    mean: _Double,
+    variance: _Double,
+    hm: _Double,
+    second: _Double,
+    hv: _Double,
+    n_threads: int,
+) -> None: ...
+def activation_moments_adjoint(
+    activation: str,
+    mean: _Double,
+    variance: _Double,
+    hm_bar: _Double,
+    second_bar: _Double,
+    hv_bar: _Double,
+    mean_bar: _Double,
+    variance_bar: _Double,
+    n_threads: int,
+) -> None: ...
+def activation_covariance(
+    activation: str,
+    kernel: str,
+    mean: _Double,
+    S: _Double,
+    C: _Double,
+    residual: _Double | None,
+    n_threads: int,
+) -> None: ...
+def activation_covariance_adjoint(
+    activation: str,
+    kernel: str,
+    mean: _Double,
+    S: _Double,
+    residual: _Double,
+    C_bar: _Double,
+    mean_bar: _Double,
+    S_bar: _Double,
+    n_threads: int,
+) -> None: ...
+
 # Features
 
 def fourier_features(

@@ -1,6 +1,9 @@
 // Activation moments of batches of data.
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <pybind11/stl.h>
 
 #include "arrays.hpp"
 #include "pydirect/activation_moments.hpp"
@@ -67,21 +70,21 @@ void moments_adjoint(const std::string& activation, const Array<double>& mean, c
 }
 
 void covariance(const std::string& activation, const std::string& kernel, const Array<double>& mean,
-                const Array<double>& S, Array<double> C, Array<double> residual, int n_threads) {
+                const Array<double>& S, Array<double> C, std::optional<Array<double>> residual, int n_threads) {
   const Activation f = activation_of(activation);
   const PairKernel k = pair_kernel_of(kernel);
   if (mean.ndim() != 2) throw std::invalid_argument("mean must have two dimensions");
   const Index n = mean.shape(0), d = mean.shape(1);
   require_shape(S, "S", {n, d, d});
   require_shape(C, "C", {n, d, d});
-  require_shape(residual, "residual", {n, d, d});
-  double *out = C.mutable_data(), *out_residual = residual.mutable_data();
+  if (residual) require_shape(*residual, "residual", {n, d, d});
+  double *out = C.mutable_data(), *out_residual = residual ? residual->mutable_data() : nullptr;
   py::gil_scoped_release release;
   for_chunks(n, data_per_chunk(d), n_threads, [&](Index begin, Index end) {
     std::vector<double> scratch(activation_scratch_size(d));
     for (Index i = begin; i < end; ++i)
       activation_covariance(f, k, d, mean.data() + i * d, S.data() + i * d * d, out + i * d * d,
-                            out_residual + i * d * d, scratch.data());
+                            out_residual == nullptr ? nullptr : out_residual + i * d * d, scratch.data());
   });
 }
 

@@ -2,6 +2,7 @@
 // Kernels know pointers, lengths and strides only: no Eigen, no std containers, no allocation, no exceptions.
 #pragma once
 
+#include "pydirect/activation_moments.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {
@@ -86,6 +87,10 @@ struct ComponentSweep {
   double* overlap;      // (n_components, n_components) C
   double* density;      // (n_components,) Z
 };
+
+// Rows of a table of d units: a pack from any unit on lies inside.
+inline constexpr int kActivationTableRows = 10;
+inline constexpr Index activation_table_stride(Index d) { return (d + 15) / 8 * 8; }
 
 template <class T>
 struct FourierBlock {
@@ -274,6 +279,18 @@ struct KernelTable {
   // y -= alpha x
   void (*subtract_scaled)(Index n, float alpha, const float* x, float* y);
   double (*dot)(Index n, const double* x, const double* y);
+
+  // As in activation_moments.hpp.
+  void (*activation_moments)(Activation, Index d, const double* mean, const double* variance, double* hm, double* v,
+                             double* hv);
+  void (*activation_moments_adjoint)(Activation, Index d, const double* mean, const double* variance,
+                                     const double* hm_bar, const double* v_bar, const double* hv_bar,
+                                     double* mean_bar, double* variance_bar);
+  void (*activation_covariance)(Activation, PairKernel, Index d, const double* mean, const double* S, double* C,
+                                double* residual, double* scratch);
+  void (*activation_covariance_adjoint)(Activation, PairKernel, Index d, const double* mean, const double* S,
+                                        const double* residual, const double* C_bar, double* mean_bar, double* S_bar,
+                                        double* scratch);
 
   void (*fourier_double)(const FourierBlock<double>&);
   void (*fourier_float)(const FourierBlock<float>&);
