@@ -62,7 +62,7 @@ _PUBLIC = {
     "predictive_probability": "pydirect.logistic",
     "PredictiveDistribution": "pydirect.predictive",
 }
-_MODULES = ("kron", "metrics", "plotting", "testing")
+_MODULES = ("activations", "kron", "metrics", "plotting", "testing")
 
 __all__ = [*_PUBLIC, *_MODULES, "__version__", "show_config"]
 

@@ -31,6 +31,49 @@ def default_threads() -> int: ...
 def exp(x: _Double) -> _Double: ...
 def sincos_turns(t: NDArray[_Real]) -> tuple[NDArray[_Real], NDArray[_Real]]: ...
 
+# Activations: 'relu' or 'heaviside'. Moments of units are (size,), covariances (n, d, d) for means (n, d).
+
+def activation_moments(
+    activation: str,
+    mean: _Double,
+    variance: _Double,
+    hm: _Double,
+    second: _Double,
+    hv: _Double,
+    n_threads: int,
+) -> None: ...
+def activation_moments_adjoint(
+    activation: str,
+    mean: _Double,
+    variance: _Double,
+    hm_bar: _Double,
+    second_bar: _Double,
+    hv_bar: _Double,
+    mean_bar: _Double,
+    variance_bar: _Double,
+    n_threads: int,
+) -> None: ...
+def activation_covariance(
+    activation: str,
+    kernel: str,
+    mean: _Double,
+    S: _Double,
+    C: _Double,
+    residual: _Double | None,
+    n_threads: int,
+) -> None: ...
+def activation_covariance_adjoint(
+    activation: str,
+    kernel: str,
+    mean: _Double,
+    S: _Double,
+    residual: _Double,
+    C_bar: _Double,
+    mean_bar: _Double,
+    S_bar: _Double,
+    n_threads: int,
+) -> None: ...
+
 # Features
 
 def fourier_features(
@@ -50,6 +93,54 @@ def add_transposed_product(rows: _Double | _Single, y: _Double, out: _Double) ->
 def row_moments(
     rows: _Double, weight: _Double, spread: _Double, mean: _Double, variance: _Double, n_threads: int
 ) -> None: ...
+
+# Networks of Gaussian weights. widths: inputs, hidden layers, outputs; priors: (kind, variance, alpha, beta) for the
+# matrix and the biases of every layer.
+
+class GaussianNetwork:
+    def __init__(
+        self,
+        widths: list[int],
+        n_targets: int,
+        likelihood: str,
+        activation: str,
+        full_covariance: bool,
+        kernel: str,
+        skip: bool,
+        priors: list[tuple[str, float, float, float]],
+    ) -> None: ...
+    def objective(
+        self,
+        parameters: _Double,
+        x: _Double,
+        y: _Double,
+        weight: _Double | None,
+        total_weight: float,
+        divergence_factor: float,
+        n_threads: int,
+    ) -> tuple[float, _Double]: ...
+    def sampled_objective(
+        self,
+        parameters: _Double,
+        x: _Double,
+        y: _Double,
+        weight: _Double | None,
+        total_weight: float,
+        divergence_factor: float,
+        kind: str,
+        n_draws: int,
+        seed: int,
+        n_threads: int,
+    ) -> tuple[float, _Double]: ...
+    def moments(
+        self, parameters: _Double, x: _Double, layer: int, covariance: bool, n_threads: int
+    ) -> tuple[_Double, _Double]: ...
+    def divergence(self, parameters: _Double, with_deviations: bool) -> tuple[float, _Double]: ...
+    def prior_variances(self, parameters: _Double, with_deviations: bool) -> _Double: ...
+    @property
+    def n_parameters(self) -> int: ...
+
+def counter_normals(seed: int, stream: int, first: int, n: int) -> _Double: ...
 
 # Gaussian process. n rows; columns padded to stride, a multiple of LEVEL_PADDING: ard, isotropic, linear and
 # distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own norms

@@ -2,6 +2,7 @@
 // Kernels know pointers, lengths and strides only: no Eigen, no std containers, no allocation, no exceptions.
 #pragma once
 
+#include "pydirect/activation_moments.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {
@@ -87,6 +88,10 @@ struct ComponentSweep {
   double* density;      // (n_components,) Z
 };
 
+// Rows of a table of d units: a pack from any unit on lies inside.
+inline constexpr int kActivationTableRows = 10;
+inline constexpr Index activation_table_stride(Index d) { return (d + 15) / 8 * 8; }
+
 template <class T>
 struct FourierBlock {
   Index n_rows, n_inputs, n_frequencies;  // n_frequencies padded to 16
@@ -139,6 +144,20 @@ struct PanelProduct {
   double* c;
   Index c_stride;
   bool accumulate;
+};
+
+// c = a b, or increased by it, for any n_rows, n_inner and n_columns. Every b and every c holds its columns in runs of
+// eight (8 of panel stride: row by row); b may be read, but is not used, up to the end of its last run.
+struct MatrixProduct {
+  Index n_rows, n_inner, n_columns;
+  const double* a;
+  Index a_row, a_inner, a_block;  // entry (i, k) stands at i a_row + ⌊k/8⌋ a_block + (k mod 8) a_inner
+  const double* b;
+  Index b_inner, b_panel;
+  double* c;
+  Index c_row, c_panel;
+  bool accumulate;
+  bool upper_only;  // entries below the diagonal are left alone or computed, as it comes
 };
 
 // Eight rows of data between the layers of a network, [n_units][8]. z = a² for a with the cumulants κ_1 … κ_8.
@@ -261,6 +280,18 @@ struct KernelTable {
   void (*subtract_scaled)(Index n, float alpha, const float* x, float* y);
   double (*dot)(Index n, const double* x, const double* y);
 
+  // As in activation_moments.hpp.
+  void (*activation_moments)(Activation, Index d, const double* mean, const double* variance, double* hm, double* v,
+                             double* hv);
+  void (*activation_moments_adjoint)(Activation, Index d, const double* mean, const double* variance,
+                                     const double* hm_bar, const double* v_bar, const double* hv_bar,
+                                     double* mean_bar, double* variance_bar);
+  void (*activation_covariance)(Activation, PairKernel, Index d, const double* mean, const double* S, double* C,
+                                double* residual, double* scratch);
+  void (*activation_covariance_adjoint)(Activation, PairKernel, Index d, const double* mean, const double* S,
+                                        const double* residual, const double* C_bar, double* mean_bar, double* S_bar,
+                                        double* scratch);
+
   void (*fourier_double)(const FourierBlock<double>&);
   void (*fourier_float)(const FourierBlock<float>&);
 
@@ -281,6 +312,7 @@ struct KernelTable {
   void (*covariance_gradient_row)(CovarianceGradientRow&);
 
   void (*panel_product)(const PanelProduct&);
+  void (*matrix_product)(const MatrixProduct&);
   // out = inᵀ, [⌈n_units/8⌉][8 n_panels][8], zero where there is no unit.
   void (*transpose_panels)(Index n_units, Index n_panels, const double* in, Index stride, double* out);
   // out_r = x^r for r = 2 … n_powers at (r − 1) stride; x itself stands before them.

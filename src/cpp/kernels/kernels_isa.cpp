@@ -13,6 +13,8 @@ namespace PYDIRECT_ISA {
 
 #include "simd.hpp"
 
+#include "activation-tables-inl.hpp"
+#include "activation-inl.hpp"
 #include "categorical-inl.hpp"
 #include "covariance-inl.hpp"
 #include "dense-inl.hpp"
@@ -21,6 +23,7 @@ namespace PYDIRECT_ISA {
 #include "moments-inl.hpp"
 #include "network-inl.hpp"
 #include "product-inl.hpp"
+#include "matrix-inl.hpp"
 #include "mixture-inl.hpp"
 
 constexpr KernelTable all_kernels(const char* name) {
@@ -40,6 +43,10 @@ constexpr KernelTable all_kernels(const char* name) {
   table.gemv_double = gemv<double>;
   table.subtract_scaled = subtract_scaled;
   table.dot = dot;
+  table.activation_moments = activation_moments;
+  table.activation_moments_adjoint = activation_moments_adjoint;
+  table.activation_covariance = activation_covariance;
+  table.activation_covariance_adjoint = activation_covariance_adjoint;
   table.fourier_double = fourier<double>;
   table.fourier_float = fourier<float>;
   table.add_transposed_float = add_transposed<float>;
@@ -50,6 +57,7 @@ constexpr KernelTable all_kernels(const char* name) {
   table.covariance_row = covariance_row;
   table.covariance_gradient_row = covariance_gradient_row;
   table.panel_product = panel_product;
+  table.matrix_product = matrix_product;
   table.transpose_panels = transpose_panels;
   table.powers = powers;
   table.cumulants = cumulants;

@@ -1,0 +1,578 @@
+// Moments of ReLU and Heaviside units of Gaussian pre-activations, one by one and in pairs, with their adjoints.
+// SR(x) = φ(x) + x Φ(x); μ = mean / s, s = √variance; M, G and H are the tails' factors beside φ, in activation-tables.
+
+constexpr double kInvSqrtTwoPi = 0.39894228040143267794, kInvTwoPi = 0.15915494309189533577;
+constexpr double kHalfPi = 1.5707963267948966192, kLog2E = 1.4426950408889634074;
+// φ is zero in double precision beyond, as is all that a pair of units shares.
+constexpr double kFarthest = 40.0;
+// √(1 − r²) of pairs that are one unit up to rounding, in derivatives.
+constexpr double kLeastRoot = 0x1p-26;
+// |r| up to which eq. 6 is evaluated: its slopes grow like 1/√(1 − r²).
+constexpr double kLargestPaperCorrelation = 1.0 - 1e-6;
+
+template <int n>
+PYDIRECT_INLINE PackD polynomial(const double (&c)[n], const PackD& y) {
+  const PackD y2 = y * y;
+  constexpr int top_even = (n - 1) / 2 * 2, top_odd = (n - 2) / 2 * 2 + 1;
+  PackD even = broadcast(c[top_even]), odd = broadcast(c[top_odd]);
+  PYDIRECT_UNROLL for (int k = top_even - 2; k >= 0; k -= 2) even = even * y2 + broadcast(c[k]);
+  PYDIRECT_UNROLL for (int k = top_odd - 2; k >= 0; k -= 2) odd = odd * y2 + broadcast(c[k]);
+  return even + odd * y;
+}
+
+PYDIRECT_INLINE PackD min(const PackD& a, const PackD& b) { return select(less(b, a), b, a); }
+
+// 2^x for x ≤ 0, no less than 2⁻¹⁰⁰⁰: two thirds of exp's work, for sums in which what is smaller does not count.
+PYDIRECT_INLINE PackD power_of_two(const PackD& x_in) {
+  const PackD x = max(x_in, broadcast(-1000.0));
+  const PackD shift = broadcast(rounding_shift<double>()), shifted = x + shift;
+  PackD power = polynomial(kPowerOfTwo, x - (shifted - shift));
+  // n into the exponent bits, as in exp.
+  PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i) {
+    Native<double>::ivector bits;
+    __builtin_memcpy(&bits, &shifted.v[i], sizeof bits);
+    bits = (bits + 1023) << 52;
+    PackD::vector scale;
+    __builtin_memcpy(&scale, &bits, sizeof scale);
+    power.v[i] = power.v[i] * scale;
+  }
+  return power;
+}
+
+PYDIRECT_INLINE PackD load_some(const double* src, Index n) {
+  if (n >= PackD::lanes) return load(src);
+  double rest[PackD::lanes] = {};
+  for (Index i = 0; i < n; ++i) rest[i] = src[i];
+  return load(rest);
+}
+
+PYDIRECT_INLINE void store_some(double* dst, const PackD& p, Index n) {
+  if (n >= PackD::lanes) return store(dst, p);
+  double rest[PackD::lanes];
+  store(rest, p);
+  for (Index i = 0; i < n; ++i) dst[i] = rest[i];
+}
+
+// φ(x) for 0 ≤ x ≤ 40 to a few ulp: x² is split, as its rounding alone would be hundreds of ulp in the tail.
+PYDIRECT_INLINE PackD normal_density(const PackD& x) {
+  const PackD shift = broadcast(0x1.8p32);  // to multiples of 2⁻²⁰, whose squares are exact
+  const PackD z = (x + shift) - shift;
+  const PackD rest = broadcast(0.5) * (z - x) * (z + x);
+  const PackD correction =
+      broadcast(1.0) + rest * (broadcast(1.0) + rest * (broadcast(0.5) + rest * broadcast(1.0 / 6)));
+  return exp(broadcast(-0.5) * z * z) * correction * broadcast(kInvSqrtTwoPi);
+}
+
+// One unit in every lane. A unit of variance zero has μ = ±40, or 0 at mean zero, and 1/s = 0 in derivatives.
+struct Unit {
+  PackD s, inverse_s, mu, density;
+  PackD first_tail, second_tail;  // φ G and φ H at |μ|: SR and E relu² on the far side
+  PackD cdf, complement;          // Φ(μ) and Φ(−μ)
+  Mask<double> negative;
+};
+
+PYDIRECT_INLINE Unit unit(const PackD& mean, const PackD& variance) {
+  const PackD zero = broadcast(0.0), one = broadcast(1.0), farthest = broadcast(kFarthest);
+  Unit u;
+  u.s = sqrt(variance);
+  u.negative = less(mean, zero);
+  const Mask<double> random = less(zero, variance);
+  const PackD divisor = select(random, u.s, one);
+  u.inverse_s = select(random, one / divisor, zero);
+  const PackD size = abs(mean);
+  const PackD x = min(select(random, size / divisor, select(less(zero, size), farthest, zero)), farthest);
+  u.mu = select(u.negative, zero - x, x);
+  u.density = normal_density(x);
+  const PackD w = one / (x + broadcast(4.0));
+  const PackD y = (x - broadcast(4.0)) * w;
+  const PackD tail = u.density * (w * polynomial(kMills, y));
+  u.first_tail = u.density * (w * w * polynomial(kFirstTail, y));
+  u.second_tail = u.density * (w * w * w * polynomial(kSecondTail, y));
+  u.cdf = select(u.negative, tail, one - tail);
+  u.complement = select(u.negative, one - tail, tail);
+  return u;
+}
+
+// E relu(a); exact where the unit is on or off for certain.
+PYDIRECT_INLINE PackD relu_mean(const Unit& u, const PackD& mean) {
+  return max(mean, broadcast(0.0)) + u.s * u.first_tail;
+}
+
+// Var relu(a) = S (Φ(μ) − SR(μ) SR(−μ)), without cancellation on either side.
+PYDIRECT_INLINE PackD relu_variance(const Unit& u, const PackD& variance) {
+  const PackD g = u.first_tail, x = abs(u.mu), tail = min(u.cdf, u.complement);
+  const PackD off = u.second_tail - g * g;
+  const PackD on = broadcast(1.0) - (tail + g * (x + g));
+  return variance * select(u.negative, off, on);
+}
+
+template <Activation f>
+PYDIRECT_INLINE PackD unit_variance(const Unit& u, const PackD& variance) {
+  if constexpr (f == Activation::kRelu)
+    return relu_variance(u, variance);
+  else
+    return u.cdf * u.complement;
+}
+
+template <Activation f>
+void moments_of_units(Index d, const double* mean, const double* variance, double* hm, double* v, double* hv) {
+  for (Index j = 0; j < d; j += PackD::lanes) {
+    const Index n = d - j;
+    const PackD m = load_some(mean + j, n), S = load_some(variance + j, n);
+    const Unit u = unit(m, S);
+    store_some(hv + j, unit_variance<f>(u, S), n);
+    if constexpr (f == Activation::kRelu) {
+      const PackD far = S * u.second_tail;
+      store_some(hm + j, relu_mean(u, m), n);
+      store_some(v + j, select(u.negative, far, m * m + (S - far)), n);
+    } else {
+      store_some(hm + j, u.cdf, n);
+      store_some(v + j, u.cdf, n);
+    }
+  }
+}
+
+struct UnitSlopes {
+  PackD mean, variance;
+};
+
+// dL/dmean and dL/dvariance of a unit from those of E h, E h² and Var h. h is h² for Heaviside.
+template <Activation f>
+PYDIRECT_INLINE UnitSlopes unit_slopes(const Unit& u, const PackD& mean, const PackD& hm_bar, const PackD& v_bar,
+                                       const PackD& hv_bar) {
+  const PackD half = broadcast(0.5), two = broadcast(2.0);
+  if constexpr (f == Activation::kRelu) {
+    const PackD hm = relu_mean(u, mean), sr = max(u.mu, broadcast(0.0)) + u.first_tail;
+    return {hm_bar * u.cdf + two * hm * (v_bar + hv_bar * u.complement),
+            half * hm_bar * u.density * u.inverse_s + v_bar * u.cdf + hv_bar * (u.cdf - sr * u.density)};
+  } else {
+    const PackD slope = (hm_bar + v_bar + hv_bar * (u.complement - u.cdf)) * u.density * u.inverse_s;
+    return {slope, broadcast(-0.5) * slope * u.mu * u.inverse_s};
+  }
+}
+
+template <Activation f>
+void adjoint_of_units(Index d, const double* mean, const double* variance, const double* hm_bar, const double* v_bar,
+                      const double* hv_bar, double* mean_bar, double* variance_bar) {
+  for (Index j = 0; j < d; j += PackD::lanes) {
+    const Index n = d - j;
+    const PackD m = load_some(mean + j, n), S = load_some(variance + j, n);
+    const UnitSlopes slopes = unit_slopes<f>(unit(m, S), m, load_some(hm_bar + j, n), load_some(v_bar + j, n),
+                                             load_some(hv_bar + j, n));
+    store_some(mean_bar + j, load_some(mean_bar + j, n) + slopes.mean, n);
+    store_some(variance_bar + j, load_some(variance_bar + j, n) + slopes.variance, n);
+  }
+}
+
+// What pairs need of the units, in scratch; padded so that a pack from any unit on may be loaded.
+struct UnitTable {
+  Index stride;
+  double *mu, *s, *inverse_s, *density, *cdf, *complement, *sr, *sr_minus;  // sr = SR(μ), sr_minus = SR(−μ)
+  double *mean_bar, *variance_bar;  // halves of what pairs add
+};
+
+PYDIRECT_INLINE UnitTable unit_table(Index d, double* scratch) {
+  const Index stride = activation_table_stride(d);
+  double* row[kActivationTableRows];
+  for (int i = 0; i < kActivationTableRows; ++i) row[i] = scratch + i * stride;
+  return {stride, row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9]};
+}
+
+// Fills the table and calls then(unit, mean, variance, j, n) for every pack of units.
+template <class Then>
+PYDIRECT_INLINE void fill_units(const UnitTable& t, Index d, const double* mean, const double* S, const Then& then) {
+  const PackD zero = broadcast(0.0);
+  for (Index j = 0; j < t.stride; j += PackD::lanes) {
+    double variance[PackD::lanes] = {};
+    const Index n = d - j < PackD::lanes ? d - j : PackD::lanes;
+    for (Index i = 0; i < n; ++i) variance[i] = S[(j + i) * (d + 1)];
+    const PackD m = n > 0 ? load_some(mean + j, n) : zero, V = load(variance);
+    const Unit u = unit(m, V);
+    store(t.mu + j, u.mu);
+    store(t.s + j, u.s);
+    store(t.inverse_s + j, u.inverse_s);
+    store(t.density + j, u.density);
+    store(t.cdf + j, u.cdf);
+    store(t.complement + j, u.complement);
+    store(t.sr + j, max(u.mu, zero) + u.first_tail);
+    store(t.sr_minus + j, max(zero - u.mu, zero) + u.first_tail);
+    if (n > 0) then(u, m, V, j, n);
+  }
+}
+
+// Columns of the units j .. j + 7, or the one unit j in every lane.
+struct PairUnit {
+  PackD mu, s, inverse_s, density, cdf, complement, sr, sr_minus;
+};
+
+PYDIRECT_INLINE PairUnit units_from(const UnitTable& t, Index j) {
+  return {load(t.mu + j),  load(t.s + j),          load(t.inverse_s + j), load(t.density + j),
+          load(t.cdf + j), load(t.complement + j), load(t.sr + j),        load(t.sr_minus + j)};
+}
+
+PYDIRECT_INLINE PairUnit unit_everywhere(const UnitTable& t, Index j) {
+  return {broadcast(t.mu[j]),  broadcast(t.s[j]),          broadcast(t.inverse_s[j]), broadcast(t.density[j]),
+          broadcast(t.cdf[j]), broadcast(t.complement[j]), broadcast(t.sr[j]),        broadcast(t.sr_minus[j])};
+}
+
+// r > 0 after the sign of r < 0 has gone to the second unit: T(μ_j, μ_l, −r) = −T(μ_j, −μ_l, r), R = R(μ_j, −μ_l, r).
+struct Correlation {
+  PackD r, root;  // |r| ≤ 1, √(1 − r²)
+  Mask<double> negative;
+};
+
+PYDIRECT_INLINE Correlation correlation(const PackD& S, const PairUnit& j, const PairUnit& l) {
+  const PackD one = broadcast(1.0), signed_r = S * j.inverse_s * l.inverse_s;
+  Correlation c;
+  c.negative = less(signed_r, broadcast(0.0));
+  c.r = min(abs(signed_r), one);
+  c.root = sqrt((one - c.r) * (one + c.r));
+  return c;
+}
+
+// T = Φ₂(μ_j, μ_l; r) − Φ_j Φ_l = 1/2π ∫₀ʳ E(u)/√(1−u²) du and R = 1/2π ∫₀ʳ (r − u) E(u)/√(1−u²) du.
+struct PairIntegrals {
+  PackD T, R;
+};
+
+// u = 2t/(1+t²), so that du/√(1−u²) = 2dt/(1+t²): n nodes in t up to τ = r/(1+√(1−r²)).
+// Out of line: a rolled loop over nodes keeps the processor busy, and one body serves every rule.
+__attribute__((noinline)) PairIntegrals integrals_from_zero(const QuadratureRule& rule, const Correlation& c,
+                                                            const PackD& half_squares, const PackD& product) {
+  const PackD one = broadcast(1.0), tau = c.r / (one + c.root);
+  PairIntegrals sum{broadcast(0.0), broadcast(0.0)};
+  for (int k = 0; k < rule.n; ++k) {
+    const PackD t = tau * broadcast(rule.node[k]), t2 = t * t, two_t = t + t;
+    const PackD p = one + t2, m2 = (one - t2) * (one - t2);
+    const PackD inverse = one / (p * m2);  // of both denominators
+    const PackD inverse_p = m2 * inverse;
+    const PackD exponent = (two_t * product - half_squares * p) * (p * (p * inverse));
+    const PackD e = broadcast(rule.weight[k]) * inverse_p * power_of_two(exponent);
+    sum.T = sum.T + e;
+    sum.R = sum.R + (c.r - two_t * inverse_p) * e;
+  }
+  const PackD scale = tau * broadcast(kInvTwoPi);
+  return {scale * sum.T, scale * sum.R};
+}
+
+// The complement from u = 1 down to r, u = (1−v²)/(1+v²). With a ≤ b the two means,
+//     T = Φ(a) Φ(−b) − U,   R = K + r Φ(a) Φ(−b) − SR(a) SR(−b):
+// nothing grows where both units are on.
+__attribute__((noinline)) PairIntegrals integrals_from_one(const QuadratureRule& rule, const Correlation& c,
+                                                           const PackD& gap, const PackD& product,
+                                                           const PackD& both_beyond, const PackD& both_relu) {
+  const PackD one = broadcast(1.0);
+  const PackD tau = max(sqrt((one - c.r) / (one + c.r)), broadcast(1e-100));
+  const PackD eighth_gap = broadcast(-0.125 * kLog2E) * gap * gap, half_product = broadcast(0.5) * product;
+  PairIntegrals sum{broadcast(0.0), broadcast(0.0)};
+  for (int k = 0; k < rule.n; ++k) {
+    const PackD v = tau * broadcast(rule.node[k]), v2 = v * v, p = one + v2;
+    const PackD inverse = one / (p * v2);
+    const PackD inverse_p = v2 * inverse;
+    const PackD exponent = p * (eighth_gap * (p * (p * inverse)) - half_product);
+    const PackD e = broadcast(rule.weight[k]) * inverse_p * power_of_two(exponent);
+    sum.T = sum.T + e;
+    sum.R = sum.R + ((one - v2) * inverse_p - c.r) * e;
+  }
+  const PackD scale = tau * broadcast(kInvTwoPi);
+  return {both_beyond - scale * sum.T, scale * sum.R + (c.r * both_beyond - both_relu)};
+}
+
+// The largest |r| of eight pairs says how many nodes all of them get.
+template <bool fast>
+PYDIRECT_INLINE PairIntegrals integrals(const Correlation& c, const PairUnit& j, const PairUnit& l) {
+  const PackD zero = broadcast(0.0);
+  const PackD mu_l = select(c.negative, zero - l.mu, l.mu);
+  // In units of log 2: what the powers of two are to be raised to.
+  const PackD product = broadcast(kLog2E) * j.mu * mu_l;
+  const PackD half_squares = broadcast(0.5 * kLog2E) * (j.mu * j.mu + mu_l * mu_l);
+  const double largest = max_lanes(c.r);
+  PairIntegrals i;
+  if (largest <= (fast ? 0.9 : 0.3)) {
+    i = integrals_from_zero(kRule6, c, half_squares, product);
+  } else if (!fast && largest <= 0.5) {
+    i = integrals_from_zero(kRule8, c, half_squares, product);
+  } else if (largest <= 0.9) {
+    i = integrals_from_zero(kRule12, c, half_squares, product);
+  } else if (largest <= 0.99) {
+    i = integrals_from_zero(kRule20, c, half_squares, product);
+  } else {
+    i = integrals_from_zero(kRule32, c, half_squares, product);
+    const Mask<double> j_first = less(j.mu, mu_l);
+    const PackD cdf_l = select(c.negative, l.complement, l.cdf), complement_l = select(c.negative, l.cdf, l.complement);
+    const PackD sr_l = select(c.negative, l.sr_minus, l.sr), sr_minus_l = select(c.negative, l.sr, l.sr_minus);
+    const PairIntegrals from_one =
+        integrals_from_one(kRule20, c, j.mu - mu_l, product, select(j_first, j.cdf * complement_l, cdf_l * j.complement),
+                           select(j_first, j.sr * sr_minus_l, sr_l * j.sr_minus));
+    const Mask<double> near_zero = less(c.r, broadcast(0.997));
+    i = {select(near_zero, i.T, from_one.T), select(near_zero, i.R, from_one.R)};
+  }
+  i.T = select(c.negative, zero - i.T, i.T);
+  return i;
+}
+
+// Eq. 6 with the misprints of table 1 corrected: what pairs share beyond the first-order term is
+//     factor/2π exp(−β (μ_j² + μ_l²) + γ μ_j μ_l).
+// A = (asin r − r)/r³ keeps all of it free of cancellation at r = 0.
+struct PaperTerm {
+  PackD r, factor, beta, gamma, A, root, ratio;  // ratio = factor / r
+};
+
+template <Activation f>
+PYDIRECT_INLINE PaperTerm paper_term(const Correlation& c) {
+  const PackD one = broadcast(1.0), half = broadcast(0.5), zero = broadcast(0.0);
+  PaperTerm p;
+  const PackD size = min(c.r, broadcast(kLargestPaperCorrelation));
+  p.root = sqrt((one - size) * (one + size));
+  p.r = select(c.negative, zero - size, size);
+  // asin r = π/2 − 2 asin √((1−r)/2) beyond 1/2.
+  const Mask<double> small = less(size, half);
+  const PackD z = select(small, size * size, half * (one - size));
+  const PackD series = polynomial(kArcsine, z);
+  const PackD w = sqrt(z);
+  const PackD large_size = max(size, half);
+  const PackD arcsine = broadcast(kHalfPi) - broadcast(2.0) * (w + w * z * series);
+  p.A = select(small, series, (arcsine / large_size - one) / (large_size * large_size));
+  const PackD r2 = size * size;
+  if constexpr (f == Activation::kRelu) {
+    p.ratio = r2 * p.A + p.root / (one + p.root);
+    p.beta = half / (p.ratio * (one + p.root));
+    p.gamma = p.r * p.A / p.ratio;
+  } else {
+    p.ratio = one + r2 * p.A;
+    p.beta = half / (p.ratio * p.root);
+    p.gamma = p.r / (p.ratio * p.root * (one + p.root));
+  }
+  p.factor = p.r * p.ratio;
+  return p;
+}
+
+struct PaperSlopes {
+  PackD factor, beta, gamma;  // d/dr
+};
+
+template <Activation f>
+PYDIRECT_INLINE PaperSlopes paper_slopes(const PaperTerm& p) {
+  const PackD one = broadcast(1.0), inverse_root = one / p.root, inverse_sum = one / (one + p.root);
+  const PackD two_sided = inverse_root * inverse_sum;
+  const PackD inverse_ratio = one / p.ratio;
+  if constexpr (f == Activation::kRelu) {
+    const PackD growth = p.r * (inverse_sum * inverse_sum - p.A) * inverse_ratio;  // (log ratio)'
+    return {inverse_sum, p.beta * (p.r * two_sided - growth),
+            (two_sided - broadcast(2.0) * p.A) * inverse_ratio - p.gamma * growth};
+  } else {
+    const PackD growth = p.r * (two_sided - p.A) * inverse_ratio;
+    const PackD pole = p.r * inverse_root * inverse_root;
+    return {inverse_root, p.beta * (pole - growth),
+            two_sided * inverse_ratio + p.gamma * (pole - growth + p.r * two_sided)};
+  }
+}
+
+PYDIRECT_INLINE PackD paper_exponential(const PaperTerm& p, const PairUnit& j, const PairUnit& l) {
+  return broadcast(kInvTwoPi) * exp(p.gamma * (j.mu * l.mu) - p.beta * (j.mu * j.mu + l.mu * l.mu));
+}
+
+// The upper triangle of eight rows into the lower one.
+PYDIRECT_INLINE void mirror_rows(Index d, double* matrix, Index begin, Index end) {
+  for (Index l = begin + 1; l < d; ++l) {
+    const Index last = end < l ? end : l;
+    for (Index j = begin; j < last; ++j) matrix[l * d + j] = matrix[j * d + l];
+  }
+}
+
+template <Activation f, PairKernel kernel>
+void covariance_of_units(Index d, const double* mean, const double* S, double* C, double* residual, double* scratch) {
+  const UnitTable t = unit_table(d, scratch);
+  fill_units(t, d, mean, S, [&](const Unit& u, const PackD&, const PackD& variance, Index j, Index n) {
+    double hv[PackD::lanes];
+    store(hv, unit_variance<f>(u, variance));
+    for (Index i = 0; i < n; ++i) C[(j + i) * (d + 1)] = hv[i];
+  });
+  for (Index block = 0; block < d; block += PackD::lanes) {
+    const Index end = block + PackD::lanes < d ? block + PackD::lanes : d;
+    for (Index j = block; j < end; ++j) {
+      const PairUnit uj = unit_everywhere(t, j);
+      for (Index l = j + 1; l < d; l += PackD::lanes) {
+        const Index n = d - l;
+        const PairUnit ul = units_from(t, l);
+        const PackD s = load_some(S + j * d + l, n);
+        const Correlation c = correlation(s, uj, ul);
+        PackD out;
+        if constexpr (kernel == PairKernel::kPaper) {
+          const PaperTerm p = paper_term<f>(c);
+          out = p.factor * paper_exponential(p, uj, ul);
+          if constexpr (f == Activation::kRelu) out = s * (uj.cdf * ul.cdf + out);
+        } else {
+          const PairIntegrals i = integrals<kernel == PairKernel::kFast>(c, uj, ul);
+          out = f == Activation::kRelu ? s * uj.cdf * ul.cdf + uj.s * ul.s * i.R : i.T;
+          if (f == Activation::kRelu && residual != nullptr) store_some(residual + j * d + l, i.T, n);
+        }
+        store_some(C + j * d + l, out, n);
+      }
+    }
+    mirror_rows(d, C, block, end);
+  }
+}
+
+// Derivatives of C_jl: in S_jl, and in the mean and the variance of either unit.
+struct PairSlopes {
+  PackD S, mean_j, mean_l, variance_j, variance_l;
+};
+
+// φ_j φ(c) M(c) and the like: E Mills(|c|) is φ_j Φ(−|c|) for c = (μ_l − r μ_j)/√(1−r²), E = φ_j φ(c) = φ_l φ(c').
+struct ConditionalTail {
+  PackD cdf;   // φ_j Φ(c)
+  PackD relu;  // φ_j SR(c)
+};
+
+PYDIRECT_INLINE ConditionalTail conditional_tail(const PackD& c, const PackD& E, const PackD& density) {
+  const PackD zero = broadcast(0.0), one = broadcast(1.0), x = abs(c);
+  const PackD w = one / (x + broadcast(4.0));
+  const PackD mills = w * polynomial(kMillsShort, (x - broadcast(4.0)) * w);
+  const PackD tail = E * mills;
+  return {select(less(c, zero), tail, density - tail), max(c, zero) * density + (E - x * tail)};
+}
+
+template <Activation f>
+PYDIRECT_INLINE PairSlopes exact_slopes(const Correlation& c, const PackD& T, const PairUnit& j, const PairUnit& l) {
+  const PackD zero = broadcast(0.0), one = broadcast(1.0), half = broadcast(0.5), limit = broadcast(64.0);
+  const PackD r = select(c.negative, zero - c.r, c.r);
+  const PackD root = max(c.root, broadcast(kLeastRoot)), inverse_root = one / root;
+  const PackD c_j = max(min((j.mu - r * l.mu) * inverse_root, limit), zero - limit);
+  const PackD c_l = max(min((l.mu - r * j.mu) * inverse_root, limit), zero - limit);
+  const PackD E = broadcast(kInvTwoPi) * exp(broadcast(-0.5) * (j.mu * j.mu + c_l * c_l));
+  const ConditionalTail tail_l = conditional_tail(c_l, E, j.density), tail_j = conditional_tail(c_j, E, l.density);
+  PairSlopes out;
+  if constexpr (f == Activation::kRelu) {
+    out.S = j.cdf * l.cdf + T;
+    out.mean_j = l.s * (l.mu * T + (tail_j.cdf - l.density * j.cdf) + r * tail_l.cdf);
+    out.mean_l = j.s * (j.mu * T + (tail_l.cdf - j.density * l.cdf) + r * tail_j.cdf);
+    out.variance_j = half * j.inverse_s * l.s * (root * tail_l.relu - j.density * l.sr);
+    out.variance_l = half * l.inverse_s * j.s * (root * tail_j.relu - l.density * j.sr);
+  } else {
+    const PackD density = E * inverse_root;  // of the pair at the thresholds: dT/dr
+    const PackD along_j = tail_l.cdf - j.density * l.cdf, along_l = tail_j.cdf - l.density * j.cdf;
+    const PackD turn = r * density;
+    out.S = density * j.inverse_s * l.inverse_s;
+    out.mean_j = along_j * j.inverse_s;
+    out.mean_l = along_l * l.inverse_s;
+    out.variance_j = broadcast(-0.5) * (j.mu * along_j + turn) * j.inverse_s * j.inverse_s;
+    out.variance_l = broadcast(-0.5) * (l.mu * along_l + turn) * l.inverse_s * l.inverse_s;
+  }
+  return out;
+}
+
+template <Activation f>
+PYDIRECT_INLINE PairSlopes paper_pair_slopes(const Correlation& c, const PackD& S, const PairUnit& j,
+                                             const PairUnit& l) {
+  const PackD zero = broadcast(0.0), two = broadcast(2.0);
+  const PaperTerm p = paper_term<f>(c);
+  const PaperSlopes d = paper_slopes<f>(p);
+  const PackD e = paper_exponential(p, j, l), share = p.factor * e;
+  const PackD squares = j.mu * j.mu + l.mu * l.mu, product = j.mu * l.mu;
+  // Where |r| is clipped nothing depends on it.
+  PackD along_r = select(less(c.r, broadcast(kLargestPaperCorrelation)),
+                         e * (d.factor + p.factor * (d.gamma * product - d.beta * squares)), zero);
+  PackD along_j = share * (p.gamma * l.mu - two * p.beta * j.mu);
+  PackD along_l = share * (p.gamma * j.mu - two * p.beta * l.mu);
+  PairSlopes out;
+  out.S = along_r * j.inverse_s * l.inverse_s;
+  if constexpr (f == Activation::kRelu) {
+    out.S = j.cdf * l.cdf + share + S * out.S;
+    along_r = S * along_r;
+    along_j = S * (along_j + j.density * l.cdf);
+    along_l = S * (along_l + l.density * j.cdf);
+  }
+  out.mean_j = along_j * j.inverse_s;
+  out.mean_l = along_l * l.inverse_s;
+  out.variance_j = broadcast(-0.5) * (p.r * along_r + j.mu * along_j) * j.inverse_s * j.inverse_s;
+  out.variance_l = broadcast(-0.5) * (p.r * along_r + l.mu * along_l) * l.inverse_s * l.inverse_s;
+  return out;
+}
+
+template <Activation f, PairKernel kernel>
+void adjoint_of_covariance(Index d, const double* mean, const double* S, const double* residual, const double* C_bar,
+                           double* mean_bar, double* S_bar, double* scratch) {
+  const UnitTable t = unit_table(d, scratch);
+  const PackD zero = broadcast(0.0);
+  for (Index j = 0; j < t.stride; j += PackD::lanes) {
+    store(t.mean_bar + j, zero);
+    store(t.variance_bar + j, zero);
+  }
+  fill_units(t, d, mean, S, [&](const Unit& u, const PackD& m, const PackD&, Index j, Index n) {
+    double hv_bar[PackD::lanes] = {}, variance_bar[PackD::lanes];
+    for (Index i = 0; i < n; ++i) hv_bar[i] = C_bar[(j + i) * (d + 1)];
+    const UnitSlopes slopes = unit_slopes<f>(u, m, zero, zero, load(hv_bar));
+    store_some(mean_bar + j, load_some(mean_bar + j, n) + slopes.mean, n);
+    store(variance_bar, slopes.variance);
+    for (Index i = 0; i < n; ++i) S_bar[(j + i) * (d + 1)] += variance_bar[i];
+  });
+  for (Index block = 0; block < d; block += PackD::lanes) {
+    const Index end = block + PackD::lanes < d ? block + PackD::lanes : d;
+    for (Index j = block; j < end; ++j) {
+      const PairUnit uj = unit_everywhere(t, j);
+      PackD mean_j = zero, variance_j = zero;
+      for (Index l = j + 1; l < d; l += PackD::lanes) {
+        const Index n = d - l;
+        const PairUnit ul = units_from(t, l);
+        const PackD s = load_some(S + j * d + l, n), bar = load_some(C_bar + j * d + l, n);
+        const Correlation c = correlation(s, uj, ul);
+        PairSlopes slopes;
+        if constexpr (kernel == PairKernel::kPaper)
+          slopes = paper_pair_slopes<f>(c, s, uj, ul);
+        else if constexpr (f == Activation::kRelu)
+          slopes = exact_slopes<f>(c, load_some(residual + j * d + l, n), uj, ul);
+        else
+          slopes = exact_slopes<f>(c, zero, uj, ul);
+        store_some(S_bar + j * d + l, load_some(S_bar + j * d + l, n) + bar * slopes.S, n);
+        mean_j = mean_j + bar * slopes.mean_j;
+        variance_j = variance_j + bar * slopes.variance_j;
+        store(t.mean_bar + l, load(t.mean_bar + l) + bar * slopes.mean_l);
+        store(t.variance_bar + l, load(t.variance_bar + l) + bar * slopes.variance_l);
+      }
+      // Both triangles count.
+      mean_bar[j] += 2.0 * (sum_lanes(mean_j) + t.mean_bar[j]);
+      S_bar[j * (d + 1)] += 2.0 * (sum_lanes(variance_j) + t.variance_bar[j]);
+    }
+    mirror_rows(d, S_bar, block, end);
+  }
+}
+
+void activation_moments(Activation f, Index d, const double* mean, const double* variance, double* hm, double* v,
+                        double* hv) {
+  const auto run = f == Activation::kRelu ? moments_of_units<Activation::kRelu>
+                                          : moments_of_units<Activation::kHeaviside>;
+  run(d, mean, variance, hm, v, hv);
+}
+
+void activation_moments_adjoint(Activation f, Index d, const double* mean, const double* variance,
+                                const double* hm_bar, const double* v_bar, const double* hv_bar, double* mean_bar,
+                                double* variance_bar) {
+  const auto run = f == Activation::kRelu ? adjoint_of_units<Activation::kRelu>
+                                          : adjoint_of_units<Activation::kHeaviside>;
+  run(d, mean, variance, hm_bar, v_bar, hv_bar, mean_bar, variance_bar);
+}
+
+void activation_covariance(Activation f, PairKernel kernel, Index d, const double* mean, const double* S, double* C,
+                           double* residual, double* scratch) {
+  using A = Activation;
+  using K = PairKernel;
+  static constexpr decltype(&covariance_of_units<A::kRelu, K::kExact>) of_kernel[2][3] = {
+      {covariance_of_units<A::kRelu, K::kExact>, covariance_of_units<A::kRelu, K::kPaper>,
+       covariance_of_units<A::kRelu, K::kFast>},
+      {covariance_of_units<A::kHeaviside, K::kExact>, covariance_of_units<A::kHeaviside, K::kPaper>,
+       covariance_of_units<A::kHeaviside, K::kFast>}};
+  of_kernel[int(f)][int(kernel)](d, mean, S, C, residual, scratch);
+}
+
+void activation_covariance_adjoint(Activation f, PairKernel kernel, Index d, const double* mean, const double* S,
+                                   const double* residual, const double* C_bar, double* mean_bar, double* S_bar,
+                                   double* scratch) {
+  using A = Activation;
+  using K = PairKernel;
+  // How the integral was found makes no difference to its derivatives.
+  static constexpr decltype(&adjoint_of_covariance<A::kRelu, K::kExact>) of_kernel[2][2] = {
+      {adjoint_of_covariance<A::kRelu, K::kExact>, adjoint_of_covariance<A::kRelu, K::kPaper>},
+      {adjoint_of_covariance<A::kHeaviside, K::kExact>, adjoint_of_covariance<A::kHeaviside, K::kPaper>}};
+  of_kernel[int(f)][int(kernel == K::kPaper)](d, mean, S, residual, C_bar, mean_bar, S_bar, scratch);
+}
