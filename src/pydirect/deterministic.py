@@ -36,7 +36,8 @@ from pydirect._validation import (
 ACTIVATIONS = ("relu", "heaviside")
 COVARIANCES = ("full", "diagonal")
 KERNELS = ("exact", "paper", "fast")
-LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", "classification")
+CLASSIFICATIONS = ("classification", "tilted_classification")
+LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", *CLASSIFICATIONS)
 # Variance of a weight's mean at the start, times the inputs of its layer.
 INITIAL_VARIANCE = 5.0
 
@@ -100,10 +101,13 @@ class DeterministicNetwork:
         Units of each hidden layer, first to last. Kept as a tuple.
     n_targets : int, default=1
         Targets of a regression, or classes.
-    likelihood : {"heteroscedastic", "homoscedastic", "softplus", "classification"}, default="heteroscedastic"
+    likelihood : str, default="heteroscedastic"
+        ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or ``"tilted_classification"``.
         Regression: the network's outputs are the targets' means and, but for ``"homoscedastic"``, after them as many
         values l that give the noise variances exp l, or log(1 + exp l) for ``"softplus"``. Targets are independent
-        given the outputs.
+        given the outputs. Classes have a softmax, whose expected logarithm is taken to second order in the logits'
+        covariance (eq. 21), or is bounded from below: the second order vanishes between logits that are far apart, and
+        training then lets their variances grow without limit.
     activation : {"relu", "heaviside"}, default="relu"
     covariance : {"full", "diagonal"}, default="full"
         Whether covariances between the units of a layer are carried (DVI) or dropped (dDVI).
@@ -141,7 +145,7 @@ class DeterministicNetwork:
         object.__setattr__(self, "hidden_layer_sizes", widths)
         object.__setattr__(self, "n_inputs", as_count(self.n_inputs, "n_inputs"))
         as_choice(self.likelihood, "likelihood", LIKELIHOODS)
-        minimum = 2 if self.likelihood == "classification" else 1
+        minimum = 2 if self.likelihood in CLASSIFICATIONS else 1
         object.__setattr__(self, "n_targets", as_count(self.n_targets, "n_targets", minimum))
         as_choice(self.activation, "activation", ACTIVATIONS)
         as_choice(self.covariance, "covariance", COVARIANCES)
@@ -426,10 +430,10 @@ class DeterministicNetwork:
         """θ, and the data as the compiled module takes them: x, y, weights, their sum, and the factor of the KL."""
         theta = self._theta(theta)
         x = as_float_array(X, "X", ("n_rows", self.n_inputs))
-        n_columns = 1 if self.likelihood == "classification" else self.n_targets
+        n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets
         targets = np.asarray(y)
         targets = as_float_array(targets[:, None] if targets.ndim == 1 else targets, "y", (len(x), n_columns))
-        if self.likelihood == "classification":
+        if self.likelihood in CLASSIFICATIONS:
             wrong = (targets < 0) | (targets >= self.n_targets) | (targets != np.floor(targets))
             if wrong.any():
                 raise ValueError(f"y must hold integers from 0 to {self.n_targets - 1}, got {targets[wrong][0]}")

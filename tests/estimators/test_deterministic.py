@@ -22,7 +22,7 @@ from pydirect.estimators.deterministic import _delta_log_probabilities, _draw_ou
 FAST = {"hidden_layer_sizes": [4], "n_steps": 150, "max_iter": 60, "n_restarts": 1}
 CONFIGURATIONS = [
     DVIRegressor(**FAST | {"n_steps": 60, "max_iter": 20}),
-    DVIRegressor(**FAST | {"n_steps": 60}, noise="homoscedastic", prior=0.5, optimizer="adam"),
+    DVIRegressor(**FAST | {"n_steps": 200}, noise="homoscedastic", prior=0.5, optimizer="adam"),
     DVIClassifier(**FAST | {"n_steps": 60, "max_iter": 20}),
 ]
 RNG = np.random.default_rng(0)
@@ -179,9 +179,9 @@ def test_every_inference_learns(inference):
 
 
 def test_the_estimates_come_near_the_deterministic_bound():
-    exact = fit(n_steps=600)
+    exact = fit(n_steps=600, optimizer="adam")
     for inference in ("mcvi", "rmcvi"):
-        assert fit(inference=inference, n_steps=600).elbo_ == pytest.approx(exact.elbo_, abs=0.25 * len(Y))
+        assert fit(inference=inference, n_steps=600).elbo_ == pytest.approx(exact.elbo_, abs=0.3 * len(Y))
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "lbfgs", "adam+lbfgs"])

@@ -31,7 +31,8 @@ GaussianNetwork make_network(const std::vector<Index>& widths, Index n_targets, 
   network.likelihood = choose<Likelihood>({{"heteroscedastic", Likelihood::kHeteroscedastic},
                                            {"homoscedastic", Likelihood::kHomoscedastic},
                                            {"softplus", Likelihood::kSoftplus},
-                                           {"classification", Likelihood::kClassification}},
+                                           {"classification", Likelihood::kClassification},
+                                           {"tilted_classification", Likelihood::kTiltedClassification}},
                                           likelihood);
   const bool pairs = network.likelihood == Likelihood::kHeteroscedastic || network.likelihood == Likelihood::kSoftplus;
   if (n_targets < 1 || widths.back() != (pairs ? 2 : 1) * n_targets)
@@ -61,7 +62,7 @@ const double* parameters_of(const GaussianNetwork& network, const Array<double>&
 NetworkRows make_rows(const GaussianNetwork& network, const Array<double>& x, const Array<double>& y,
                       const std::optional<Array<double>>& weight, double total_weight) {
   const Index n = x.shape(0);
-  const bool labels = network.likelihood == Likelihood::kClassification;
+  const bool labels = is_classification(network.likelihood);
   require_shape(x, "x", {n, network.n_in(0)});
   require_shape(y, "y", {n, labels ? 1 : network.n_targets});
   if (weight) require_shape(*weight, "weight", {n});

@@ -327,7 +327,7 @@ void Propagation::likelihood_and_adjoint(const double* y, const double* weight, 
   const GaussianNetwork& network = model_.network;
   const Index last = network.n_layers() - 1, o = network.n_out(last);
   const LayerRows& out = layer(last);
-  const Index y_stride = network.likelihood == Likelihood::kClassification ? 1 : network.n_targets;
+  const Index y_stride = is_classification(network.likelihood) ? 1 : network.n_targets;
   for (Index b = 0; b < n_; ++b) {
     const double w = weight ? weight[b] : 1.0;
     const OutputGaussian output{o, out.mean + b * o, out.variance + b * o,
@@ -506,7 +506,7 @@ double deterministic_objective(const GaussianNetwork& network, const double* par
   const Index per_block = rows_per_block(model), chunk = rows_per_chunk(rows.n_rows, per_block, model.n_sums);
   const Index n_chunks = (rows.n_rows + chunk - 1) / chunk, block_size = lay_out(model, per_block, nullptr).size;
   const Index n_inputs = network.n_in(0);
-  const Index y_stride = network.likelihood == Likelihood::kClassification ? 1 : network.n_targets;
+  const Index y_stride = is_classification(network.likelihood) ? 1 : network.n_targets;
   double* accumulators = workspace(Memory::kCall, n_chunks * model.n_sums);
   for_chunks(rows.n_rows, chunk, n_threads, [&](Index begin, Index end) {
     double* sums = accumulators + begin / chunk * model.n_sums;

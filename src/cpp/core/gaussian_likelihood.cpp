@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gaussian_layers.hpp"
+#include "tilted_softmax.hpp"
 
 namespace pydirect::gaussian_network {
 namespace {
@@ -124,6 +125,8 @@ double classification(Index label, const OutputGaussian& output, double factor, 
 
 double expected_log_likelihood(const GaussianNetwork& network, const double* y, const double* log_noise,
                                const OutputGaussian& output, double factor, const OutputAdjoint& adjoint) {
+  if (network.likelihood == Likelihood::kTiltedClassification)
+    return tilted_classification(Index(y[0]), output, factor, adjoint);
   if (network.likelihood == Likelihood::kClassification)
     return classification(Index(y[0]), output, factor, adjoint);
   if (adjoint.covariance) std::fill_n(adjoint.covariance, output.n_outputs * output.n_outputs, 0.0);

@@ -158,7 +158,7 @@ class Pass {
 
   void likelihood(const NetworkRows& rows, Index begin, const Sums& sums) {
     const Index o = network_.widths.back();
-    const Index y_stride = network_.likelihood == Likelihood::kClassification ? 1 : network_.n_targets;
+    const Index y_stride = is_classification(network_.likelihood) ? 1 : network_.n_targets;
     for (Index b = 0; b < n_; ++b) {
       const double w = rows.weight ? rows.weight[begin + b] : 1.0;
       const OutputGaussian output{o, layers_.back().a + b * o, no_variance_, nullptr};

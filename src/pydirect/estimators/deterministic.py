@@ -328,8 +328,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         return self
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
         as_choice(self.noise, "noise", NOISES)
+        super()._check_parameters()
         as_choice(self.predictive, "predictive", REGRESSOR_PREDICTIVES)
 
     def _mean_noise_variance(self) -> FloatArray:
@@ -425,8 +425,10 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
 class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
     """Bayesian neural network for classes, with Gaussian weights, trained by deterministic variational inference (DVI).
 
-    Means and covariances of the logits are propagated in closed form; the expected log-likelihood is that of a softmax
-    to second order in the logits' covariance (Wu et al. 2019, appendix B.4). Parameters as in `DVIRegressor`.
+    Means and covariances of the logits are propagated in closed form. The expected log-likelihood of the softmax is
+    replaced by a tight lower bound (Knowles and Minka 2011): the published second-order expansion (Wu et al. 2019,
+    appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it. Parameters as
+    in `DVIRegressor`.
 
     Parameters
     ----------
@@ -459,7 +461,7 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
     posterior_ : DeterministicPosterior
     prior_variances_ : ndarray of shape (2 n_layers,)
     elbo_ : float
-        Lower bound of the log-probability of the labels, in nats, as far as the second-order term goes.
+        Lower bound of the log-probability of the labels, in nats.
     elbo_trace_ : ndarray of shape (n_checks,)
     n_iter_ : int
     converged_ : bool
@@ -576,7 +578,7 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
         as_choice(self.predictive, "predictive", CLASSIFIER_PREDICTIVES)
 
     def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
-        return self._network_with(n_inputs, n_outputs, "classification")
+        return self._network_with(n_inputs, n_outputs, "tilted_classification")
 
     # --- prediction
 

@@ -11,8 +11,10 @@ namespace pydirect {
 
 // Outputs: heteroscedastic and softplus, the means of the targets and then as many l, with noise variance exp l or
 // log(1 + exp l); homoscedastic, the means, and one log noise variance per target among the parameters; classification,
-// the logits of the classes.
-enum class Likelihood { kHeteroscedastic, kHomoscedastic, kSoftplus, kClassification };
+// the logits of the classes, to second order or by a bound.
+enum class Likelihood { kHeteroscedastic, kHomoscedastic, kSoftplus, kClassification, kTiltedClassification };
+
+inline bool is_classification(Likelihood likelihood) { return likelihood >= Likelihood::kClassification; }
 
 // Prior variance of a set of weights: fixed, or chosen by the weights under InverseGamma(alpha, beta).
 struct WeightPrior {
