@@ -142,6 +142,20 @@ def test_a_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys):
     assert "hidden_layer_sizes" in out
 
 
+@pytest.mark.parametrize(("target", "estimator"), [("y", "DVIRegressor"), ("colour", "DVIClassifier")])
+def test_a_gaussian_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys, target, estimator):
+    path = tmp_path / "m"
+    command = ["fit", data, "--target", target, "--model", "dvi", "--hidden", "2", "--plot", tmp_path / "p.png"]
+    assert run(*command, "-o", path) == 0
+    captured = capsys.readouterr()
+    assert "relu network with 2 hidden units" in captured.out
+    assert type(pydirect.load(path)).__name__ == estimator
+    assert run("predict", path, data, "--std") == 0
+    capsys.readouterr()
+    assert run("info", path) == 0
+    assert estimator in capsys.readouterr().out
+
+
 def test_weights_matter_and_are_not_an_input(tmp_path, data):
     assert run("fit", data, "--target", "y", "--weight", "w", "-o", tmp_path / "m", *FAST) == 0
     table = pydirect.load(tmp_path / "m").metadata_["table"]
@@ -222,6 +236,7 @@ def test_default_features_are_the_estimators(tmp_path, data):
         (["--target", "y", "--degree", "3"], "--degree: only for --features polynomial"),
         (["--target", "y", "--hidden", "3"], "--hidden: only for --model network"),
         (["--target", "y", "--model", "network", "--basis", "raw"], "--basis: not for --model network"),
+        (["--target", "y", "--model", "dvi", "--degree", "3"], "--degree: not for --model dvi"),
         (["--target", "colour", "--model", "network"], "--model network: its target must be a number, not a class"),
         (
             ["--target", "y", "--model", "network", "--hidden", "0"],

@@ -94,6 +94,54 @@ def row_moments(
     rows: _Double, weight: _Double, spread: _Double, mean: _Double, variance: _Double, n_threads: int
 ) -> None: ...
 
+# Networks of Gaussian weights. widths: inputs, hidden layers, outputs; priors: (kind, variance, alpha, beta) for the
+# matrix and the biases of every layer.
+
+class GaussianNetwork:
+    def __init__(
+        self,
+        widths: list[int],
+        n_targets: int,
+        likelihood: str,
+        activation: str,
+        full_covariance: bool,
+        kernel: str,
+        skip: bool,
+        priors: list[tuple[str, float, float, float]],
+    ) -> None: ...
+    def objective(
+        self,
+        parameters: _Double,
+        x: _Double,
+        y: _Double,
+        weight: _Double | None,
+        total_weight: float,
+        divergence_factor: float,
+        n_threads: int,
+    ) -> tuple[float, _Double]: ...
+    def sampled_objective(
+        self,
+        parameters: _Double,
+        x: _Double,
+        y: _Double,
+        weight: _Double | None,
+        total_weight: float,
+        divergence_factor: float,
+        kind: str,
+        n_draws: int,
+        seed: int,
+        n_threads: int,
+    ) -> tuple[float, _Double]: ...
+    def moments(
+        self, parameters: _Double, x: _Double, layer: int, covariance: bool, n_threads: int
+    ) -> tuple[_Double, _Double]: ...
+    def divergence(self, parameters: _Double, with_deviations: bool) -> tuple[float, _Double]: ...
+    def prior_variances(self, parameters: _Double, with_deviations: bool) -> _Double: ...
+    @property
+    def n_parameters(self) -> int: ...
+
+def counter_normals(seed: int, stream: int, first: int, n: int) -> _Double: ...
+
 # Gaussian process. n rows; columns padded to stride, a multiple of LEVEL_PADDING: ard, isotropic, linear and
 # distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own norms
 # (n,), amplitudes (4,): ARD, isotropic, linear, constant. The out of cross_covariance is (n, stride).

@@ -201,16 +201,17 @@ def _add_fit(commands: Any) -> None:
 def _add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--model",
-        choices=["direct", "network"],
+        choices=["direct", "network", "dvi"],
         default="direct",
-        help="basis functions, or a network with quadratic activations (default: %(default)s)",
+        help="basis functions, a network with quadratic activations, or a network of rectified linear units with "
+        "Gaussian weights, trained by deterministic variational inference (default: %(default)s)",
     )
     command.add_argument(
         "--hidden",
         type=_positive,
         nargs="+",
         metavar="H",
-        help="units of a network's hidden layers; give the file before this (default: 16 8)",
+        help="units of a network's hidden layers; give the file before this (default: 16 8; 50 for dvi)",
     )
     command.add_argument(
         "--basis",
@@ -307,11 +308,11 @@ def _fit(args: argparse.Namespace) -> int:
 
 
 def _check_fit_options(args: argparse.Namespace) -> None:
-    if args.hidden is not None and args.model != "network":
-        raise CommandError("--hidden: only for --model network")
-    for option in ("basis", "features", "n_features", "degree") if args.model == "network" else ():
+    if args.hidden is not None and args.model == "direct":
+        raise CommandError("--hidden: only for --model network or dvi")
+    for option in ("basis", "features", "n_features", "degree") if args.model != "direct" else ():
         if getattr(args, option) is not None:
-            raise CommandError(f"--{option.replace('_', '-')}: not for --model network")
+            raise CommandError(f"--{option.replace('_', '-')}: not for --model {args.model}")
     if args.n_features is not None and args.features not in (None, "auto", "nystroem", "fourier"):
         raise CommandError("--n-features: only for --features nystroem or fourier")
     if args.degree is not None and args.features != "polynomial":
@@ -467,6 +468,9 @@ def _new_model(args: argparse.Namespace, classes: bool) -> Any:
     if args.model == "network":
         given = {"hidden_layer_sizes": args.hidden}
         estimator: Any = pydirect.QuadraticBNNRegressor
+    elif args.model == "dvi":
+        given = {"hidden_layer_sizes": args.hidden}
+        estimator = pydirect.DVIClassifier if classes else pydirect.DVIRegressor
     else:
         names = ("features", "basis", "n_features", "degree")
         given = {name: getattr(args, name) for name in names}
@@ -519,11 +523,20 @@ def _structure(model: Any) -> str:
 def _kind_of_model(model: Any) -> str:
     if hasattr(model, "coefs_"):
         return f"network with {', '.join(map(str, model.posteriors_[0].shape.hidden_layer_sizes))} hidden units"
+    if _is_gaussian_network(model):
+        network = model.posteriors_[0].network
+        return f"{network.activation} network with {', '.join(map(str, network.hidden_layer_sizes))} hidden units"
     kind: str = model.features_.kind
     return f"{kind} features" if kind != "polynomial" else f"{kind} features of degree {model.degree}"
 
 
+def _is_gaussian_network(model: Any) -> bool:
+    return hasattr(model, "prior_variances_")
+
+
 def _n_weights(model: Any) -> int:
+    if _is_gaussian_network(model):
+        return int(model.posteriors_[0].network.n_weights)
     return int(model.features_.n_weights if hasattr(model, "features_") else model.posteriors_[0].weights.n_weights)
 
 
@@ -923,7 +936,9 @@ def _model_facts(path: Path) -> dict[str, Any]:
         "held_out": stored.get("held_out"),
         "structure": _kind_of_model(model),
         "weights": _n_weights(model),
-        "levels_per_weight": int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
+        "levels_per_weight": None
+        if _is_gaussian_network(model)
+        else int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
         "sparsity": model.sparsity_,
         "noise_sd": _noise_sd(model) if hasattr(model, "noise_variance_") else None,
         "classes": getattr(model, "classes_", None),

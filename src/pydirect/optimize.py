@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice
@@ -245,6 +245,7 @@ def lbfgs(
     max_iter: int,
     relative_rise: float = 1e-12,
     n_corrections: int = 10,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
 ) -> tuple[FloatArray, Outcome]:
     """Maximise a smooth function by SciPy's L-BFGS-B.
 
@@ -258,6 +259,8 @@ def lbfgs(
         An iteration that raises the value by less than this fraction of it is the last.
     n_corrections : int
         Steps that the approximation of the Hessian remembers.
+    bounds : pair of ndarray of shape (n_parameters,), optional
+        Lowest and highest values; infinite where there are none.
 
     Returns
     -------
@@ -286,7 +289,8 @@ def lbfgs(
     }
     try:
         with single_blas_thread():
-            result = minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
+            box = None if bounds is None else Bounds(*bounds)
+            result = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=box, options=options)
         outcome = Outcome(int(result.nit), bool(result.status == 0))
     except KeyboardInterrupt:
         outcome = Outcome(len(trace), interrupted=True)
@@ -298,6 +302,8 @@ def lbfgs(
 ADAM_DECAY = (0.9, 0.999)
 ADAM_STEP = 0.1
 ADAM_HALVINGS = 6
+# A run at whose end so little is gained, relative to the objective, is at rest.
+ADAM_REST = 1e-2
 
 
 class Adam:
@@ -359,4 +365,82 @@ def adam_on_logits(
     except KeyboardInterrupt:
         outcome.interrupted = True
     outcome.trace = [np.array(trace)]
+    return best, outcome
+
+
+@dataclass(frozen=True)
+class AdamSchedule:
+    """Adam's steps and how their size falls: constant first, then along half a cosine to nothing.
+
+    Parameters
+    ----------
+    n_steps : int
+    step : float
+        Of every parameter at first.
+    n_checks : int
+        How many times the objective is evaluated, evenly spread over the steps.
+    """
+
+    n_steps: int
+    step: float
+    n_checks: int = 50
+
+    def step_at(self, i: int) -> float:
+        """Size of the i-th step."""
+        return self.step * 0.5 * (1.0 + np.cos(np.pi * i / self.n_steps))
+
+
+def adam(
+    gradient: Callable[[FloatArray, int], FloatArray],
+    value: Callable[[FloatArray], float],
+    start: FloatArray,
+    schedule: AdamSchedule,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
+    first_check: int = 0,
+) -> tuple[FloatArray, Outcome]:
+    """Maximise by Adam, the steps' size following a schedule.
+
+    Parameters
+    ----------
+    gradient : callable
+        From a point and the number of the step to an unbiased gradient; steps where it is not finite are left out.
+    value : callable
+        The objective at a point, evaluated at the schedule's checks.
+    start : ndarray of shape (n_parameters,)
+    schedule : AdamSchedule
+    bounds : pair of ndarray of shape (n_parameters,), optional
+        Steps end there.
+    first_check : int
+        Step before which the objective is not looked at: `gradient` then follows another one.
+
+    Returns
+    -------
+    theta : ndarray of shape (n_parameters,)
+        The best point of all checks, the last point before the first one.
+    Outcome
+        It counts as converged when the last quarter of the checks raised the objective by less than `ADAM_REST`.
+    """
+    optimiser = Adam(start.shape)
+    theta, best, best_value = start, start, -np.inf
+    trace: list[float] = []
+    outcome = Outcome()
+    every = max(1, schedule.n_steps // schedule.n_checks)
+    try:
+        for i in range(schedule.n_steps):
+            optimiser.step = schedule.step_at(i)
+            g = gradient(theta, i)
+            if np.isfinite(g).all():
+                theta = theta + optimiser(g)
+                theta = theta if bounds is None else np.clip(theta, *bounds, out=theta)
+            outcome.n_iter = i + 1
+            if outcome.n_iter == schedule.n_steps or (outcome.n_iter % every == 0 and i >= first_check):
+                trace.append(value(theta))
+                if trace[-1] > best_value:
+                    best, best_value = theta, trace[-1]
+        late = trace[-1 - len(trace) // 4 : -1]
+        outcome.converged = bool(late) and best_value - late[0] < ADAM_REST * (abs(best_value) + 1)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+        best = best if trace else theta
+    outcome.trace = [np.maximum.accumulate(trace)]
     return best, outcome

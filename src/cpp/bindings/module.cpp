@@ -3,6 +3,7 @@
 namespace pydirect {
 void bind_runtime(pybind11::module_&);
 void bind_activation(pybind11::module_&);
+void bind_deterministic(pybind11::module_&);
 void bind_exponential(pybind11::module_&);
 void bind_features(pybind11::module_&);
 void bind_gaussian_process(pybind11::module_&);
@@ -18,6 +19,7 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "Compiled kernels of pydirect. Arguments are trusted: the Python layer has validated them.";
   pydirect::bind_runtime(m);
   pydirect::bind_activation(m);
+  pydirect::bind_deterministic(m);
   pydirect::bind_exponential(m);
   pydirect::bind_features(m);
   pydirect::bind_gaussian_process(m);

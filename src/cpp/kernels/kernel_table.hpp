@@ -146,6 +146,20 @@ struct PanelProduct {
   bool accumulate;
 };
 
+// c = a b, or increased by it, for any n_rows, n_inner and n_columns. Every b and every c holds its columns in runs of
+// eight (8 of panel stride: row by row); b may be read, but is not used, up to the end of its last run.
+struct MatrixProduct {
+  Index n_rows, n_inner, n_columns;
+  const double* a;
+  Index a_row, a_inner, a_block;  // entry (i, k) stands at i a_row + ⌊k/8⌋ a_block + (k mod 8) a_inner
+  const double* b;
+  Index b_inner, b_panel;
+  double* c;
+  Index c_row, c_panel;
+  bool accumulate;
+  bool upper_only;  // entries below the diagonal are left alone or computed, as it comes
+};
+
 // Eight rows of data between the layers of a network, [n_units][8]. z = a² for a with the cumulants κ_1 … κ_8.
 struct SquareMoments {
   Index n_units;
@@ -298,6 +312,7 @@ struct KernelTable {
   void (*covariance_gradient_row)(CovarianceGradientRow&);
 
   void (*panel_product)(const PanelProduct&);
+  void (*matrix_product)(const MatrixProduct&);
   // out = inᵀ, [⌈n_units/8⌉][8 n_panels][8], zero where there is no unit.
   void (*transpose_panels)(Index n_units, Index n_panels, const double* in, Index stride, double* out);
   // out_r = x^r for r = 2 … n_powers at (r − 1) stride; x itself stands before them.

@@ -23,6 +23,7 @@ namespace PYDIRECT_ISA {
 #include "moments-inl.hpp"
 #include "network-inl.hpp"
 #include "product-inl.hpp"
+#include "matrix-inl.hpp"
 #include "mixture-inl.hpp"
 
 constexpr KernelTable all_kernels(const char* name) {
@@ -56,6 +57,7 @@ constexpr KernelTable all_kernels(const char* name) {
   table.covariance_row = covariance_row;
   table.covariance_gradient_row = covariance_gradient_row;
   table.panel_product = panel_product;
+  table.matrix_product = matrix_product;
   table.transpose_panels = transpose_panels;
   table.powers = powers;
   table.cumulants = cumulants;

@@ -62,7 +62,11 @@ class LatentFunctions(BaseEstimator):
         self.n_iter_ = max(p.n_iter for p in posteriors)
         self.converged_ = all(p.converged for p in posteriors)
         self.interrupted_ = any(p.interrupted for p in posteriors)
-        self.sparsity_ = float(np.mean([p.weights.expected_sparsity() if p.q.size else 0.0 for p in posteriors]))
+        self.sparsity_ = self._expected_sparsity()
+
+    def _expected_sparsity(self) -> float:
+        """Return the expected fraction of weights that are exactly zero."""
+        return float(np.mean([p.weights.expected_sparsity() if p.q.size else 0.0 for p in self.posteriors_]))
 
     def _warn_if_unfinished(self) -> None:
         if not self.converged_:
@@ -172,8 +176,12 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
 
     def _set_results(self) -> None:
         super()._set_results()
-        noise = np.array([p.noise.variance for p in self.posteriors_]) * self.y_scale_**2
+        noise = self._mean_noise_variance() * self.y_scale_**2
         self.noise_variance_ = float(noise[0]) if self._one_dimensional else noise
+
+    def _mean_noise_variance(self) -> FloatArray:
+        """Return the expected noise variance of each output, standardised."""
+        return np.array([p.noise.variance for p in self.posteriors_])
 
     def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
         """Weights and values of the noise variance, standardised."""
@@ -185,6 +193,24 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         mean, variance = self._latent(rows, with_variance=True)
         assert variance is not None
         return [(np.ones(1), mean[:, k, None], variance[:, k, None]) for k in range(mean.shape[1])]
+
+    def _target_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Components of the distribution of y*: weights (r,), means and variances (n_rows, r), for every output."""
+        components = []
+        for k, (alpha, means, variances) in enumerate(self._latent_components(rows)):
+            weights, noise = self._noise(k)
+            used = weights > 1e-12
+            mixed = np.outer(alpha, weights[used] / weights[used].sum()).ravel()
+            spread = (variances[:, :, None] + noise[used]).reshape(len(rows), -1)
+            components.append((mixed, np.repeat(means, used.sum(), axis=1), spread))
+        return components
+
+    def _variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean of y*, variance of f* and expected noise variance, standardised, (n_rows, n_outputs) each."""
+        mean, variance = self._latent_moments(x, with_variance=True)
+        assert variance is not None
+        noise = np.array([np.dot(*self._noise(k)) for k in range(mean.shape[1])])
+        return mean, variance, np.broadcast_to(noise, mean.shape)
 
     def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
         targets = as_target(y, "y", n_rows)
@@ -216,9 +242,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
 
     def _moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of y*, standardised and calibrated."""
-        mean, variance = self._latent_moments(x, with_variance=True)
-        assert variance is not None
-        noise = np.array([np.dot(*self._noise(k)) for k in range(mean.shape[1])])
+        mean, variance, noise = self._variance_parts(x)
         return mean, self.calibration_scale_**2 * (variance + noise)
 
     def predict_parts(self, X: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -233,11 +257,9 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         mean, epistemic_std, aleatoric_std : ndarray of shape (n_rows,) or (n_rows, n_outputs)
             In the target's units.
         """
-        mean, variance = self._latent_moments(self._check_rows(X), with_variance=True)
-        assert variance is not None
-        noise = np.array([np.dot(*self._noise(k)) for k in range(mean.shape[1])])
+        mean, variance, noise = self._variance_parts(self._check_rows(X))
         scale = self.calibration_scale_ * self.y_scale_
-        parts = (self.y_mean_ + self.y_scale_ * mean, scale * np.sqrt(variance), scale * np.sqrt(noise) + 0 * mean)
+        parts = (self.y_mean_ + self.y_scale_ * mean, scale * np.sqrt(variance), scale * np.sqrt(noise))
         return tuple(self._shape(p) for p in parts)  # type: ignore[return-value]
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
@@ -254,18 +276,14 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         """
         x = self._check_rows(X)
         with single_blas_thread():
-            blocks = [self._latent_components(x[rows]) for rows in self._blocks(x)]
+            blocks = [self._target_components(x[rows]) for rows in self._blocks(x)]
         distributions = []
         for k in range(len(self.y_mean_)):
-            alpha = blocks[0][k][0]
+            weights = blocks[0][k][0]
             means, variances = (np.concatenate([block[k][part] for block in blocks]) for part in (1, 2))
-            middle = (means @ alpha)[:, None]
+            middle = (means @ weights)[:, None]
             means = middle + self.calibration_scale_ * (means - middle)
-            weights, noise = self._noise(k)
-            used = weights > 1e-12
-            mixed = np.outer(alpha, weights[used] / weights[used].sum()).ravel()
-            spread = self.calibration_scale_**2 * (variances[:, :, None] + noise[used]).reshape(len(x), -1)
-            standardised = PredictiveDistribution(mixed, np.repeat(means, used.sum(), axis=1), spread)
+            standardised = PredictiveDistribution(weights, means, self.calibration_scale_**2 * variances)
             distributions.append(standardised.affine(float(self.y_scale_[k]), float(self.y_mean_[k])))
         return distributions[0] if self._one_dimensional else distributions
 
@@ -362,6 +380,11 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")
         rng = np.random.default_rng(random_state)
+        values = self._draws(x, n_samples, rng, noise)
+        return self._shape(self.y_mean_[:, None] + self.y_scale_[:, None] * values)
+
+    def _draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
+        """Draw functions, with noise or without, standardised and calibrated, (n_rows, n_outputs, n_samples)."""
         values = np.empty((len(x), len(self.y_mean_), n_samples))
         with single_blas_thread():
             draw = self._sampler(n_samples, rng)
@@ -375,4 +398,4 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
                 weights, variances = self._noise(k)
                 sd = self.calibration_scale_ * np.sqrt(rng.choice(variances, n_samples, p=weights / weights.sum()))
                 values[:, k] += sd * rng.standard_normal((len(x), n_samples))
-        return self._shape(self.y_mean_[:, None] + self.y_scale_[:, None] * values)
+        return values

@@ -14,6 +14,8 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import as_choice, as_count, as_float_array, as_float_array_unbounded, as_number
 from pydirect.coreset import NetworkCoreset
 from pydirect.decorrelated import DecorrelatedPosterior
+from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
+from pydirect.deterministic_training import DeterministicPosterior
 from pydirect.distributions import PRIORS, FactorizedCategorical, TablePrior
 from pydirect.features import (
     FourierFeatures,
@@ -36,13 +38,19 @@ if TYPE_CHECKING:
     from pydirect.estimators._base import LatentFunctions, ProbabilisticRegressor
     from pydirect.estimators._basis import BasisFunctionModel
     from pydirect.estimators.classification import DirectClassifier
+    from pydirect.estimators.deterministic import DeterministicNetworkModel, DVIClassifier, DVIRegressor
     from pydirect.estimators.quadratic_network import QuadraticBNNRegressor
     from pydirect.estimators.regression import DirectRegressor
 
 FEATURE_CLASSES: dict[str, Any] = {
     c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
 }
-PRIOR_CLASSES: dict[str, Any] = {**PRIORS, "table": TablePrior, "mixture": MixturePrior}
+PRIOR_CLASSES: dict[str, Any] = {
+    **PRIORS,
+    "table": TablePrior,
+    "mixture": MixturePrior,
+    "empirical_bayes": EmpiricalBayes,
+}
 POSTERIOR_CLASSES: dict[str, Any] = {
     "mean_field": MeanFieldPosterior,
     "decorrelated": DecorrelatedPosterior,
@@ -158,6 +166,14 @@ def _write_network(model: QuadraticBNNRegressor, writer: _Writer) -> Header:
     }
 
 
+def _write_deterministic(model: DeterministicNetworkModel, writer: _Writer) -> Header:
+    return {"posteriors": [writer.fields(p, f"posterior{k}") for k, p in enumerate(model.posteriors_)]}
+
+
+def _write_deterministic_classifier(model: DVIClassifier, writer: _Writer) -> Header:
+    return {"classes": _classes_to_header(model.classes_), **_write_deterministic(model, writer)}
+
+
 def _as_json(name: str, value: Any) -> Any:
     """Return a parameter as a header can hold it: priors by class and fields, arrays as lists."""
     if isinstance(value, np.ndarray | np.generic):
@@ -265,6 +281,25 @@ def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Array
         model.coreset_ = _build(NetworkCoreset, header["coreset"], arrays, "coreset", {})
 
 
+def _restore_deterministic(model: DeterministicNetworkModel, header: Header, arrays: Arrays) -> None:
+    model.posteriors_ = [
+        dataclasses.replace(
+            _build(DeterministicPosterior, h, arrays, f"posterior{k}", {}), network=_network_from_header(h["network"])
+        )
+        for k, h in enumerate(header["posteriors"])
+    ]
+
+
+def _network_from_header(header: Header) -> DeterministicNetwork:
+    prior = header["prior"]
+    return DeterministicNetwork(**{**header, "prior": EmpiricalBayes(**prior) if isinstance(prior, dict) else prior})
+
+
+def _restore_deterministic_classifier(model: DVIClassifier, header: Header, arrays: Arrays) -> None:
+    model.classes_ = _classes_from_header(header["classes"])
+    _restore_deterministic(model, header, arrays)
+
+
 def _array(value: Any, name: str, *shape: int | str) -> np.ndarray:
     if not isinstance(value, np.ndarray) or value.dtype != np.float64:
         raise TypeError(f"{name} must be a float64 array, got {type(value).__name__}")
@@ -365,6 +400,28 @@ def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
         _positive(coreset.weight, "coreset.weight", len(coreset.y))
 
 
+def _check_deterministic(model: DeterministicNetworkModel, n_inputs: int, n_outputs: int) -> None:
+    for posterior in model.posteriors_:
+        if posterior.network != model._network(max(n_inputs, 1), n_outputs):
+            raise ValueError("posteriors are not of the network's shape")
+        theta = as_float_array_unbounded(posterior.theta, "theta", (posterior.network.n_parameters,))
+        if np.isnan(theta).any() or not np.isfinite(theta[posterior.network.means]).all():
+            raise ValueError("means of weights must be finite")
+        _check_training(posterior)
+
+
+def _check_deterministic_regressor(model: DVIRegressor, n_inputs: int) -> None:
+    _check_targets(model)
+    _positive(model.mean_noise_, "mean_noise", len(model.posteriors_))
+    _check_deterministic(model, n_inputs, 1)
+
+
+def _check_deterministic_classifier(model: DVIClassifier, n_inputs: int) -> None:
+    if len(model.posteriors_) != 1 or not model._one_dimensional:
+        raise ValueError("posteriors do not fit the classes")
+    _check_deterministic(model, n_inputs, len(model.classes_))
+
+
 def _check_input_map(m: InputMap, d: int) -> int:
     _array(m.mean, "mean", d)
     _positive(m.scale, "scale", d)
@@ -412,6 +469,10 @@ def _check_posterior(p: MeanFieldPosterior | MixturePosterior, n_weights: int) -
         _check_factorized(p, n_weights)
     _masses(p.noise.q, "noise q", "n_noise_levels")
     _positive(p.noise.levels, "noise levels", *p.noise.q.shape)
+    _check_training(p)
+
+
+def _check_training(p: MeanFieldPosterior | MixturePosterior | DeterministicPosterior) -> None:
     as_number(p.elbo, "elbo")
     _array(p.elbo_trace, "elbo_trace", *p.elbo_trace.shape[:1])
     as_count(p.n_iter, "n_iter", 0)
@@ -485,6 +546,22 @@ LAYOUTS = {
             _write_network,
             _restore_network,
             _check_network,
+        ),
+        Layout(
+            "DVIRegressor",
+            ("y_mean", "y_scale", "mean_noise"),
+            ("calibration_scale",),
+            _write_deterministic,
+            _restore_deterministic,
+            _check_deterministic_regressor,
+        ),
+        Layout(
+            "DVIClassifier",
+            (),
+            (),
+            _write_deterministic_classifier,
+            _restore_deterministic_classifier,
+            _check_deterministic_classifier,
         ),
     )
 }

@@ -1,0 +1,89 @@
+#include "gaussian_layers.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "pydirect/parallel.hpp"
+
+namespace pydirect {
+
+Index GaussianNetwork::first_weight(Index layer) const {
+  Index first = 0;
+  for (Index l = 0; l < layer; ++l) first += (n_in(l) + 1) * n_out(l);
+  return first;
+}
+
+namespace gaussian_network {
+
+void pack(Index n_rows, Index n_columns, const double* in, Index stride, double* out) {
+  for (Index column = 0; column < n_columns; column += 8) {
+    const Index n = std::min<Index>(8, n_columns - column);
+    for (Index i = 0; i < n_rows; ++i, out += 8) {
+      const double* from = in + i * stride + column;
+      if (n == 8) {
+        std::copy_n(from, 8, out);
+      } else {
+        for (Index q = 0; q < 8; ++q) out[q] = q < n ? from[q] : 0.0;
+      }
+    }
+  }
+}
+
+void pack_transposed(Index n_rows, Index n_columns, const double* in, Index stride, double* out) {
+  for (Index row = 0; row < n_rows; row += 8) {
+    const Index n = std::min<Index>(8, n_rows - row);
+    for (Index k = 0; k < n_columns; ++k, out += 8)
+      for (Index q = 0; q < 8; ++q) out[q] = q < n ? in[(row + q) * stride + k] : 0.0;
+  }
+}
+
+void Packed::set(Index rows, Index columns, const double* matrix) {
+  n_in = rows;
+  n_out = columns;
+  plain.resize(size_t(rows * padded(columns)));
+  transposed.resize(size_t(columns * padded(rows)));
+  pack(rows, columns, matrix, columns, plain.data());
+  pack_transposed(rows, columns, matrix, columns, transposed.data());
+}
+
+Index rows_per_chunk(Index n_rows, Index rows_per_block, Index accumulator_size) {
+  constexpr Index most = 32, fewest = 8, memory = Index(64) << 20;
+  const Index n_chunks = std::clamp(memory / Index(sizeof(double)) / accumulator_size, fewest, most);
+  const Index n_blocks = (n_rows + rows_per_block - 1) / rows_per_block;
+  return (n_blocks + n_chunks - 1) / n_chunks * rows_per_block;
+}
+
+void sum_in_order(Index n_accumulators, Index size, double* accumulators, int n_threads) {
+  for_chunks(size, 4096, n_threads, [&](Index begin, Index end) {
+    for (Index k = 1; k < n_accumulators; ++k) {
+      const double* a = accumulators + k * size;
+      for (Index i = begin; i < end; ++i) accumulators[i] += a[i];
+    }
+  });
+}
+
+double* workspace(Memory kind, Index size) {
+  static thread_local std::vector<double> memory[2];
+  std::vector<double>& own = memory[kind == Memory::kCall];
+  if (Index(own.size()) < size) own = std::vector<double>(size_t(size));
+  return own.data();
+}
+
+std::vector<double> weight_variances(const GaussianNetwork& network, const double* parameters) {
+  const Index n = network.n_weights();
+  std::vector<double> v(size_t(n), 0.0);
+  for (Index i = 0; i < n; ++i) v[size_t(i)] = std::min(2.0 * parameters[n + i], 700.0);
+  kernels().exp(n, v.data(), v.data());
+  return v;
+}
+
+double finite_or_infinity(double value, Index n_parameters, double* gradient) {
+  const bool finite = std::isfinite(value) && std::all_of(gradient, gradient + n_parameters,
+                                                          [](double g) { return std::isfinite(g); });
+  if (finite) return value;
+  std::fill_n(gradient, n_parameters, 0.0);
+  return std::numeric_limits<double>::infinity();
+}
+
+}  // namespace gaussian_network
+}  // namespace pydirect

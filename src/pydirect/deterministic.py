@@ -1,0 +1,472 @@
+"""Deterministic variational inference for Bayesian networks (Wu et al., ICLR 2019).
+
+Every weight has a Gaussian of its own, q(w) = N(M, σ²). Mean and covariance of the pre-activations are carried from
+layer to layer in closed form, and with them the expected log-likelihood (ELL), so that the objective
+
+    F(θ) = (kl_weight / N) KL(q ‖ p) − mean over rows of E_q log p(y | x, w)
+
+and its gradient are deterministic functions of the parameters θ, which the compiled module evaluates in one call. The
+Monte Carlo objectives that it replaces, and the point estimate, stand beside it with the same signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect import _core
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_flag,
+    as_float_array,
+    as_float_array_unbounded,
+    as_number,
+    as_sample_weight,
+)
+
+ACTIVATIONS = ("relu", "heaviside")
+COVARIANCES = ("full", "diagonal")
+KERNELS = ("exact", "paper", "fast")
+CLASSIFICATIONS = ("classification", "tilted_classification")
+LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", *CLASSIFICATIONS)
+# Variance of a weight's mean at the start, times the inputs of its layer.
+INITIAL_VARIANCE = 5.0
+
+
+@dataclass(frozen=True)
+class EmpiricalBayes:
+    """Prior variance of each weight matrix and bias vector, chosen by its weights under InverseGamma(alpha, beta).
+
+    The best variance is known, ``s* = (Σ (σ² + M²) + 2β) / (Ω + 2α + 2)`` for Ω weights (eq. 13).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+    beta : float or None, default=10.0
+        None: ``5 (alpha + 1) / n_in``, which puts the mode of the hyperprior at the variance ``5 / n_in``.
+    objective : {"map", "code"}, default="map"
+        ``"map"``: eq. (12), the hyperprior's density at s* included. ``"code"``: the divergence at s* alone, as the
+        authors' released program has it.
+    """
+
+    alpha: float = 1.0
+    beta: float | None = 10.0
+    objective: str = "map"
+
+    def __post_init__(self) -> None:
+        as_number(self.alpha, "alpha", above=0.0)
+        if self.beta is not None:
+            as_number(self.beta, "beta", above=0.0)
+        as_choice(self.objective, "objective", ("map", "code"))
+
+    @classmethod
+    def released_code(cls) -> EmpiricalBayes:
+        """Hyperprior and objective of the authors' released program."""
+        return cls(alpha=4.4798, beta=None, objective="code")
+
+    def _key(self, n_in: int) -> tuple[str, float, float, float]:
+        beta = INITIAL_VARIANCE * (self.alpha + 1.0) / n_in if self.beta is None else self.beta
+        return self.objective, 1.0, float(self.alpha), float(beta)
+
+
+class LayerParameters(NamedTuple):
+    """Views into a vector of parameters: one layer's means and log standard deviations."""
+
+    weight_mean: FloatArray  # (n_in, n_out)
+    bias_mean: FloatArray  # (n_out,)
+    weight_log_std: FloatArray  # (n_in, n_out)
+    bias_log_std: FloatArray  # (n_out,)
+
+
+@dataclass(frozen=True)
+class DeterministicNetwork:
+    """A Bayesian network with independent Gaussian weights: shape, likelihood, prior, and how moments are carried.
+
+    Parameters are one vector θ: the means of all weights, their log standard deviations, and, for homoscedastic noise,
+    a log noise variance per target. Weights stand layer by layer, the matrix (n_in, n_out) row by row, then the biases.
+
+    Parameters
+    ----------
+    n_inputs : int
+    hidden_layer_sizes : sequence of int, or int
+        Units of each hidden layer, first to last. Kept as a tuple.
+    n_targets : int, default=1
+        Targets of a regression, or classes.
+    likelihood : str, default="heteroscedastic"
+        ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or ``"tilted_classification"``.
+        Regression: the network's outputs are the targets' means and, but for ``"homoscedastic"``, after them as many
+        values l that give the noise variances exp l, or log(1 + exp l) for ``"softplus"``. Targets are independent
+        given the outputs. Classes have a softmax, whose expected logarithm is taken to second order in the logits'
+        covariance (eq. 21), or is bounded from below: the second order vanishes between logits that are far apart, and
+        training then lets their variances grow without limit.
+    activation : {"relu", "heaviside"}, default="relu"
+    covariance : {"full", "diagonal"}, default="full"
+        Whether covariances between the units of a layer are carried (DVI) or dropped (dDVI).
+    kernel : {"exact", "paper", "fast"}, default="exact"
+        How the covariance of two units is found: exactly, by the approximation of eq. (6), or to about 1e-7.
+    skip : bool, default=False
+        Add the pre-activations of a hidden layer to those of the next one of the same width (appendix C.1).
+    prior : EmpiricalBayes, float, or sequence of float, default=EmpiricalBayes()
+        Numbers are fixed prior variances, one for all weights or one for the matrix and one for the biases of every
+        layer in turn.
+
+    Attributes
+    ----------
+    n_parameters : int
+        Length of θ.
+    n_outputs : int
+        Units of the output layer.
+    """
+
+    n_inputs: int
+    hidden_layer_sizes: Any
+    n_targets: int = 1
+    likelihood: str = "heteroscedastic"
+    activation: str = "relu"
+    covariance: str = "full"
+    kernel: str = "exact"
+    skip: bool = False
+    prior: EmpiricalBayes | float | Sequence[float] = field(default_factory=EmpiricalBayes)
+
+    def __post_init__(self) -> None:
+        sizes = self.hidden_layer_sizes
+        if isinstance(sizes, str) or np.ndim(sizes) > 1 or np.size(sizes) == 0:
+            raise ValueError(f"hidden_layer_sizes must hold at least one width, got {sizes!r}")
+        widths = tuple(as_count(h, "hidden_layer_sizes") for h in np.atleast_1d(np.asarray(sizes, dtype=object)))
+        object.__setattr__(self, "hidden_layer_sizes", widths)
+        object.__setattr__(self, "n_inputs", as_count(self.n_inputs, "n_inputs"))
+        as_choice(self.likelihood, "likelihood", LIKELIHOODS)
+        minimum = 2 if self.likelihood in CLASSIFICATIONS else 1
+        object.__setattr__(self, "n_targets", as_count(self.n_targets, "n_targets", minimum))
+        as_choice(self.activation, "activation", ACTIVATIONS)
+        as_choice(self.covariance, "covariance", COVARIANCES)
+        as_choice(self.kernel, "kernel", KERNELS)
+        object.__setattr__(self, "skip", as_flag(self.skip, "skip"))
+        if not isinstance(self.prior, EmpiricalBayes):
+            n_sets = 2 * self.n_layers
+            variances = as_float_array(self.prior, "prior", (n_sets,) if np.ndim(self.prior) else ())
+            if (variances <= 0).any():
+                raise ValueError(f"prior must hold positive variances, got {self.prior!r}")
+            prior = float(variances) if variances.ndim == 0 else tuple(variances.tolist())
+            object.__setattr__(self, "prior", prior)
+
+    # ------------------------------------------------------------------------------------------------------ parameters
+
+    @property
+    def n_outputs(self) -> int:
+        """Units of the output layer."""
+        return self.n_targets * (2 if self.likelihood in ("heteroscedastic", "softplus") else 1)
+
+    @property
+    def n_layers(self) -> int:
+        """Weight matrices, one more than hidden layers."""
+        return len(self.hidden_layer_sizes) + 1
+
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """``(n_in, n_out)`` of every layer, the output last."""
+        return tuple(pairwise((self.n_inputs, *self.hidden_layer_sizes, self.n_outputs)))
+
+    @property
+    def n_weights(self) -> int:
+        """Weights and biases."""
+        return sum((n_in + 1) * n_out for n_in, n_out in self.layers)
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of θ."""
+        return self.log_noise.stop
+
+    @property
+    def means(self) -> slice:
+        """Where θ holds the means."""
+        return slice(0, self.n_weights)
+
+    @property
+    def log_deviations(self) -> slice:
+        """Where θ holds the log standard deviations, in the order of the means."""
+        return slice(self.n_weights, 2 * self.n_weights)
+
+    @property
+    def log_noise(self) -> slice:
+        """Where θ holds the log noise variances, (n_targets,); empty unless the noise is homoscedastic."""
+        first = 2 * self.n_weights
+        return slice(first, first + (self.n_targets if self.likelihood == "homoscedastic" else 0))
+
+    def unpack(self, theta: FloatArray) -> list[LayerParameters]:
+        """Return views into θ, layer by layer.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (n_parameters,)
+        """
+        views, first, n = [], 0, self.n_weights
+        for n_in, n_out in self.layers:
+            matrix, biases = slice(first, first + n_in * n_out), slice(first + n_in * n_out, first + (n_in + 1) * n_out)
+            views.append(
+                LayerParameters(
+                    theta[:n][matrix].reshape(n_in, n_out),
+                    theta[:n][biases],
+                    theta[n : 2 * n][matrix].reshape(n_in, n_out),
+                    theta[n : 2 * n][biases],
+                )
+            )
+            first = biases.stop
+        return views
+
+    def initial_parameters(self, rng: np.random.Generator, *, std_ratio: float = 0.05) -> FloatArray:
+        """Draw a starting point: weights' means from N(0, v), v = 5 / n_in; bias means zero; σ = std_ratio √v.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        std_ratio : float, default=0.05
+            Small values find better optima than 1 does.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+        """
+        theta = np.zeros(self.n_parameters)
+        ratio = as_number(std_ratio, "std_ratio", above=0.0)
+        for layer, (n_in, _) in zip(self.unpack(theta), self.layers, strict=True):
+            scale = np.sqrt(INITIAL_VARIANCE / n_in)
+            layer.weight_mean[:] = scale * rng.standard_normal(layer.weight_mean.shape)
+            layer.weight_log_std[:] = layer.bias_log_std[:] = np.log(ratio * scale)
+        return theta
+
+    # ----------------------------------------------------------------------------------------------------- objectives
+
+    def objective(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        kl_weight: float = 1.0,
+        n_total: float | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """F and its gradient, by moment propagation.
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+        X : array_like of shape (n_rows, n_inputs)
+        y : array_like of shape (n_rows,) or (n_rows, n_targets)
+            Targets, or the numbers 0, 1, … of the classes.
+        sample_weight : array_like of shape (n_rows,), optional
+            How many times each row counts.
+        kl_weight : float, default=1.0
+        n_total : float, optional
+            N, the data points that the rows are a batch of; by default the sum of the weights.
+        n_threads : int, optional
+            The result has the same bits for any number.
+
+        Returns
+        -------
+        float, ndarray of shape (n_parameters,)
+            Where something has overflown, infinity and a gradient of zeros.
+        """
+        theta, data = self._arguments(theta, X, y, sample_weight, kl_weight, n_total)
+        return self._compiled.objective(theta, *data, resolve_n_threads(n_threads))
+
+    def mcvi_objective(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        n_draws: int = 10,
+        seed: int = 0,
+        sample_weight: ArrayLike | None = None,
+        kl_weight: float = 1.0,
+        n_total: float | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """F with the ELL averaged over draws of the weights, each used for all rows, and its pathwise gradient (eq. 2).
+
+        Parameters
+        ----------
+        n_draws : int, default=10
+        seed : int, default=0
+            The same seed gives the same draws, whatever the number of threads; steps of a training take one each.
+        theta, X, y, sample_weight, kl_weight, n_total, n_threads
+            As for `objective`.
+
+        Raises
+        ------
+        ValueError
+            For Heaviside units, which have no pathwise gradient.
+        """
+        return self._sampled("shared", theta, X, y, sample_weight, kl_weight, n_total, n_draws, seed, n_threads)
+
+    def rmcvi_objective(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        n_draws: int = 10,
+        seed: int = 0,
+        sample_weight: ArrayLike | None = None,
+        kl_weight: float = 1.0,
+        n_total: float | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """F with the ELL averaged over draws of every row's own pre-activations, of smaller variance (appendix E).
+
+        Parameters as for `mcvi_objective`.
+        """
+        return self._sampled("local", theta, X, y, sample_weight, kl_weight, n_total, n_draws, seed, n_threads)
+
+    def map_objective(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        kl_weight: float = 1.0,
+        n_total: float | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """−(kl_weight/N) log p(M) − mean log p(y | x, M): the point estimate; the deviations have gradient zero.
+
+        Parameters as for `objective`; ReLU units only.
+        """
+        return self._sampled("mean", theta, X, y, sample_weight, kl_weight, n_total, 1, 0, n_threads)
+
+    def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
+        """KL(q ‖ p), with empirical Bayes at the best prior variances, and its gradient.
+
+        Returns
+        -------
+        float, ndarray of shape (n_parameters,)
+        """
+        return self._compiled.divergence(self._theta(theta), True)
+
+    def prior_variances(self, theta: ArrayLike, *, point: bool = False) -> FloatArray:
+        """Prior variance of every set of weights: matrix and biases of every layer in turn.
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+        point : bool, default=False
+            Of a point estimate: without the deviations.
+
+        Returns
+        -------
+        ndarray of shape (2 n_layers,)
+        """
+        return self._compiled.prior_variances(self._theta(theta), not as_flag(point, "point"))
+
+    def moments(
+        self, theta: ArrayLike, X: ArrayLike, layer: int | None = None, *, n_threads: int | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of a layer's pre-activations.
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+        X : array_like of shape (n_rows, n_inputs)
+        layer : int, optional
+            0 is the first hidden layer, ``n_layers − 1``, the default, the output.
+        n_threads : int, optional
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows, n_units)
+        covariance : ndarray of shape (n_rows, n_units, n_units)
+        """
+        return self._moments(theta, X, layer, True, n_threads)
+
+    def marginals(
+        self, theta: ArrayLike, X: ArrayLike, layer: int | None = None, *, n_threads: int | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of a layer's pre-activations, both (n_rows, n_units); see `moments`."""
+        return self._moments(theta, X, layer, False, n_threads)
+
+    # -------------------------------------------------------------------------------------------------------- helpers
+
+    @cached_property
+    def _compiled(self) -> _core.GaussianNetwork:
+        widths = [self.n_inputs, *self.hidden_layer_sizes, self.n_outputs]
+        if isinstance(self.prior, EmpiricalBayes):
+            priors = [self.prior._key(n_in) for n_in, _ in self.layers for _ in range(2)]
+        else:
+            variances = np.broadcast_to(np.asarray(self.prior, dtype=float), 2 * self.n_layers)
+            priors = [("fixed", float(v), 1.0, 1.0) for v in variances]
+        full = self.covariance == "full"
+        return _core.GaussianNetwork(
+            widths, self.n_targets, self.likelihood, self.activation, full, self.kernel, self.skip, priors
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+
+    def _theta(self, theta: ArrayLike) -> FloatArray:
+        return as_float_array_unbounded(theta, "theta", (self.n_parameters,))
+
+    def _arguments(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        kl_weight: float,
+        n_total: float | None,
+    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray, FloatArray | None, float, float]]:
+        """θ, and the data as the compiled module takes them: x, y, weights, their sum, and the factor of the KL."""
+        theta = self._theta(theta)
+        x = as_float_array(X, "X", ("n_rows", self.n_inputs))
+        n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets
+        targets = np.asarray(y)
+        targets = as_float_array(targets[:, None] if targets.ndim == 1 else targets, "y", (len(x), n_columns))
+        if self.likelihood in CLASSIFICATIONS:
+            wrong = (targets < 0) | (targets >= self.n_targets) | (targets != np.floor(targets))
+            if wrong.any():
+                raise ValueError(f"y must hold integers from 0 to {self.n_targets - 1}, got {targets[wrong][0]}")
+        weight = as_sample_weight(sample_weight, len(x))
+        total = float(len(x)) if weight is None else float(weight.sum())
+        n = total if n_total is None else as_number(n_total, "n_total", above=0.0)
+        return theta, (x, targets, weight, total, as_number(kl_weight, "kl_weight", at_least=0.0) / n)
+
+    def _sampled(
+        self,
+        kind: str,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        kl_weight: float,
+        n_total: float | None,
+        n_draws: int,
+        seed: int,
+        n_threads: int | None,
+    ) -> tuple[float, FloatArray]:
+        if self.activation != "relu":
+            raise ValueError(f"activation must be 'relu' for pathwise gradients, got {self.activation!r}")
+        theta, data = self._arguments(theta, X, y, sample_weight, kl_weight, n_total)
+        seed = as_count(seed, "seed", 0) % 2**64
+        draws = as_count(n_draws, "n_draws")
+        return self._compiled.sampled_objective(theta, *data, kind, draws, seed, resolve_n_threads(n_threads))
+
+    def _moments(
+        self, theta: ArrayLike, X: ArrayLike, layer: int | None, covariance: bool, n_threads: int | None
+    ) -> tuple[FloatArray, FloatArray]:
+        x = as_float_array(X, "X", ("n_rows", self.n_inputs))
+        index = self.n_layers - 1 if layer is None else as_count(layer, "layer", 0)
+        if index >= self.n_layers:
+            raise ValueError(f"layer must be at most {self.n_layers - 1}, got {layer}")
+        return self._compiled.moments(self._theta(theta), x, index, covariance, resolve_n_threads(n_threads))

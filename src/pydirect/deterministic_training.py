@@ -1,0 +1,437 @@
+"""Training of Gaussian networks: Adam, then L-BFGS, on a deterministic bound; stochastic baselines by Adam alone.
+
+The objective F = λ KL/N − mean expected log-likelihood (Wu et al. 2019, section 4) is per row and of order one; the
+optimisers climb −F. λ is one at the end, and may be zero at first and rise after (warm-up and ramp), so that a network
+finds the data before its prior prunes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
+from pydirect.deterministic import DeterministicNetwork
+from pydirect.optimize import AdamSchedule, Outcome, adam, lbfgs
+
+INFERENCES = ("dvi", "mcvi", "rmcvi", "map")
+NETWORK_OPTIMIZERS = ("auto", "adam+lbfgs", "adam", "lbfgs")
+STOCHASTIC = ("mcvi", "rmcvi")
+_ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "relu": lambda a: np.maximum(a, 0.0),
+    "heaviside": lambda a: (a > 0).astype(np.float64),
+}
+# Numbers held at a time while sampled networks run.
+FORWARD_NUMBERS = 2**21
+# Log standard deviations stay within these: line searches without bounds overflow.
+LOG_SIGMA_BOUNDS = (-12.0, 3.0)
+# What an optimiser is told where the objective overflows.
+WORST = -1e10
+# An iteration of L-BFGS that raises the bound a row by less than this is the last.
+RELATIVE_RISE = 1e-7
+# Up to so many rows a step takes all of them.
+FULL_BATCH = 1000
+BATCH_SIZE = 500
+N_CHECKS = 50
+
+
+@dataclass(frozen=True)
+class TrainingSchedule:
+    """How a network is trained.
+
+    Parameters
+    ----------
+    optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}
+        ``"auto"`` is Adam, followed by L-BFGS where the objective is deterministic.
+    n_steps : int
+        Of Adam.
+    learning_rate : float
+        First step size of Adam; it falls to zero along half a cosine.
+    batch_size : int, optional
+        Rows of a step of Adam; by default all up to `FULL_BATCH` rows, else `BATCH_SIZE`.
+    kl_warmup, kl_ramp : float in [0, 1)
+        Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one.
+    max_iter : int
+        Of L-BFGS.
+    """
+
+    optimizer: str = "auto"
+    n_steps: int = 3000
+    learning_rate: float = 0.01
+    batch_size: int | None = None
+    kl_warmup: float = 0.0
+    kl_ramp: float = 0.0
+    max_iter: int = 500
+
+    def __post_init__(self) -> None:
+        as_choice(self.optimizer, "optimizer", NETWORK_OPTIMIZERS)
+        as_count(self.n_steps, "n_steps")
+        as_number(self.learning_rate, "learning_rate", above=0.0)
+        if self.batch_size is not None:
+            as_count(self.batch_size, "batch_size")
+        as_number(self.kl_warmup, "kl_warmup", at_least=0.0, below=1.0)
+        as_number(self.kl_ramp, "kl_ramp", at_least=0.0, at_most=1.0 - self.kl_warmup)
+        as_count(self.max_iter, "max_iter")
+
+    def stages(self, inference: str) -> tuple[str, ...]:
+        """Return the optimisers in turn."""
+        if inference in STOCHASTIC:
+            if self.optimizer not in ("auto", "adam"):
+                raise ValueError(f"optimizer must be 'adam' for inference={inference!r}, got {self.optimizer!r}")
+            return ("adam",)
+        return tuple(("adam+lbfgs" if self.optimizer == "auto" else self.optimizer).split("+"))
+
+    def kl_weight(self, step: int) -> float:
+        """λ at a step of Adam."""
+        begin, length = self.kl_warmup * self.n_steps, self.kl_ramp * self.n_steps
+        if step < begin:
+            return 0.0
+        return min(1.0, (step - begin) / length) if length > 0 else 1.0
+
+    @property
+    def first_full_step(self) -> int:
+        """First step at which λ is one."""
+        return int(np.ceil((self.kl_warmup + self.kl_ramp) * self.n_steps))
+
+
+@dataclass
+class DeterministicPosterior:
+    """A trained network: factorised Gaussians over its weights.
+
+    Parameters
+    ----------
+    network : DeterministicNetwork
+    theta : ndarray of shape (n_parameters,)
+    elbo : float
+        Of all rows together, in nats; without the constants of the hyperprior's density at its mode it is a bound of
+        the log evidence for fixed priors.
+    elbo_trace : ndarray of shape (n_checks,)
+        After each check of Adam and each evaluation of L-BFGS.
+    n_iter : int
+        Steps of Adam and iterations of L-BFGS.
+    converged, interrupted : bool
+    """
+
+    network: DeterministicNetwork
+    theta: FloatArray
+    elbo: float
+    elbo_trace: FloatArray
+    n_iter: int
+    converged: bool
+    interrupted: bool
+
+    @property
+    def log_noise(self) -> FloatArray:
+        """Log noise variances of the targets; homoscedastic only."""
+        return self.theta[self.network.log_noise]
+
+    @property
+    def prior_variances(self) -> FloatArray:
+        """Prior variance of the matrix and of the biases of each layer in turn."""
+        return self.network.prior_variances(self.theta)
+
+    def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs."""
+        return self.network.moments(self.theta, x, n_threads=n_threads)
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw all weights, (n_samples, n_weights)."""
+        mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
+        return mean + sd * rng.standard_normal((n_samples, len(mean)))
+
+    def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
+        """Run networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples)."""
+        network = self.network
+        out = np.empty((len(x), network.n_outputs, len(weights)))
+        size = max(1, FORWARD_NUMBERS // max(1, len(x) * max(network.hidden_layer_sizes)))
+        for begin in range(0, len(weights), size):
+            some = slice(begin, begin + size)
+            out[:, :, some] = np.moveaxis(self._forward_some(weights[some], x), 0, -1)
+        return out
+
+    def _forward_some(self, weights: FloatArray, x: FloatArray) -> FloatArray:
+        """Return the outputs, (n_samples, n_rows, n_outputs)."""
+        network, a, first = self.network, x, 0
+        for layer, (n_in, n_out) in enumerate(network.layers):
+            h = _ACTIVATIONS[network.activation](a) if layer > 0 else a
+            matrix = weights[:, first : first + n_in * n_out].reshape(-1, n_in, n_out)
+            first += n_in * n_out
+            b = h @ matrix + weights[:, None, first : first + n_out]
+            first += n_out
+            skips = network.skip and n_in == n_out and 0 < layer < network.n_layers - 1
+            a = a + b if skips else b
+        return a
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What every run shares."""
+
+    network: DeterministicNetwork
+    x: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    inference: str
+    n_draws: int
+    schedule: TrainingSchedule
+    stop: threading.Event  # set when the user interrupts
+
+    @property
+    def total(self) -> float:
+        return float(self.weight.sum())
+
+    @property
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Lowest and highest values of theta: means are free."""
+        low, high = np.full(self.network.n_parameters, -np.inf), np.full(self.network.n_parameters, np.inf)
+        deviations = self.network.log_deviations
+        low[deviations], high[deviations] = LOG_SIGMA_BOUNDS
+        return low, high
+
+    def heed_interruption(self) -> None:
+        """End this run when the user has interrupted another one."""
+        if self.stop.is_set():
+            raise KeyboardInterrupt
+
+    @property
+    def objective(self) -> Callable[..., tuple[float, FloatArray]]:
+        """F and its gradient, or an estimate of them."""
+        network = self.network
+        return {
+            "dvi": network.objective,
+            "mcvi": network.mcvi_objective,
+            "rmcvi": network.rmcvi_objective,
+            "map": network.map_objective,
+        }[self.inference]
+
+    def bound(
+        self, theta: FloatArray, seed: int, n_threads: int, rows: Any = slice(None), kl_weight: float = 1.0
+    ) -> tuple[float, FloatArray]:
+        """−F and its gradient, estimated without bias from some of the rows."""
+        weight = self.weight[rows]
+        # The mean over a batch is weighted by its own total: brought to that of its share of the rows.
+        share = float(weight.sum()) / self.total * (len(self.weight) / len(weight))
+        if share == 0.0:
+            return 0.0, np.zeros_like(theta)
+        draws = {"n_draws": self.n_draws, "seed": seed} if self.inference in STOCHASTIC else {}
+        value, gradient = self.objective(
+            theta,
+            self.x[rows],
+            self.y[rows],
+            sample_weight=weight,
+            kl_weight=kl_weight,
+            n_total=share * self.total,
+            n_threads=n_threads,
+            **draws,
+        )
+        if not np.isfinite(value):
+            return WORST, np.zeros_like(theta)
+        return -share * value, -share * gradient
+
+
+def fit_deterministic_network(
+    network: DeterministicNetwork,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    inference: str = "dvi",
+    n_draws: int = 10,
+    schedule: TrainingSchedule | None = None,
+    initial_scale: float = 0.05,
+    n_restarts: int = 1,
+    random_state: np.random.Generator | int | None = 0,
+    n_threads: int | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> DeterministicPosterior:
+    """Train a Gaussian network (Wu et al. 2019).
+
+    Parameters
+    ----------
+    network : DeterministicNetwork
+        Its architecture, likelihood and prior.
+    x : array_like of shape (n_samples, n_inputs)
+        Of order one.
+    y : array_like of shape (n_samples,)
+        Targets of order one, or numbers of classes.
+    sample_weight : array_like of shape (n_samples,), optional
+        How many times each row counts.
+    inference : {"dvi", "mcvi", "rmcvi", "map"}
+        The deterministic bound; its estimate from weights or from pre-activations drawn anew at every step; or the
+        mode, without posterior variances.
+    n_draws : int
+        Draws a step of the two estimates.
+    schedule : TrainingSchedule, optional
+    initial_scale : float
+        First posterior standard deviations, in units of the first spread of the means. Small ones find better optima.
+    n_restarts : int
+        Random starts; the one that ends with the highest bound is kept.
+    random_state : numpy.random.Generator, int or None
+    n_threads : int, optional
+        Results have the same bits for any number.
+    progress : callable, optional
+        Called with the number of finished starts, their total and the best bound so far.
+
+    Returns
+    -------
+    DeterministicPosterior
+        Interrupting (KeyboardInterrupt) returns the best iterate so far, flagged.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range.
+    """
+    x = as_float_array(x, "x", ("n_samples", network.n_inputs))
+    y = as_float_array(y, "y", (len(x),))
+    weight = as_sample_weight(sample_weight, len(x))
+    weight = np.ones(len(x)) if weight is None else weight
+    as_choice(inference, "inference", INFERENCES)
+    schedule = schedule or TrainingSchedule()
+    schedule.stages(inference)
+    as_number(initial_scale, "initial_scale", above=0.0)
+    n_restarts = as_count(n_restarts, "n_restarts")
+    n_threads = resolve_n_threads(n_threads)
+    rng = np.random.default_rng(random_state)
+    used = weight > 0
+    problem = _Problem(
+        network,
+        np.ascontiguousarray(x[used]),
+        np.ascontiguousarray(y[used]),
+        weight[used],
+        inference,
+        as_count(n_draws, "n_draws"),
+        schedule,
+        threading.Event(),
+    )
+    runs = [_Run(_initial_theta(network, generator, initial_scale), generator) for generator in rng.spawn(n_restarts)]
+    workers = min(n_threads, n_restarts)
+    finished: list[float] = []
+
+    def train(run: _Run) -> _Run:
+        trained = _train(problem, run, max(1, n_threads // workers))
+        finished.append(trained.bound)
+        if progress is not None:
+            progress(len(finished), n_restarts, max(finished) * problem.total)
+        return trained
+
+    with single_blas_thread():
+        runs = for_each(train, runs, workers, problem.stop)
+    best = max(runs, key=lambda run: run.bound)
+    theta = best.theta.copy()
+    if inference == "map":
+        theta[network.log_deviations] = -np.inf
+    trace = problem.total * np.concatenate(best.trace)
+    interrupted = problem.stop.is_set()
+    return DeterministicPosterior(
+        network,
+        theta,
+        problem.total * best.bound,
+        trace,
+        best.n_iter,
+        best.converged and not interrupted,
+        interrupted,
+    )
+
+
+# First weights: hinges of the first layer are spread over the data, the log noise variance is nearly constant.
+FIRST_LOG_NOISE = -1.0
+BIAS_SPREAD = 0.5
+LOG_NOISE_SPREAD = 0.1
+
+
+def _initial_theta(network: DeterministicNetwork, rng: np.random.Generator, scale: float) -> FloatArray:
+    """Means that keep the activations of order one; standard deviations in units of their spread."""
+    theta = np.zeros(network.n_parameters)
+    for layer, (n_in, _) in zip(network.unpack(theta), network.layers, strict=True):
+        spread = 1.0 / np.sqrt(n_in)
+        layer.weight_mean[:] = spread * rng.standard_normal(layer.weight_mean.shape)
+        layer.bias_mean[:] = BIAS_SPREAD * rng.standard_normal(layer.bias_mean.shape)
+        layer.weight_log_std[:] = layer.bias_log_std[:] = np.log(scale * spread)
+    layer.bias_mean[:] = 0.0
+    if network.likelihood in ("heteroscedastic", "softplus"):
+        layer.weight_mean[:, network.n_targets :] *= LOG_NOISE_SPREAD
+        layer.bias_mean[network.n_targets :] = FIRST_LOG_NOISE
+    theta[network.log_noise] = FIRST_LOG_NOISE
+    return theta
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One start and what has become of it."""
+
+    theta: FloatArray
+    rng: np.random.Generator
+    bound: float = -np.inf  # −F on all rows
+    trace: tuple[FloatArray, ...] = ()
+    n_iter: int = 0
+    converged: bool = False
+
+
+def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
+    """Run the stages in turn; when the user interrupts, what there is by then."""
+    seed = int(run.rng.integers(2**31))
+
+    def value_and_gradient(theta: FloatArray) -> tuple[float, FloatArray]:
+        problem.heed_interruption()
+        return problem.bound(theta, seed, n_threads)
+
+    for stage in problem.schedule.stages(problem.inference):
+        if stage == "adam":
+            theta, outcome = _by_adam(problem, run, seed, n_threads)
+        else:
+            theta, outcome = lbfgs(
+                value_and_gradient, run.theta, problem.schedule.max_iter, RELATIVE_RISE, 20, problem.bounds
+            )
+        if outcome.interrupted:
+            problem.stop.set()
+        trace = outcome.trace[0]
+        run = replace(
+            run,
+            theta=theta,
+            bound=float(trace[-1]) if trace.size else run.bound,
+            trace=(*run.trace, trace),
+            n_iter=run.n_iter + outcome.n_iter,
+            converged=outcome.converged,
+        )
+        if problem.stop.is_set():
+            break
+    if not np.isfinite(run.bound):  # interrupted before anything was evaluated
+        bound = problem.bound(run.theta, seed, n_threads)[0]
+        run = replace(run, bound=bound, trace=(np.array([bound]),))
+    return run
+
+
+def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[FloatArray, Outcome]:
+    """Adam on batches of shuffled rows; the objective is evaluated on all rows, with the same draws, every so often."""
+    schedule, n_rows = problem.schedule, len(problem.y)
+    size = schedule.batch_size or (n_rows if n_rows <= FULL_BATCH else BATCH_SIZE)
+    n_batches = max(1, n_rows // size)
+    order = np.arange(n_rows)
+
+    def gradient(theta: FloatArray, step: int) -> FloatArray:
+        problem.heed_interruption()
+        rows: Any = slice(None)
+        if n_batches > 1:
+            batch = step % n_batches
+            if batch == 0:
+                run.rng.shuffle(order)
+            rows = np.sort(order[batch * n_rows // n_batches : (batch + 1) * n_rows // n_batches])
+        # A new seed a step: draws of the stochastic estimates must be independent.
+        return problem.bound(theta, seed + 1 + step, n_threads, rows, schedule.kl_weight(step))[1]
+
+    steps = AdamSchedule(schedule.n_steps, schedule.learning_rate, N_CHECKS)
+    return adam(
+        gradient,
+        lambda theta: problem.bound(theta, seed, n_threads)[0],
+        run.theta,
+        steps,
+        problem.bounds,
+        schedule.first_full_step,
+    )
