@@ -24,7 +24,7 @@ from pydirect.features import (
     TransformerFeatures,
 )
 from pydirect.hyperparameters import KernelHyperparameters
-from pydirect.inputs import InputMap, Rotation
+from pydirect.inputs import LARGEST, InputMap, Rotation
 from pydirect.mixture_priors import MixturePrior
 from pydirect.mixtures import MixturePosterior
 from pydirect.models import MeanFieldPosterior, NoisePosterior
@@ -79,6 +79,10 @@ class _Writer:
 def _build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str, Any]) -> Any:
     """Rebuild a dataclass from what `_Writer.fields` made of it."""
     values: Header = {}
+    _is(header, name, dict)
+    names = {f.name for f in dataclasses.fields(cls)}
+    if not header.keys() <= names | {"kind"}:
+        raise ValueError(f"{name} has no {', '.join(map(repr, header.keys() - names))}")
     for f in dataclasses.fields(cls):
         key = f"{name}.{f.name}"
         if key in arrays:
@@ -176,9 +180,9 @@ def _as_json(name: str, value: Any) -> Any:
 
 def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and "prior" in value:
-        fields = {k: _from_json(v) for k, v in value.items() if k != "prior"}
-        return PRIOR_CLASSES[value["prior"]](**fields)
-    if isinstance(value, dict) and "mapping" in value:
+        prior = PRIOR_CLASSES[value["prior"]]
+        return prior(**{f.name: _from_json(value[f.name]) for f in dataclasses.fields(prior)})
+    if isinstance(value, dict):
         return {k: v for k, v in value["mapping"]}
     return [_from_json(v) for v in value] if isinstance(value, list) else value
 
@@ -203,7 +207,8 @@ def load(path: str | Path) -> Any:
     document = read(path, tuple(LAYOUTS))
     layout = LAYOUTS[document.kind]
     try:
-        return _restore(layout, document.header, document.arrays)
+        with np.errstate(over="raise", invalid="raise"):  # no fitted model's numbers overflow
+            return _restore(layout, document.header, document.arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
         raise CorruptFileError(path, reason) from error
@@ -266,9 +271,25 @@ def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Array
 
 
 def _array(value: Any, name: str, *shape: int | str) -> np.ndarray:
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
-        raise TypeError(f"{name} must be a float64 array, got {type(value).__name__}")
+    _is_float64(value, name)
     return as_float_array(value, name, shape)
+
+
+def _is_float64(value: Any, name: str) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        got = f"{value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise TypeError(f"{name} must be a float64 array, got {got}")
+
+
+def _log_masses(value: Any, name: str, *shape: int | str) -> None:
+    _is_float64(value, name)
+    if not (as_float_array_unbounded(value, name, shape) < np.inf).all():
+        raise ValueError(f"{name} must be below infinity")
+
+
+def _input_values(value: Any, name: str, *shape: int | str) -> None:
+    if (np.abs(_array(value, name, *shape)) > LARGEST).any():
+        raise ValueError(f"{name} must be at most {LARGEST:g} in magnitude, like all that features see")
 
 
 def _positive(value: Any, name: str, *shape: int | str) -> None:
@@ -344,9 +365,7 @@ def _check_classifier(model: DirectClassifier, n_inputs: int) -> None:
 def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
     _check_targets(model)
     n_rotated = model.rotation_.n_outputs
-    _array(model.rotation_.matrix, "rotation", *model.rotation_.matrix.shape)
-    if len(model.rotation_.matrix) != n_inputs:
-        raise ValueError("rotation does not take the inputs")
+    _array(model.rotation_.matrix, "rotation", n_inputs, model.rotation_.matrix.shape[-1])
     for posterior in model.posteriors_:
         _is(posterior.shape.bias, "bias", bool)
         if posterior.shape != model._shape_for(n_rotated):
@@ -371,14 +390,15 @@ def _check_input_map(m: InputMap, d: int) -> int:
     if m.kept.dtype.kind != "i" or m.kept.ndim != 1 or not np.isin(m.kept, np.arange(d)).all():
         raise ValueError(f"kept must be columns below {d}")
     _array(m.knots, "knots", *m.knots.shape)
-    _array(m.scores, "scores", *m.knots.shape)
+    _input_values(m.scores, "scores", *m.knots.shape)
     if m.knots.shape != (0, 0) and (len(m.knots) != len(m.kept) or m.knots.size == 0 or (np.diff(m.knots) < 0).any()):
         raise ValueError("knots must ascend for every kept column")
     return m.n_outputs
 
 
 def _check_hyperparameters(p: KernelHyperparameters, n_inputs: int) -> None:
-    _positive(p.length_scales, "length_scales", n_inputs)
+    if (_array(p.length_scales, "length_scales", n_inputs) < 1 / LARGEST).any():
+        raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
     as_number(p.noise_variance, "noise_variance", above=0.0)
     as_number(p.isotropic_length_scale, "isotropic_length_scale", above=0.0)
     for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
@@ -389,7 +409,7 @@ def _check_hyperparameters(p: KernelHyperparameters, n_inputs: int) -> None:
 
 def _check_features(features: Any, n_inputs: int) -> None:
     if isinstance(features, NystroemFeatures):
-        _array(features.landmarks, "landmarks", "n_landmarks", n_inputs)
+        _input_values(features.landmarks, "landmarks", "n_landmarks", n_inputs)
         _array(features.whitening, "whitening", *2 * features.landmarks.shape[:1])
         _check_hyperparameters(features.hyperparameters, n_inputs)
     elif isinstance(features, FourierFeatures):
@@ -426,7 +446,7 @@ def _check_mixture(p: MixturePosterior, n_weights: int) -> None:
     _positive(p.alpha, "alpha", r)
     _array(p.levels, "levels", n_weights if len(p.levels) == n_weights else 1, n_levels)
     shape = tuple(n if size == n else 1 for size, n in zip(p.log_prior.shape[:2], (r, n_weights), strict=True))
-    as_float_array_unbounded(p.log_prior, "log_prior", (*shape, n_levels))
+    _log_masses(p.log_prior, "log_prior", *shape, n_levels)
     lower = as_number(p.entropy_lower, "entropy_lower")
     as_number(p.entropy_upper, "entropy_upper", at_least=lower)
 
@@ -441,7 +461,7 @@ def _check_factorized(p: MeanFieldPosterior, n_weights: int) -> None:
     _masses(p.weights.q, "q", n_weights, n_levels)
     _array(p.weights.levels, "levels", n_weights if len(p.weights.levels) == n_weights else 1, n_levels)
     rows = len(p.log_prior)
-    as_float_array_unbounded(p.log_prior, "log_prior", (n_weights if rows == n_weights else 1, n_levels))
+    _log_masses(p.log_prior, "log_prior", n_weights if rows == n_weights else 1, n_levels)
 
 
 @dataclasses.dataclass(frozen=True)
