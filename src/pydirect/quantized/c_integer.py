@@ -56,6 +56,8 @@ def integer_body(
         *_tables(program, packed, raw),
         *_test_tables(program, rows),
         "\n",
+        template("codes.h", conditions),
+        "\n",
         template("integer.h", conditions),
     ]
     return "".join(parts)
