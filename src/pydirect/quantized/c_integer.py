@@ -17,7 +17,12 @@ LARGEST_COUNT = 65535
 
 
 def integer_body(
-    program: IntegerProgram, packed: PackedCodes, rows: NDArray[np.float32], level: float, raw: RawInputs | None
+    program: IntegerProgram,
+    packed: PackedCodes,
+    rows: NDArray[np.float32],
+    level: float,
+    raw: RawInputs | None = None,
+    n_classes: int = 0,
 ) -> str:
     """Return the body of a header that computes what `program` computes.
 
@@ -32,6 +37,8 @@ def integer_body(
         Probability of intervals.
     raw : RawInputs, optional
         Also take a device's own integers.
+    n_classes : int
+        Of a classifier, whose outputs are logits.
 
     Raises
     ------
@@ -47,10 +54,10 @@ def integer_body(
     for name, count in counts.items():
         if count > LARGEST_COUNT:
             raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
-    conditions = _conditions(program, packed, raw)
+    conditions = _conditions(program, packed, raw, n_classes)
     parts = [
         template("head.h", conditions),
-        definitions(_macros(program, packed, level, len(rows))),
+        definitions(_macros(program, packed, level, len(rows)) | ({"N_CLASSES": n_classes} if n_classes else {})),
         f"\n/* Proved: no accumulator exceeds {max(bounds.accumulators, default=0)}, no total {bounds.total} (of "
         f"{2**31 - 1}), no sum of squares\n   {bounds.squares} (of {2**63 - 1}). */\n\n",
         *_tables(program, packed, raw),
@@ -63,13 +70,15 @@ def integer_body(
     return "".join(parts)
 
 
-def _conditions(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None) -> set[str]:
+def _conditions(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None, n_classes: int) -> set[str]:
     found = {
         "fourier": program.n_frequencies > 0,
         "linear": len(program.linear) > 0,
         "wide": program.feature_bits == 16,
         "shifts": program.powers_of_two,
         "raw": raw is not None,
+        "classes": n_classes > 0,
+        "two_classes": n_classes == 2,
         "sparse": packed.layout == "sparse",
         "bytes": packed.bits == 8,
         f"bits{packed.bits}": True,

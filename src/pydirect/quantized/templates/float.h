@@ -5,6 +5,13 @@ static inline pd_real pd_cut(pd_real v, pd_real limit)
     return v > limit ? limit : v < -limit ? -limit : v;
 }
 
+//@if classes
+static inline pd_real pd_sigmoid(pd_real z)
+{
+    return 1 / (1 + PD_EXP(-z));
+}
+
+//@end
 //@if knots
 /* Normal score of a column's value: linear between the knots, constant beyond them. */
 static inline pd_real pd_score(uint16_t column, pd_real v)
@@ -71,12 +78,15 @@ static inline pd_real pd_network(const pd_real *inputs, uint16_t column)
     return state[0];
 }
 
-/* Values of the samples' functions: column = output * PD_N_SAMPLES + sample. */
-static inline void pd_functions(const pd_real *x, pd_real *functions)
+/* Values of the samples' functions: column = output * PD_N_SAMPLES + sample. A network's variance is all in them. */
+static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *missing)
 {
     pd_real mapped[PD_N_MAPPED], inputs[PD_WIDEST];
     uint16_t i, j;
     pd_map_inputs(x, mapped);
+    for (i = 0; i < PD_N_OUTPUTS; ++i) {
+        missing[i] = 0;
+    }
     for (i = 0; i < PD_N_INPUTS; ++i) {
         inputs[i] = 0;
         for (j = 0; j < PD_N_MAPPED; ++j) {
@@ -129,10 +139,18 @@ static inline void pd_basis(const pd_real *inputs, pd_real *phi)
 //@end
 }
 
-/* Values of the samples' functions: column = output * PD_N_SAMPLES + sample. */
-static inline void pd_functions(const pd_real *x, pd_real *functions)
+/* Values of the samples' functions, column = output * PD_N_SAMPLES + sample, and the variance of every output that the
+   basis functions lack. */
+static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *missing)
 {
     pd_real mapped[PD_N_MAPPED], phi[PD_N_PHI], centres[PD_N_OUTPUTS];
+//@if rotated
+    pd_real rotated[PD_N_DIRECTIONS], norm = 0;
+    uint32_t k;
+//@end
+//@if cut_off
+    pd_real beyond = 0;
+//@end
     uint16_t i, column, output;
     uint32_t row = 0;
 //@if sparse
@@ -144,19 +162,42 @@ static inline void pd_functions(const pd_real *x, pd_real *functions)
         mapped[i] = pd_cut(mapped[i], PD_LARGEST_INPUT);
     }
     pd_basis(mapped, phi);
+//@if cut_off
+    for (i = 0; i < PD_N_CUT_OFF; ++i) {
+        pd_real more = mapped[i] - pd_cut(mapped[i], PD_LINEAR_REACH);
+        beyond += more * more;
+    }
+//@end
     for (output = 0; output < PD_N_OUTPUTS; ++output) {
         centres[output] = 0;
+//@if cut_off
+        missing[output] = pd_missing_scale[output] * beyond;
+//@else
+        missing[output] = 0;
+//@end
     }
+//@if rotated
+    for (k = 0; k < PD_N_PHI; ++k) {
+        norm += phi[k] * phi[k];
+    }
+    for (output = 0; output < PD_N_OUTPUTS; ++output) {
+        pd_real outside = norm;
+        for (i = pd_edges[output]; i < pd_edges[output + 1]; ++i) {
+            rotated[i] = 0;
+            for (k = 0; k < PD_N_PHI; ++k) {
+                rotated[i] += phi[k] * pd_vectors[i * PD_N_PHI + k];
+            }
+            outside -= rotated[i] * rotated[i];
+        }
+        missing[output] += outside > 0 ? pd_outside_scale[output] * outside : 0;
+    }
+//@end
     for (column = 0; column < PD_N_COLUMNS; ++column) {
         functions[column] = 0;
     }
     for (i = 0; i < PD_N_BASIS; ++i, row += PD_N_COLUMNS) {
 //@if rotated
-        pd_real feature = 0;
-        uint16_t k;
-        for (k = 0; k < PD_N_PHI; ++k) {
-            feature += phi[k] * pd_vectors[(uint32_t)i * PD_N_PHI + k];
-        }
+        pd_real feature = rotated[pd_order[i]];
 //@else
         pd_real feature = phi[pd_order[i]];
 //@end
@@ -189,9 +230,9 @@ static inline void pd_functions(const pd_real *x, pd_real *functions)
 /* Mean and standard deviation, noise included, of every output for a row of PD_N_FEATURES_IN numbers. */
 static inline void pd_predict(const pd_real *x, pd_real *mean, pd_real *std)
 {
-    pd_real functions[PD_N_COLUMNS];
+    pd_real functions[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
     uint16_t output, s;
-    pd_functions(x, functions);
+    pd_functions(x, functions, missing);
     for (output = 0; output < PD_N_OUTPUTS; ++output) {
         const pd_real *f = functions + (uint32_t)output * PD_N_SAMPLES;
         pd_real sum = 0, squares = 0;
@@ -202,10 +243,39 @@ static inline void pd_predict(const pd_real *x, pd_real *mean, pd_real *std)
         for (s = 0; s < PD_N_SAMPLES; ++s) {
             squares += (f[s] - mean[output]) * (f[s] - mean[output]);
         }
-        std[output] = PD_CALIBRATION * PD_SQRT(squares / PD_N_SAMPLES + pd_noise[output]);
+        std[output] = PD_CALIBRATION * PD_SQRT(squares / PD_N_SAMPLES + missing[output] + pd_noise[output]);
     }
 }
 
+//@if classes
+/* Probabilities of the PD_N_CLASSES classes, averaged over the samples. */
+static inline void pd_predict_proba(const pd_real *x, pd_real *probability)
+{
+    pd_real functions[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
+    uint16_t output, s;
+    pd_functions(x, functions, missing);
+    for (output = 0; output < PD_N_CLASSES; ++output) {
+        probability[output] = 0;
+    }
+    for (s = 0; s < PD_N_SAMPLES; ++s) {
+//@if two_classes
+        probability[1] += pd_sigmoid(functions[s]) / PD_N_SAMPLES;
+//@else
+        pd_real sum = 0;
+        for (output = 0; output < PD_N_OUTPUTS; ++output) {
+            sum += pd_sigmoid(functions[output * PD_N_SAMPLES + s]);
+        }
+        for (output = 0; output < PD_N_OUTPUTS; ++output) {
+            probability[output] += pd_sigmoid(functions[output * PD_N_SAMPLES + s]) / sum / PD_N_SAMPLES;
+        }
+//@end
+    }
+//@if two_classes
+    probability[0] = 1 - probability[1];
+//@end
+}
+
+//@end
 /* Central intervals that hold the target with probability PD_LEVEL. */
 static inline void pd_predict_interval(const pd_real *x, pd_real *lower, pd_real *upper)
 {

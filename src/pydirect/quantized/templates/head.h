@@ -1,4 +1,9 @@
 #include <stdint.h>
+//@if classes
+#ifdef PD_WITH_MATH
+#include <math.h>
+#endif
+//@end
 
 #ifdef __cplusplus
 extern "C" {

@@ -270,7 +270,7 @@ static inline double pd_std(const int32_t *totals, uint16_t output)
 /* Mean and standard deviation of every output for a row of PD_N_FEATURES_IN numbers. */
 static inline void pd_predict(const float *x, double *mean, double *std)
 {
-    int16_t q[PD_N_INPUTS + 1];
+    int16_t q[PD_N_INPUTS];
     int32_t totals[PD_N_COLUMNS];
     uint16_t output;
     pd_quantise(x, q);
@@ -281,10 +281,63 @@ static inline void pd_predict(const float *x, double *mean, double *std)
     }
 }
 
+//@if classes
+/* Number of the most probable of the PD_N_CLASSES classes by the mean logit. */
+static inline uint16_t pd_predict_class(const float *x)
+{
+    double mean[PD_N_OUTPUTS], std[PD_N_OUTPUTS];
+    uint16_t best = 0;
+//@if two_classes
+    pd_predict(x, mean, std);
+    best = mean[0] > 0;
+//@else
+    uint16_t k;
+    pd_predict(x, mean, std);
+    for (k = 1; k < PD_N_OUTPUTS; ++k) {
+        best = mean[k] > mean[best] ? k : best;
+    }
+//@end
+    return best;
+}
+
+#ifdef PD_WITH_MATH
+/* Probabilities of the classes, averaged over the samples; needs exp. */
+static inline void pd_predict_proba(const float *x, double *probability)
+{
+    int16_t q[PD_N_INPUTS];
+    int32_t totals[PD_N_COLUMNS];
+    uint16_t output, s;
+    pd_quantise(x, q);
+    pd_totals(q, totals);
+    for (output = 0; output < PD_N_CLASSES; ++output) {
+        probability[output] = 0;
+    }
+    for (s = 0; s < PD_N_SAMPLES; ++s) {
+        double p[PD_N_OUTPUTS], sum = 0;
+        for (output = 0; output < PD_N_OUTPUTS; ++output) {
+            double total = totals[output * PD_N_SAMPLES + s];
+            p[output] = 1 / (1 + exp(-(pd_offset[output] + pd_scale[output] * PD_N_SAMPLES * total)));
+            sum += p[output];
+        }
+//@if two_classes
+        probability[1] += sum / PD_N_SAMPLES;
+//@else
+        for (output = 0; output < PD_N_OUTPUTS; ++output) {
+            probability[output] += p[output] / sum / PD_N_SAMPLES;
+        }
+//@end
+    }
+//@if two_classes
+    probability[0] = 1 - probability[1];
+//@end
+}
+#endif
+
+//@end
 /* Central intervals that hold the target with probability PD_LEVEL. */
 static inline void pd_predict_interval(const float *x, double *lower, double *upper)
 {
-    int16_t q[PD_N_INPUTS + 1];
+    int16_t q[PD_N_INPUTS];
     int32_t totals[PD_N_COLUMNS];
     uint16_t output;
     pd_quantise(x, q);
@@ -304,7 +357,7 @@ static inline void pd_predict_interval(const float *x, double *lower, double *up
    Inputs and results of PD_N_TESTS rows, from Python. 0: all agree; otherwise the number of the row, from 1 on. */
 static inline int pd_self_test(void)
 {
-    int16_t q[PD_N_INPUTS + 1];
+    int16_t q[PD_N_INPUTS];
     int32_t totals[PD_N_COLUMNS];
     uint16_t row, i, column, output;
     for (row = 0; row < PD_N_TESTS; ++row) {
@@ -313,8 +366,8 @@ static inline int pd_self_test(void)
         }
 #ifndef PD_NO_FLOAT
         {
-            float x[PD_N_FEATURES_IN + 1];
-            int16_t from_x[PD_N_INPUTS + 1];
+            float x[PD_N_FEATURES_IN];
+            int16_t from_x[PD_N_INPUTS];
             for (i = 0; i < PD_N_FEATURES_IN; ++i) {
                 x[i] = PD_READ_FLOAT(pd_test_x + (uint32_t)row * PD_N_FEATURES_IN + i);
             }
