@@ -305,7 +305,7 @@ class IntegerProgram:
         terms = np.abs(self.weights) * self.largest_features()[:, None]
         accumulators = tuple(int(terms[g.begin : g.end].sum(axis=0).max(initial=0)) for g in self.groups)
         # round_shift is monotone, so that the bound of what goes in gives that of what comes out.
-        total = sum(g.gain * int(round_shift(b, g.shift)) for g, b in zip(self.groups, accumulators, strict=True))
+        total = sum(abs(g.gain) * int(round_shift(b, g.shift)) for g, b in zip(self.groups, accumulators, strict=True))
         rounding = max((2**g.shift >> 1 for g in self.groups), default=0)
         sums = self.n_samples * total
         deviation = int(round_shift(2 * sums, self.deviation_shift))
