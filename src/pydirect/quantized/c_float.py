@@ -106,6 +106,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
             "\n",
             template("codes.h", conditions),
             "\n",
+            template("classes.h", conditions) if "classes" in conditions else "",
             template("float.h", conditions),
         ]
     )

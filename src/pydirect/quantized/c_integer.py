@@ -65,9 +65,17 @@ def integer_body(
         "\n",
         template("codes.h", conditions),
         "\n",
+        _class_functions(conditions),
         template("integer.h", conditions),
     ]
     return "".join(parts)
+
+
+def _class_functions(conditions: set[str]) -> str:
+    if "classes" not in conditions:
+        return ""
+    types = "typedef double pd_real;\n#define PD_EXP exp\n\n"
+    return f"#ifdef PD_WITH_MATH\n{types}{template('classes.h', conditions)}#endif\n\n"
 
 
 def _conditions(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None, n_classes: int) -> set[str]:

@@ -180,7 +180,7 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
         functions, noise = floats.functions("x")
         floats.moments(functions, noise)
         if hasattr(model, "classes"):
-            add_probabilities(graph, functions, model.n_outputs)
+            add_probabilities(graph, functions, model.n_outputs, dtype)
         outputs = {"mean": (dtype, shape), "std": (dtype, shape)}
         inputs = {"x": (dtype, ["n_rows", model.n_features_in])}
     if hasattr(model, "classes"):
@@ -200,7 +200,7 @@ def _add_integer(graph: Graph, model: QuantizedModel, shape: list[Any]) -> dict[
     if hasattr(model, "classes"):
         unit: NDArray[Any] = (program.scale * program.n_samples)[:, None]
         functions = graph.op("Mul", graph.cast(totals, np.float64), unit)
-        add_probabilities(graph, graph.op("Add", functions, program.offset[:, None]), model.n_outputs)
+        add_probabilities(graph, graph.op("Add", functions, program.offset[:, None]), model.n_outputs, np.float64)
     return {
         "mean": (np.float64, shape),
         "std": (np.float64, shape),

@@ -262,14 +262,26 @@ class FloatGraph:
         return op("Transpose", op("Squeeze", state, np.array([2])), perm=[1, 0])
 
 
-def add_probabilities(graph: Graph, functions: str, n_outputs: int) -> str:
-    """Add the output ``probabilities``, (n_rows, n_classes): those of every sample, averaged."""
-    op, samples = graph.op, np.array([2])
-    p = op("Sigmoid", functions)
+def add_probabilities(graph: Graph, functions: str, n_outputs: int, dtype: Any) -> str:
+    """Add the output ``probabilities``, (n_rows, n_classes): those of every sample, averaged.
+
+    Two classes: σ(z). Several: σ(z_k) / Σ_i σ(z_i), all of them divided by e^m, m = min(max_i z_i, 0), lest they vanish.
+    """
+    op, samples, one = graph.op, np.array([2]), np.asarray(1, dtype=dtype)
+
+    def below_zero(v: str) -> str:
+        return op("Neg", op("Relu", op("Neg", v)))
+
+    # Not Sigmoid, which onnxruntime rounds to some five digits.
+    size = op("Exp", below_zero(functions) if n_outputs == 1 else _shifted(graph, functions, below_zero))
+    p = op("Div", size, op("Add", op("Exp", op("Neg", op("Abs", functions))), one))
     if n_outputs > 1:
         p = op("Div", p, op("ReduceSum", p, np.array([1]), keepdims=1))
         return op("ReduceMean", p, samples, output="probabilities", keepdims=0)
     p = op("ReduceMean", p, samples, keepdims=0)
-    other = op("ReduceMean", op("Sigmoid", op("Neg", functions)), samples, keepdims=0)
-    return op("Concat", other, p, output="probabilities", axis=1)
+    return op("Concat", op("Sub", one, p), p, output="probabilities", axis=1)
 
+
+def _shifted(graph: Graph, functions: str, below_zero: Any) -> str:
+    largest = graph.op("ReduceMax", functions, np.array([1]), keepdims=1)
+    return graph.op("Sub", below_zero(functions), below_zero(largest))

@@ -5,13 +5,6 @@ static inline pd_real pd_cut(pd_real v, pd_real limit)
     return v > limit ? limit : v < -limit ? -limit : v;
 }
 
-//@if classes
-static inline pd_real pd_sigmoid(pd_real z)
-{
-    return 1 / (1 + PD_EXP(-z));
-}
-
-//@end
 //@if knots
 /* Normal score of a column's value: linear between the knots, constant beyond them. */
 static inline pd_real pd_score(uint16_t column, pd_real v)
@@ -258,17 +251,11 @@ static inline void pd_predict_proba(const pd_real *x, pd_real *probability)
         probability[output] = 0;
     }
     for (s = 0; s < PD_N_SAMPLES; ++s) {
-//@if two_classes
-        probability[1] += pd_sigmoid(functions[s]) / PD_N_SAMPLES;
-//@else
-        pd_real sum = 0;
+        pd_real z[PD_N_OUTPUTS];
         for (output = 0; output < PD_N_OUTPUTS; ++output) {
-            sum += pd_sigmoid(functions[output * PD_N_SAMPLES + s]);
+            z[output] = functions[output * PD_N_SAMPLES + s];
         }
-        for (output = 0; output < PD_N_OUTPUTS; ++output) {
-            probability[output] += pd_sigmoid(functions[output * PD_N_SAMPLES + s]) / sum / PD_N_SAMPLES;
-        }
-//@end
+        pd_add_probabilities(z, probability);
     }
 //@if two_classes
     probability[0] = 1 - probability[1];

@@ -313,19 +313,12 @@ static inline void pd_predict_proba(const float *x, double *probability)
         probability[output] = 0;
     }
     for (s = 0; s < PD_N_SAMPLES; ++s) {
-        double p[PD_N_OUTPUTS], sum = 0;
+        double z[PD_N_OUTPUTS];
         for (output = 0; output < PD_N_OUTPUTS; ++output) {
             double total = totals[output * PD_N_SAMPLES + s];
-            p[output] = 1 / (1 + exp(-(pd_offset[output] + pd_scale[output] * PD_N_SAMPLES * total)));
-            sum += p[output];
+            z[output] = pd_offset[output] + pd_scale[output] * PD_N_SAMPLES * total;
         }
-//@if two_classes
-        probability[1] += sum / PD_N_SAMPLES;
-//@else
-        for (output = 0; output < PD_N_OUTPUTS; ++output) {
-            probability[output] += p[output] / sum / PD_N_SAMPLES;
-        }
-//@end
+        pd_add_probabilities(z, probability);
     }
 //@if two_classes
     probability[0] = 1 - probability[1];
