@@ -71,6 +71,11 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     }
     tables: Tables = {"levels": model.levels, "offset": model.offset, "scale": model.scale, "noise": model.noise}
     _add_input_map(model.basis.input_map, conditions, macros, tables)
+    if real == "float":
+        # A mean far from zero is kept in two parts: its rounding may be large beside the column's spread.
+        conditions.add("single")
+        mean = tables["input_mean"]
+        tables["input_mean_rest"] = mean - mean.astype(np.float32)
     if isinstance(model.basis, NetworkBasis):
         _add_network(model, model.basis, largest, conditions, macros, tables)
     else:
@@ -113,8 +118,6 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
 
 
 def _add_input_map(m: InputMap, conditions: set[str], macros: dict[str, int | str], tables: Tables) -> None:
-    if not len(m.kept):
-        raise ValueError("model must depend on an input to be exported, got one that is constant")
     macros |= {"N_KEPT": len(m.kept), "N_MAPPED": m.n_outputs}
     tables |= {"columns": m.kept.astype(np.uint16), "input_mean": m.mean[m.kept], "input_scale": m.scale[m.kept]}
     if len(m.knots):

@@ -6,7 +6,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, RawInputs
 from pydirect.quantized.c_source import definitions, table, template
@@ -29,6 +29,7 @@ def integer_body(
     Parameters
     ----------
     program : IntegerProgram
+        With inputs and basis functions.
     packed : PackedCodes
         Its codes.
     rows : ndarray of shape (n_tests, n_features_in)
@@ -45,11 +46,9 @@ def integer_body(
     AccumulatorOverflowError
         When a sum could leave its type.
     ValueError
-        When the program has no inputs, or more of something than 16 bits can count.
+        When there is more of something than 16 bits can count.
     """
     bounds = program.bounds
-    if not program.n_inputs:
-        raise ValueError("model must depend on an input to be exported, got one that is constant")
     counts = {"n_features_in": program.n_features_in, "n_features": program.n_features, "columns": program.n_columns}
     for name, count in counts.items():
         if count > LARGEST_COUNT:

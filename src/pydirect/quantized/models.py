@@ -373,6 +373,18 @@ class QuantizedModel:
         """Bytes of what a device stores: every table of the integer program, or of the float path where there is none."""
         return int(self.report()["bytes"]["total"])
 
+    def to_c(self, path: str | Path, **options: Any) -> None:
+        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.to_c`."""
+        from pydirect.quantized.export import to_c
+
+        to_c(self, path, **options)
+
+    def to_onnx(self, path: str | Path, **options: Any) -> None:
+        """Write the model as an ONNX graph; see `pydirect.quantized.export.to_onnx`."""
+        from pydirect.quantized.export import to_onnx
+
+        to_onnx(self, path, **options)
+
     def save(self, path: str | Path) -> None:
         """Write the model to one file, without pickle; `pydirect.quantized.load` reads it."""
         from pydirect.quantized.files import save_model

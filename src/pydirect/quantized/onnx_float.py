@@ -85,14 +85,18 @@ class FloatGraph:
 
     def _inputs(self, m: InputMap, x: str) -> str:
         kept = self.op("Gather", x, m.kept.astype(np.int64), axis=1)
-        standardised = self.op("Div", self.op("Sub", kept, m.mean[m.kept]), m.scale[m.kept])
-        standardised = self._cut(standardised, LARGEST)
+        mean = m.mean[m.kept]
+        centred = self.op("Sub", kept, mean)
+        if self.dtype == np.float32:
+            # A mean far from zero is kept in two parts: its rounding may be large beside the column's spread.
+            centred = self.op("Sub", centred, mean - mean.astype(np.float32))
+        standardised = self._cut(self.op("Div", centred, m.scale[m.kept]), LARGEST)
         if not len(m.knots):
             return standardised
         return self.op("Concat", standardised, self._scores(m, kept), axis=1)
 
     def _scores(self, m: InputMap, kept: str) -> str:
-        """Normal scores of columns: linear between the knots, constant beyond them."""
+        """Return normal scores of columns: linear between the knots, constant beyond them."""
         op, (n_columns, n_knots) = self.op, m.knots.shape
         v = op("Max", op("Min", kept, m.knots[:, -1]), m.knots[:, 0])
         reached = op("GreaterOrEqual", op("Unsqueeze", v, np.array([2])), m.knots)
@@ -137,9 +141,7 @@ class FloatGraph:
         leading = self.op("Slice", inputs, np.array([0]), np.array([n_linear]), np.array([1]))
         return leading, self._cut(leading, LINEAR_REACH)
 
-    def _lacking(
-        self, basis: LinearBasis, p: KernelHyperparameters, inputs: str, phi: str, scale: FloatArray
-    ) -> str:
+    def _lacking(self, basis: LinearBasis, p: KernelHyperparameters, inputs: str, phi: str, scale: FloatArray) -> str:
         op = self.op
         leading, reached = self._linear_part(inputs, p.n_linear)
         lacking = op("Mul", self._norm(op("Sub", leading, reached)), np.float64(p.amplitudes[2]))
@@ -265,7 +267,7 @@ class FloatGraph:
 def add_probabilities(graph: Graph, functions: str, n_outputs: int, dtype: Any) -> str:
     """Add the output ``probabilities``, (n_rows, n_classes): those of every sample, averaged.
 
-    Two classes: σ(z). Several: σ(z_k) / Σ_i σ(z_i), all of them divided by e^m, m = min(max_i z_i, 0), lest they vanish.
+    Two classes: σ(z). Several: σ(z_k) / Σ_i σ(z_i), all divided by e^m, m = min(max_i z_i, 0), lest they vanish.
     """
     op, samples, one = graph.op, np.array([2]), np.asarray(1, dtype=dtype)
 

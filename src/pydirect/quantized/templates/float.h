@@ -35,7 +35,11 @@ static inline void pd_map_inputs(const pd_real *x, pd_real *inputs)
     uint16_t i;
     for (i = 0; i < PD_N_KEPT; ++i) {
         pd_real v = x[pd_columns[i]];
+//@if single
+        inputs[i] = pd_cut(((v - pd_input_mean[i]) - pd_input_mean_rest[i]) / pd_input_scale[i], PD_LARGEST);
+//@else
         inputs[i] = pd_cut((v - pd_input_mean[i]) / pd_input_scale[i], PD_LARGEST);
+//@end
 //@if knots
         inputs[PD_N_KEPT + i] = pd_score(i, v);
 //@end
