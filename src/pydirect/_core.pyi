@@ -378,3 +378,37 @@ class Mixture:
 
 def component_log_masses(indices: NDArray[np.uint8], table: _Double, n_threads: int) -> _Double: ...
 def sum_by_level(indices: NDArray[np.uint8], coefficients: _Double, out: _Double, n_threads: int) -> None: ...
+
+# Quantised models; see pydirect.quantized.arithmetic. codes are (n_features, n_columns), groups (begin, end, gain,
+# shift), frequencies (n_frequencies, n_inputs) with their shifts.
+
+class IntegerProgram:
+    def __init__(
+        self,
+        n_columns_in: int,
+        columns: NDArray[np.int32],
+        origin: _Single,
+        multiplier: _Single,
+        limit: NDArray[np.int32],
+        frequencies: NDArray[np.uint32],
+        linear: NDArray[np.int32],
+        linear_limit: int,
+        constant: bool,
+        feature_bits: int,
+        quarter: NDArray[np.int16],
+        groups: list[tuple[int, int, int, int]],
+        codes: NDArray[np.uint8],
+        levels: NDArray[np.int32],
+    ) -> None: ...
+    # x (n_rows, n_columns_in), totals (n_rows, n_columns).
+    def run(self, x: _Double, totals: NDArray[np.int32], n_threads: int) -> None: ...
+
+# phi (n_rows, n_features), out (n_rows, n_columns).
+
+class SamplesSingle:
+    def __init__(self, codes: NDArray[np.uint8], levels: _Single) -> None: ...
+    def sums(self, phi: _Single, out: _Single, n_threads: int) -> None: ...
+
+class SamplesDouble:
+    def __init__(self, codes: NDArray[np.uint8], levels: _Double) -> None: ...
+    def sums(self, phi: _Double, out: _Double, n_threads: int) -> None: ...

@@ -137,12 +137,14 @@ def _number(convert: Callable[[str], _N], is_right: Callable[[_N], bool], expect
 
 
 _natural = _number(int, lambda value: value >= 0, "an integer of at least 0")
-_positive = _number(int, lambda value: value >= 1, "an integer of at least 1")
+positive = _number(int, lambda value: value >= 1, "an integer of at least 1")
 _fraction = _number(float, lambda value: 0.0 <= value < 1.0, "a number from 0 to below 1")
-_level = _number(float, lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
+level = _number(float, lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
 
 
 def _parser() -> argparse.ArgumentParser:
+    from pydirect.cli_export import add_export  # which is built on this module
+
     parser = _Parser(
         prog="pydirect", description="Bayesian regression and classification with discrete weights, from tables."
     )
@@ -151,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit(commands)
     _add_predict(commands)
     _add_info(commands)
+    add_export(commands)
     _add_demo(commands)
     command = commands.add_parser("show-config", help="show how pydirect was built and what it runs on")
     command.set_defaults(run=_show_config)
@@ -192,7 +195,7 @@ def _add_fit(commands: Any) -> None:
         "--test-fraction", type=_fraction, default=0.1, metavar="F", help="part of the rows to hold out (default: 0.1)"
     )
     command.add_argument("--seed", type=_natural, default=0, help="seed of everything random (default: 0)")
-    command.add_argument("--threads", type=_positive, metavar="N", help="number of threads (default: all allowed)")
+    command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: all allowed)")
     command.add_argument("--plot", type=Path, metavar="IMAGE", help="picture of the held-out predictions and the fit")
     command.add_argument("--quiet", action="store_true", help="no progress and no summary")
     command.set_defaults(run=_fit)
@@ -208,7 +211,7 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--hidden",
-        type=_positive,
+        type=positive,
         nargs="+",
         metavar="H",
         help="units of a network's hidden layers; give the file before this (default: 16 8; 50 for dvi)",
@@ -224,9 +227,9 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
         help="features of the inputs (default: nystroem in the decorrelated basis, fourier in the raw one)",
     )
     command.add_argument(
-        "--n-features", type=_positive, metavar="N", help="number of nystroem or fourier features (default: 2000)"
+        "--n-features", type=positive, metavar="N", help="number of nystroem or fourier features (default: 2000)"
     )
-    command.add_argument("--degree", type=_positive, metavar="D", help="degree of the polynomials (default: 2)")
+    command.add_argument("--degree", type=positive, metavar="D", help="degree of the polynomials (default: 2)")
 
 
 def _add_predict(commands: Any) -> None:
@@ -248,7 +251,7 @@ def _add_predict(commands: Any) -> None:
         help="CSV or .parquet file to write (default: CSV on standard output)",
     )
     command.add_argument(
-        "--interval", type=_level, default=_LEVEL, metavar="P", help="probability of the interval (default: 0.9)"
+        "--interval", type=level, default=_LEVEL, metavar="P", help="probability of the interval (default: 0.9)"
     )
     command.add_argument("--std", action="store_true", help="add a column std, the predictive standard deviation")
     command.set_defaults(run=_predict)
@@ -321,15 +324,15 @@ def _check_fit_options(args: argparse.Namespace) -> None:
     twice = [name for i, name in enumerate(named) if name in named[:i]]
     if twice:
         raise CommandError(f"column {twice[0]!r} is named twice among --target, --drop and --weight")
-    _check_output(args.output, args.data)
+    check_output(args.output, args.data)
     if args.plot is not None:
-        _check_output(args.plot, args.data)
+        check_output(args.plot, args.data)
         if args.plot.absolute() == args.output.absolute():
             raise CommandError(f"{args.plot}: named for both --output and --plot")
         _check_picture(args.plot)
 
 
-def _check_output(path: Path, *inputs: Path) -> None:
+def check_output(path: Path, *inputs: Path) -> None:
     """Find out before the work rather than after it that its result has nowhere to go."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise CommandError(f"{path}: expected a file in an existing directory")
@@ -513,7 +516,7 @@ def _print_summary(args: argparse.Namespace, data: _Training, model: Any, held_o
         ("converged", f"{'yes' if _converged(model) else 'no'}, {_iterations(model)} iterations"),
         ("written", f"{args.output} ({os.path.getsize(args.output)} bytes)"),
     ]
-    _print_lines(lines)
+    print_lines(lines)
 
 
 def _structure(model: Any) -> str:
@@ -558,7 +561,7 @@ def _numbers_text(values: Any) -> str:
     return ", ".join(f"{value:.6g}" for value in np.ravel(values))
 
 
-def _print_lines(lines: Sequence[tuple[str, str]]) -> None:
+def print_lines(lines: Sequence[tuple[str, str]]) -> None:
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
         print(f"{label:{width}}  {text}")
@@ -727,13 +730,13 @@ def _predict(args: argparse.Namespace) -> int:
     from pydirect.tables import read_table
 
     if args.output is not None:
-        _check_output(args.output, args.data, args.model)
-    model, encoder, targets = _load_for_tables(args.model)
+        check_output(args.output, args.data, args.model)
+    model, encoder, targets = load_for_tables(args.model)
     table = read_table(args.data, text_columns=encoder.text_columns)
     X = encoder.transform(table)
     if hasattr(model, "predict_proba"):
         return _predict_classes(args, model, X, table, targets[0])
-    predictions = _predictions(model, X, args.interval, _known_targets(table, targets))
+    predictions = _predictions(model, X, args.interval, known_targets(table, targets))
     _write_columns(_output_columns(predictions, targets, args.std), args.output)
     for name, prediction in zip(targets, predictions, strict=True):
         if not np.isnan(prediction.log_density).all():
@@ -762,7 +765,7 @@ def _predict_classes(args: argparse.Namespace, model: Any, X: np.ndarray, table:
     return 0
 
 
-def _known_targets(table: Table, targets: Sequence[str]) -> np.ndarray:
+def known_targets(table: Table, targets: Sequence[str]) -> np.ndarray:
     """Return the targets' values (n, k) as far as the table has them, NaN otherwise."""
     import numpy as np
 
@@ -776,7 +779,7 @@ def _known_targets(table: Table, targets: Sequence[str]) -> np.ndarray:
     return y
 
 
-def _load_for_tables(path: Path) -> tuple[Any, TableEncoder, list[str]]:
+def load_for_tables(path: Path) -> tuple[Any, TableEncoder, list[str]]:
     """Return a model, the encoder of its inputs and the names of its targets."""
     import pydirect
     from pydirect.tables import TableEncoder
@@ -869,7 +872,7 @@ def _info(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts, indent=2, allow_nan=False))
     else:
-        _print_lines([(name.replace("_", " "), _fact_text(value)) for name, value in _readable(facts).items()])
+        print_lines([(name.replace("_", " "), _fact_text(value)) for name, value in _readable(facts).items()])
     return 0
 
 

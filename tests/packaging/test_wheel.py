@@ -50,14 +50,16 @@ def test_the_console_script_is_declared():
 
 
 @installed_from_a_wheel
-def test_only_compiled_code_and_python():
-    assert {path.suffix for path in package_files()} == {".py", ".pyi", ".so", ".typed"}
+def test_only_compiled_code_python_and_templates_of_headers():
+    assert {path.suffix for path in package_files()} == {".py", ".pyi", ".so", ".typed", ".h"}
 
 
 @installed_from_a_wheel
 def test_every_module_of_the_source_is_there():
     source = ROOT / "src" / "pydirect"
-    expected = {path.relative_to(source.parent).as_posix() for path in source.rglob("*.py")}
+    expected = {
+        path.relative_to(source.parent).as_posix() for path in source.rglob("*.*") if path.suffix in (".py", ".h")
+    }
     assert expected <= {str(path) for path in package_files()}
 
 

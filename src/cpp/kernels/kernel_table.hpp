@@ -249,6 +249,30 @@ struct ExponentialRows {
   double* gradient;      // (n_levels, padded), added to; or nullptr
 };
 
+// Rows of a quantised model that kernels take together; fewer are padded.
+constexpr Index kIntegerRows = 32, kFloatRows = 16;
+
+// Fourier features in fixed point; see quantized-inl.hpp.
+struct IntegerFourier {
+  Index n_inputs, n_frequencies;
+  const int* q;                 // (n_inputs, kIntegerRows)
+  const unsigned* frequencies;  // (n_frequencies, n_inputs), shifts included
+  const void* quarter;          // quarter wave of int8 (64,) or int16 (65,)
+  void* out;                    // (2 n_frequencies, kIntegerRows) of int8 or int16: cosine, sine, cosine, …
+};
+
+// Sums of basis functions by the level of their weight, for rows side by side.
+template <class T, class Sum>
+struct LevelSums {
+  Index n_columns, n_levels;
+  const int* start;   // (n_columns · n_levels + 1,) where the indices of a column's level begin
+  const int* index;   // basis functions
+  const Sum* levels;  // (n_levels,)
+  const int* shifts;  // (n_levels,) when all levels are ± powers of two, else null
+  const T* phi;       // (n_features, rows)
+  Sum* out;           // (n_columns, rows)
+};
+
 struct KernelTable {
   const char* name;
 
@@ -332,6 +356,13 @@ struct KernelTable {
   void (*quartic)(const UnitCumulants& rest, const double* x, const double* weight, const double* residual, double p,
                   double e, double* coefficient);
   void (*exponential)(const ExponentialRows&);
+
+  void (*integer_fourier_8)(const IntegerFourier&);
+  void (*integer_fourier_16)(const IntegerFourier&);
+  void (*level_sums_8)(const LevelSums<signed char, int>&);
+  void (*level_sums_16)(const LevelSums<short, int>&);
+  void (*level_sums_float)(const LevelSums<float, float>&);
+  void (*level_sums_double)(const LevelSums<double, double>&);
 
   // Element-wise maths with defined edges, exposed for tests.
   void (*exp)(Index n, const double* x, double* out);

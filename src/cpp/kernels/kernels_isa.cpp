@@ -24,6 +24,7 @@ namespace PYDIRECT_ISA {
 #include "network-inl.hpp"
 #include "product-inl.hpp"
 #include "matrix-inl.hpp"
+#include "quantized-inl.hpp"
 #include "mixture-inl.hpp"
 
 constexpr KernelTable all_kernels(const char* name) {
@@ -71,6 +72,12 @@ constexpr KernelTable all_kernels(const char* name) {
   table.add_cumulants = add_cumulants;
   table.quartic = quartic;
   table.exponential = exponential;
+  table.integer_fourier_8 = integer_fourier_8;
+  table.integer_fourier_16 = integer_fourier_16;
+  table.level_sums_8 = integer_level_sums<signed char>;
+  table.level_sums_16 = integer_level_sums<short>;
+  table.level_sums_float = float_level_sums<float>;
+  table.level_sums_double = float_level_sums<double>;
   table.exp = exp_array;
   table.sincos_turns_double = sincos_turns_array<double>;
   table.sincos_turns_float = sincos_turns_array<float>;

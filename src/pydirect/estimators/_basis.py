@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
-from pydirect.distributions import DensityPrior, FactorizedCategorical, as_level_count, as_prior
+from pydirect.distributions import LEVEL_SHAPES, DensityPrior, FactorizedCategorical, as_level_count, as_prior
 from pydirect.estimators._base import LatentFunctions
 from pydirect.features import (
     FeatureMap,
@@ -48,7 +48,7 @@ class BasisFunctionModel(LatentFunctions):
     basis: str
     prior: Any
     n_levels: int
-    levels: ArrayLike | None
+    levels: ArrayLike | str | None
     rank_inputs: bool
     length_scale: float | ArrayLike | None
     optimizer: str
@@ -78,6 +78,8 @@ class BasisFunctionModel(LatentFunctions):
             raise ValueError("length_scale must be None unless features are 'nystroem' or 'fourier'")
         if self.basis == "decorrelated" and self.levels is not None:
             raise ValueError("levels must be None in the decorrelated basis, which places them itself; use basis='raw'")
+        if isinstance(self.levels, str):
+            as_choice(self.levels, "levels", tuple(LEVEL_SHAPES))
 
     def _feature_kind(self) -> str:
         if not isinstance(self.features, str):

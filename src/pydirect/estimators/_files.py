@@ -26,7 +26,7 @@ from pydirect.features import (
     TransformerFeatures,
 )
 from pydirect.hyperparameters import KernelHyperparameters
-from pydirect.inputs import InputMap, Rotation
+from pydirect.inputs import LARGEST, InputMap, Rotation
 from pydirect.mixture_priors import MixturePrior
 from pydirect.mixtures import MixturePosterior
 from pydirect.models import MeanFieldPosterior, NoisePosterior
@@ -57,6 +57,8 @@ POSTERIOR_CLASSES: dict[str, Any] = {
     "mixture": MixturePosterior,
 }
 
+# Numbers of a fitted model, raw inputs apart, stay below: products of three of them do not overflow.
+LARGEST_NUMBER = 1e100
 # Attributes ``<name>_`` that a header holds as they are.
 SHARED_ITEMS = ("n_samples", "fit_seconds")
 
@@ -87,6 +89,10 @@ class _Writer:
 def _build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str, Any]) -> Any:
     """Rebuild a dataclass from what `_Writer.fields` made of it."""
     values: Header = {}
+    _is(header, name, dict)
+    names = {f.name for f in dataclasses.fields(cls)}
+    if not header.keys() <= names | {"kind"}:
+        raise ValueError(f"{name} has no {', '.join(map(repr, header.keys() - names))}")
     for f in dataclasses.fields(cls):
         key = f"{name}.{f.name}"
         if key in arrays:
@@ -192,9 +198,9 @@ def _as_json(name: str, value: Any) -> Any:
 
 def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and "prior" in value:
-        fields = {k: _from_json(v) for k, v in value.items() if k != "prior"}
-        return PRIOR_CLASSES[value["prior"]](**fields)
-    if isinstance(value, dict) and "mapping" in value:
+        prior = PRIOR_CLASSES[value["prior"]]
+        return prior(**{f.name: _from_json(value[f.name]) for f in dataclasses.fields(prior)})
+    if isinstance(value, dict):
         return {k: v for k, v in value["mapping"]}
     return [_from_json(v) for v in value] if isinstance(value, list) else value
 
@@ -219,7 +225,8 @@ def load(path: str | Path) -> Any:
     document = read(path, tuple(LAYOUTS))
     layout = LAYOUTS[document.kind]
     try:
-        return _restore(layout, document.header, document.arrays)
+        with np.errstate(over="raise", invalid="raise"):  # no fitted model's numbers overflow
+            return _restore(layout, document.header, document.arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
         raise CorruptFileError(path, reason) from error
@@ -251,7 +258,7 @@ def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) ->
     model.features_ = _build(features, header["features"], arrays, "features", nested)
     model.hyperparameters_ = (
         _build(KernelHyperparameters, header["hyperparameters"], arrays, "hyperparameters", {})
-        if header["hyperparameters"]
+        if header["hyperparameters"] is not False
         else None
     )
     model.posteriors_ = [
@@ -277,7 +284,7 @@ def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Array
     model.posteriors_ = [
         _build(NetworkPosterior, h, arrays, f"posterior{k}", nested) for k, h in enumerate(header["posteriors"])
     ]
-    if header["coreset"]:
+    if header["coreset"] is not False:
         model.coreset_ = _build(NetworkCoreset, header["coreset"], arrays, "coreset", {})
 
 
@@ -300,14 +307,33 @@ def _restore_deterministic_classifier(model: DVIClassifier, header: Header, arra
     _restore_deterministic(model, header, arrays)
 
 
-def _array(value: Any, name: str, *shape: int | str) -> np.ndarray:
+def _array(value: Any, name: str, *shape: int | str, largest: float = LARGEST_NUMBER) -> np.ndarray:
+    _is_float64(value, name)
+    array = as_float_array(value, name, shape)
+    if np.abs(array).max(initial=0.0) > largest:
+        raise ValueError(f"{name} must be at most {largest:g} in magnitude, got {np.abs(array).max():g}")
+    return array
+
+
+def _number(value: Any, name: str, **bounds: float) -> float:
+    _is(value, name, float)
+    return as_number(value, name, **bounds)
+
+
+def _is_float64(value: Any, name: str) -> None:
     if not isinstance(value, np.ndarray) or value.dtype != np.float64:
-        raise TypeError(f"{name} must be a float64 array, got {type(value).__name__}")
-    return as_float_array(value, name, shape)
+        got = f"{value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise TypeError(f"{name} must be a float64 array, got {got}")
 
 
-def _positive(value: Any, name: str, *shape: int | str) -> None:
-    if (_array(value, name, *shape) <= 0).any():
+def _log_masses(value: Any, name: str, *shape: int | str) -> None:
+    _is_float64(value, name)
+    if not (as_float_array_unbounded(value, name, shape) < np.inf).all():
+        raise ValueError(f"{name} must be below infinity")
+
+
+def _positive(value: Any, name: str, *shape: int | str, largest: float = LARGEST_NUMBER) -> None:
+    if (_array(value, name, *shape, largest=largest) <= 0).any():
         raise ValueError(f"{name} must be positive")
 
 
@@ -336,19 +362,19 @@ def _check(model: Any, header: Header) -> int:
     _is(header["one_dimensional"], "one_dimensional", bool)
     if n_outputs != 1 and (n_outputs == 0 or header["one_dimensional"]):
         raise ValueError("posteriors do not fit the outputs")
-    as_number(model.n_samples_, "n_samples", above=0.0)
+    _number(model.n_samples_, "n_samples", above=0.0)
     return _check_input_map(model.input_map_, d)
 
 
 def _check_targets(model: ProbabilisticRegressor) -> None:
-    as_number(model.calibration_scale_, "calibration_scale", above=0.0)
+    _number(model.calibration_scale_, "calibration_scale", above=0.0)
     _array(model.y_mean_, "y_mean", len(model.posteriors_))
     _positive(model.y_scale_, "y_scale", len(model.posteriors_))
 
 
 def _check_basis(model: BasisFunctionModel, n_inputs: int) -> None:
     n_outputs = len(model.posteriors_)
-    as_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
+    _number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
     if model.hyperparameters_ is not None:
         _check_hyperparameters(model.hyperparameters_, n_inputs)
     _check_features(model.features_, n_inputs)
@@ -379,9 +405,7 @@ def _check_classifier(model: DirectClassifier, n_inputs: int) -> None:
 def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
     _check_targets(model)
     n_rotated = model.rotation_.n_outputs
-    _array(model.rotation_.matrix, "rotation", *model.rotation_.matrix.shape)
-    if len(model.rotation_.matrix) != n_inputs:
-        raise ValueError("rotation does not take the inputs")
+    _array(model.rotation_.matrix, "rotation", n_inputs, model.rotation_.matrix.shape[-1])
     for posterior in model.posteriors_:
         _is(posterior.shape.bias, "bias", bool)
         if posterior.shape != model._shape_for(n_rotated):
@@ -394,8 +418,8 @@ def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
         _is(coreset.bias, "coreset.bias", bool)
         if not coreset.bias or as_count(coreset.depth, "coreset.depth") < model._shape_for(1).depth:
             raise ValueError("coreset does not serve the network")
-        as_number(coreset.n_samples, "coreset.n_samples", above=0.0)
-        _array(coreset.x, "coreset.x", len(coreset.y), model.n_features_in_)
+        _number(coreset.n_samples, "coreset.n_samples", above=0.0)
+        _array(coreset.x, "coreset.x", len(coreset.y), model.n_features_in_, largest=np.inf)
         _array(coreset.y, "coreset.y", *coreset.y.shape[:1])
         _positive(coreset.weight, "coreset.weight", len(coreset.y))
 
@@ -423,30 +447,31 @@ def _check_deterministic_classifier(model: DVIClassifier, n_inputs: int) -> None
 
 
 def _check_input_map(m: InputMap, d: int) -> int:
-    _array(m.mean, "mean", d)
-    _positive(m.scale, "scale", d)
+    _array(m.mean, "mean", d, largest=np.inf)
+    _positive(m.scale, "scale", d, largest=np.inf)
     if m.kept.dtype.kind != "i" or m.kept.ndim != 1 or not np.isin(m.kept, np.arange(d)).all():
         raise ValueError(f"kept must be columns below {d}")
-    _array(m.knots, "knots", *m.knots.shape)
-    _array(m.scores, "scores", *m.knots.shape)
+    _array(m.knots, "knots", *m.knots.shape, largest=np.inf)
+    _array(m.scores, "scores", *m.knots.shape, largest=LARGEST)
     if m.knots.shape != (0, 0) and (len(m.knots) != len(m.kept) or m.knots.size == 0 or (np.diff(m.knots) < 0).any()):
         raise ValueError("knots must ascend for every kept column")
     return m.n_outputs
 
 
 def _check_hyperparameters(p: KernelHyperparameters, n_inputs: int) -> None:
-    _positive(p.length_scales, "length_scales", n_inputs)
-    as_number(p.noise_variance, "noise_variance", above=0.0)
-    as_number(p.isotropic_length_scale, "isotropic_length_scale", above=0.0)
+    if (_array(p.length_scales, "length_scales", n_inputs) < 1 / LARGEST).any():
+        raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
+    _number(p.noise_variance, "noise_variance", above=0.0)
+    _number(p.isotropic_length_scale, "isotropic_length_scale", above=0.0)
     for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
-        as_number(getattr(p, name), name, at_least=0.0)
+        _number(getattr(p, name), name, at_least=0.0)
     if as_count(p.n_linear, "n_linear", 0) > n_inputs:
         raise ValueError(f"n_linear must be at most {n_inputs}, got {p.n_linear}")
 
 
 def _check_features(features: Any, n_inputs: int) -> None:
     if isinstance(features, NystroemFeatures):
-        _array(features.landmarks, "landmarks", "n_landmarks", n_inputs)
+        _array(features.landmarks, "landmarks", "n_landmarks", n_inputs, largest=LARGEST)
         _array(features.whitening, "whitening", *2 * features.landmarks.shape[:1])
         _check_hyperparameters(features.hyperparameters, n_inputs)
     elif isinstance(features, FourierFeatures):
@@ -455,11 +480,11 @@ def _check_features(features: Any, n_inputs: int) -> None:
         if features.linear_scale is not None:
             _array(features.linear_scale, "linear_scale", *features.linear_scale.shape[:1])
         if features.constant is not None:
-            as_number(features.constant, "constant")
+            _number(features.constant, "constant")
     else:
         _is(features.n_features_in, "n_features_in", int)
         if isinstance(features, LinearFeatures):
-            as_number(features.intercept_scale, "intercept_scale")
+            _number(features.intercept_scale, "intercept_scale")
 
 
 def _check_posterior(p: MeanFieldPosterior | MixturePosterior, n_weights: int) -> None:
@@ -473,7 +498,7 @@ def _check_posterior(p: MeanFieldPosterior | MixturePosterior, n_weights: int) -
 
 
 def _check_training(p: MeanFieldPosterior | MixturePosterior | DeterministicPosterior) -> None:
-    as_number(p.elbo, "elbo")
+    _number(p.elbo, "elbo")
     _array(p.elbo_trace, "elbo_trace", *p.elbo_trace.shape[:1])
     as_count(p.n_iter, "n_iter", 0)
     _is(p.converged, "converged", bool)
@@ -487,22 +512,22 @@ def _check_mixture(p: MixturePosterior, n_weights: int) -> None:
     _positive(p.alpha, "alpha", r)
     _array(p.levels, "levels", n_weights if len(p.levels) == n_weights else 1, n_levels)
     shape = tuple(n if size == n else 1 for size, n in zip(p.log_prior.shape[:2], (r, n_weights), strict=True))
-    as_float_array_unbounded(p.log_prior, "log_prior", (*shape, n_levels))
-    lower = as_number(p.entropy_lower, "entropy_lower")
-    as_number(p.entropy_upper, "entropy_upper", at_least=lower)
+    _log_masses(p.log_prior, "log_prior", *shape, n_levels)
+    lower = _number(p.entropy_lower, "entropy_lower")
+    _number(p.entropy_upper, "entropy_upper", at_least=lower)
 
 
 def _check_factorized(p: MeanFieldPosterior, n_weights: int) -> None:
     if isinstance(p, DecorrelatedPosterior):
         n_directions = p.vectors.shape[1]
         _array(p.vectors, "vectors", n_weights, n_directions)
-        as_number(p.prior_variance, "prior_variance", above=0.0)
+        _number(p.prior_variance, "prior_variance", above=0.0)
         n_weights = n_directions
     n_levels = p.weights.q.shape[1]
     _masses(p.weights.q, "q", n_weights, n_levels)
     _array(p.weights.levels, "levels", n_weights if len(p.weights.levels) == n_weights else 1, n_levels)
     rows = len(p.log_prior)
-    as_float_array_unbounded(p.log_prior, "log_prior", (n_weights if rows == n_weights else 1, n_levels))
+    _log_masses(p.log_prior, "log_prior", n_weights if rows == n_weights else 1, n_levels)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 from pydirect._progress import Progress
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_sample_weight
-from pydirect.distributions import DensityPrior, GaussianPrior, as_levels, as_prior, evenly_spaced_levels
+from pydirect.distributions import DensityPrior, GaussianPrior, as_prior, shared_levels
 from pydirect.estimators._basis import BasisFunctionModel, in_prior_units
 from pydirect.hyperparameters import KernelHyperparameters, distinct_rows
 from pydirect.logistic import (
@@ -67,8 +67,9 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         continuous model, under a wide log-normal prior, is maximised in the course of training.
     n_levels : int, default=15
         Values that a weight can take; 16 or fewer fit into 4 bits.
-    levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
-        Levels of the raw basis, in units of the prior standard deviation; evenly spaced to ±3 by default.
+    levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
+        Levels of the raw basis, in units of the prior standard deviation: evenly spaced to ±3 by default;
+        ``"power_of_two"``, 0 and ± powers of two, so that devices multiply by shifts.
     bound : {"jaakkola", "exponential"}, default="jaakkola"
         Of the expected log-likelihood; see `pydirect.logistic`. The second is the published one: tighter where classes
         are far apart, much looser where they overlap.
@@ -136,7 +137,7 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         basis: str = "decorrelated",
         prior: Any = "gaussian",
         n_levels: int = 15,
-        levels: ArrayLike | None = None,
+        levels: ArrayLike | str | None = None,
         bound: str = "jaakkola",
         class_weight: Any = None,
         rank_inputs: bool = True,
@@ -347,8 +348,7 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         scale = np.sqrt(fit.variance)
         if decorrelated:
             return replace(fit.posterior, vectors=vectors @ fit.posterior.vectors), scale
-        levels = evenly_spaced_levels(self.n_levels) if self.levels is None else self.levels
-        levels = as_levels(levels, raw.n_weights)
+        levels = shared_levels(self.levels, self.n_levels, raw.n_weights)
         posterior = fit_logistic(
             raw,
             levels * scale,

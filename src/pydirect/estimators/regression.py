@@ -24,9 +24,8 @@ from pydirect.decorrelated import (
 )
 from pydirect.distributions import (
     DensityPrior,
-    as_levels,
     as_prior,
-    evenly_spaced_levels,
+    shared_levels,
 )
 from pydirect.estimators._base import ProbabilisticRegressor
 from pydirect.estimators._basis import BasisFunctionModel, in_prior_units
@@ -87,8 +86,9 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         `pydirect.MixturePrior`, which does not factorise.
     n_levels : int, default=15
         Values that a weight can take; 16 or fewer fit into 4 bits.
-    levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
-        Levels of the raw basis, in units of the prior standard deviation; evenly spaced to ±3 by default.
+    levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
+        Levels of the raw basis, in units of the prior standard deviation: evenly spaced to ±3 by default;
+        ``"power_of_two"``, 0 and ± powers of two, so that devices multiply by shifts.
     noise : {"auto", "elbo", "evidence", "held_out"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
         fixed where the marginal likelihood of continuous weights is largest; in the raw basis also what the levels
@@ -167,7 +167,7 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         basis: str = "decorrelated",
         prior: Any = "gaussian",
         n_levels: int = 15,
-        levels: ArrayLike | None = None,
+        levels: ArrayLike | str | None = None,
         noise: str | float = "auto",
         n_noise_levels: int = 15,
         prior_scale: str = "evidence",
@@ -341,8 +341,7 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
 
     def _fit_raw(self, training: _Training) -> tuple[list[Posterior], FloatArray]:
         statistics = training.statistics
-        levels = evenly_spaced_levels(self.n_levels) if self.levels is None else self.levels
-        levels = as_levels(levels, statistics.n_weights)
+        levels = shared_levels(self.levels, self.n_levels, statistics.n_weights)
         prior = as_prior(self.prior)
         b = statistics.n_weights
         log_prior = prior.table(levels, b) if isinstance(prior, MixturePrior) else prior.log_mass(levels)

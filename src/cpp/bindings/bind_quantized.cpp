@@ -1,0 +1,149 @@
+#include <pybind11/stl.h>
+
+#include <array>
+#include <memory>
+
+#include "arrays.hpp"
+#include "pydirect/quantized.hpp"
+
+namespace pydirect {
+namespace {
+
+template <class T>
+std::vector<T> vector_of(const Array<T>& a) {
+  return std::vector<T>(a.data(), a.data() + a.size());
+}
+
+// Numbers of the levels that are not zero, by code; −1 for the others. `kept` gets their values.
+template <class T>
+std::vector<int> number_levels(const Array<T>& levels, std::vector<T>& kept) {
+  std::vector<int> taken(256, -1);
+  for (Index k = 0; k < levels.size(); ++k)
+    if (levels.data()[k] != 0) {
+      taken[k] = int(kept.size());
+      kept.push_back(levels.data()[k]);
+    }
+  return taken;
+}
+
+template <class T>
+void require_codes(const Array<unsigned char>& codes, const Array<T>& levels) {
+  if (codes.ndim() != 2 || levels.ndim() != 1 || levels.size() > 256)
+    throw std::invalid_argument("codes must have shape (n_features, n_columns), levels (n_levels,)");
+  for (Index k = 0; k < codes.size(); ++k)
+    if (codes.data()[k] >= levels.size()) throw std::invalid_argument("codes must be below the number of levels");
+}
+
+std::unique_ptr<IntegerProgram> make_program(
+    Index n_columns_in, const Array<int>& columns, const Array<float>& origin, const Array<float>& multiplier,
+    const Array<int>& limit, const Array<unsigned>& frequencies, const Array<int>& linear, int linear_limit,
+    bool constant, int feature_bits, const Array<short>& quarter, const std::vector<std::array<Index, 4>>& groups,
+    const Array<unsigned char>& codes, const Array<int>& levels) {
+  require_codes(codes, levels);
+  const Index n_inputs = columns.size(), n_frequencies = frequencies.shape(0);
+  require_shape(frequencies, "frequencies", {n_frequencies, n_inputs});
+  for (const py::array& a : {py::array(origin), py::array(multiplier), py::array(limit)})
+    require_shape(a, "origin, multiplier and limit", {n_inputs});
+  require_shape(quarter, "quarter", {feature_bits == 8 ? 64 : 65});
+  auto p = std::make_unique<IntegerProgram>();
+  p->n_columns_in = n_columns_in;
+  p->n_inputs = n_inputs;
+  p->n_features = codes.shape(0);
+  p->n_columns = codes.shape(1);
+  p->columns = vector_of(columns);
+  p->origin = vector_of(origin);
+  p->multiplier = vector_of(multiplier);
+  p->limit.assign(limit.data(), limit.data() + n_inputs);
+  p->n_frequencies = n_frequencies;
+  p->frequencies = vector_of(frequencies);
+  p->linear = vector_of(linear);
+  p->linear_limit = linear_limit;
+  p->constant = constant;
+  p->feature_bits = feature_bits;
+  if (feature_bits == 8)
+    p->quarter_8.assign(quarter.data(), quarter.data() + quarter.size());
+  else
+    p->quarter_16 = vector_of(quarter);
+  for (const int c : p->columns)
+    if (c < 0 || c >= n_columns_in) throw std::invalid_argument("columns must be among those of a row");
+  for (const int i : p->linear)
+    if (i < 0 || i >= n_inputs) throw std::invalid_argument("linear must be inputs");
+  if (2 * n_frequencies + Index(p->linear.size()) + constant != p->n_features)
+    throw std::invalid_argument("codes must have a row for every basis function");
+  const std::vector<int> taken = number_levels(levels, p->levels);
+  for (const int level : p->levels) {
+    const unsigned magnitude = level < 0 ? 0u - unsigned(level) : unsigned(level);
+    if (magnitude & (magnitude - 1)) {
+      p->shifts.clear();
+      break;
+    }
+    p->shifts.push_back(__builtin_ctz(magnitude));
+  }
+  for (const auto& [begin, end, gain, shift] : groups) {
+    if (begin < 0 || end < begin || end > p->n_features || shift < 0 || shift > 30)
+      throw std::invalid_argument("groups must be ranges of basis functions with shifts up to 30");
+    p->groups.push_back({begin, end, int(gain), int(shift)});
+    p->indices.emplace_back(codes.data(), p->n_columns, begin, end, taken, Index(p->levels.size()));
+  }
+  return p;
+}
+
+void run_program(const IntegerProgram& p, const Array<double>& x, Array<int> totals, int n_threads) {
+  const Index n_rows = x.shape(0);
+  require_shape(x, "x", {n_rows, p.n_columns_in});
+  require_shape(totals, "totals", {n_rows, p.n_columns});
+  int* out = totals.mutable_data();
+  py::gil_scoped_release release;
+  p.run(x.data(), n_rows, out, n_threads);
+}
+
+template <class T>
+struct Samples {
+  Index n_features;
+  std::vector<T> levels;
+  LevelIndex index;
+
+  Samples(const Array<unsigned char>& codes, const std::vector<int>& taken, std::vector<T> kept)
+      : n_features(codes.shape(0)),
+        levels(std::move(kept)),
+        index(codes.data(), codes.shape(1), 0, n_features, taken, Index(levels.size())) {}
+};
+
+template <class T>
+void bind_samples(py::module_& m, const char* name) {
+  py::class_<Samples<T>>(m, name)
+      .def(py::init([](const Array<unsigned char>& codes, const Array<T>& levels) {
+             require_codes(codes, levels);
+             std::vector<T> kept;
+             const std::vector<int> taken = number_levels(levels, kept);
+             return std::make_unique<Samples<T>>(codes, taken, std::move(kept));
+           }),
+           py::arg("codes").noconvert(), py::arg("levels").noconvert())
+      .def(
+          "sums",
+          [](const Samples<T>& s, const Array<T>& phi, Array<T> out, int n_threads) {
+            const Index n_rows = phi.shape(0);
+            require_shape(phi, "phi", {n_rows, s.n_features});
+            require_shape(out, "out", {n_rows, s.index.n_columns});
+            T* to = out.mutable_data();
+            py::gil_scoped_release release;
+            float_level_sums(s.index, s.levels, phi.data(), n_rows, s.n_features, to, n_threads);
+          },
+          py::arg("phi").noconvert(), py::arg("out").noconvert(), py::arg("n_threads"));
+}
+
+}  // namespace
+
+void bind_quantized(py::module_& m) {
+  py::class_<IntegerProgram>(m, "IntegerProgram")
+      .def(py::init(&make_program), py::arg("n_columns_in"), py::arg("columns").noconvert(),
+           py::arg("origin").noconvert(), py::arg("multiplier").noconvert(), py::arg("limit").noconvert(),
+           py::arg("frequencies").noconvert(), py::arg("linear").noconvert(), py::arg("linear_limit"),
+           py::arg("constant"), py::arg("feature_bits"), py::arg("quarter").noconvert(), py::arg("groups"),
+           py::arg("codes").noconvert(), py::arg("levels").noconvert())
+      .def("run", &run_program, py::arg("x").noconvert(), py::arg("totals").noconvert(), py::arg("n_threads"));
+  bind_samples<float>(m, "SamplesSingle");
+  bind_samples<double>(m, "SamplesDouble");
+}
+
+}  // namespace pydirect

@@ -1,0 +1,137 @@
+#include "pydirect/quantized.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pydirect/parallel.hpp"
+
+namespace pydirect {
+namespace {
+
+constexpr Index kRowsPerChunk = 256;
+
+// v / 2^shift to the nearest integer, halves away from zero.
+int round_shift(int v, int shift) {
+  const unsigned magnitude = v < 0 ? 0u - unsigned(v) : unsigned(v);
+  const int rounded = int((magnitude + ((1u << shift) >> 1)) >> shift);
+  return v < 0 ? -rounded : rounded;
+}
+
+// Step 1, in single precision throughout.
+int quantise(float x, float origin, float multiplier, float limit) {
+  float v = (x - origin) * multiplier;
+  if (!(v > -limit)) v = -limit;
+  if (v > limit) v = limit;
+  return int(v + (v < 0 ? -0.5f : 0.5f));
+}
+
+template <class T>
+struct Block {
+  std::vector<int> q, accumulators, totals;
+  std::vector<T> phi;
+
+  explicit Block(const IntegerProgram& p)
+      : q(p.n_inputs * kIntegerRows),
+        accumulators(p.n_columns * kIntegerRows),
+        totals(p.n_columns * kIntegerRows),
+        phi(p.n_features * kIntegerRows) {}
+};
+
+void fourier(const IntegerFourier& f, signed char*) { kernels().integer_fourier_8(f); }
+void fourier(const IntegerFourier& f, short*) { kernels().integer_fourier_16(f); }
+void sums(const LevelSums<signed char, int>& s) { kernels().level_sums_8(s); }
+void sums(const LevelSums<short, int>& s) { kernels().level_sums_16(s); }
+void sums(const LevelSums<float, float>& s) { kernels().level_sums_float(s); }
+void sums(const LevelSums<double, double>& s) { kernels().level_sums_double(s); }
+
+int linear_feature(int q, int limit, signed char*) {
+  return std::clamp(round_shift(std::clamp(q, -limit, limit), 8), -127, 127);
+}
+int linear_feature(int q, int limit, short*) { return std::clamp(q, -limit, limit); }
+
+// At most kIntegerRows rows; those that are missing are computed as zeros.
+template <class T>
+void run_block(const IntegerProgram& p, const double* x, Index n_rows, int* totals, Block<T>& b) {
+  for (Index i = 0; i < p.n_inputs; ++i)
+    for (Index l = 0; l < kIntegerRows; ++l)
+      b.q[i * kIntegerRows + l] =
+          l < n_rows ? quantise(float(x[l * p.n_columns_in + p.columns[i]]), p.origin[i], p.multiplier[i], p.limit[i])
+                     : 0;
+  const void* quarter = sizeof(T) == 1 ? static_cast<const void*>(p.quarter_8.data()) : p.quarter_16.data();
+  fourier({p.n_inputs, p.n_frequencies, b.q.data(), p.frequencies.data(), quarter, b.phi.data()}, b.phi.data());
+  T* phi = b.phi.data() + 2 * p.n_frequencies * kIntegerRows;
+  for (const int i : p.linear)
+    for (Index l = 0; l < kIntegerRows; ++l)
+      *phi++ = T(linear_feature(b.q[i * kIntegerRows + l], p.linear_limit, b.phi.data()));
+  if (p.constant) std::fill_n(phi, kIntegerRows, T(sizeof(T) == 1 ? 127 : 32767));
+
+  std::fill(b.totals.begin(), b.totals.end(), 0);
+  for (std::size_t g = 0; g < p.groups.size(); ++g) {
+    const IntegerGroup& group = p.groups[g];
+    const LevelIndex& index = p.indices[g];
+    sums(LevelSums<T, int>{index.n_columns, index.n_levels, index.start.data(), index.index.data(), p.levels.data(),
+                           p.shifts.empty() ? nullptr : p.shifts.data(), b.phi.data() + group.begin * kIntegerRows,
+                           b.accumulators.data()});
+    for (std::size_t k = 0; k < b.totals.size(); ++k)
+      b.totals[k] += group.gain * round_shift(b.accumulators[k], group.shift);
+  }
+  for (Index l = 0; l < n_rows; ++l)
+    for (Index c = 0; c < p.n_columns; ++c) totals[l * p.n_columns + c] = b.totals[c * kIntegerRows + l];
+}
+
+template <class T>
+void run_rows(const IntegerProgram& p, const double* x, Index n_rows, int* totals, int n_threads) {
+  for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+    Block<T> block(p);
+    for (Index row = begin; row < end; row += kIntegerRows)
+      run_block(p, x + row * p.n_columns_in, std::min(kIntegerRows, end - row), totals + row * p.n_columns, block);
+  });
+}
+
+}  // namespace
+
+LevelIndex::LevelIndex(const unsigned char* codes, Index columns, Index begin, Index end, const std::vector<int>& taken,
+                       Index levels)
+    : n_columns(columns), n_levels(levels), start(columns * levels + 1, 0) {
+  for (Index j = begin; j < end; ++j)
+    for (Index c = 0; c < columns; ++c)
+      if (const int k = taken[codes[j * columns + c]]; k >= 0) ++start[c * levels + k + 1];
+  for (std::size_t k = 1; k < start.size(); ++k) start[k] += start[k - 1];
+  index.resize(start.back());
+  std::vector<int> next(start.begin(), start.end() - 1);
+  for (Index j = begin; j < end; ++j)
+    for (Index c = 0; c < columns; ++c)
+      if (const int k = taken[codes[j * columns + c]]; k >= 0) index[next[c * levels + k]++] = int(j - begin);
+}
+
+void IntegerProgram::run(const double* x, Index n_rows, int* totals, int n_threads) const {
+  if (feature_bits == 8)
+    run_rows<signed char>(*this, x, n_rows, totals, n_threads);
+  else
+    run_rows<short>(*this, x, n_rows, totals, n_threads);
+}
+
+template <class T>
+void float_level_sums(const LevelIndex& index, const std::vector<T>& levels, const T* phi, Index n_rows,
+                      Index n_features, T* out, int n_threads) {
+  const Index n_columns = index.n_columns;
+  for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+    std::vector<T> side_by_side(n_features * kFloatRows), result(n_columns * kFloatRows);
+    for (Index row = begin; row < end; row += kFloatRows) {
+      const Index count = std::min(kFloatRows, end - row);
+      for (Index l = 0; l < kFloatRows; ++l)
+        for (Index j = 0; j < n_features; ++j)
+          side_by_side[j * kFloatRows + l] = l < count ? phi[(row + l) * n_features + j] : T(0);
+      sums(LevelSums<T, T>{n_columns, index.n_levels, index.start.data(), index.index.data(), levels.data(), nullptr,
+                           side_by_side.data(), result.data()});
+      for (Index l = 0; l < count; ++l)
+        for (Index c = 0; c < n_columns; ++c) out[(row + l) * n_columns + c] = result[c * kFloatRows + l];
+    }
+  });
+}
+
+template void float_level_sums(const LevelIndex&, const std::vector<float>&, const float*, Index, Index, float*, int);
+template void float_level_sums(const LevelIndex&, const std::vector<double>&, const double*, Index, Index, double*,
+                               int);
+
+}  // namespace pydirect

@@ -1,0 +1,167 @@
+"""The command ``pydirect export``: a model's posterior samples as a C header or an ONNX graph."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydirect.cli import CommandError, check_output, known_targets, level, load_for_tables, positive, print_lines
+
+# As in `pydirect.cli`, all that takes long to import is imported where it is used.
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pydirect.tables import Table
+
+FORMATS = {".h": "c", ".onnx": "onnx"}
+
+
+def add_export(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    command = commands.add_parser(
+        "export",
+        help="write a model as C or ONNX, in integers of a few bits",
+        description="Write a few samples of a model's posterior as one C99 header, or as an ONNX graph, that predicts "
+        "mean and standard deviation, and say how large it is. With --budget a model that fits into so many bytes is "
+        "fitted anew to the rows of --data.",
+    )
+    command.add_argument("model", type=Path, help="model file")
+    command.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help="file to write")
+    command.add_argument(
+        "--format", choices=["c", "onnx"], help="(default: by the name of the output, .h or .onnx; else c)"
+    )
+    command.add_argument("--samples", type=positive, metavar="S", help="posterior samples to keep (default: 16)")
+    command.add_argument(
+        "--method",
+        choices=["moments", "draw", "most_probable"],
+        help="how samples are chosen: with the posterior's mean and spread, at random, or the most probable one "
+        "(default: moments)",
+    )
+    command.add_argument("--integer", action="store_true", help="integer arithmetic up to the last step")
+    command.add_argument(
+        "--levels",
+        choices=["model", "even", "power_of_two"],
+        help="levels of the weights: the model's own, or new ones shared by all weights, for which --data is needed "
+        "(default: model, with --budget even)",
+    )
+    command.add_argument(
+        "--budget", type=positive, metavar="BYTES", help="fit the best integer model of at most so many bytes"
+    )
+    command.add_argument(
+        "--data", type=Path, metavar="TABLE", help="CSV or Parquet file with rows like those the model will see"
+    )
+    command.add_argument("--prefix", default="pydirect", metavar="NAME", help="of all names in C (default: pydirect)")
+    command.add_argument(
+        "--interval", type=level, default=0.9, metavar="P", help="probability of the interval in C (default: 0.9)"
+    )
+    command.add_argument("--single", action="store_true", help="single precision where there is floating point")
+    command.set_defaults(run=_export)
+
+
+def _export(args: argparse.Namespace) -> int:
+    _check_options(args)
+    model, encoder, targets = load_for_tables(args.model)
+    table = None if args.data is None else _read(args.data, encoder.text_columns)
+    X = None if table is None else encoder.transform(table)
+    quantised = _quantised(args, model, X, None if table is None else _targets(args, model, table, targets))
+    if args.format == "onnx":
+        quantised.to_onnx(args.output, dtype="float32" if args.single else "float64")
+    else:
+        quantised.to_c(
+            args.output,
+            prefix=args.prefix,
+            level=args.interval,
+            real="float" if args.single else "double",
+            X=X,
+            columns=encoder.feature_names,
+        )
+    print_lines(_summary(args, model, quantised, X))
+    return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    args.format = args.format or FORMATS.get(args.output.suffix.lower(), "c")
+    check_output(args.output, args.model, *([] if args.data is None else [args.data]))
+    if args.budget is not None:
+        if args.data is None:
+            raise CommandError("--budget: needs --data, the table that the model was fitted to")
+        if args.levels == "model" or args.method is not None or args.single:
+            raise CommandError("--budget: not with --levels model, --method or --single")
+    elif args.levels in ("even", "power_of_two") and args.data is None:
+        raise CommandError(f"--levels {args.levels}: needs --data, rows at which predictions are to agree")
+    if args.integer and args.single:
+        raise CommandError("--single: not with --integer")
+
+
+def _read(path: Path, text_columns: list[str]) -> Table:
+    from pydirect.tables import read_table
+
+    return read_table(path, text_columns=text_columns)
+
+
+def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[str]) -> np.ndarray | None:
+    """Return the column that a model of a given size is fitted to."""
+    import numpy as np
+
+    if args.budget is None:
+        return None
+    if hasattr(model, "classes_") or len(targets) != 1:
+        raise CommandError("--budget: only for models of one target that is a number")
+    table.require(targets)
+    y = known_targets(table, targets)[:, 0]
+    if np.isnan(y).any():
+        raise CommandError(f"{args.data}: column {targets[0]!r} must hold a number in every row")
+    return y
+
+
+def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np.ndarray | None) -> Any:
+    from pydirect.quantized import IntegerArithmeticError, quantize
+
+    if args.budget is not None:
+        from pydirect.quantized import fit_within
+
+        options = {} if args.samples is None else {"n_samples": args.samples}
+        return fit_within(model, X, y, max_bytes=args.budget, levels=args.levels or "even", **options)
+    try:
+        return quantize(
+            model,
+            args.samples or 16,
+            args.method or "moments",
+            X=X,
+            levels=args.levels or "model",
+            arithmetic="integer" if args.integer else "float",
+        )
+    except IntegerArithmeticError as error:
+        raise CommandError(f"{error}; --budget fits a model that is made for it") from None
+
+
+def _summary(args: argparse.Namespace, model: Any, quantised: Any, X: np.ndarray | None) -> list[tuple[str, str]]:
+    from pydirect.quantized.export import size_lines
+
+    report = quantised.report()
+    lines = [
+        ("wrote", f"{args.output}, {'ONNX' if args.format == 'onnx' else 'C99'}, {args.output.stat().st_size} bytes"),
+        ("arithmetic", quantised.arithmetic),
+        ("samples", f"{quantised.n_samples} of {report['n_features']} weights, {report['bits']} bits each"),
+        *size_lines(report),
+    ]
+    if quantised.arithmetic == "integer":
+        bounds = quantised.program.bounds
+        lines.append(("largest sum", f"{max(bounds.total, *bounds.accumulators)} of {2**31 - 1}, proved"))
+    if X is not None:
+        lines.append(("difference", _difference(model, quantised, X)))
+    return lines
+
+
+def _difference(model: Any, quantised: Any, X: np.ndarray) -> str:
+    """Say how far predictions are from the model's, at rows of X."""
+    import numpy as np
+
+    if hasattr(model, "classes_"):
+        same = float(np.mean(model.predict(X) == quantised.predict(X)))
+        return f"the same class as the model for {same:.1%} of {len(X)} rows"
+    (mean, std), (own, own_std) = (m.predict(X, return_std=True) for m in (model, quantised))
+    size = float(np.sqrt(np.mean(((own - mean) / std) ** 2)))
+    ratio = float(np.mean(own_std / std))
+    return f"means differ by {size:.3g} of the model's standard deviations, which are multiplied by {ratio:.3g}"

@@ -1,0 +1,17 @@
+"""Posterior samples as integers: a fitted posterior in a few bits a weight, and inference with them."""
+
+from pydirect.quantized.arithmetic import AccumulatorOverflowError, IntegerProgram, RawInputs
+from pydirect.quantized.models import QuantizedClassifier, QuantizedModel, QuantizedRegressor
+from pydirect.quantized.program import IntegerArithmeticError
+from pydirect.quantized.quantize import quantize
+
+__all__ = [
+    "AccumulatorOverflowError",
+    "IntegerArithmeticError",
+    "IntegerProgram",
+    "QuantizedClassifier",
+    "QuantizedModel",
+    "QuantizedRegressor",
+    "RawInputs",
+    "quantize",
+]

@@ -1,0 +1,528 @@
+"""Quantised models: a few posterior samples as packed level indices, with everything that prediction needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_expit, logsumexp
+
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
+from pydirect.features import FeatureMap, NystroemFeatures
+from pydirect.hyperparameters import KernelHyperparameters
+from pydirect.inputs import LARGEST, InputMap
+from pydirect.predictive import PredictiveDistribution
+from pydirect.quantized.arithmetic import IntegerProgram
+from pydirect.quantized.engine import FloatEngine, IntegerEngine
+from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.program import (
+    BasisLayout,
+    IntegerArithmeticError,
+    OutputScale,
+    build_program,
+    lay_out,
+    rounding_bound,
+)
+from pydirect.quadratic_network import NetworkShape
+
+ARITHMETICS = ("float", "integer")
+BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class LinearBasis:
+    """Basis functions of a quantised model: columns of Φ, or of Φ rotated.
+
+    Attributes
+    ----------
+    input_map : InputMap
+    features : feature map
+    order : ndarray of int, shape (n_features,)
+        Columns that have weights, in the order of the codes.
+    vectors : ndarray of shape (n_weights, n_directions) or None
+        Φ is multiplied by these first.
+    largest : float
+        Inputs of the feature map are cut off here.
+    hyperparameters : KernelHyperparameters or None
+    mean_missing : float
+    missing_scale : ndarray of shape (n_outputs,)
+        Prior variance of a weight, standardised: what the basis functions lack counts so many times.
+    outside_scale : ndarray of shape (n_outputs,)
+        The same for directions that the posterior has dropped.
+    edges : ndarray of int, shape (n_outputs + 1,)
+        Where the directions of every output begin, when there are vectors.
+    """
+
+    input_map: InputMap
+    features: FeatureMap
+    order: NDArray[np.intp]
+    vectors: FloatArray | None
+    largest: float
+    hyperparameters: KernelHyperparameters | None
+    mean_missing: float
+    missing_scale: FloatArray
+    outside_scale: FloatArray
+    edges: NDArray[np.intp]
+
+    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Return basis functions at rows of X, (n_rows, n_features), and the variance of f* that they lack.
+
+        The second, (n_rows, n_outputs), is standardised; see `DirectRegressor`.
+        """
+        inputs = np.clip(self.input_map.transform(x), -self.largest, self.largest)
+        phi = np.ascontiguousarray(self.features.transform(np.ascontiguousarray(inputs), np.float64, n_threads))
+        missing = np.zeros((len(x), len(self.missing_scale)))
+        if self.hyperparameters is not None:
+            lacking = self.hyperparameters.cut_off_variance(inputs)
+            if isinstance(self.features, NystroemFeatures):
+                lacking = lacking + np.maximum(self.features.missing_variance(inputs, phi) - self.mean_missing, 0.0)
+            missing += lacking[:, None] * self.missing_scale
+        if self.vectors is None:
+            return np.ascontiguousarray(phi[:, self.order]), missing
+        rotated = phi @ self.vectors
+        if self.outside_scale.any():
+            norm = np.einsum("ij,ij->i", phi, phi)
+            for k, (begin, end) in enumerate(pairwise(self.edges)):
+                inside = np.einsum("ij,ij->i", rotated[:, begin:end], rotated[:, begin:end])
+                missing[:, k] += self.outside_scale[k] * np.maximum(norm - inside, 0.0)
+        return np.ascontiguousarray(rotated[:, self.order]), missing
+
+
+@dataclass(frozen=True)
+class NetworkBasis:
+    """Inputs of a network with quadratic activations, and its shape.
+
+    Attributes
+    ----------
+    input_map : InputMap
+    matrix : ndarray of shape (n_columns, n_inputs)
+        Standardised columns times this are the network's inputs, cut off at ±largest.
+    shape : NetworkShape
+    largest : float
+    """
+
+    input_map: InputMap
+    matrix: FloatArray
+    shape: NetworkShape
+    largest: float
+
+    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Return the network's inputs at rows of X, (n_rows, n_inputs); no variance is lacking, (n_rows, 1)."""
+        return np.clip(self.input_map.transform(x) @ self.matrix, -self.largest, self.largest), np.zeros((len(x), 1))
+
+
+@dataclass(frozen=True)
+class QuantizedModel:
+    """What quantised regressors and classifiers share; made by `quantize` and `fit_within`.
+
+    Attributes
+    ----------
+    basis : LinearBasis or NetworkBasis
+    packed : PackedCodes
+        Level indices, (n_features, n_outputs · n_samples); of a network (n_weights, n_outputs · n_samples).
+    levels : ndarray of shape (n_levels,)
+        What an index stands for.
+    centre, spread : ndarray of shape (n_features, n_outputs) or (1, 1)
+        A weight is ``scale · (centre + spread · level)``.
+    scale : ndarray of shape (n_outputs,)
+        From weights to units of the output.
+    offset : ndarray of shape (n_outputs,)
+    noise : ndarray of shape (n_outputs,)
+        Noise variance, in squared units of the output.
+    calibration : float
+        Factor of standard deviations.
+    n_features_in : int
+    one_dimensional : bool
+    feature_bits : {8, 16}
+    frequency_bits : {8, 16, 32, "auto"}
+    arithmetic : {"float", "integer"}
+        What predictions are made with; see `using`.
+    """
+
+    basis: LinearBasis | NetworkBasis
+    packed: PackedCodes
+    levels: FloatArray
+    centre: FloatArray
+    spread: FloatArray
+    scale: FloatArray
+    offset: FloatArray
+    noise: FloatArray
+    calibration: float
+    n_features_in: int
+    one_dimensional: bool
+    feature_bits: int = 16
+    frequency_bits: int | str = "auto"
+    arithmetic: str = "float"
+
+    @property
+    def n_outputs(self) -> int:
+        """Outputs; classes of a classifier, one for two of them."""
+        return len(self.scale)
+
+    @property
+    def n_samples(self) -> int:
+        """Posterior samples."""
+        return self.packed.shape[1] // self.n_outputs
+
+    @cached_property
+    def codes(self) -> NDArray[np.uint8]:
+        """Level indices, (n_features, n_outputs · n_samples)."""
+        return self.packed.unpack()
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Values of the weights, (n_outputs, n_samples, n_features)."""
+        values = self.levels[self.codes].reshape(len(self.codes), self.n_outputs, self.n_samples)
+        scaled = self.scale[:, None] * (self.centre[:, :, None] + self.spread[:, :, None] * values)
+        return np.ascontiguousarray(np.moveaxis(scaled, 0, 2))
+
+    # --- arithmetic
+
+    @cached_property
+    def layout(self) -> BasisLayout:
+        """Order of the program's basis functions.
+
+        Raises
+        ------
+        IntegerArithmeticError
+            When there is no integer-only form, with the reason.
+        """
+        if isinstance(self.basis, NetworkBasis):
+            raise IntegerArithmeticError("networks with quadratic activations run in floating point only")
+        if self.basis.vectors is not None or self.centre.any() or (self.spread != 1).any():
+            raise IntegerArithmeticError(
+                "integers need levels that all weights share: quantise with levels='even', or fit with basis='raw'"
+            )
+        used = np.zeros(self.basis.features.n_weights, dtype=bool)
+        used[self.basis.order] = True
+        return lay_out(self.basis.features, used)
+
+    @cached_property
+    def program(self) -> IntegerProgram:
+        """The model in integers alone.
+
+        Raises
+        ------
+        IntegerArithmeticError
+            When there is no integer-only form, with the reason.
+        """
+        layout = self.layout
+        assert isinstance(self.basis, LinearBasis)
+        output = OutputScale(self.scale, self.offset, self.noise, self.calibration)
+        return build_program(
+            self.basis.input_map,
+            self.basis.features,
+            layout,
+            self.codes,
+            self.levels,
+            self.n_samples,
+            output,
+            feature_bits=self.feature_bits,
+            frequency_bits=self.frequency_bits,
+        )
+
+    def rounding_bound(self) -> FloatArray:
+        """Bound of the difference between the integer and the float path for a sample's function, (n_outputs,).
+
+        It holds where no input is cut off, that is within eight standard deviations of the training mean.
+        """
+        assert isinstance(self.basis, LinearBasis)
+        return rounding_bound(
+            self.program, self.basis.input_map, self.basis.features, self.layout, self.levels, self.scale
+        )
+
+    @cached_property
+    def _engine(self) -> IntegerEngine | FloatEngine:
+        if self.arithmetic == "integer":
+            return IntegerEngine(self.program)
+        return FloatEngine(self.codes, self.levels, self.n_outputs)
+
+    def using(self, arithmetic: str) -> Self:
+        """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
+
+        Raises
+        ------
+        IntegerArithmeticError
+            When there is no integer-only form, with the reason.
+        """
+        as_choice(arithmetic, "arithmetic", ARITHMETICS)
+        model = replace(self, arithmetic=arithmetic)
+        if arithmetic == "integer":
+            model.program.bounds  # noqa: B018 (refuses what could overflow)
+        return model
+
+    # --- prediction
+
+    def _rows(self, X: ArrayLike) -> FloatArray:
+        if hasattr(X, "to_numpy"):
+            X = X.to_numpy()
+        return as_float_array(X, "X", ("n_rows", self.n_features_in))
+
+    def functions(self, X: ArrayLike, n_threads: int | None = None) -> FloatArray:
+        """Values of every sample's function, noise left out, in units of the output (logits for classifiers).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        n_threads : int, optional
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs, n_samples)
+        """
+        x = self._rows(X)
+        if self.arithmetic == "integer":
+            return self.program.functions(self.totals(x, n_threads))
+        return self._float_functions(x, n_threads)[0]
+
+    def _float_functions(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Functions, and the variance that the basis functions lack, (n_rows, n_outputs), in units of the output."""
+        threads = resolve_n_threads(n_threads)
+        out = np.empty((len(x), self.n_outputs, self.n_samples))
+        missing = np.empty((len(x), self.n_outputs))
+        with single_blas_thread():
+            for begin in range(0, len(x), BLOCK_ROWS):
+                block = slice(begin, begin + BLOCK_ROWS)
+                phi, lacking = self.basis.transform(x[block], threads)
+                out[block] = self.offset[:, None] + self.scale[:, None] * self._sums(phi, threads)
+                missing[block] = self.scale**2 * lacking
+        return out, missing
+
+    def _sums(self, phi: FloatArray, n_threads: int) -> FloatArray:
+        """Functions in units of the weights, (n_rows, n_outputs, n_samples)."""
+        if isinstance(self.basis, NetworkBasis):
+            shape = self.basis.shape
+            return np.stack([shape.forward(w, phi).T for w in self.weights / self.scale[:, None, None]], axis=1)
+        engine = self._engine
+        assert isinstance(engine, FloatEngine)
+        sums = [engine.sums(phi * spread, k, n_threads) for k, spread in enumerate(self.spread.T)]
+        if len(sums) < self.n_outputs:  # one spread for all outputs
+            sums = [engine.sums(phi * self.spread[:, 0], k, n_threads) for k in range(self.n_outputs)]
+        functions = np.stack(sums, axis=1)
+        return functions + (phi @ self.centre)[:, :, None] if self.centre.any() else functions
+
+    def totals(self, X: ArrayLike, n_threads: int | None = None) -> NDArray[np.int64]:
+        """Integers of the integer-only path for every sample, by the compiled kernels; (n_rows, n_outputs, n_samples).
+
+        Equal to ``program.totals(X)``, the definition.
+        """
+        engine = self._engine if isinstance(self._engine, IntegerEngine) else IntegerEngine(self.program)
+        return engine.totals(self._rows(X), resolve_n_threads(n_threads))
+
+    def _shape(self, values: FloatArray) -> FloatArray:
+        return values[:, 0] if self.one_dimensional else values
+
+    def _moments(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
+        if self.arithmetic == "integer":
+            totals = self.totals(X)
+            return self.program.mean(totals), self.program.std(totals)
+        functions, missing = self._float_functions(self._rows(X))
+        return functions.mean(axis=2), self.calibration * np.sqrt(functions.var(axis=2) + missing + self.noise)
+
+    def report(self) -> dict[str, Any]:
+        """Sizes: bytes of what a device stores, weights that are not zero, and operations a prediction.
+
+        Returns
+        -------
+        dict
+            ``bytes``, by part and in total; ``n_features``, ``n_weights``, ``n_nonzero`` (of all samples), ``zeros``
+            (fraction), ``additions``, ``multiplications`` and ``table_lookups`` of one row; ``layout``, ``bits``,
+            ``arithmetic``.
+        """
+        n_features, n_columns = self.packed.shape
+        parts: dict[str, int] = {"weights": self.packed.n_bytes}
+        lookups = inputs = n_frequencies = 0
+        multipliers = self.levels
+        try:
+            program = self.program
+        except IntegerArithmeticError:
+            parts["basis"] = _array_bytes(self.basis)
+            parts["levels"] = self.levels.nbytes + sum(a.nbytes for a in (self.centre, self.spread) if a.size > 1)
+            parts["outputs"] = 8 * 3 * self.n_outputs
+        else:
+            parts |= program_bytes(program)
+            multipliers, inputs, n_frequencies = program.multipliers, program.n_inputs, program.n_frequencies
+            lookups = 2 * n_frequencies
+        nonzero = int((multipliers[self.codes] != 0).sum())
+        shifts_only = bool(
+            (np.frexp(np.abs(self.levels[self.levels != 0] / np.abs(self.levels).max()))[0] == 0.5).all()
+        )
+        return {
+            "bytes": {**parts, "total": sum(parts.values())},
+            "n_features": n_features,
+            "n_weights": n_features * n_columns,
+            "n_nonzero": nonzero,
+            "zeros": 1 - nonzero / max(n_features * n_columns, 1),
+            "additions": nonzero + n_frequencies * inputs,
+            "multiplications": (0 if shifts_only else nonzero) + n_frequencies * inputs + inputs,
+            "table_lookups": lookups,
+            "layout": self.packed.layout,
+            "bits": self.packed.bits,
+            "arithmetic": self.arithmetic,
+        }
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of what a device stores: every table of the integer program, or of the float path where there is none."""
+        return int(self.report()["bytes"]["total"])
+
+    def to_c(self, path: str | Path, **options: Any) -> None:
+        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.to_c`."""
+        from pydirect.quantized.export import to_c
+
+        to_c(self, path, **options)
+
+    def to_onnx(self, path: str | Path, **options: Any) -> None:
+        """Write the model as an ONNX graph; see `pydirect.quantized.export.to_onnx`."""
+        from pydirect.quantized.export import to_onnx
+
+        to_onnx(self, path, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, without pickle; `pydirect.quantized.load` reads it."""
+        from pydirect.quantized.files import save_model
+
+        save_model(self, path)
+
+
+def program_bytes(program: IntegerProgram) -> dict[str, int]:
+    """Bytes of a program's tables but for the codes, by part."""
+    wide = 2 if program.n_features_in > 256 else 1
+    affine = len(set(np.diff(program.multipliers).tolist())) <= 1
+    return {
+        "inputs": program.n_inputs * (wide + 4 + 4 + 1) + wide * len(program.linear),
+        "frequencies": program.frequencies.nbytes,
+        "sine_table": (64 if program.feature_bits == 8 else 130) if program.n_frequencies else 0,
+        "levels": 2 if affine else int(program.multipliers.astype(np.int16).nbytes),
+        "groups": 5 * len(program.groups),
+        "outputs": 32 * program.n_outputs + 1,
+    }
+
+
+def _array_bytes(value: Any) -> int:
+    """Bytes of all arrays in nested dataclasses."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    fields = getattr(value, "__dataclass_fields__", {})
+    return sum(_array_bytes(getattr(value, name)) for name in fields)
+
+
+@dataclass(frozen=True)
+class QuantizedRegressor(QuantizedModel):
+    """A regressor's posterior samples as packed integers; see `quantize`."""
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        return_std : bool
+            Also return the standard deviation, noise included: that of the samples' functions, divided by their number.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        std : ndarray of the same shape
+        """
+        if return_std:
+            mean, std = self._moments(X)
+            return self._shape(mean), self._shape(std)
+        if self.arithmetic == "integer":
+            return self._shape(self.program.mean(self.totals(X)))
+        return self._shape(self.functions(X).mean(axis=2))
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central intervals of the Gaussian with the predicted mean and standard deviation.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        level : float in (0, 1)
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        """
+        as_number(level, "level", above=0.0, below=1.0)
+        if self.arithmetic == "integer":
+            lower, upper = self.program.interval(self.totals(X), level)
+        else:
+            mean, std = self._moments(X)
+            half = std * PredictiveDistribution.gaussian(np.zeros(1), 1.0).quantile((1 + level) / 2)[0]
+            lower, upper = mean - half, mean + half
+        return self._shape(lower), self._shape(upper)
+
+    def predict_quantiles_of_functions(self, X: ArrayLike, p: float) -> FloatArray:
+        """Quantile of the samples' functions, noise left out, by interpolation between them.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        p : float in [0, 1]
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        """
+        as_number(p, "p", at_least=0.0, at_most=1.0)
+        if self.arithmetic == "integer":
+            program = self.program
+            return self._shape(
+                program.offset + program.scale * program.n_samples * program.quantiles(self.totals(X), p)
+            )
+        return self._shape(np.quantile(self.functions(X), p, axis=2))
+
+    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
+        """Predictive distribution of the target: a Gaussian of the noise about every sample's function."""
+        if self.arithmetic == "integer":
+            functions, missing = self.functions(X), 0.0
+        else:
+            functions, missing = self._float_functions(self._rows(X))
+        middle = functions.mean(axis=2, keepdims=True)
+        functions = middle + self.calibration * (functions - middle)
+        noise = self.calibration**2 * np.broadcast_to(self.noise + missing, functions.shape[:2])
+        uniform = np.full(self.n_samples, 1 / self.n_samples)
+        out = [PredictiveDistribution(uniform, functions[:, k], noise[:, k, None]) for k in range(self.n_outputs)]
+        return out[0] if self.one_dimensional else out
+
+
+@dataclass(frozen=True)
+class QuantizedClassifier(QuantizedModel):
+    """A classifier's posterior samples as packed integers; see `quantize`.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (n_classes,)
+    """
+
+    classes: NDArray[Any] = None  # type: ignore[assignment]
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of the classes, averaged over the samples; (n_rows, n_classes).
+
+        Of several classes each is one against the rest: of every sample ``σ(z_k) / Σ_i σ(z_i)``.
+        """
+        z = self.functions(X)
+        if self.n_outputs == 1:
+            p = expit(z[:, 0]).mean(axis=1)
+            return np.stack([1 - p, p], axis=1)
+        log_p = log_expit(z)
+        return np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True)).mean(axis=2)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most probable class by the mean logit, which integers give without any floating point; (n_rows,)."""
+        mean = self.functions(X).mean(axis=2) if self.arithmetic == "float" else self.program.mean(self.totals(X))
+        return self.classes[(mean[:, 0] > 0).astype(np.intp) if mean.shape[1] == 1 else mean.argmax(axis=1)]
+
+    def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Logit: mean and, on request, standard deviation over the samples; (n_rows,) or (n_rows, n_classes)."""
+        mean, std = self._moments(X)
+        return (self._shape(mean), self._shape(std)) if return_std else self._shape(mean)

@@ -1,0 +1,129 @@
+"""An integer program as an ONNX graph: the same integers, in int64, which holds every int32 and uint32 of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect.quantized.arithmetic import QUARTER, SINE_TABLES, IntegerProgram
+from pydirect.quantized.onnx_graph import Graph
+
+
+def _int(value: int) -> NDArray[np.int64]:
+    return np.int64(value)  # type: ignore[return-value]
+
+
+def add_integer_program(graph: Graph, program: IntegerProgram, x: str) -> str:
+    """Add steps 1 to 3 of `pydirect.quantized.arithmetic`; return the totals, (n_rows, n_outputs, n_samples)."""
+    program.bounds  # noqa: B018 (proves that 32 bits hold what is computed in 64 here)
+    return _totals(graph, program, _features(graph, program, _quantised(graph, program, x)))
+
+
+def _quantised(graph: Graph, program: IntegerProgram, x: str) -> str:
+    op = graph.op
+    limit = program.limit.astype(np.float32)
+    v = op("Sub", op("Gather", x, program.columns.astype(np.int64), axis=1), program.origin)
+    v = op("Mul", v, program.multiplier)
+    v = op("Where", op("Greater", v, -limit), v, -limit)
+    v = op("Where", op("Greater", v, limit), limit, v)
+    half = op("Where", op("Less", v, np.float32(0)), np.float32(-0.5), np.float32(0.5))
+    return graph.cast(op("Add", v, half), np.int64)  # drops the fraction
+
+
+def _features(graph: Graph, program: IntegerProgram, q: str) -> str:
+    """Return basis functions, (n_rows, n_features)."""
+    op = graph.op
+    parts = []
+    if program.n_frequencies:
+        frequencies = graph.cast(graph.constant(program.frequencies.T, "frequencies"), np.int64)
+        shifted = op("Mul", q, np.int64(1) << program.phase_shift.astype(np.int64))
+        phase = op("MatMul", shifted, frequencies)
+        pair = [op("Add", phase, _int(QUARTER)), phase]
+        waves = [op("Unsqueeze", _sine(graph, program, p), np.array([2])) for p in pair]
+        interleaved = op("Concat", *waves, axis=2)
+        parts.append(op("Reshape", interleaved, np.array([0, 2 * program.n_frequencies])))
+    if len(program.linear):
+        linear = op("Gather", q, program.linear.astype(np.int64), axis=1)
+        linear = _clip(graph, linear, program.linear_limit)
+        if program.feature_bits == 8:
+            linear = _clip(graph, _round_shift(graph, linear, 8), 127)
+        parts.append(linear)
+    if any(g.kind == "constant" for g in program.groups):
+        first = op("Slice", q, np.array([0]), np.array([1]), np.array([1]))
+        parts.append(op("Add", op("Mul", first, _int(0)), _int(program.one)))
+    return parts[0] if len(parts) == 1 else op("Concat", *parts, axis=1)
+
+
+def _clip(graph: Graph, v: str, limit: int) -> str:
+    return _at_most(graph, graph.op("Neg", _at_most(graph, graph.op("Neg", v), limit)), limit)
+
+
+def _at_most(graph: Graph, v: str, limit: int) -> str:
+    # Not Min: onnxruntime's of int64 and a constant beyond 32 bits returns the constant.
+    return graph.op("Where", graph.op("Greater", v, _int(limit)), _int(limit), v)
+
+
+def _round_shift(graph: Graph, v: str, shift: int) -> str:
+    op = graph.op
+    size = op("Div", op("Add", op("Abs", v), _int(2**shift >> 1)), _int(2**shift))  # of what is not negative
+    return op("Mul", op("Sign", v), size)
+
+
+def _sine(graph: Graph, program: IntegerProgram, phase: str) -> str:
+    op = graph.op
+    phase = op("BitwiseAnd", phase, _int(2**32 - 1))
+    p = op("BitwiseAnd", phase, _int(QUARTER - 1))
+    odd = op("Equal", op("BitwiseAnd", phase, _int(QUARTER)), _int(QUARTER))
+    p = op("Where", odd, op("Sub", _int(QUARTER - 1), p), p)
+    table, i = SINE_TABLES[program.feature_bits].astype(np.int64), op("Div", p, _int(2**24))
+    if program.feature_bits == 16:
+        fraction = op("BitwiseAnd", op("Div", p, _int(2**9)), _int(0x7FFF))
+        rise = op("Mul", op("Gather", np.diff(table), i), fraction)
+        rise = op("Div", op("Add", rise, _int(2**14)), _int(2**15))
+        value = op("Add", op("Gather", table, i), rise)
+    else:
+        value = op("Gather", table, i)
+    return op("Where", op("Less", phase, _int(2**31)), value, op("Neg", value))
+
+
+def _totals(graph: Graph, program: IntegerProgram, phi: str) -> str:
+    op = graph.op
+    weights = _weights(graph, program)
+    total = None
+    for g in program.groups:
+        begin, end = np.array([g.begin]), np.array([g.end])
+        own = op("Slice", phi, begin, end, np.array([1]))
+        accumulator = op("MatMul", own, op("Slice", weights, begin, end, np.array([0])))
+        part = op("Mul", _round_shift(graph, accumulator, g.shift), _int(g.gain))
+        total = part if total is None else op("Add", total, part)
+    assert total is not None
+    return op("Reshape", total, np.array([0, program.n_outputs, program.n_samples]))
+
+
+def _weights(graph: Graph, program: IntegerProgram) -> str:
+    """Return the integers that the codes stand for, (n_features, n_columns), stored in four bits where they fit."""
+    multipliers = program.multipliers.astype(np.int64)
+    if -8 <= multipliers.min() and multipliers.max() <= 7:
+        return graph.cast(graph.four_bits(program.weights, "weights"), np.int64)
+    if len(multipliers) <= 16:
+        codes = graph.four_bits(program.codes, "codes")
+    else:
+        codes = graph.constant(program.codes, "codes")
+    return graph.op("Gather", multipliers, graph.cast(codes, np.int64))
+
+
+def add_integer_moments(graph: Graph, program: IntegerProgram, totals: str) -> tuple[str, str]:
+    """Add step 4: the sums over the samples and ⌊√V⌋, named ``sum`` and ``root``, (n_rows, n_outputs) each."""
+    op, samples = graph.op, np.array([2])
+    total = op("ReduceSum", totals, samples, output="sum", keepdims=0)
+    deviation = op("Sub", op("Mul", totals, _int(program.n_samples)), op("Unsqueeze", total, samples))
+    deviation = _round_shift(graph, deviation, program.deviation_shift)
+    squares = op("ReduceSum", op("Mul", deviation, deviation), samples, keepdims=0)
+    v = op("Add", squares, program.noise.astype(np.int64))
+    # A double holds 53 bits: its root is off by one at most. No square here exceeds 2^63.
+    root = graph.cast(op("Floor", op("Sqrt", graph.cast(v, np.float64))), np.int64)
+    root = _at_most(graph, root, 3037000499)
+    root = op("Sub", root, graph.cast(op("Greater", op("Mul", root, root), v), np.int64))
+    rest = op("Sub", v, op("Mul", root, root))
+    more = op("Greater", rest, op("Mul", root, _int(2)))
+    return total, op("Add", root, graph.cast(more, np.int64), output="root")

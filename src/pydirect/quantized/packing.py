@@ -1,0 +1,151 @@
+"""Level indices as bytes: 2, 3, 4 or 8 bits each, all of them or those that are not zero.
+
+Codes of a model stand in a matrix (n_features, n_columns), a column for every sample of every output, row by row: a
+basis function is evaluated once and feeds all samples.
+
+Dense: code i takes the bits ``[i·bits, (i+1)·bits)`` of the bytes read as one little-endian number. With 4 bits that is
+two codes a byte, the low nibble first, as in ONNX, CMSIS-NN and PyTorch; the tail is padded with zero bits.
+
+Sparse: an entry for each code that is not the one of zero. Up to 4 bits it is one byte, ``16·gap + code``, where gap is
+the number of zero codes between the last entry and this one; with 8 bits two bytes, gap and code. Where the gap would
+be more than 15 (255), an entry with the largest gap and the code of zero stands between. Zeros at the end are not
+written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import as_choice
+
+BITS = (2, 3, 4, 8)
+LAYOUTS = ("dense", "sparse")
+
+Codes = NDArray[np.uint8]
+
+
+def bits_for(n_levels: int) -> int:
+    """Return the fewest bits of `BITS` that tell so many levels apart."""
+    return next(bits for bits in BITS if n_levels <= 2**bits)
+
+
+def pack_dense(codes: Codes, bits: int) -> Codes:
+    """Pack codes below 2**bits, in C order, into bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pack_dense(np.array([13, 7, 8, 1, 2], dtype=np.uint8), 4).tobytes().hex()
+    '7d1802'
+    """
+    flat = np.ascontiguousarray(codes, dtype=np.uint8).reshape(-1, 1)
+    return np.packbits(np.unpackbits(flat, axis=1, bitorder="little")[:, :bits].ravel(), bitorder="little")
+
+
+def unpack_dense(packed: Codes, bits: int, shape: tuple[int, ...]) -> Codes:
+    """Undo `pack_dense`.
+
+    Raises
+    ------
+    ValueError
+        When the bytes are too few or too many for the shape, or the padding is not zero.
+    """
+    n = int(np.prod(shape))
+    if packed.shape != (dense_bytes(n, bits),):
+        raise ValueError(f"packed must have {dense_bytes(n, bits)} bytes for {n} codes, got shape {packed.shape}")
+    all_bits = np.unpackbits(packed, bitorder="little")
+    if all_bits[n * bits :].any():
+        raise ValueError("packed must end with zero bits")
+    return np.packbits(all_bits[: n * bits].reshape(n, bits), axis=1, bitorder="little").reshape(shape)
+
+
+def dense_bytes(n: int, bits: int) -> int:
+    """Bytes of n codes."""
+    return -(-n * bits // 8)
+
+
+def pack_sparse(codes: Codes, bits: int, zero: int) -> Codes:
+    """Pack the codes that are not `zero`, in C order, with their gaps."""
+    flat = codes.ravel()
+    largest = _largest_gap(bits)
+    position = np.flatnonzero(flat != zero)
+    gap = np.diff(position, prepend=-1) - 1
+    fillers, rest = np.divmod(gap, largest + 1)  # a filler takes `largest` zeros and is one itself
+    index = np.arange(len(position)) + np.cumsum(fillers)
+    gaps = np.full(len(position) + int(fillers.sum()), largest, dtype=np.uint8)
+    values = np.full(gaps.shape, zero, dtype=np.uint8)
+    gaps[index], values[index] = rest, flat[position]
+    return np.stack([gaps, values], axis=1).ravel() if bits == 8 else (gaps << 4 | values)
+
+
+def unpack_sparse(packed: Codes, bits: int, zero: int, shape: tuple[int, ...]) -> Codes:
+    """Undo `pack_sparse`.
+
+    Raises
+    ------
+    ValueError
+        When an entry lies outside of the shape, or a byte is missing.
+    """
+    if packed.ndim != 1 or (bits == 8 and len(packed) % 2):
+        raise ValueError(f"packed must be whole entries, got shape {packed.shape}")
+    gaps, values = (packed[::2], packed[1::2]) if bits == 8 else (packed >> 4, packed & 15)
+    position = np.cumsum(gaps.astype(np.int64) + 1) - 1
+    out = np.full(int(np.prod(shape)), zero, dtype=np.uint8)
+    if len(position) and position[-1] >= out.size:
+        raise ValueError(f"packed must hold entries below {out.size}, got one at {position[-1]}")
+    out[position] = values
+    return out.reshape(shape)
+
+
+def _largest_gap(bits: int) -> int:
+    return 255 if bits == 8 else 15
+
+
+@dataclass(frozen=True)
+class PackedCodes:
+    """A matrix of codes in the smaller of the two layouts.
+
+    Attributes
+    ----------
+    packed : ndarray of uint8, shape (n_bytes,)
+    layout : {"dense", "sparse"}
+    bits : int
+    zero : int
+        Code of the level zero; -1 when there is none, and the layout dense.
+    shape : tuple of int
+        (n_features, n_columns)
+    """
+
+    packed: Codes
+    layout: str
+    bits: int
+    zero: int
+    shape: tuple[int, int]
+
+    @classmethod
+    def pack(cls, codes: Codes, bits: int, zero: int = -1, layout: str = "auto") -> PackedCodes:
+        """Pack a matrix of codes; ``"auto"`` takes the layout with fewer bytes."""
+        as_choice(layout, "layout", ("auto", *LAYOUTS))
+        n_features, n_columns = codes.shape
+        dense = pack_dense(codes, bits)
+        if layout != "dense" and zero >= 0:
+            sparse = pack_sparse(codes, bits, zero)
+            if layout == "sparse" or len(sparse) < len(dense):
+                return cls(sparse, "sparse", bits, zero, (n_features, n_columns))
+        elif layout == "sparse":
+            raise ValueError("layout must be 'dense' when zero is not among the levels")
+        return cls(dense, "dense", bits, zero, (n_features, n_columns))
+
+    def unpack(self) -> Codes:
+        """Return the codes, (n_features, n_columns)."""
+        if self.layout == "sparse":
+            return unpack_sparse(self.packed, self.bits, self.zero, self.shape)
+        return unpack_dense(self.packed, self.bits, self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the packed codes."""
+        return int(self.packed.nbytes)

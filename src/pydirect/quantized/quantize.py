@@ -1,0 +1,410 @@
+"""`quantize`: from a fitted estimator to a quantised model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
+from pydirect.decorrelated import DecorrelatedPosterior
+from pydirect.distributions import LEVEL_SHAPES
+from pydirect.features import FourierFeatures, NystroemFeatures, PolynomialFeatures, TransformerFeatures
+from pydirect.inputs import LARGEST
+from pydirect.mixtures import MixturePosterior
+from pydirect.quadratic_network import NetworkPosterior
+from pydirect.quantized.models import (
+    ARITHMETICS,
+    LinearBasis,
+    NetworkBasis,
+    QuantizedClassifier,
+    QuantizedModel,
+    QuantizedRegressor,
+)
+from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
+from pydirect.quantized.program import FREQUENCY_BITS, IntegerArithmeticError, lay_out
+from pydirect.quantized.samples import METHODS, choose_samples, round_to_levels
+
+LEVELS = ("model", "even", "power_of_two")
+MOST_SAMPLES = 256
+# Levels of ``levels="even"`` tried: the largest weight may be cut off, if finer steps for all others pay for it.
+REACHES = (1.0, 0.7, 0.5, 0.35)
+# Ridge of the metric where rows do not say how weights act, relative to its mean diagonal.
+METRIC_RIDGE = 1e-3
+MOST_METRIC_ROWS = 2048
+# A network sees standardised inputs at half their size.
+INPUT_SCALE = 0.5
+
+
+def quantize(
+    model: Any,
+    n_samples: int = 16,
+    method: str = "moments",
+    *,
+    X: ArrayLike | None = None,
+    levels: str = "model",
+    n_levels: int = 15,
+    arithmetic: str = "float",
+    feature_bits: int = 16,
+    frequency_bits: int | str = "auto",
+    layout: str = "auto",
+    random_state: np.random.Generator | int | None = 0,
+) -> QuantizedModel:
+    """Quantise a fitted estimator: a few posterior samples as packed level indices.
+
+    Basis functions whose weight is zero in every sample are dropped.
+
+    Parameters
+    ----------
+    model : DirectRegressor, DirectClassifier or QuadraticBNNRegressor
+        Fitted. Any basis and features will do for ``arithmetic="float"``; integers need Fourier features, the columns
+        themselves (``"linear"``, ``"precomputed"``), no normal scores (``rank_inputs=False``) and levels that all
+        weights share, those of ``basis="raw"`` or of ``levels="even"`` here. `pydirect.fit_within` fits such a model to
+        a number of bytes.
+    n_samples : int, default=16
+        At most 256.
+    method : {"moments", "draw", "most_probable"}, default="moments"
+        ``"draw"``: independent draws, whose mean is off by a posterior standard deviation over √n_samples.
+        ``"most_probable"``: every weight's most probable level, one sample without any spread. ``"moments"``: chosen so
+        that mean and variance over the samples are those of the posterior.
+    X : array_like of shape (n_rows, n_features_in), optional
+        Typical rows, the training rows say: ``"moments"`` also matches the variance of predictions there. Needed for
+        ``levels`` other than ``"model"``.
+    levels : {"model", "even", "power_of_two"}, default="model"
+        ``"model"``: those the model was fitted with. Else samples of the posterior, decorrelated or not, are rounded to
+        `n_levels` levels shared by all weights of Φ, with the error of every weight made up for by the others at the
+        rows of `X`, and that of every sample by the next: ``"even"``, or ``"power_of_two"``, 0 and ± powers of two.
+    n_levels : int, default=15
+        Of ``levels`` other than ``"model"``: 3 to 255, odd.
+    arithmetic : {"float", "integer"}, default="float"
+        What predictions are made with.
+    feature_bits : {16, 8}, default=16
+        Of a basis function in integer arithmetic.
+    frequency_bits : {"auto", 8, 16, 32}, default="auto"
+        Of a frequency in integer arithmetic.
+    layout : {"auto", "dense", "sparse"}, default="auto"
+        Of the packed indices; ``"auto"`` is the smaller one.
+    random_state : numpy.random.Generator, int or None, default=0
+
+    Returns
+    -------
+    QuantizedRegressor or QuantizedClassifier
+
+    Raises
+    ------
+    ValueError
+        When an argument is not as described, or the model has no form of this kind (`IntegerArithmeticError`).
+    """
+    if not hasattr(model, "posteriors_"):
+        raise TypeError(f"model must be a fitted estimator of pydirect, got {type(model).__name__}")
+    n_samples = as_count(n_samples, "n_samples")
+    if n_samples > MOST_SAMPLES:
+        raise ValueError(f"n_samples must be at most {MOST_SAMPLES}, got {n_samples}")
+    as_choice(method, "method", METHODS)
+    as_choice(levels, "levels", LEVELS)
+    as_choice(arithmetic, "arithmetic", ARITHMETICS)
+    as_choice(layout, "layout", ("auto", *LAYOUTS))
+    if feature_bits not in (8, 16):
+        raise ValueError(f"feature_bits must be 8 or 16, got {feature_bits!r}")
+    if frequency_bits != "auto" and frequency_bits not in FREQUENCY_BITS:
+        raise ValueError(f"frequency_bits must be 'auto', 8, 16 or 32, got {frequency_bits!r}")
+    rows = None if X is None else as_float_array(_as_matrix(X), "X", ("n_rows", model.n_features_in_))
+    rng = np.random.default_rng(random_state)
+    common: dict[str, Any] = {"layout": layout, "feature_bits": feature_bits, "frequency_bits": frequency_bits}
+    if isinstance(model.posteriors_[0], NetworkPosterior):
+        if levels != "model":
+            raise ValueError("levels must be 'model' for a network")
+        quantised = _quantize_network(model, n_samples, method, rng, **common)
+    elif levels == "model":
+        quantised = _quantize_posterior(model, n_samples, method, rows, rng, **common)
+    else:
+        if rows is None:
+            raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
+        grid = unit_levels(levels, n_levels)
+        quantised = _quantize_rounded(model, n_samples, method, rows, grid, rng, **common)
+    return quantised.using(arithmetic) if arithmetic == "integer" else quantised
+
+
+def unit_levels(name: str, n_levels: int) -> FloatArray:
+    """Return levels up to ±1, zero among them.
+
+    Raises
+    ------
+    ValueError
+        When their number is even, or not from 3 to 255.
+    """
+    if as_count(n_levels, "n_levels", 3) > 255 or n_levels % 2 == 0:
+        raise ValueError(f"n_levels must be odd and at most 255, got {n_levels}")
+    return LEVEL_SHAPES[name](n_levels, 1.0)
+
+
+def _as_matrix(X: Any) -> Any:
+    return X.to_numpy() if hasattr(X, "to_numpy") else X
+
+
+def _outputs(model: Any) -> dict[str, Any]:
+    """Units of a fitted estimator's outputs, and what a quantised model keeps besides."""
+    n_outputs = len(model.posteriors_)
+    shared = {"n_features_in": model.n_features_in_, "one_dimensional": model._one_dimensional}
+    if hasattr(model, "classes_"):
+        zero = np.zeros(n_outputs)
+        return {"scale": np.ones(n_outputs), "offset": model.intercept_, "noise": zero, "calibration": 1.0, **shared}
+    noise = np.array([p.noise.variance for p in model.posteriors_]) * model.y_scale_**2
+    units = {"scale": model.y_scale_, "offset": model.y_mean_, "noise": noise}
+    return {**units, "calibration": model.calibration_scale_, **shared}
+
+
+def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Split levels (n_weights or 1, n_levels) into one table, and a centre and a spread for every weight.
+
+    Raises
+    ------
+    ValueError
+        When the rows are not of one shape.
+    """
+    if len(levels) == 1:
+        return levels[0], np.zeros(1), np.ones(1)
+    low, high = levels[:, :1], levels[:, -1:]
+    reach = (high - low) / 2
+    reach = np.where(reach > 0, reach, 1.0)
+    centre = (high + low) / 2
+    shapes = (levels - centre) / reach
+    table = shapes[np.argmax(np.abs(reach))]
+    if np.abs(shapes - table).max() > 1e-6:
+        raise ValueError("levels of the weights must be shifted and scaled copies of one table to be quantised")
+    return table, centre[:, 0], reach[:, 0]
+
+
+def _cut_off(features: Any) -> float:
+    return float(LARGEST ** (1 / features.degree)) if isinstance(features, PolynomialFeatures) else LARGEST
+
+
+def _linear_basis(model: Any, order: NDArray[np.intp], vectors: FloatArray | None = None, **fields: Any) -> LinearBasis:
+    n_outputs = len(model.posteriors_)
+    missing = np.broadcast_to(model.prior_scale_**2, (n_outputs,))
+    fields = {"outside_scale": np.zeros(n_outputs), "edges": np.zeros(n_outputs + 1, dtype=np.intp), **fields}
+    return LinearBasis(
+        model.input_map_,
+        model.features_,
+        order,
+        vectors,
+        _cut_off(model.features_),
+        model.hyperparameters_,
+        model.mean_missing_variance_,
+        missing.copy(),
+        **fields,
+    )
+
+
+def _rows_of_features(model: Any, rows: FloatArray | None, rng: np.random.Generator) -> FloatArray | None:
+    if rows is None:
+        return None
+    chosen = rows[np.sort(rng.permutation(len(rows))[:MOST_METRIC_ROWS])]
+    return np.ascontiguousarray(model._features_of(chosen)[1])
+
+
+def _quantize_posterior(
+    model: Any,
+    n_samples: int,
+    method: str,
+    rows: FloatArray | None,
+    rng: np.random.Generator,
+    **common: Any,
+) -> QuantizedModel:
+    """Take samples of the posterior's own level indices."""
+    features, posteriors = model.features_, model.posteriors_
+    if isinstance(features, TransformerFeatures):
+        raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
+    rotated = isinstance(posteriors[0], DecorrelatedPosterior)
+    phi = _rows_of_features(model, rows, rng)
+    samples = []
+    for p in posteriors:
+        independent = phi @ p.vectors if rotated and phi is not None else phi
+        samples.append(choose_samples(p, n_samples, method, rng, independent).T)
+    tables = [affine_levels(p.levels if isinstance(p, MixturePosterior) else p.weights.levels) for p in posteriors]
+    levels = tables[0][0]
+    if any(np.abs(t[0] - levels).max() > 1e-6 * np.abs(levels).max() for t in tables):
+        raise ValueError("levels of all outputs must be copies of one table to be quantised")
+    levels = np.where(np.abs(levels) < 1e-12 * np.abs(levels).max(), 0.0, levels)
+    zero = _zero_code(levels)
+    if rotated:
+        # Every output has directions of its own: they stand one output after the other, without spread for the others.
+        edges = np.cumsum([0] + [len(s) for s in samples])
+        n_columns = samples[0].shape[1]
+        codes = np.full((edges[-1], len(samples) * n_columns), max(zero, 0), dtype=np.uint8)
+        centre, spread = np.zeros((2, edges[-1], len(samples)))
+        for k, (s, table) in enumerate(zip(samples, tables, strict=True)):
+            here = slice(edges[k], edges[k + 1])
+            codes[here, k * n_columns : (k + 1) * n_columns] = s
+            centre[here, k], spread[here, k] = table[1], table[2]
+        vectors = np.hstack([p.vectors for p in posteriors])
+        outside = np.array([p.prior_variance for p in posteriors]) * model.prior_scale_**2
+        basis = _linear_basis(model, np.arange(edges[-1]), vectors, outside_scale=outside, edges=edges)
+    else:
+        codes = np.hstack(samples)
+        used = (codes != zero).any(axis=1)
+        order = lay_out_or_used(features, used)
+        centre, spread = (np.stack([t[k] for t in tables], axis=1) for k in (1, 2))
+        if len(centre) > 1:
+            centre, spread = centre[order], spread[order]
+        basis, codes = _without_unused(_linear_basis(model, order)), codes[order]
+    if not centre.any() and (spread == spread[0]).all():
+        centre, spread = centre[:1], spread[:1]
+    return _assemble(model, basis, codes, levels, zero, centre, spread, model.prior_scale_, **common)
+
+
+def _quantize_rounded(
+    model: Any,
+    n_samples: int,
+    method: str,
+    rows: FloatArray,
+    grid: FloatArray,
+    rng: np.random.Generator,
+    **common: Any,
+) -> QuantizedModel:
+    """Round samples of the posterior of Φ's own weights to levels that all of them share."""
+    features, posteriors = model.features_, model.posteriors_
+    if isinstance(features, NystroemFeatures | TransformerFeatures):
+        raise IntegerArithmeticError(
+            f"shared levels need features of their own weights, got {features.kind!r}: fit with features='fourier' and "
+            "rank_inputs=False, or let pydirect.fit_within choose a model of a given size"
+        )
+    phi = _rows_of_features(model, rows, rng)
+    assert phi is not None
+    metric = phi.T @ phi
+    metric[np.diag_indices_from(metric)] += METRIC_RIDGE * metric.diagonal().mean() + 1e-300
+    codes, scales = [], np.empty(len(posteriors))
+    for k, p in enumerate(posteriors):
+        targets = sample_targets(p, n_samples if method != "most_probable" else 1, method, rng)
+        chosen, scales[k] = rounded_on_best_scale(targets, grid, metric)
+        codes.append(chosen.T)
+    matrix = np.hstack(codes)
+    zero = _zero_code(grid)
+    order = lay_out_or_used(features, (matrix != zero).any(axis=1))
+    basis = _without_unused(_linear_basis(model, order))
+    one = np.ones((1, 1))
+    return _assemble(model, basis, matrix[order], grid, zero, 0 * one, one, scales * model.prior_scale_, **common)
+
+
+def lay_out_or_used(features: Any, used: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the columns that are used, in a program's order where there is one."""
+    try:
+        return lay_out(features, used).order
+    except IntegerArithmeticError:
+        return np.flatnonzero(used)
+
+
+def sample_targets(posterior: Any, n_samples: int, method: str, rng: np.random.Generator) -> FloatArray:
+    """Draw weights of Φ, (n_samples, n_weights); for ``"moments"`` shifted and scaled to have the posterior's mean."""
+    if method == "most_probable" or n_samples == 1:
+        return np.asarray(posterior.coefficients)[None, :]
+    drawn = posterior.sample_weights(n_samples, rng)
+    if method == "draw":
+        return np.asarray(drawn)
+    return centred(drawn, posterior.coefficients)
+
+
+def centred(drawn: FloatArray, mean: FloatArray) -> FloatArray:
+    """Return draws moved to a mean, and stretched so that their mean square about it is a variance without bias."""
+    n = len(drawn)
+    return np.asarray(mean + np.sqrt(n / (n - 1)) * (drawn - drawn.mean(axis=0)))
+
+
+def rounded_on_best_scale(targets: FloatArray, grid: FloatArray, metric: FloatArray) -> tuple[NDArray[np.uint8], float]:
+    """Round to levels ``scale · grid`` at the scale with the smallest error, of the mean and of the samples."""
+    largest = float(np.abs(targets).max()) or 1.0
+    best: tuple[float, NDArray[np.uint8], float] | None = None
+    for reach in REACHES:
+        scale = reach * largest
+        codes = round_to_levels(targets, scale * grid, metric)
+        error = scale * grid[codes] - targets
+        mean = error.mean(axis=0)
+        loss = float(
+            mean @ metric @ mean + np.einsum("sj,jk,sk->", error, metric, error, optimize=True) / len(error) ** 2
+        )
+        if best is None or loss < best[0]:
+            best = loss, codes, scale
+    assert best is not None
+    return best[1], best[2]
+
+
+def _zero_code(levels: FloatArray) -> int:
+    zero = np.flatnonzero(levels == 0.0)
+    return int(zero[0]) if zero.size else -1
+
+
+def _without_unused(basis: LinearBasis) -> LinearBasis:
+    """Drop frequencies that no weight needs."""
+    features = basis.features
+    if not isinstance(features, FourierFeatures):
+        return basis
+    f = features.n_frequencies
+    kept = np.unique(basis.order[basis.order < 2 * f] % f)
+    smaller = FourierFeatures(
+        np.ascontiguousarray(features.frequencies[:, kept]),
+        features.amplitudes[kept],
+        features.linear_scale,
+        features.constant,
+    )
+    new = np.full(features.n_weights, -1)
+    new[np.concatenate([kept, f + kept, np.arange(2 * f, features.n_weights)])] = np.arange(smaller.n_weights)
+    return replace(basis, features=smaller, order=new[basis.order])
+
+
+def _assemble(
+    model: Any,
+    basis: LinearBasis | NetworkBasis,
+    codes: NDArray[np.uint8],
+    levels: FloatArray,
+    zero: int,
+    centre: FloatArray,
+    spread: FloatArray,
+    scale: FloatArray,
+    *,
+    layout: str,
+    feature_bits: int,
+    frequency_bits: int | str,
+) -> QuantizedModel:
+    outputs = _outputs(model)
+    bits = bits_for(len(levels))
+    fields = {
+        "basis": basis,
+        "packed": PackedCodes.pack(codes, bits, zero, layout),
+        "levels": levels,
+        "centre": centre,
+        "spread": spread,
+        **outputs,
+        "scale": outputs["scale"] * scale,
+        "feature_bits": feature_bits,
+        "frequency_bits": frequency_bits,
+    }
+    if isinstance(basis, LinearBasis):  # lacking variance is in units of the standardised target
+        factor = 1 / scale**2
+        missing, outside = basis.missing_scale * factor, basis.outside_scale * factor
+        fields["basis"] = replace(basis, missing_scale=missing, outside_scale=outside)
+    return (
+        QuantizedClassifier(**fields, classes=model.classes_)
+        if hasattr(model, "classes_")
+        else QuantizedRegressor(**fields)
+    )
+
+
+def _quantize_network(
+    model: Any, n_samples: int, method: str, rng: np.random.Generator, **common: Any
+) -> QuantizedModel:
+    """Take samples of a network's level indices; its matrices are small, and inputs are rotated in floating point."""
+    posteriors = model.posteriors_
+    samples = [choose_samples(p, n_samples, method, rng).T for p in posteriors]
+    tables = [affine_levels(p.weights.levels) for p in posteriors]
+    levels = np.where(np.abs(tables[0][0]) < 1e-12, 0.0, tables[0][0])
+    codes = np.hstack(samples)
+    centre, spread = (
+        np.stack([np.broadcast_to(t[k], len(codes)) for t in tables], axis=1).astype(np.float64) for k in (1, 2)
+    )
+    shape = posteriors[0].shape
+    limit = float(LARGEST ** (0.5 / 2**shape.depth))
+    basis = NetworkBasis(model.input_map_, INPUT_SCALE * model.rotation_.matrix, shape, limit)
+    one = np.ones(len(posteriors))
+    return _assemble(model, basis, codes, levels, _zero_code(levels), centre, spread, one, **common)

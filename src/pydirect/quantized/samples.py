@@ -1,0 +1,182 @@
+"""Which posterior samples to keep: drawn, the most probable one, or a few whose moments are those of the posterior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+
+from pydirect._validation import FloatArray
+from pydirect.distributions import FactorizedCategorical
+from pydirect.mixtures import MixturePosterior
+
+METHODS = ("draw", "most_probable", "moments")
+# Exchanges of one code by another, a weight; and rows that say how weights act together.
+EXCHANGES = 8
+MOST_ROWS = 256
+SWAP_SWEEPS = 2
+POLISH_SWEEPS = 3
+
+Codes = NDArray[np.uint8]
+
+
+def choose_samples(
+    posterior: Any, n_samples: int, method: str, rng: np.random.Generator, phi: FloatArray | None = None
+) -> Codes:
+    """Return level indices of samples, (n_samples, n_weights); one of them for ``"most_probable"``.
+
+    Parameters
+    ----------
+    posterior : MeanFieldPosterior or MixturePosterior
+    n_samples : int
+    method : {"draw", "most_probable", "moments"}
+        ``"moments"``: the mean over the samples is that of the posterior as nearly as so many levels can have it, weight
+        by weight, and so is the variance.
+    rng : numpy.random.Generator
+    phi : ndarray of shape (n_rows, n_weights), optional
+        Rows of basis functions, in coordinates in which the weights are independent, at which ``"moments"`` also matches the variance of f*: independent weights must look
+        independent in a few samples.
+    """
+    mixture = isinstance(posterior, MixturePosterior)
+    if method == "most_probable":
+        indices = posterior.most_probable() if mixture else posterior.weights.most_probable()
+        return np.asarray(indices)[None, :]
+    if method == "draw":
+        return np.asarray((posterior if mixture else posterior.weights).sample_indices(n_samples, rng))
+    if mixture:
+        counts = _shares(posterior.alpha, n_samples)
+        pairs = zip(posterior.components, counts, strict=True)
+        codes = np.vstack([matched_samples(c, k, rng) for c, k in pairs if k])
+    else:
+        codes = matched_samples(posterior.weights, n_samples, rng)
+    if phi is not None and n_samples > 2:
+        values = posterior.components[0].values if mixture else posterior.weights.values
+        chosen = np.ascontiguousarray(phi[np.sort(rng.permutation(len(phi))[:MOST_ROWS])])
+        variance = posterior.latent_moments(chosen)[1] if mixture else chosen**2 @ posterior.weights.variance
+        codes = _swapped(codes, values(codes), chosen, variance)
+    return codes
+
+
+def matched_samples(weights: FactorizedCategorical, n_samples: int, rng: np.random.Generator) -> Codes:
+    """Return samples whose mean and variance over the samples are those of every weight, as nearly as levels allow.
+
+    Equally spaced quantiles of every weight first; then codes are exchanged one by one while that lowers
+    ``(mean − s_j)²·S + (sd − sd_j)²``; then every weight's codes are shuffled among the samples.
+    """
+    cumulative = np.cumsum(weights.q, axis=1)
+    cumulative /= cumulative[:, -1:]
+    at = (np.arange(n_samples) + 0.5) / n_samples
+    codes = (cumulative[:, :, None] <= at).sum(axis=1).astype(np.uint8)  # (n_weights, n_samples)
+    levels = np.broadcast_to(weights.levels, weights.q.shape)
+    possible = weights.q > 0
+    mean, sd = weights.mean[:, None, None], weights.std[:, None, None]
+    rows = np.arange(len(codes))
+    values = np.take_along_axis(levels, codes.astype(np.intp), axis=1)
+    for _ in range(EXCHANGES):
+        first, second = values.sum(axis=1)[:, None, None], (values**2).sum(axis=1)[:, None, None]
+        old, new = values[:, :, None], levels[:, None, :]
+        m = (first - old + new) / n_samples
+        v = np.maximum((second - old**2 + new**2) / n_samples - m**2, 0.0)
+        loss = np.where(possible[:, None, :], n_samples * (m - mean) ** 2 + (np.sqrt(v) - sd) ** 2, np.inf)
+        best = loss.reshape(len(codes), -1).argmin(axis=1)
+        sample, level = np.divmod(best, levels.shape[1])
+        if (codes[rows, sample] == level).all():
+            break
+        codes[rows, sample] = level
+        values[rows, sample] = levels[rows, level]
+    return rng.permuted(codes, axis=1).T
+
+
+def _swapped(codes: Codes, values: FloatArray, phi: FloatArray, variance: FloatArray) -> Codes:
+    """Swap codes of one weight between two samples while the variance of f* over the samples comes nearer its target.
+
+    With δ the difference of the two values, F deviations of the samples' functions from their mean and a, b the two
+    samples, a swap changes the variance over S samples at a row by ``2 φ_j δ (F_a − F_b + φ_j δ)/S``.
+    """
+    n_samples, n_weights = codes.shape
+    codes, values = codes.copy(), values.copy()
+    scale = 1 / np.maximum(variance, 1e-3 * variance.mean() + 1e-300)
+    functions = phi @ (values - values.mean(axis=0)).T
+    a, b = np.triu_indices(n_samples, 1)
+    for _ in range(SWAP_SWEEPS):
+        for j in range(n_weights):
+            delta = values[b, j] - values[a, j]
+            used = delta != 0
+            if not used.any():
+                continue
+            step = phi[:, j, None] * delta[used]
+            change = 2 * step * (functions[:, a[used]] - functions[:, b[used]] + step) / n_samples
+            error = (functions**2).mean(axis=1) - variance
+            # Σ ((e + c)/t)² − Σ (e/t)²
+            gain = np.einsum("ij,ij,i->j", change, 2 * error[:, None] + change, scale**2)
+            best = int(gain.argmin())
+            if gain[best] < 0:
+                first, second = a[used][best], b[used][best]
+                functions[:, first] += step[:, best]
+                functions[:, second] -= step[:, best]
+                for table in (codes, values):
+                    table[[first, second], j] = table[[second, first], j]
+    return codes
+
+
+def _shares(alpha: FloatArray, n_samples: int) -> list[int]:
+    """Numbers of samples in proportion to weights that sum to one, by largest remainders."""
+    exact = alpha * n_samples
+    counts = np.floor(exact).astype(int)
+    counts[np.argsort(counts - exact, kind="stable")[: n_samples - counts.sum()]] += 1
+    return [int(c) for c in counts]
+
+
+def round_to_levels(targets: FloatArray, levels: FloatArray, metric: FloatArray) -> Codes:
+    """Return codes of vectors on a lattice of levels near given ones, whose errors cancel in their mean.
+
+    One sample after the other: its target is moved by the errors of those before it, so that the mean of S samples is
+    off by one sample's error divided by S. Each is rounded weight by weight, the error of every weight made up for by
+    those not yet rounded (Babai's nearest plane, with the levels' ends), then improved by coordinate descent.
+
+    Parameters
+    ----------
+    targets : ndarray of shape (n_samples, n_weights)
+    levels : ndarray of shape (n_levels,)
+        Ascending.
+    metric : ndarray of shape (n_weights, n_weights)
+        H of the squared error ``(w − t)ᵀH(w − t)``, positive definite: ΦᵀΦ and the prior's precision.
+
+    Returns
+    -------
+    ndarray of uint8, shape (n_samples, n_weights)
+    """
+    order = np.argsort(-np.diag(metric), kind="stable")  # those that matter most first, the others make up for them
+    h = metric[np.ix_(order, order)]
+    # With H⁻¹ = UᵀU, U upper triangular, row i of U holds how the later weights make up for an error of weight i.
+    lower = cholesky(h, lower=True)
+    inverse = solve_triangular(lower, np.eye(len(h)), lower=True)
+    upper = cholesky(inverse.T @ inverse, lower=False)
+    middles = (levels[1:] + levels[:-1]) / 2
+    diagonal = np.diag(h).copy()
+    codes = np.empty(targets.shape, dtype=np.uint8)
+    carried = np.zeros(len(h))
+    for s, target in enumerate(targets[:, order]):
+        wanted = target + carried
+        left = wanted.copy()
+        chosen = np.empty(len(h), dtype=np.intp)
+        for i in range(len(h)):
+            chosen[i] = np.searchsorted(middles, left[i])
+            error = (left[i] - levels[chosen[i]]) / upper[i, i]
+            left[i + 1 :] -= error * upper[i, i + 1 :]
+        slope = h @ (levels[chosen] - wanted)
+        for _ in range(POLISH_SWEEPS):
+            moved = False
+            for i in range(len(h)):
+                now = levels[chosen[i]]
+                new = int(np.searchsorted(middles, now - slope[i] / diagonal[i]))
+                if new != chosen[i]:
+                    slope += h[i] * (levels[new] - now)
+                    chosen[i], moved = new, True
+            if not moved:
+                break
+        carried = wanted - levels[chosen]
+        codes[s, order] = chosen
+    return codes

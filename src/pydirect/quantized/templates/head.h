@@ -1,0 +1,33 @@
+#include <stdint.h>
+//@if classes
+#ifdef PD_WITH_MATH
+#include <math.h>
+#endif
+//@end
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Tables stay in flash: on AVR, whose flash is an address space of its own, they are read by special instructions. */
+#if defined(__AVR__)
+#include <avr/pgmspace.h>
+#define PD_TABLE PROGMEM
+#define PD_READ_8U(address) pgm_read_byte(address)
+#define PD_READ_8(address) ((int8_t)pgm_read_byte(address))
+#define PD_READ_16U(address) pgm_read_word(address)
+#define PD_READ_16(address) ((int16_t)pgm_read_word(address))
+#define PD_READ_32U(address) pgm_read_dword(address)
+#define PD_READ_32(address) ((int32_t)pgm_read_dword(address))
+#define PD_READ_FLOAT(address) pgm_read_float(address)
+#else
+#define PD_TABLE
+#define PD_READ_8U(address) (*(address))
+#define PD_READ_8(address) (*(address))
+#define PD_READ_16U(address) (*(address))
+#define PD_READ_16(address) (*(address))
+#define PD_READ_32U(address) (*(address))
+#define PD_READ_32(address) (*(address))
+#define PD_READ_FLOAT(address) (*(address))
+#endif
+

@@ -1,0 +1,66 @@
+"""Models of the sizes of five UCI problems, for the exporters."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from pydirect import DirectClassifier, DirectRegressor
+
+SHAPES = {"yacht": (308, 6), "housing": (506, 13), "energy": (768, 8), "concrete": (1030, 8), "airfoil": (1503, 5)}
+
+
+def problem(name):
+    """X and y: the real ones when PYDIRECT_DATA names their folder, otherwise synthetic ones of the same shape."""
+    folder = os.environ.get("PYDIRECT_DATA")
+    if folder and (path := Path(folder) / "uci" / f"{name}.npz").exists():
+        data = np.load(path, allow_pickle=False)
+        return data["X"], data["y"]
+    n, d = SHAPES[name]
+    rng = np.random.default_rng(n)
+    z = rng.standard_normal((n, d))
+    y = np.sin(2 * z[:, 0]) + z[:, 1] * z[:, 2] + 0.5 * z[:, -1] + 0.1 * rng.standard_normal(n)
+    return z * np.geomspace(0.01, 100, d) + np.linspace(-500, 500, d), 30 + 12 * y
+
+
+def quietly(fit):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit()
+
+
+@pytest.fixture(scope="session")
+def fitted():
+    """Function from a problem's name to a regressor on Fourier features in the raw basis, and its X."""
+    found = {}
+
+    def get(name):
+        if name not in found:
+            X, y = problem(name)
+            model = DirectRegressor("fourier", 40, basis="raw", rank_inputs=False, max_hyperparameter_rows=60)
+            found[name] = quietly(lambda: model.fit(X, y)), X
+        return found[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def small():
+    """Function that fits an estimator to a small problem: ``small(make, target)``; X is ``small.X``."""
+    X, y = problem("yacht")
+    X, y = X[:60, :3], y[:60]
+    middle, high = np.quantile(y, [0.4, 0.7])
+    targets = {"y": y, "two": np.c_[y, -(y**2)], "sign": y > middle, "three": np.digitize(y, [middle, high])}
+
+    def fit(estimator, target="y"):
+        return quietly(lambda: estimator.fit(X, targets[target]))
+
+    fit.X = X
+    fit.regressor = lambda features, **options: DirectRegressor(features, 16, **options)
+    fit.classifier = lambda features, **options: DirectClassifier(features, 16, **options)
+    return fit

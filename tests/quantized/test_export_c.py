@@ -1,0 +1,463 @@
+"""Exported C headers compile without a warning and give what Python gives: integers bit for bit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import pydirect
+from pydirect.quantized import AccumulatorOverflowError, quantize
+from pydirect.quantized.arithmetic import Group, IntegerProgram, RawInputs
+from pydirect.quantized.c_integer import integer_body
+from pydirect.quantized.c_source import header, template
+from pydirect.quantized.packing import PackedCodes
+
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion"]
+PROBLEMS = ["yacht", "housing", "energy", "concrete", "airfoil"]
+
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
+needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc")
+
+# Reads rows of numbers; writes for each the totals, and for every output sum, root, a quantile, moments and interval.
+INTEGER_MAIN = r"""
+#include <stdio.h>
+#include "model.h"
+int main(void)
+{
+    float x[M_N_FEATURES_IN];
+    int16_t q[M_N_INPUTS];
+    int32_t t[M_N_COLUMNS];
+    double mean[M_N_OUTPUTS], std[M_N_OUTPUTS], lower[M_N_OUTPUTS], upper[M_N_OUTPUTS];
+    uint16_t i;
+    if (m_self_test() != 0) {
+        return 3;
+    }
+    for (;;) {
+        for (i = 0; i < M_N_FEATURES_IN; ++i) {
+            if (scanf("%f", x + i) != 1) {
+                return 0;
+            }
+        }
+        m_quantise(x, q);
+        m_totals(q, t);
+        m_predict(x, mean, std);
+        m_predict_interval(x, lower, upper);
+        for (i = 0; i < M_N_COLUMNS; ++i) {
+            printf("%ld ", (long)t[i]);
+        }
+        for (i = 0; i < M_N_OUTPUTS; ++i) {
+            printf("%lld %lu %ld %.17g %.17g %.17g %.17g ", (long long)m_sum(t, i), (unsigned long)m_root(t, i, 1),
+                   (long)m_quantile(t, i, 6554), mean[i], std[i], lower[i], upper[i]);
+        }
+#if defined(M_N_CLASSES) && defined(M_WITH_MATH)
+        {
+            double p[M_N_CLASSES];
+            m_predict_proba(x, p);
+            printf("%u ", (unsigned)m_predict_class(x));
+            for (i = 0; i < M_N_CLASSES; ++i) {
+                printf("%.17g ", p[i]);
+            }
+        }
+#endif
+        printf("\n");
+    }
+}
+"""
+FLOAT_MAIN = r"""
+#include <stdio.h>
+#include "model.h"
+int main(void)
+{
+    double row[M_N_FEATURES_IN];
+    m_real x[M_N_FEATURES_IN], mean[M_N_OUTPUTS], std[M_N_OUTPUTS], lower[M_N_OUTPUTS], upper[M_N_OUTPUTS];
+    int i;
+    if (m_self_test() != 0) {
+        return 3;
+    }
+    for (;;) {
+        for (i = 0; i < M_N_FEATURES_IN; ++i) {
+            if (scanf("%lf", row + i) != 1) {
+                return 0;
+            }
+            x[i] = (m_real)row[i];
+        }
+        m_predict(x, mean, std);
+        m_predict_interval(x, lower, upper);
+        for (i = 0; i < M_N_OUTPUTS; ++i) {
+            printf("%.17g %.17g %.17g %.17g ", (double)mean[i], (double)std[i], (double)lower[i], (double)upper[i]);
+        }
+#ifdef M_N_CLASSES
+        {
+            m_real p[M_N_CLASSES];
+            m_predict_proba(x, p);
+            for (i = 0; i < M_N_CLASSES; ++i) {
+                printf("%.17g ", (double)p[i]);
+            }
+        }
+#endif
+        printf("\n");
+    }
+}
+"""
+SELF_TEST_MAIN = '#include "model.h"\nint main(void) { return m_self_test(); }\n'
+
+
+def run_checked(command, **options):
+    run = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120, **options)
+    assert run.returncode == 0, f"{run.returncode}: {run.stderr[-3000:]}"
+    return run.stdout
+
+
+def compile_and_run(directory, main, rows, *flags):
+    """Return the numbers that the program writes for each row."""
+    (directory / "main.c").write_text(main)
+    run_checked(["cc", *STRICT, *flags, "-O1", "-o", directory / "main", directory / "main.c", "-lm"])
+    text = "\n".join(" ".join(f"{v:.17g}" for v in row) for row in rows)
+    lines = run_checked([directory / "main"], input=text).splitlines()
+    assert len(lines) == len(rows)
+    return np.array([line.split() for line in lines])
+
+
+def check_integers(program, output, rows):
+    """Compare what the integer program in C wrote with the definition, bit for bit."""
+    totals = program.totals(rows)
+    n, k = program.n_columns, program.n_outputs
+    np.testing.assert_array_equal(output[:, :n].astype(np.int64), totals.reshape(len(rows), -1))
+    per_output = output[:, n : n + 7 * k].reshape(len(rows), k, 7)
+    integers = [program.sums(totals), program.roots(totals), program.quantiles(totals, 6554 / 65536)]
+    for column, expected in enumerate(integers):
+        np.testing.assert_array_equal(per_output[:, :, column].astype(np.int64), expected.astype(np.int64))
+    floats = [program.mean(totals), program.std(totals), *program.interval(totals, 0.9)]
+    for column, expected in enumerate(floats, start=3):
+        np.testing.assert_array_equal(per_output[:, :, column].astype(np.float64), expected)
+    return output[:, n + 7 * k :]
+
+
+def far_and_near(X, n=40):
+    """Rows of X, rows between and beyond them, and rows at the ends of single precision."""
+    rng = np.random.default_rng(1)
+    spread = X.mean(axis=0) + 3 * X.std(axis=0) * rng.standard_normal((n, X.shape[1]))
+    rows = np.vstack([X[:n], spread, 1e30 * np.ones((1, X.shape[1])), -1e38 * np.ones((1, X.shape[1]))])
+    return rows.astype(np.float32)
+
+
+# ------------------------------------------------------------------------------------------- export, compile, run
+
+
+@needs_cc
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_integer_header_gives_the_integers_of_python(tmp_path, fitted, name):
+    model, X = fitted(name)
+    quantised = quantize(model, 16, arithmetic="integer", X=X[:100])
+    quantised.to_c(tmp_path / "model.h", prefix="m", X=X)
+    rows = far_and_near(X)
+    check_integers(quantised.program, compile_and_run(tmp_path, INTEGER_MAIN, rows), rows)
+    # and they are what the model predicts
+    mean, std = quantised.predict(X[:20].astype(np.float32).astype(float), return_std=True)
+    totals = quantised.program.totals(X[:20].astype(np.float32))
+    np.testing.assert_array_equal(mean, quantised.program.mean(totals)[:, 0])
+    np.testing.assert_array_equal(std, quantised.program.std(totals)[:, 0])
+
+
+@needs_cc
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_float_header_agrees_to_rounding(tmp_path, fitted, name):
+    model, X = fitted(name)
+    quantised = quantize(model, 16)
+    quantised.to_c(tmp_path / "model.h", prefix="m", X=X)
+    rows = far_and_near(X)[:-2].astype(float)
+    check_floats(quantised, compile_and_run(tmp_path, FLOAT_MAIN, rows), rows, 1e-6)
+
+
+def check_floats(quantised, output, rows, rtol):
+    k = quantised.n_outputs
+    numbers = output.astype(float)
+    mean, std, lower, upper = np.moveaxis(numbers[:, : 4 * k].reshape(len(rows), k, 4), 2, 0)
+    classifier = hasattr(quantised, "classes")
+    expected = (quantised.predict_logit if classifier else quantised.predict)(rows, return_std=True)
+    expected_mean, expected_std = (np.reshape(a, (len(rows), k)) for a in expected)
+    size = np.abs(expected_mean).mean()
+    np.testing.assert_allclose(mean, expected_mean, rtol=rtol, atol=1e-3 * rtol * size)
+    np.testing.assert_allclose(std, expected_std, rtol=rtol)
+    if classifier:
+        np.testing.assert_allclose(numbers[:, 4 * k :], quantised.predict_proba(rows), rtol=rtol, atol=1e-14)
+    else:
+        for got, wanted in zip((lower, upper), quantised.predict_interval(rows), strict=True):
+            wanted = np.reshape(wanted, (len(rows), k))
+            np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-3 * rtol * size)
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("estimator", "target", "options"),
+    [
+        (lambda s: s.regressor("fourier", basis="raw"), "two", {}),  # normal scores of the inputs
+        (lambda s: s.regressor("fourier"), "two", {}),  # rotated, a block for each output
+        (lambda s: s.regressor("linear", basis="raw", n_levels=7), "y", {"layout": "sparse"}),
+        (lambda s: s.regressor("precomputed", basis="raw", n_levels=7), "y", {}),
+        (lambda s: s.regressor("polynomial", basis="raw", prior="spike_and_slab"), "y", {"layout": "sparse"}),
+        (lambda s: s.regressor("polynomial", n_levels=31), "y", {}),
+        (lambda s: s.classifier("fourier", basis="raw"), "sign", {}),
+        (lambda s: s.classifier("linear"), "three", {}),
+        (lambda s: pydirect.QuadraticBNNRegressor((3, 2), n_restarts=1), "y", {}),
+    ],
+    ids=["scores", "rotated", "linear", "columns", "polynomial", "rotated polynomial", "two", "three", "network"],
+)
+def test_float_headers_of_all_kinds(tmp_path, small, estimator, target, options):
+    quantised = quantize(small(estimator(small), target), 5, **options)
+    quantised.to_c(tmp_path / "model.h", prefix="m")
+    rows = far_and_near(small.X, 20)[:-2].astype(float)
+    output = compile_and_run(tmp_path, FLOAT_MAIN, rows, "-fsanitize=undefined", "-fno-sanitize-recover")
+    check_floats(quantised, output, rows, 1e-6)
+
+
+@needs_cc
+def test_single_precision_header_agrees_to_its_rounding(tmp_path, fitted):
+    model, X = fitted("yacht")
+    quantised = quantize(model, 8)
+    quantised.to_c(tmp_path / "model.h", prefix="m", real="float", X=X)
+    # An input rounded to single precision moves a phase by its own rounding.
+    rows = X[:30].astype(np.float32).astype(float)
+    output = compile_and_run(tmp_path, FLOAT_MAIN, rows, "-Wdouble-promotion").astype(float)
+    np.testing.assert_allclose(output[:, 0], quantised.predict(rows), atol=1e-3 * np.std(quantised.predict(rows)))
+    np.testing.assert_allclose(output[:, 1], quantised.predict(rows, return_std=True)[1], rtol=1e-3)
+
+
+# --------------------------------------------------------------------------------- every layout of the arithmetic
+
+
+def random_program(rng, *, bits=4, feature_bits=16, frequency=np.int16, shifts=False, fourier=9, linear=2, constant=1,
+                   n_samples=5, n_outputs=1, zeros=0.0):  # fmt: skip
+    """An integer program of any numbers whose sums fit; its packed codes."""
+    d = 4
+    n_features = 2 * fourier + linear + constant
+    n_levels = min(2**bits, 15 if shifts else 40)
+    if shifts:
+        multipliers = np.array([0, *(s * 2**k for k in range(n_levels) for s in (1, -1))])[:n_levels]
+    else:
+        multipliers = np.arange(n_levels) - n_levels // 2
+    zero = int(np.flatnonzero(multipliers == 0)[0])
+    codes = rng.integers(0, n_levels, (n_features, n_samples * n_outputs)).astype(np.uint8)
+    codes[rng.random(codes.shape) < zeros] = zero
+    edges = np.cumsum([0, 2 * fourier, linear, constant])
+    kinds = zip(("fourier", "linear", "constant"), edges[:-1], edges[1:], (-3, 2, 1), (4, 3, 1), strict=True)
+    limits = np.iinfo(frequency)
+    program = IntegerProgram(
+        n_features_in=d + 2,
+        columns=np.sort(rng.choice(d + 2, d, replace=False)).astype(np.int32),
+        origin=rng.standard_normal(d).astype(np.float32),
+        multiplier=(4096 * rng.uniform(0.3, 2, d)).astype(np.float32),
+        limit=np.full(d, 32767, dtype=np.int32),
+        frequencies=rng.integers(limits.min + 1, limits.max, (fourier, d), endpoint=True).astype(frequency),
+        phase_shift=rng.integers(0, 20, d).astype(np.uint8),
+        linear=np.sort(rng.choice(d, linear, replace=False)).astype(np.int32),
+        linear_limit=20480,
+        groups=tuple(Group(kind, int(a), int(b), gain, shift) for kind, a, b, gain, shift in kinds if b > a),
+        feature_bits=feature_bits,
+        codes=codes,
+        multipliers=multipliers.astype(np.int32),
+        n_outputs=n_outputs,
+        n_samples=n_samples,
+        scale=rng.standard_normal(n_outputs),
+        offset=rng.standard_normal(n_outputs),
+        noise=rng.integers(0, 2**40, n_outputs).astype(np.uint64),
+        deviation_shift=int(rng.integers(0, 8)),
+        std_scale=rng.random(n_outputs) + 0.1,
+    )
+    return program, PackedCodes.pack(codes, bits, zero, "sparse" if zeros else "dense")
+
+
+LAYOUTS = [
+    {"bits": 4, "zeros": 0.93, "fourier": 60},
+    {"bits": 4, "n_outputs": 2, "feature_bits": 8, "frequency": np.int8, "shifts": True},
+    {"bits": 3, "frequency": np.int32, "linear": 0, "constant": 0},
+    {"bits": 2, "feature_bits": 8, "fourier": 0, "linear": 3, "n_outputs": 3},
+    {"bits": 8, "n_samples": 1},
+    {"bits": 8, "zeros": 0.995, "shifts": True, "fourier": 200, "n_outputs": 2},
+    {"bits": 3, "zeros": 0.5, "feature_bits": 8, "constant": 0},
+]
+
+
+@needs_cc
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: ", ".join(f"{k} {v}" for k, v in layout.items()))
+def test_every_layout_is_bit_for_bit_and_free_of_undefined_behaviour(tmp_path, layout):
+    rng = np.random.default_rng(3)
+    program, packed = random_program(rng, **layout)
+    rows = (4 * rng.standard_normal((50, program.n_features_in))).astype(np.float32)
+    rows[0], rows[1] = 1e30, -1e30
+    body = integer_body(program, packed, rows[:4], 0.9)
+    (tmp_path / "model.h").write_text(header("test", body, "m"))
+    output = compile_and_run(tmp_path, INTEGER_MAIN, rows, "-fsanitize=undefined,address", "-fno-sanitize-recover")
+    check_integers(program, output, rows)
+
+
+@needs_cc
+def test_classifiers_in_integers_tell_class_and_probabilities(tmp_path, small):
+    for target in ("sign", "three"):
+        model = small(small.classifier("fourier", basis="raw", rank_inputs=False), target)
+        quantised = quantize(model, 6, arithmetic="integer")
+        quantised.to_c(tmp_path / "model.h", prefix="m")
+        rows = far_and_near(small.X, 15)[:-2]
+        output = compile_and_run(tmp_path, INTEGER_MAIN, rows, "-DM_WITH_MATH")
+        classes = check_integers(quantised.program, output, rows).astype(float)
+        exact = rows.astype(float)
+        np.testing.assert_array_equal(quantised.classes[classes[:, 0].astype(int)], quantised.predict(exact))
+        np.testing.assert_allclose(classes[:, 1:], quantised.predict_proba(exact), rtol=1e-6, atol=1e-14)
+
+
+@needs_cc
+def test_integers_of_sensors_are_taken_as_they_are(tmp_path, fitted):
+    model, X = fitted("yacht")
+    quantised = quantize(model, 4, arithmetic="integer")
+    program = quantised.program
+    per_unit = 1000 / X.std(axis=0)
+    quantised.to_c(tmp_path / "model.h", prefix="m", counts_per_unit=per_unit, zero_count=-7)
+    counts = np.rint(per_unit * X[:30] - 7).astype(np.int64)
+    counts[0] = 2**31 - 1
+    counts[1] = -(2**31)
+    main = INTEGER_MAIN.replace("float x[", "int32_t x[").replace('"%f", x + i', '"%" SCNd32, x + i')
+    main = main.replace("#include <stdio.h>", "#include <inttypes.h>\n#include <stdio.h>")
+    main = re.sub(r"m_predict\w*\(x, \w+, \w+\);", "", main).replace("m_quantise(x", "m_quantise_counts(x")
+    for name in ("mean", "std", "lower", "upper"):
+        main = main.replace(f"{name}[i]", "0.0").replace(f", {name}[M_N_OUTPUTS]", "")
+    main = main.replace("double mean[M_N_OUTPUTS];", "")
+    output = compile_and_run(tmp_path, main, counts)
+    raw = RawInputs.of(program, per_unit, -7)
+    q = raw.quantise(counts[:, program.columns])
+    totals = program.totals_of_features(program.features(q))
+    np.testing.assert_array_equal(output[:, : program.n_columns].astype(np.int64), totals[:, 0])
+
+
+# ------------------------------------------------------------------------------------------------ other compilers
+
+
+@needs_cc
+def test_headers_without_floating_point_in_cpp_and_on_avr(tmp_path, small):
+    """AVR's instructions for flash are replaced by ordinary reads: what is tested is that all reads go through them."""
+    model = small(small.regressor("fourier", basis="raw", rank_inputs=False))
+    quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m")
+    (tmp_path / "avr").mkdir()
+    (tmp_path / "avr" / "pgmspace.h").write_text(
+        "#define PROGMEM\n"
+        "#define pgm_read_byte(a) (*(const uint8_t *)(a))\n#define pgm_read_word(a) (*(const uint16_t *)(a))\n"
+        "#define pgm_read_dword(a) (*(const uint32_t *)(a))\n#define pgm_read_float(a) (*(const float *)(a))\n"
+    )
+    (tmp_path / "main.c").write_text(SELF_TEST_MAIN)
+    for flags in (["-DM_NO_FLOAT"], ["-D__AVR__", f"-I{tmp_path}"], ["-O3", "-march=native", "-ffp-contract=off"]):
+        run_checked(["cc", *STRICT, *flags, "-o", tmp_path / "main", tmp_path / "main.c"])
+        run_checked([tmp_path / "main"])
+    if shutil.which("c++"):
+        strict = ["-std=c++17", "-Wall", "-Wextra", "-Werror"]
+        run_checked(["c++", *strict, "-x", "c++", tmp_path / "main.c", "-o", tmp_path / "main"])
+        run_checked([tmp_path / "main"])
+
+
+@needs_arm
+def test_integer_headers_need_no_library_on_a_cortex_m4(tmp_path, fitted):
+    model, X = fitted("airfoil")
+    quantize(model, 16, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m", X=X)
+    (tmp_path / "main.c").write_text(
+        '#include "model.h"\nint32_t f(const int16_t *q, int32_t *t);\nint32_t f(const int16_t *q, int32_t *t)\n'
+        "{\n    m_totals(q, t);\n    return (int32_t)m_root(t, 0, 1) + m_quantile(t, 0, 6554) + m_self_test();\n}\n"
+    )
+    flags = [*STRICT, "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-DM_NO_FLOAT"]
+    run_checked(["arm-none-eabi-gcc", *flags, "-c", tmp_path / "main.c", "-o", tmp_path / "main.o"])
+    assert run_checked(["arm-none-eabi-nm", "-u", tmp_path / "main.o"]).split() == []
+
+
+@needs_arm
+@pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
+@pytest.mark.parametrize("arithmetic", ["integer", "float"])
+def test_headers_pass_their_self_test_on_an_emulated_cortex_m4(tmp_path, fitted, arithmetic):
+    model, X = fitted("concrete")
+    quantize(model, 16, arithmetic=arithmetic).to_c(tmp_path / "model.h", prefix="m", X=X)
+    (tmp_path / "main.c").write_text(SELF_TEST_MAIN)
+    # A core of this kind begins with the stack and the address to start at.
+    (tmp_path / "start.c").write_text(
+        "#include <stdint.h>\nextern void _start(void);\n"
+        '__attribute__((section(".vectors"), used)) static const uintptr_t vectors[2] = {0x20010000u, '
+        "(uintptr_t)_start};\n"
+    )
+    probe = subprocess.run(
+        ["arm-none-eabi-gcc", "--specs=rdimon.specs", "-x", "c", "-", "-o", tmp_path / "probe"],
+        input="int main(void) { return 0; }", capture_output=True, text=True,
+    )  # fmt: skip
+    if probe.returncode:
+        pytest.skip("arm-none-eabi-gcc has no library for semihosting (rdimon)")
+    target = ["-mcpu=cortex-m4", "-mthumb", "-Os", "--specs=rdimon.specs", "-Wl,--section-start=.vectors=0"]
+    sources = [tmp_path / "main.c", tmp_path / "start.c"]
+    run_checked(["arm-none-eabi-gcc", *STRICT, *target, *sources, "-o", tmp_path / "main.elf", "-lm"])
+    machine = ["-M", "mps2-an386", "-nographic", "-semihosting-config", "enable=on,target=native"]
+    run_checked(["qemu-system-arm", *machine, "-kernel", tmp_path / "main.elf"])
+
+
+# ------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_the_self_test_finds_a_changed_table(tmp_path, small):
+    model = small(small.regressor("linear", basis="raw"))
+    quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m")
+    text = (tmp_path / "model.h").read_text()
+    begin = text.index("m_codes[")
+    changed = text[:begin] + re.sub(r"(\{\s*)(\d+)", lambda m: m[1] + str(int(m[2]) ^ 0x11), text[begin:], count=1)
+    assert changed != text
+    if shutil.which("cc"):
+        (tmp_path / "model.h").write_text(changed)
+        (tmp_path / "main.c").write_text(SELF_TEST_MAIN)
+        run_checked(["cc", *STRICT, "-o", tmp_path / "main", tmp_path / "main.c"])
+        assert subprocess.run([tmp_path / "main"]).returncode != 0
+
+
+def test_sums_that_could_overflow_are_refused(tmp_path):
+    program, packed = random_program(np.random.default_rng(0), bits=8, shifts=True, n_samples=2)
+    object.__setattr__(program, "multipliers", np.where(program.multipliers, 2**15, 0).astype(np.int32))
+    object.__setattr__(program, "codes", np.ones_like(program.codes))
+    with pytest.raises(AccumulatorOverflowError, match="could reach"):
+        integer_body(program, packed, np.zeros((1, program.n_features_in), dtype=np.float32), 0.9)
+
+
+def test_what_has_no_form_in_c_is_refused_with_a_hint(tmp_path, small):
+    path = tmp_path / "model.h"
+    with pytest.raises(ValueError, match="fit with features='fourier'"):
+        quantize(small(small.regressor("nystroem")), 4).to_c(path)
+    model = quantize(small(small.regressor("linear", basis="raw")), 4)
+    for prefix in ("1m", "", "a-b", 3):
+        with pytest.raises(ValueError, match="prefix must be"):
+            model.to_c(path, prefix=prefix)
+    with pytest.raises(ValueError, match="level must be"):
+        model.to_c(path, level=1.0)
+    with pytest.raises(ValueError, match="counts_per_unit must be None"):
+        model.to_c(path, counts_per_unit=3.0)
+    constant = pydirect.DirectRegressor("linear", basis="raw").fit(np.ones((9, 1)), np.arange(9.0))
+    with pytest.raises(ValueError, match="must depend on an input"):
+        quantize(constant, 4).to_c(path)
+    assert not path.exists()
+
+
+def test_headers_say_what_they_are_and_two_fit_into_one_program(tmp_path, small):
+    model = quantize(small(small.classifier("linear", basis="raw"), "three"), 4, arithmetic="integer")
+    model.to_c(tmp_path / "a.h", prefix="first_model", columns=["length", "wi*/dth"])
+    text = (tmp_path / "a.h").read_text()
+    assert "Digest of what follows: " in text and "x[0] = length" in text and "class 2 = 2" in text
+    assert f"{model.n_bytes} bytes" in text
+    assert not re.search(r"\b(pd|PD)_", text) and "//@" not in text
+    names = set(re.findall(r"^(?:static|#define|typedef)[^\n]*?\b((?:first_model|FIRST_MODEL)_\w+)", text, re.M))
+    assert len(names) > 30
+    if shutil.which("cc"):
+        model.to_c(tmp_path / "b.h", prefix="second")
+        main = (
+            '#include "a.h"\n#include "b.h"\nint main(void) { return first_model_self_test() + second_self_test(); }\n'
+        )
+        (tmp_path / "main.c").write_text(main)
+        run_checked(["cc", *STRICT, "-o", tmp_path / "main", tmp_path / "main.c"])
+        run_checked([tmp_path / "main"])
+
+
+def test_template_conditions_nest():
+    whole = template("integer.h", {"fourier", "wide", "linear"})
+    assert "//@" not in whole and "pd_phase" in whole and "PD_READ_16(pd_sine_table" in whole
+    assert "pd_phase" not in template("integer.h", {"linear"})

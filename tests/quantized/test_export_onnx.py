@@ -1,0 +1,190 @@
+"""Exported ONNX graphs give, in onnxruntime at its default settings, what Python gives: standard deviations too."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+
+import pydirect
+from pydirect.quantized import quantize
+from pydirect.quantized.onnx_graph import IR_VERSION, OPSET
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+PROBLEMS = ["yacht", "housing", "energy", "concrete", "airfoil"]
+
+
+def run(path, rows):
+    """Outputs by name, of the CPU provider with default settings."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"x": rows}), strict=True))
+
+
+def near_and_far(X, n=40):
+    spread = X.mean(axis=0) + 3 * X.std(axis=0) * np.random.default_rng(1).standard_normal((n, X.shape[1]))
+    return np.vstack([X[:n], spread])
+
+
+def check_floats(quantised, got, rows, rtol):
+    shape = (len(rows), quantised.n_outputs)
+    classifier = hasattr(quantised, "classes")
+    expected = (quantised.predict_logit if classifier else quantised.predict)(rows, return_std=True)
+    mean, std = (np.reshape(a, shape) for a in expected)
+    np.testing.assert_allclose(got["mean"], mean, rtol=rtol, atol=1e-3 * rtol * np.abs(mean).mean())
+    np.testing.assert_allclose(got["std"], std, rtol=rtol)
+    if classifier:
+        np.testing.assert_allclose(got["probabilities"], quantised.predict_proba(rows), rtol=rtol, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_integer_graph_gives_the_integers_of_python(tmp_path, fitted, name):
+    model, X = fitted(name)
+    quantised = quantize(model, 16, arithmetic="integer", X=X[:100])
+    quantised.to_onnx(tmp_path / "m.onnx")
+    rows = np.vstack([near_and_far(X), 1e30 * np.ones((1, X.shape[1])), -1e38 * np.ones((1, X.shape[1]))])
+    rows = rows.astype(np.float32)
+    got = run(tmp_path / "m.onnx", rows)
+    program = quantised.program
+    totals = program.totals(rows)
+    for key, expected in (
+        ("sum", program.sums(totals)),
+        ("root", program.roots(totals)),
+        ("mean", program.mean(totals)),
+        ("std", program.std(totals)),
+    ):
+        np.testing.assert_array_equal(got[key], expected)
+
+
+@pytest.mark.parametrize("feature_bits", [8, 16])
+@pytest.mark.parametrize("frequency_bits", [8, 16, 32])
+def test_integer_graphs_of_every_width(tmp_path, fitted, feature_bits, frequency_bits):
+    model, X = fitted("housing")
+    quantised = quantize(
+        model, 5, arithmetic="integer", feature_bits=feature_bits, frequency_bits=frequency_bits, method="draw"
+    )
+    quantised.to_onnx(tmp_path / "m.onnx")
+    rows = near_and_far(X).astype(np.float32)
+    rows[0, 0] = np.nan
+    got = run(tmp_path / "m.onnx", rows)
+    totals = quantised.program.totals(rows)
+    np.testing.assert_array_equal(got["sum"], quantised.program.sums(totals))
+    np.testing.assert_array_equal(got["root"], quantised.program.roots(totals))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_float_graph_agrees_to_rounding(tmp_path, fitted, name):
+    model, X = fitted(name)
+    quantised = quantize(model, 16)
+    quantised.to_onnx(tmp_path / "m.onnx")
+    rows = near_and_far(X)
+    check_floats(quantised, run(tmp_path / "m.onnx", rows), rows, 1e-6)
+
+
+KINDS = {
+    "scores": (lambda s: s.regressor("fourier", basis="raw"), "two"),
+    "rotated": (lambda s: s.regressor("fourier"), "two"),
+    "landmarks": (lambda s: s.regressor("nystroem"), "y"),
+    "linear": (lambda s: s.regressor("linear", basis="raw", n_levels=7), "y"),
+    "columns": (lambda s: s.regressor("precomputed", basis="raw", n_levels=31), "y"),
+    "polynomial": (lambda s: s.regressor("polynomial", basis="raw", degree=3), "y"),
+    "two": (lambda s: s.classifier("fourier", basis="raw"), "sign"),
+    "three": (lambda s: s.classifier("linear"), "three"),
+    "network": (lambda s: pydirect.QuadraticBNNRegressor((3, 2), n_restarts=1), "y"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float_graphs_of_all_kinds(tmp_path, small, kind):
+    estimator, target = KINDS[kind]
+    quantised = quantize(small(estimator(small), target), 5)
+    quantised.to_onnx(tmp_path / "m.onnx")
+    rows = near_and_far(small.X)
+    if kind == "landmarks":
+        rows = rows[40:]  # on landmarks whitening makes much of the rounding of distances, in Python too
+    check_floats(quantised, run(tmp_path / "m.onnx", rows), rows, 1e-6)
+
+
+def test_classifiers_in_integers_have_probabilities(tmp_path, small):
+    for target in ("sign", "three"):
+        model = small(small.classifier("fourier", basis="raw", rank_inputs=False), target)
+        quantised = quantize(model, 6, arithmetic="integer")
+        quantised.to_onnx(tmp_path / "m.onnx")
+        rows = near_and_far(small.X).astype(np.float32)
+        got = run(tmp_path / "m.onnx", rows)
+        np.testing.assert_array_equal(got["sum"], quantised.program.sums(quantised.program.totals(rows)))
+        expected = quantised.predict_proba(rows.astype(float))
+        np.testing.assert_allclose(got["probabilities"], expected, rtol=1e-9, atol=1e-14)
+
+
+def test_probabilities_stay_probabilities_far_out(tmp_path, small):
+    for target in ("sign", "three"):
+        quantised = quantize(small(small.classifier("linear", basis="raw"), target), 3)
+        for dtype in (np.float64, np.float32):
+            quantised.to_onnx(tmp_path / "m.onnx", dtype=dtype)
+            rows = (small.X[:5] + np.array([[1e6], [-1e6], [1e3], [-1e3], [0]])).astype(dtype)
+            p = run(tmp_path / "m.onnx", rows)["probabilities"]
+            np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_single_precision_agrees_to_its_rounding(tmp_path, fitted):
+    model, X = fitted("airfoil")
+    quantised = quantize(model, 8)
+    quantised.to_onnx(tmp_path / "m.onnx", dtype=np.float32)
+    rows = X[:50].astype(np.float32)
+    got = run(tmp_path / "m.onnx", rows)
+    mean, std = quantised.predict(rows.astype(float), return_std=True)
+    assert got["mean"].dtype == np.float32
+    np.testing.assert_allclose(got["mean"][:, 0], mean, atol=2e-3 * np.std(mean))
+    np.testing.assert_allclose(got["std"][:, 0], std, rtol=2e-3)
+
+
+def test_codes_take_four_bits_and_are_looked_up_not_dequantised(tmp_path, fitted):
+    model, _ = fitted("yacht")
+    four_bits = {onnx.TensorProto.INT4, onnx.TensorProto.UINT4}
+    for arithmetic in ("float", "integer"):
+        quantised = quantize(model, 16, arithmetic=arithmetic)
+        quantised.to_onnx(tmp_path / "m.onnx")
+        made = onnx.load(tmp_path / "m.onnx")
+        (codes,) = [i for i in made.graph.initializer if i.data_type in four_bits]
+        assert len(codes.raw_data) == -(-np.prod(codes.dims) // 2) == -(-quantised.codes.size // 2)
+        assert not {"DequantizeLinear", "MatMulInteger"} & {node.op_type for node in made.graph.node}
+        assert (made.opset_import[0].version, made.ir_version) == (OPSET, IR_VERSION)
+
+
+def test_the_reference_of_the_standard_agrees(tmp_path, small):
+    from onnx.reference import ReferenceEvaluator
+
+    model = small(small.regressor("fourier", basis="raw", rank_inputs=False))
+    for arithmetic, dtype in (("float", np.float64), ("integer", np.float32)):
+        quantised = quantize(model, 5, arithmetic=arithmetic)
+        quantised.to_onnx(tmp_path / "m.onnx")
+        rows = near_and_far(small.X, 10).astype(dtype)
+        mean, std = ReferenceEvaluator(str(tmp_path / "m.onnx")).run(["mean", "std"], {"x": rows})
+        expected_mean, expected_std = quantised.predict(rows.astype(float), return_std=True)
+        np.testing.assert_allclose(mean[:, 0], expected_mean, rtol=1e-9)
+        np.testing.assert_allclose(std[:, 0], expected_std, rtol=1e-9)
+
+
+def test_without_onnx_the_extra_is_named(tmp_path, small, monkeypatch):
+    real = builtins.__import__
+
+    def absent(name, *arguments, **options):
+        if name == "onnx":
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    quantised = quantize(small(small.regressor("linear", basis="raw", n_levels=7)), 4)
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(ImportError, match=r'pip install "pydirect\[onnx\]"'):
+        quantised.to_onnx(tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_type_that_is_not_floating_point_is_refused(tmp_path, small):
+    quantised = quantize(small(small.regressor("linear", basis="raw", n_levels=7)), 4)
+    with pytest.raises(ValueError, match="dtype must be float64 or float32"):
+        quantised.to_onnx(tmp_path / "m.onnx", dtype=np.int32)

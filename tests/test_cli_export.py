@@ -1,0 +1,136 @@
+"""``pydirect export``: models on the command line become headers and graphs, with a report of their size."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import pydirect
+from pydirect.cli import main
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def refused(capsys, *arguments):
+    """The message of a command that must fail with one line."""
+    assert run(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith("pydirect: error: ") and captured.err.count("\n") == 1
+    return captured.err
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    x, z = rng.standard_normal((2, 60))
+    colour = rng.choice(["red", "green"], 60)
+    y = 1 + 2 * x - z + (colour == "red") + 0.1 * rng.standard_normal(60)
+    label = np.where(y > 1, "high", "low")
+    lines = [f"{a},{c},{b},{t},{k}" for a, c, b, t, k in zip(x, colour, z, y, label, strict=True)]
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join(["x,colour,z,y,label", *lines]))
+    return path
+
+
+@pytest.fixture
+def fit(tmp_path, data, capsys):
+    def command(*options, target="y"):
+        drop = "label" if target == "y" else "y"
+        path = tmp_path / "m.pydirect"
+        fixed = ["--target", target, "--drop", drop, "-o", path, "--test-fraction", "0", "--quiet"]
+        assert run("fit", data, *fixed, *options) == 0
+        capsys.readouterr()
+        return path
+
+    return command
+
+
+LINEAR = ["--basis", "raw", "--features", "linear"]
+
+
+def test_header_and_report(tmp_path, fit, data, capsys):
+    model = fit(*LINEAR)
+    assert run("export", model, "-o", tmp_path / "m.h", "--integer", "--data", data, "--prefix", "plant") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    for line in ("integer", "non-zero weights", "operations a row", "largest sum", "difference", "C99"):
+        assert line in captured.out
+    text = (tmp_path / "m.h").read_text()
+    assert "x[1] = colour=green" in text and "plant_predict(" in text
+    assert f"{(tmp_path / 'm.h').stat().st_size} bytes" in captured.out
+    if shutil.which("cc"):
+        (tmp_path / "main.c").write_text('#include "m.h"\nint main(void) { return plant_self_test(); }\n')
+        subprocess.run(["cc", "-std=c99", "-o", tmp_path / "main", tmp_path / "main.c"], check=True)
+        subprocess.run([tmp_path / "main"], check=True)
+
+
+def test_graph_by_the_name_of_the_output(tmp_path, fit, capsys):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    path = fit(*LINEAR, target="label")
+    assert run("export", path, "-o", tmp_path / "m.onnx", "--samples", "5") == 0
+    assert "ONNX" in capsys.readouterr().out
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    (probabilities,) = session.run(["probabilities"], {"x": np.zeros((3, 4))})
+    assert probabilities.shape == (3, 2)
+    model = pydirect.load(path)
+    expected = pydirect.quantized.quantize(model, 5).predict_proba(np.zeros((3, 4)))
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("options", [["--single"], ["--method", "draw", "--interval", "0.5"], ["--format", "c"]])
+def test_options_of_floating_point_headers(tmp_path, fit, options, capsys):
+    assert run("export", fit(*LINEAR), "-o", tmp_path / "m", *options) == 0
+    text = (tmp_path / "m").read_text()
+    assert ("typedef float" in text) == ("--single" in options)
+    assert ("_LEVEL 0.5" in text) == ("0.5" in options)
+    assert "float" in capsys.readouterr().out
+
+
+def test_levels_of_their_own(tmp_path, fit, data, capsys):
+    model = fit("--features", "linear")  # decorrelated: levels are the weights' own
+    output = tmp_path / "m.h"
+    assert "--levels even: needs --data" in refused(capsys, "export", model, "-o", output, "--levels", "even")
+    arguments = ["--levels", "power_of_two", "--integer", "--data", data]
+    assert run("export", model, "-o", output, *arguments) == 0
+    assert "_powers[" in output.read_text()
+    capsys.readouterr()
+    assert "integers need levels" in refused(capsys, "export", model, "-o", output, "--integer")
+
+
+def test_budget(tmp_path, fit, data, capsys):
+    pytest.importorskip("pydirect.quantized.budget")
+    model, output = fit(*LINEAR), tmp_path / "m.h"
+    assert run("export", model, "-o", output, "--budget", 600, "--data", data) == 0
+    out = capsys.readouterr().out
+    assert "integer" in out
+    assert int(re.search(r"(\d+) bytes \(", out)[1]) <= 600
+    assert "--budget: needs --data" in refused(capsys, "export", model, "-o", output, "--budget", 600)
+    message = refused(capsys, "export", model, "-o", output, "--budget", 600, "--data", data, "--method", "draw")
+    assert "--budget: not with" in message
+
+
+def test_wrong_usage_is_refused(tmp_path, fit, data, capsys):
+    model = fit(*LINEAR)
+    assert "would overwrite" in refused(capsys, "export", model, "-o", model)
+    assert "existing directory" in refused(capsys, "export", model, "-o", tmp_path / "none" / "m.h")
+    output = tmp_path / "m.h"
+    assert "prefix must be" in refused(capsys, "export", model, "-o", output, "--prefix", "1x")
+    assert "--single: not with" in refused(capsys, "export", model, "-o", output, "--single", "--integer")
+    assert "expected an integer" in refused(capsys, "export", model, "-o", output, "--samples", "0")
+    assert "not a pydirect file" in refused(capsys, "export", data, "-o", output)
+    assert not output.exists()
+    classifier = fit(*LINEAR, target="label")
+    message = refused(capsys, "export", classifier, "-o", output, "--budget", 600, "--data", data)
+    assert "only for models of one target" in message
+
+
+def test_without_onnx_the_extra_is_named(tmp_path, fit, capsys, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    assert "pydirect[onnx]" in refused(capsys, "export", fit(*LINEAR), "-o", tmp_path / "m.onnx")
