@@ -28,6 +28,7 @@ _PUBLIC = {
     "PolynomialFeatures": "pydirect.features",
     "GaussianStatistics": "pydirect.statistics",
     "collect_statistics": "pydirect.statistics",
+    "RunningStatistics": "pydirect.running_statistics",
     "MeanFieldPosterior": "pydirect.models",
     "MeanFieldRegression": "pydirect.models",
     "NetworkCoreset": "pydirect.coreset",
