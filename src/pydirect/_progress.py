@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-
 SECONDS_BETWEEN_REPORTS = 2.0
 
 

@@ -345,7 +345,8 @@ class RunningStatistics:
     def emptied(self) -> Self:
         """Return statistics of the same kind without rows."""
         zeros: dict[str, Any] = {name: np.zeros(getattr(self, name).shape) for name in _ARRAYS}
-        return replace(self, **zeros, **dict.fromkeys(_NUMBERS, 0.0))
+        zeros |= dict.fromkeys(_NUMBERS, 0.0)
+        return replace(self, **zeros)
 
     def copy(self) -> Self:
         """Return an independent copy."""
@@ -379,9 +380,10 @@ class RunningStatistics:
         ----------
         y_shift, y_scale : array_like of shape () or (n_outputs,)
         """
-        offset = self.y_mean - y_shift
-        c = (self.cross.T + self.n_samples * np.outer(self.mean, offset)) / y_scale
-        yty = (self.y_scatter + self.n_samples * offset**2) / np.square(y_scale)
+        scale: FloatArray = np.broadcast_to(np.asarray(y_scale, dtype=np.float64), self.y_mean.shape)
+        offset = self.y_mean - np.asarray(y_shift, dtype=np.float64)
+        c = (self.cross.T + self.n_samples * np.outer(self.mean, offset)) / scale
+        yty = (self.y_scatter + self.n_samples * offset**2) / scale**2
         gram = self._square(self.n_samples)
         return GaussianStatistics(np.ascontiguousarray(c), yty, self.n_samples, gram=gram)
 
@@ -464,8 +466,8 @@ class RunningStatistics:
             "scatter": (b, b),
             "cross": (k, b),
         }
-        found = {name: as_float_array(arrays[name], name, shapes[name]) for name in _ARRAYS}
-        numbers = {name: as_number(header[name], name, at_least=0.0) for name in _NUMBERS}
+        found: dict[str, Any] = {name: as_float_array(arrays[name], name, shapes[name]) for name in _ARRAYS}
+        numbers: dict[str, Any] = {name: as_number(header[name], name, at_least=0.0) for name in _NUMBERS}
         as_choice(header["block_dtype"], "block_dtype", ("float64", "float32"))
         if not isinstance(header["fingerprint"], str):
             raise TypeError("fingerprint must be a string")
@@ -499,10 +501,10 @@ def fingerprint(value: Any) -> str:
     return digest.hexdigest()
 
 
-def _feed(update: Callable[[bytes], object], value: Any) -> None:
+def _feed(update: Callable[[Any], object], value: Any) -> None:
     if isinstance(value, np.ndarray) and value.dtype != object:
         update(f"{value.dtype.str}{value.shape}".encode())
-        update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+        update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
     elif is_dataclass(value) and not isinstance(value, type):
         update(f"{type(value).__name__}(".encode())
         for f in fields(value):

@@ -76,10 +76,25 @@ class Rows:
 class Source(Protocol):
     """What can be gone through in blocks of rows."""
 
-    names: list[str] | None
-    n_rows: int | None
-    one_dimensional: bool
-    repeatable: bool
+    @property
+    def names(self) -> list[str] | None:
+        """Names of the columns of X, where there are any."""
+        ...  # pragma: no cover
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, where it is known."""
+        ...  # pragma: no cover
+
+    @property
+    def one_dimensional(self) -> bool:
+        """Whether y has no axis of outputs."""
+        ...  # pragma: no cover
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the source can be gone through again."""
+        ...  # pragma: no cover
 
     def blocks(self, start: int) -> Iterator[Rows]:
         """Yield all rows from row `start` on; values may be missing."""
@@ -291,26 +306,29 @@ class ParquetSource:
             groups = [(g, first) for f, g, first, rows in self._row_groups if f == number and first + rows > start]
             if not groups:
                 continue
-            row = groups[0][1]
             with _opened(file) as parquet:
-                batches = parquet.iter_batches(READ_ROWS, row_groups=[g for g, _ in groups], columns=columns)
-                while True:
-                    try:
-                        batch = next(batches, None)
-                    except (pyarrow.ArrowException, OSError) as error:
-                        raise StreamError(f"{self.place(row)}: the file cannot be read: {error}") from error
-                    if batch is None:
-                        break
-                    begin, row = row, row + batch.num_rows
-                    if row <= start:
-                        continue
-                    batch = batch.slice(max(start - begin, 0))
-                    values = np.empty((batch.num_rows, len(columns)))
-                    for j, name in enumerate(columns):
-                        numbers = batch.column(name).cast(pyarrow.float64(), safe=False)
-                        values[:, j] = numbers.to_numpy(zero_copy_only=False)
-                    weight = None if self.weight is None else values[:, -1].copy()
-                    yield Rows(np.ascontiguousarray(values[:, :d]), np.ascontiguousarray(values[:, d : d + k]), weight)
+                for group, row in groups:
+                    batches = parquet.iter_batches(READ_ROWS, row_groups=[group], columns=columns)
+                    while True:
+                        try:
+                            batch = next(batches, None)
+                        except (pyarrow.ArrowException, OSError) as error:
+                            raise StreamError(f"{self.place(row)}: the file cannot be read: {error}") from error
+                        if batch is None:
+                            break
+                        begin, row = row, row + batch.num_rows  # noqa: PLW2901
+                        if row > start:
+                            yield self._rows(batch.slice(max(start - begin, 0)), columns)
+
+    def _rows(self, batch: Any, columns: list[str]) -> Rows:
+        import pyarrow
+
+        values = np.empty((batch.num_rows, len(columns)))
+        for j, name in enumerate(columns):
+            values[:, j] = batch.column(name).cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+        d, k = len(self.names), len(self.targets)
+        weight = None if self.weight is None else values[:, -1].copy()
+        return Rows(np.ascontiguousarray(values[:, :d]), np.ascontiguousarray(values[:, d : d + k]), weight)
 
     def head(self, n_rows: int) -> Iterator[Rows]:
         """Yield the first blocks."""

@@ -137,11 +137,7 @@ class Checkpoint:
             found = {
                 "features_": features,
                 "input_map_": input_map,
-                "hyperparameters_": _build(
-                    KernelHyperparameters, header["hyperparameters"], arrays, "hyperparameters", {}
-                )
-                if header["hyperparameters"]
-                else None,
+                "hyperparameters_": _kernel(header, arrays),
                 "feature_y_scale_": arrays["feature_y_scale"],
                 "n_features_in_": header["n_features_in"],
                 "_one_dimensional": bool(header["one_dimensional"]),
@@ -175,3 +171,8 @@ def _parameters(model: GrowingModel) -> dict[str, Any]:
     """Return the parameters that statistics depend on, as a header holds them."""
     given = {name: _as_json(name, getattr(model, name)) for name in PARAMETERS}
     return {"features": model._feature_kind(), **given}
+
+
+def _kernel(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelHyperparameters | None:
+    fields = header["hyperparameters"]
+    return _build(KernelHyperparameters, fields, arrays, "hyperparameters", {}) if fields else None

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 FAN_IN = 8
 
 
+def _dask() -> Any:
+    import dask
+
+    return dask
+
+
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask collection; Dask is not imported for it."""
     base = sys.modules.get("dask.base")
@@ -46,8 +52,7 @@ def summed_by_dask(
     keep_features : bool
     progress : Progress
     """
-    import dask
-
+    dask = _dask()
     parts, names, one_dimensional = _partitions(X, y, sample_weight)
     with progress.stage("sample"):
         sizes, widths = zip(*dask.compute(*[dask.delayed(_shape)(p) for p in parts], optimize_graph=False), strict=True)
@@ -76,8 +81,7 @@ def summed_by_dask(
 
 def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str] | None, bool]:
     """Return delayed `Rows`, the names of X's columns, and whether y has no axis of outputs."""
-    import dask
-
+    dask = _dask()
     names = column_names(X)
     if isinstance(y, str | list | tuple) or isinstance(sample_weight, str):
         if names is None:
@@ -151,8 +155,7 @@ def _joined(parts: list[Sample], size: int) -> Sample:
 
 def _tree(combine: Any, items: list[Any], *arguments: Any) -> Any:
     """Reduce by tasks that combine `FAN_IN` neighbours each: no worker ever holds them all."""
-    import dask
-
+    dask = _dask()
     while len(items) > 1:
         groups = [items[a:z] for a, z in row_blocks(len(items), FAN_IN)]
         items = [dask.delayed(combine)(group, *arguments) for group in groups]

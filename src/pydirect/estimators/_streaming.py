@@ -172,9 +172,9 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
         self._refuse_held_out()
         if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
             raise ValueError(
-                "partial_fit must not follow fit or load, which keep no statistics: their rows would be forgotten. Begin "
-                "with partial_fit, or with fit_features to fix the feature map by a sample; statistics in a file go on "
-                "with fit_statistics"
+                "partial_fit must not follow fit or load, which keep no statistics: their rows would be forgotten. "
+                "Begin with partial_fit, or with fit_features to fix the feature map by a sample; statistics in a file "
+                "go on with fit_statistics"
             )
         if not hasattr(self, "features_"):
             x, _, standardised, weight = self._start_fit(X, y, sample_weight)
@@ -363,9 +363,8 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
             source = as_source(X, y, sample_weight)
             run = _StreamRun(self, source, drop_missing, checkpoint, checkpoint_seconds, progress)
             statistics = run.statistics(sample_rows, keep_features)
-        self._check_target_size(
-            (np.abs(statistics.y_mean) + np.sqrt(statistics.y_scatter / statistics.n_samples)).max()
-        )
+        spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
+        self._check_target_size((np.abs(statistics.y_mean) + spread).max())
         self._fit_to(statistics, progress, warm=False)
         self._warn_if_unfinished()
         return self
@@ -426,13 +425,15 @@ class _StreamRun:
                 self._fix_features(sample_rows)
             total = model.new_statistics(self._n_outputs())
         self.row = self.written = start
+        self.writing = False
         saved_at = time.monotonic()
 
         def save() -> None:
             nonlocal saved_at
             if self.path is not None and (self.written != self.row or not self.row):
+                self.writing = True
                 write_checkpoint(self.path, model, total, self.row, identity)
-                self.written = self.row
+                self.writing, self.written = False, self.row
             saved_at = time.monotonic()
 
         with self.progress.stage("statistics"), self.progress.stream(source.n_rows, start) as report:
@@ -455,9 +456,12 @@ class _StreamRun:
             except KeyboardInterrupt:
                 save()
                 raise StreamInterrupt(f"interrupted {self._where()}{self._hint()}") from None
-            except StreamError as error:
-                save()
-                raise StreamError(f"{error}{self._hint()}") from error
+            except Exception as error:
+                if not self.writing:
+                    save()
+                if isinstance(error, StreamError):
+                    raise StreamError(f"{error}{self._hint()}") from error
+                raise
             save()
         if not total.n_samples:
             raise StreamError("no row is left that counts")

@@ -295,8 +295,10 @@ class DirectRegressor(GrowingModel):
         starts: list[MeanFieldPosterior | None] = []
         if before is not None and self.basis == "raw" and not isinstance(as_prior(self.prior), MixturePrior):
             for posterior, scale, ratio in zip(*before[:2], before[2] / self.y_scale_, strict=True):
-                factorised = isinstance(posterior, MeanFieldPosterior) and posterior.q.shape[1] == self.n_levels
-                starts.append(in_prior_units(posterior, 1 / (scale * ratio)) if factorised else None)
+                if isinstance(posterior, MeanFieldPosterior) and posterior.q.shape[1] == self.n_levels:
+                    starts.append(in_prior_units(posterior, 1 / (scale * ratio)))
+                else:
+                    starts.append(None)
         self._infer(_Training(statistics, None, None, None, rng, n_threads, starts))
 
     def _start(self, output: int) -> tuple[float, float | None]:
