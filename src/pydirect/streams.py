@@ -301,7 +301,6 @@ class ParquetSource:
         import pyarrow
 
         columns = [*self.names, *self.targets, *([self.weight] if self.weight is not None else [])]
-        d, k = len(self.names), len(self.targets)
         for number, file in enumerate(self._files):
             groups = [(g, first) for f, g, first, rows in self._row_groups if f == number and first + rows > start]
             if not groups:
@@ -316,7 +315,7 @@ class ParquetSource:
                             raise StreamError(f"{self.place(row)}: the file cannot be read: {error}") from error
                         if batch is None:
                             break
-                        begin, row = row, row + batch.num_rows  # noqa: PLW2901
+                        begin, row = row, row + batch.num_rows
                         if row > start:
                             yield self._rows(batch.slice(max(start - begin, 0)), columns)
 
@@ -594,8 +593,13 @@ def row_keys(index: np.ndarray, seed: int) -> np.ndarray:
 
     So the same rows are drawn however the source is cut, and by however many machines.
     """
+    # The seed is mixed too: neighbouring seeds would else draw neighbouring rows.
+    return _mixed(index + _mixed(np.array([seed % 2**64], dtype=np.uint64)))
+
+
+def _mixed(z: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
-        z = (index + np.uint64(seed % 2**64)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019)
+        z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(z ^ (z >> np.uint64(31)))

@@ -58,6 +58,7 @@ class BasisFunctionModel(LatentFunctions):
     prior_scale_: FloatArray
     coefficients_: FloatArray
     mean_missing_variance_: float
+    feature_y_scale_: FloatArray  # deviations of the targets that the kernel's hyperparameters are in units of
 
     # --- parameters
 

@@ -102,7 +102,8 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
         raise ValueError(
             f"X, y and sample_weight must have the same partitions of rows, got {[len(parts) for parts in lists]}"
         )
-    return [dask.delayed(_from_arrays)(*parts) for parts in zip(*lists, strict=True)], names, y.ndim == 1
+    rows = [dask.delayed(_from_arrays)(k, *parts) for k, parts in enumerate(zip(*lists, strict=True))]
+    return rows, names, y.ndim == 1
 
 
 def _row_partitions(collection: Any) -> list[Any]:
@@ -119,7 +120,10 @@ def _from_frame(frame: Any, names: list[str], targets: list[str], weight: list[s
     return Rows(x, y, w[:, 0].copy() if weight else None)
 
 
-def _from_arrays(x: Any, y: Any, weight: Any = None) -> Rows:
+def _from_arrays(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
+    lengths = [len(a) for a in (x, y, weight) if a is not None]
+    if len(set(lengths)) != 1:
+        raise StreamError(f"partition {partition}: X, y and sample_weight must have as many rows, got {lengths}")
     x, y = (np.ascontiguousarray(a, dtype=np.float64) for a in (x, y))
     return Rows(x, y.reshape(len(x), -1), None if weight is None else np.asarray(weight, dtype=np.float64))
 

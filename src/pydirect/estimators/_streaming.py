@@ -239,6 +239,8 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
         if not isinstance(statistics, RunningStatistics):
             raise TypeError(f"statistics must be RunningStatistics, got {type(statistics).__name__}")
         statistics = statistics.with_features(self._row_features())
+        if not hasattr(self, "feature_y_scale_"):  # from an older file
+            self.feature_y_scale_ = self.y_scale_
         if not hasattr(self, "_one_dimensional") or (statistics.n_outputs > 1 and self._one_dimensional):
             self._one_dimensional = statistics.n_outputs == 1
         self._fit_to(statistics, Progress(self.verbose), warm=False)
