@@ -117,6 +117,22 @@ def test_add_upper_triangle_adds_in_double_and_leaves_the_rest(at_every_level, d
     np.testing.assert_array_equal(at_every_level(add), start + np.triu(block.astype(np.float64)))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 33, 130])
+def test_merge_upper_triangle_adds_block_and_outer_product_and_leaves_the_rest(at_every_level, dtype, n):
+    rng = np.random.default_rng(n)
+    block, start = rng.standard_normal((n, n)).astype(dtype), rng.standard_normal((n, n))
+    shift = rng.standard_normal(n)
+
+    def merge():
+        total = start.copy()
+        _core.merge_upper_triangle(block, -0.7, shift, total, 2)
+        return total
+
+    expected = start + np.triu(block.astype(np.float64) - 0.7 * np.outer(shift, shift))
+    np.testing.assert_allclose(at_every_level(merge), expected, rtol=0, atol=1e-14)
+
+
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 100])
 def test_mirror_upper_triangle_copies_every_entry(n, n_threads):

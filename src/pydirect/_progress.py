@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+SECONDS_BETWEEN_REPORTS = 2.0
+
 
 class Progress:
     """Collects the seconds of each stage; says so when `verbose`."""
@@ -26,6 +28,31 @@ class Progress:
             print(f"  {name:<16s} {self.seconds[name]:7.2f} s", file=sys.stderr, flush=True)
 
     @contextmanager
+    def stream(self, total: int | None, start: int = 0) -> Iterator[Callable[[int], None]]:
+        """Yield a function to call with the rows done: it says how fast it goes and how long it will take.
+
+        Parameters
+        ----------
+        total : int or None
+            Rows in all, where known.
+        start : int
+            Rows done by an earlier run.
+        """
+        begin = said = time.perf_counter()
+
+        def report(done: int) -> None:
+            nonlocal said
+            now = time.perf_counter()
+            if not self.verbose or now - said < SECONDS_BETWEEN_REPORTS:
+                return
+            said = now
+            rate = (done - start) / (now - begin)
+            left = "" if total is None else f" of {total:,}, {_duration((total - done) / rate)} left"
+            print(f"  {done:,} rows{left}, {rate:,.0f} rows/s", file=sys.stderr, flush=True)
+
+        yield report
+
+    @contextmanager
     def rows(self, total: int) -> Iterator[Callable[[int, int], None] | None]:
         """Yield a callback for `collect_statistics`: a tqdm bar, or nothing to call."""
         bar: Any = None
@@ -41,3 +68,9 @@ class Progress:
             return
         with bar:
             yield lambda done, _: bar.update(done - bar.n)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -31,6 +31,7 @@ __all__ = ["main"]
 
 _N = TypeVar("_N", int, float)
 _LEVEL = 0.9
+_TEST_FRACTION = 0.1
 _ROWS_PER_BATCH = 8192
 _ROWS_PER_BLOCK = 10_000
 _INTERRUPTED = 130
@@ -56,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         return _run(argv)
-    except KeyboardInterrupt:
-        return _fail("interrupted", _INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        return _fail(str(stop) or "interrupted", _INTERRUPTED)
     except BrokenPipeError:
         _discard_output()
         return _BROKEN_PIPE
@@ -169,7 +170,7 @@ def _add_fit(commands: Any) -> None:
         "unless --drop-missing is given. Scores on held-out rows come from a fit to the other rows; the model that is "
         "written is fitted to all.",
     )
-    command.add_argument("data", type=Path, help="CSV or Parquet file with named columns")
+    command.add_argument("data", type=Path, help="CSV or Parquet file with named columns; with --stream a folder too")
     command.add_argument(
         "--target", action="append", required=True, metavar="COL", help="column to predict; repeatable"
     )
@@ -192,7 +193,18 @@ def _add_fit(commands: Any) -> None:
     command.add_argument("--weight", metavar="COL", help="column with the weights of the rows")
     command.add_argument("--drop-missing", action="store_true", help="leave out rows with missing values")
     command.add_argument(
-        "--test-fraction", type=_fraction, default=0.1, metavar="F", help="part of the rows to hold out (default: 0.1)"
+        "--test-fraction", type=_fraction, metavar="F", help="part of the rows to hold out (default: 0.1)"
+    )
+    command.add_argument(
+        "--stream",
+        action="store_true",
+        help="read Parquet files of numbers block by block, however large; regression only, no rows are held out",
+    )
+    command.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="with --stream: keep what has been summed there; the same command goes on from it",
     )
     command.add_argument("--seed", type=_natural, default=0, help="seed of everything random (default: 0)")
     command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: all allowed)")
@@ -297,6 +309,10 @@ class _Training:
 
 def _fit(args: argparse.Namespace) -> int:
     _check_fit_options(args)
+    if args.stream:
+        return _fit_stream(args)
+    if args.test_fraction is None:
+        args.test_fraction = _TEST_FRACTION
     data = _training_data(args)
     scored: list[Any] = _hold_out(args, data) if args.test_fraction > 0.0 else []
     model = _fitted(args, data, "all rows" if scored else "")
@@ -320,6 +336,10 @@ def _check_fit_options(args: argparse.Namespace) -> None:
         raise CommandError("--n-features: only for --features nystroem or fourier")
     if args.degree is not None and args.features != "polynomial":
         raise CommandError("--degree: only for --features polynomial")
+    if args.stream:
+        _check_stream_options(args)
+    elif args.checkpoint is not None:
+        raise CommandError("--checkpoint: only with --stream")
     named = [*args.target, *args.drop, *([args.weight] if args.weight is not None else [])]
     twice = [name for i, name in enumerate(named) if name in named[:i]]
     if twice:
@@ -330,6 +350,23 @@ def _check_fit_options(args: argparse.Namespace) -> None:
         if args.plot.absolute() == args.output.absolute():
             raise CommandError(f"{args.plot}: named for both --output and --plot")
         _check_picture(args.plot)
+
+
+def _check_stream_options(args: argparse.Namespace) -> None:
+    for option, given in (
+        ("--test-fraction", args.test_fraction),
+        ("--plot", args.plot is not None),
+        ("--model network", args.model == "network"),
+        ("--task classification", args.task == "classification"),
+    ):
+        if given:
+            raise CommandError(f"{option}: not with --stream")
+    if not args.data.is_dir() and args.data.suffix != ".parquet":
+        raise CommandError(f"{args.data}: --stream reads .parquet files and folders of them")
+    if args.checkpoint is not None:
+        check_output(args.checkpoint, args.data)
+        if args.checkpoint.absolute() == args.output.absolute():
+            raise CommandError(f"{args.checkpoint}: named for both --output and --checkpoint")
 
 
 def check_output(path: Path, *inputs: Path) -> None:
@@ -444,6 +481,44 @@ def _hold_out(args: argparse.Namespace, data: _Training) -> list[Any]:
     return _predictions(model, test.X, _LEVEL, test.y)
 
 
+def _fit_stream(args: argparse.Namespace) -> int:
+    """Fit to Parquet files that need not fit into memory."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    from pydirect.streams import ParquetSource
+    from pydirect.tables import TableEncoder
+
+    source = ParquetSource(args.data, tuple(args.target), args.weight, args.drop, len(args.target) == 1)
+    model = _new_model(args, classes=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit_stream(source, drop_missing=args.drop_missing, checkpoint=args.checkpoint)
+    model.set_params(verbose=0)
+    if not _converged(model):
+        _warn("the fit did not converge; its result may still improve")
+    table = {
+        "encoder": TableEncoder.numeric(source.names).to_header(),
+        "targets": list(args.target),
+        "weight": args.weight,
+        "n_rows": source.n_rows,
+        "held_out": [],
+    }
+    model.save(args.output, metadata={"table": table})
+    if not args.quiet:
+        n_used = int(model.statistics_.n_rows)
+        left_out = f" ({source.n_rows - n_used} with missing values or no weight left out)"
+        rows = f"{n_used}{left_out if n_used < source.n_rows else ''}"
+        print_lines(
+            [
+                ("rows", rows),
+                ("columns", str(len(source.names))),
+                ("model", _structure(model)),
+                *_fit_lines(args, model),
+            ]
+        )
+    return 0
+
+
 def _fitted(args: argparse.Namespace, data: _Training, what: str) -> Any:
     from sklearn.exceptions import ConvergenceWarning
 
@@ -508,15 +583,19 @@ def _print_summary(args: argparse.Namespace, data: _Training, model: Any, held_o
         lines.append((f"held out, {scores['target']}", _scores_text(scores)))
     if held_out:
         lines.append(("", f"the model below was then fitted to all {len(data.X)} rows"))
-    lines += [
+    print_lines(lines + _fit_lines(args, model))
+
+
+def _fit_lines(args: argparse.Namespace, model: Any) -> list[tuple[str, str]]:
+    """Return what the summary says of the fit and the file."""
+    return [
         ("classes", ", ".join(map(str, model.classes_)))
-        if data.classes
+        if hasattr(model, "classes_")
         else ("noise sd", _numbers_text(_noise_sd(model))),
         ("ELBO", _numbers_text(model.elbo_)),
         ("converged", f"{'yes' if _converged(model) else 'no'}, {_iterations(model)} iterations"),
         ("written", f"{args.output} ({os.path.getsize(args.output)} bytes)"),
     ]
-    print_lines(lines)
 
 
 def _structure(model: Any) -> str:

@@ -18,6 +18,7 @@ from scipy.linalg import blas, lapack
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_float_array
 from pydirect.hyperparameters import KernelHyperparameters, linear_inputs
+from pydirect.inputs import LARGEST, InputMap
 
 Block = NDArray[Any]
 
@@ -303,6 +304,44 @@ class TransformerFeatures:
         out = self.transformer.transform(x)
         out = out.toarray() if hasattr(out, "toarray") else np.asarray(out)
         return np.ascontiguousarray(as_float_array(out, "transformed X", (x.shape[0], self.n_weights)), dtype=dtype)
+
+
+@dataclass(frozen=True)
+class RowFeatures:
+    """From rows of X to basis functions: the input map, then features. Fixed, and all that a worker needs.
+
+    Parameters
+    ----------
+    input_map : InputMap
+    features : FeatureMap
+    """
+
+    kind: ClassVar[str] = "rows"
+    input_map: InputMap
+    features: FeatureMap
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.features.n_weights
+
+    def inputs(self, x: FloatArray) -> FloatArray:
+        """Return the inputs of the features, (n_rows, n_inputs)."""
+        inputs = self.input_map.transform(x)
+        if isinstance(self.features, PolynomialFeatures):  # no power may overflow
+            limit = LARGEST ** (1 / self.features.degree)
+            np.clip(inputs, -limit, limit, out=inputs)
+        return inputs
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ of shape (n_rows, n_weights)."""
+        return self.features.transform(self.inputs(x), dtype, n_threads)
+
+    def prior_variance(self, x: FloatArray) -> FloatArray:
+        """Return Var f(x) under the kernel's prior where features only approximate it, else zeros; (n_rows,)."""
+        if not isinstance(self.features, NystroemFeatures):
+            return np.zeros(len(x))
+        return self.features.hyperparameters.diagonal(self.inputs(x))
 
 
 FixedFeatures = PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures | NystroemFeatures

@@ -199,7 +199,7 @@ def collect_statistics(
 
         def block_of(bounds: tuple[int, int]) -> tuple[tuple[int, int], Block, Block]:
             phi = rows_of(*bounds, 1)
-            return bounds, phi, _gram_of(phi)
+            return bounds, phi, gram_of(phi)
 
         for bounds, phi, product in ordered_map(block_of, row_blocks(n_rows, block_rows(b, block_dtype)), n_threads):
             add_products(phi, *bounds)
@@ -231,7 +231,7 @@ def ordered_map(function: Callable[[Any], Any], items: Iterator[Any], n_threads:
             yield pending.pop(0).result()
 
 
-def _gram_of(phi: Block) -> Block:
+def gram_of(phi: Block) -> Block:
     """Return ΦᵀΦ.
 
     NumPy sees a matrix times its own transpose and calls the symmetric rank-k update of its BLAS, which runs near the
@@ -245,4 +245,4 @@ def _gram_of(phi: Block) -> Block:
 def _add_gram(rows: FloatArray, total: FloatArray, n_threads: int) -> None:
     size = block_rows(rows.shape[1], np.float64)
     for begin, end in row_blocks(rows.shape[0], size):
-        _core.add_upper_triangle(_gram_of(rows[begin:end]), total, n_threads)
+        _core.add_upper_triangle(gram_of(rows[begin:end]), total, n_threads)

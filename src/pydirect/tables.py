@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from pydirect.streams import PANDAS_INDEX
+
 __all__ = ["MAX_CATEGORIES", "Table", "TableEncoder", "TableError", "read_table"]
 
 MAX_CATEGORIES = 50
@@ -34,8 +36,6 @@ _DATE_OR_TIME = re.compile(
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _DATES = "dates or times; turn them into numbers first, for example days since a fixed date"
 _COMMAS = "numbers with decimal commas; write them with decimal points"
-# pandas stores the row labels of a data frame under such names; they are not data.
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class TableError(ValueError):
@@ -430,7 +430,7 @@ def _read_parquet(content: bytes, path: str | os.PathLike[str]) -> Table:
 
 
 def _from_arrow(data: Any, path: str) -> Table:
-    kept = [i for i, name in enumerate(data.column_names) if not _PANDAS_INDEX.fullmatch(name)]
+    kept = [i for i, name in enumerate(data.column_names) if not PANDAS_INDEX.fullmatch(name)]
     _check_names([data.column_names[i] for i in kept], path)
     if not kept or data.num_rows == 0:
         raise TableError(f"{path}: the file has no {'rows' if kept else 'columns'}")

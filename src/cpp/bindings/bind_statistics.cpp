@@ -16,6 +16,20 @@ void add_triangle(const Array<T>& block, Array<double> total, int n_threads) {
   add_upper_triangle(n, in, out, n_threads);
 }
 
+template <class T>
+void merge_triangle(const Array<T>& block, double factor, const Array<double>& shift, Array<double> total,
+                    int n_threads) {
+  const Index n = total.shape(0);
+  require_shape(total, "total", {n, n});
+  require_shape(block, "block", {n, n});
+  require_shape(shift, "shift", {n});
+  const T* in = block.data();
+  const double* direction = shift.data();
+  double* out = total.mutable_data();
+  py::gil_scoped_release release;
+  merge_upper_triangle(n, in, factor, direction, out, n_threads);
+}
+
 void mirror(Array<double> matrix, int n_threads) {
   const Index n = matrix.shape(0);
   require_shape(matrix, "matrix", {n, n});
@@ -56,6 +70,10 @@ void bind_statistics(py::module_& m) {
         py::arg("n_threads"));
   m.def("add_upper_triangle", &add_triangle<float>, py::arg("block").noconvert(), py::arg("total").noconvert(),
         py::arg("n_threads"));
+  m.def("merge_upper_triangle", &merge_triangle<double>, py::arg("block").noconvert(), py::arg("factor"),
+        py::arg("shift").noconvert(), py::arg("total").noconvert(), py::arg("n_threads"));
+  m.def("merge_upper_triangle", &merge_triangle<float>, py::arg("block").noconvert(), py::arg("factor"),
+        py::arg("shift").noconvert(), py::arg("total").noconvert(), py::arg("n_threads"));
   m.def("mirror_upper_triangle", &mirror, py::arg("matrix").noconvert(), py::arg("n_threads"));
   m.def("add_transposed_product", &add_product<double>, py::arg("rows").noconvert(), py::arg("y").noconvert(),
         py::arg("out").noconvert());

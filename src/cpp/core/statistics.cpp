@@ -12,6 +12,12 @@ constexpr Index kRowsPerChunk = 64;
 
 void add(Index n, const float* in, double* out) { kernels().add_float(n, in, out); }
 void add(Index n, const double* in, double* out) { kernels().add_double(n, in, out); }
+void add_shifted(Index n, const float* in, double factor, const double* shift, double* out) {
+  kernels().add_shifted_float(n, in, factor, shift, out);
+}
+void add_shifted(Index n, const double* in, double factor, const double* shift, double* out) {
+  kernels().add_shifted_double(n, in, factor, shift, out);
+}
 void add_transposed(Index r, Index n, const float* rows, const double* y, double* out) {
   kernels().add_transposed_float(r, n, rows, n, y, out);
 }
@@ -25,6 +31,14 @@ template <class T>
 void add_upper_triangle(Index n, const T* block, double* total, int n_threads) {
   for_chunks(n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) add(n - i, block + i * n + i, total + i * n + i);
+  });
+}
+
+template <class T>
+void merge_upper_triangle(Index n, const T* block, double factor, const double* shift, double* total, int n_threads) {
+  for_chunks(n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      add_shifted(n - i, block + i * n + i, factor * shift[i], shift + i, total + i * n + i);
   });
 }
 
@@ -52,6 +66,8 @@ void row_moments(Index n_rows, Index n_columns, const double* rows, const double
 
 template void add_upper_triangle(Index, const float*, double*, int);
 template void add_upper_triangle(Index, const double*, double*, int);
+template void merge_upper_triangle(Index, const float*, double, const double*, double*, int);
+template void merge_upper_triangle(Index, const double*, double, const double*, double*, int);
 template void add_transposed_product(Index, Index, const float*, const double*, double*);
 template void add_transposed_product(Index, Index, const double*, const double*, double*);
 

@@ -120,6 +120,15 @@ void add(Index n, const T* in, double* out) {
   for (; k < n; ++k) out[k] += double(in[k]);
 }
 
+template <class T>
+void add_shifted(Index n, const T* in, double factor, const double* shift, double* out) {
+  const PackD f = broadcast(factor);
+  Index k = 0;
+  for (; k + PackD::lanes <= n; k += PackD::lanes)
+    store(out + k, load(out + k) + (load_as_double(in + k) + f * load(shift + k)));
+  for (; k < n; ++k) out[k] += double(in[k]) + factor * shift[k];
+}
+
 void row_moments(Index n_rows, Index n_columns, const double* rows, Index stride, const double* weight,
                  const double* spread, double* mean, double* variance) {
   for (Index i = 0; i < n_rows; ++i) {

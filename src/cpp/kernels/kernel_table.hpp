@@ -327,6 +327,9 @@ struct KernelTable {
   // out += in
   void (*add_float)(Index n, const float* in, double* out);
   void (*add_double)(Index n, const double* in, double* out);
+  // out += in + factor shift
+  void (*add_shifted_float)(Index n, const float* in, double factor, const double* shift, double* out);
+  void (*add_shifted_double)(Index n, const double* in, double factor, const double* shift, double* out);
 
   // mean_i = phi_i^T weight, variance_i = (phi_i²)^T spread for rows of phi.
   void (*row_moments)(Index n_rows, Index n_columns, const double* rows, Index stride, const double* weight,

@@ -54,6 +54,8 @@ constexpr KernelTable all_kernels(const char* name) {
   table.add_transposed_double = add_transposed<double>;
   table.add_float = add<float>;
   table.add_double = add<double>;
+  table.add_shifted_float = add_shifted<float>;
+  table.add_shifted_double = add_shifted<double>;
   table.row_moments = row_moments;
   table.covariance_row = covariance_row;
   table.covariance_gradient_row = covariance_gradient_row;

@@ -164,12 +164,16 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
 
     def _standardise_targets(self, targets: FloatArray, weight: FloatArray | None) -> FloatArray:
         """Learn the targets' location and scale; constant ones become exact zeros."""
-        if np.abs(targets).max() > LARGEST_TARGET:
-            raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {np.abs(targets).max():g}")
+        self._check_target_size(np.abs(targets).max())
         self.y_mean_, scale = weighted_location_scale(targets, weight)
         self.y_scale_ = np.where(scale > 0, scale, 1.0)
         self.calibration_scale_ = 1.0
         return np.where(scale > 0, (targets - self.y_mean_) / self.y_scale_, 0.0)
+
+    @staticmethod
+    def _check_target_size(size: float) -> None:
+        if not size <= LARGEST_TARGET:
+            raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {size:g}")
 
     def _elbo_units(self) -> FloatArray:
         return self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units

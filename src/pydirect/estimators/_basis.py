@@ -19,6 +19,7 @@ from pydirect.features import (
     NystroemFeatures,
     PolynomialFeatures,
     PrecomputedFeatures,
+    RowFeatures,
     TransformerFeatures,
     random_fourier_features,
 )
@@ -57,6 +58,7 @@ class BasisFunctionModel(LatentFunctions):
     prior_scale_: FloatArray
     coefficients_: FloatArray
     mean_missing_variance_: float
+    feature_y_scale_: FloatArray  # deviations of the targets that the kernel's hyperparameters are in units of
 
     # --- parameters
 
@@ -181,10 +183,7 @@ class BasisFunctionModel(LatentFunctions):
 
     def _features_of(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the inputs of the feature map and Φ, for rows of X."""
-        inputs = self.input_map_.transform(rows)
-        if isinstance(self.features_, PolynomialFeatures):  # no power may overflow
-            limit = LARGEST ** (1 / self.features_.degree)
-            np.clip(inputs, -limit, limit, out=inputs)
+        inputs = RowFeatures(self.input_map_, self.features_).inputs(rows)
         return inputs, np.ascontiguousarray(
             self.features_.transform(inputs, np.float64, resolve_n_threads(self.n_threads))
         )

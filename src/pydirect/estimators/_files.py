@@ -138,6 +138,8 @@ def _write_basis(model: BasisFunctionModel, writer: _Writer) -> Header:
             {"kind": next(n for n, c in POSTERIOR_CLASSES.items() if c is type(p)), **writer.fields(p, f"posterior{k}")}
             for k, p in enumerate(model.posteriors_)
         ],
+        # Files of models that have it not are as old as version 0.1.0.
+        **({"feature_y_scale": model.feature_y_scale_.tolist()} if hasattr(model, "feature_y_scale_") else {}),
     }
 
 
@@ -261,6 +263,9 @@ def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) ->
         if header["hyperparameters"] is not False
         else None
     )
+    if "feature_y_scale" in header:
+        model.feature_y_scale_ = np.array(header["feature_y_scale"], dtype=np.float64)
+        _positive(model.feature_y_scale_, "feature_y_scale", len(header["posteriors"]))
     model.posteriors_ = [
         _build(
             POSTERIOR_CLASSES[h["kind"]],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeAlias
@@ -27,8 +27,8 @@ from pydirect.distributions import (
     as_prior,
     shared_levels,
 )
-from pydirect.estimators._base import ProbabilisticRegressor
-from pydirect.estimators._basis import BasisFunctionModel, in_prior_units
+from pydirect.estimators._basis import in_prior_units
+from pydirect.estimators._streaming import GrowingModel
 from pydirect.hyperparameters import distinct_rows
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.mixtures import ENTROPIES, MixturePosterior, as_component_count, fit_mixture
@@ -50,14 +50,19 @@ class _Training:
     """What inference sees: sums over the data, and the rows for policies that need some of them."""
 
     statistics: GaussianStatistics
-    inputs: FloatArray
-    y: FloatArray  # standardised, (n_samples, n_outputs)
+    inputs: FloatArray | None
+    y: FloatArray | None  # standardised, (n_samples, n_outputs)
     weight: FloatArray | None
     rng: np.random.Generator
     n_threads: int
+    starts: Sequence[MeanFieldPosterior | None] = ()  # one an output, in standardised units of y; none to start afresh
+
+    @property
+    def n_rows(self) -> int:
+        return 0 if self.inputs is None else len(self.inputs)
 
 
-class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
+class DirectRegressor(GrowingModel):
     """Bayesian regression on basis functions, trained exactly by discrete relaxation (DIRECT).
 
     Every weight takes one of a few levels, so that the evidence lower bound and its gradient are exact and training
@@ -230,6 +235,7 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
+        self._forget_all()
         x, targets, standardised, weight = self._start_fit(X, y, sample_weight)
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
@@ -241,6 +247,7 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         with single_blas_thread():
             with progress.stage("features"):
                 self._fit_features(x, standardised, weight, rng, n_threads)
+                self.feature_y_scale_ = self.y_scale_
             with progress.stage("statistics"), progress.rows(len(x)) as callback:
                 inputs = self.input_map_.transform(x)
                 statistics = collect_statistics(
@@ -288,18 +295,37 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         self.posteriors_, self.prior_scale_ = fit(training)
         self._set_coefficients()
 
-    def _start(self) -> tuple[float, bool]:
-        """Noise variance to start from, and whether the prior variance of the weights is known besides."""
+    def _infer_from_statistics(
+        self,
+        statistics: GaussianStatistics,
+        rng: np.random.Generator,
+        n_threads: int,
+        before: tuple[list[Posterior], FloatArray, FloatArray] | None,
+    ) -> None:
+        starts: list[MeanFieldPosterior | None] = []
+        if before is not None and self.basis == "raw" and not isinstance(as_prior(self.prior), MixturePrior):
+            for posterior, scale, ratio in zip(*before[:2], before[2] / self.y_scale_, strict=True):
+                if isinstance(posterior, MeanFieldPosterior) and posterior.q.shape[1] == self.n_levels:
+                    starts.append(in_prior_units(posterior, 1 / (scale * ratio)))
+                else:
+                    starts.append(None)
+        self._infer(_Training(statistics, None, None, None, rng, n_threads, starts))
+
+    def _start(self, output: int) -> tuple[float, float | None]:
+        """Noise variance to start from, and the prior variance of the weights where that is known."""
         if self.hyperparameters_ is not None and self.length_scale is None:
-            return self.hyperparameters_.noise_variance, True
-        return 0.1, False
+            # They are in units of the targets' spread where they were found.
+            unit = float(self.feature_y_scale_[output] / self.y_scale_[output]) ** 2
+            return self.hyperparameters_.noise_variance * unit, unit
+        return 0.1, None
 
     def _evidence(self, rotated: RotatedStatistics, output: int) -> tuple[float, float]:
         """Noise variance and prior variance of the weights by evidence; a noise variance that is given stays."""
-        start, scale_known = self._start()
+        start, known = self._start(output)
+        scale_known = known is not None
         fixed = self._fixed_noise(output)
         # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
-        unit = 1.0 if scale_known else rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples)
+        unit = rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples) if known is None else known
         # Copies of rows, or weights that count for them, say nothing about the noise that a row alone does not say.
         noise, scale = maximise_evidence(
             rotated.scaled(unit).averaged(self.repetitions_),
@@ -348,13 +374,14 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         scales = np.ones(statistics.n_outputs)
         posteriors: list[Posterior] = []
         interrupted = False  # by the user: what is left is kept short
-        noise_start, scale_known = self._start()
+        scale_known = self._start(0)[1] is not None
         rotated = None if scale_known else decorrelate(statistics)
         for k in range(statistics.n_outputs):
-            noise = noise_start
+            noise, known = self._start(k)
             if rotated is not None:
-                noise, variance = self._evidence(rotated, k)
-                scales[k] = np.sqrt(variance)
+                noise, known = self._evidence(rotated, k)
+            assert known is not None
+            scales[k] = np.sqrt(known)
             options: dict[str, Any] = {
                 "levels": levels * scales[k],
                 "log_prior": log_prior,
@@ -366,15 +393,17 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
             fixed = self._fixed_noise(k)
             if fixed is not None:
                 noise = fixed
-            elif self.noise == "held_out" and len(training.inputs) >= 20 and not interrupted:
+            elif self.noise == "held_out" and training.n_rows >= 20 and not interrupted:
                 noise, interrupted = self._held_out_noise(training, k, noise, options)
                 options["max_iter"] = 1 if interrupted else options["max_iter"]
             elif self.noise in ("auto", "evidence") and scale_known:
-                noise = max(noise_by_evidence(statistics, noise, output=k), NOISE_FLOOR)
+                noise = max(noise_by_evidence(statistics, noise, known, output=k), NOISE_FLOOR)
             grid = np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
-            posteriors.append(_fit_on_grid(partial(_fit_raw_at, statistics, k, grid, options), noise))
+            start = training.starts[k] if training.starts else None
+            warm = options if start is None else {**options, "start": start}
+            posteriors.append(_fit_on_grid(partial(_fit_raw_at, statistics, k, grid, warm), noise))
             if self.noise in ("auto", "evidence"):
-                posteriors[-1] = _with_lattice_noise(statistics, posteriors[-1], k, options)
+                posteriors[-1] = _with_lattice_noise(statistics, posteriors[-1], k, warm)
             if self.prior_scale == "elbo" and not posteriors[-1].interrupted:
                 posteriors[-1], factor = _with_level_scale(statistics, posteriors[-1], k, options)
                 scales[k] *= factor
@@ -404,6 +433,7 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
         self, training: _Training, output: int, noise: float, options: dict[str, Any]
     ) -> tuple[float, bool]:
         """Of noise variances around the start, the one most probable on a held-out tenth; and whether interrupted."""
+        assert training.inputs is not None and training.y is not None
         inputs, y, weight = training.inputs, training.y[:, output], training.weight
         n_threads = training.n_threads
         held = np.zeros(len(y), dtype=bool)

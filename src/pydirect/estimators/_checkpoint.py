@@ -1,0 +1,178 @@
+"""Checkpoints of a pass over a stream: the statistics so far, the row reached, and the feature map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import pydirect
+from pydirect._validation import as_count
+from pydirect.estimators._files import (
+    FEATURE_CLASSES,
+    _as_json,
+    _build,
+    _check_features,
+    _check_input_map,
+    _Writer,
+)
+from pydirect.features import NystroemFeatures, TransformerFeatures
+from pydirect.hyperparameters import KernelHyperparameters
+from pydirect.inputs import InputMap
+from pydirect.persistence import CorruptFileError, FileFormatError, read, write
+from pydirect.running_statistics import RunningStatistics
+
+if TYPE_CHECKING:
+    from pydirect.estimators._streaming import GrowingModel
+
+KIND = "pydirect.checkpoint"
+# Parameters that the feature map and the statistics depend on.
+PARAMETERS = (
+    "n_features",
+    "degree",
+    "rank_inputs",
+    "length_scale",
+    "max_hyperparameter_rows",
+    "block_dtype",
+    "random_state",
+)
+
+
+def require_saveable(model: GrowingModel) -> None:
+    """Raise unless the model's features can be written to a checkpoint."""
+    if model._feature_kind() == "transformer":
+        raise TypeError(
+            "features must be built in for a checkpoint, got a transformer: leave checkpoint out, or save statistics "
+            "of your own with RunningStatistics.save"
+        )
+
+
+def write_checkpoint(
+    path: str | Path, model: GrowingModel, statistics: RunningStatistics, n_rows: int, identity: str
+) -> None:
+    """Write under a temporary name and rename: an older file stays whole until the new one is.
+
+    Parameters
+    ----------
+    path : str or Path
+    model : GrowingModel
+        Whose feature map it is.
+    statistics : RunningStatistics
+    n_rows : int
+        Rows of the source that are behind: counted, or left out for missing values.
+    identity : str
+        Digest of the source's first rows.
+    """
+    writer = _Writer()
+    assert not isinstance(model.features_, TransformerFeatures)
+    header, arrays = statistics.to_document()
+    hyperparameters = model.hyperparameters_
+    document = {
+        "library": pydirect.__version__,
+        "parameters": _parameters(model),
+        "n_rows": n_rows,
+        "identity": identity,
+        "features": {"kind": model.features_.kind, **writer.fields(model.features_, "features")},
+        "input_map": writer.fields(model.input_map_, "input_map"),
+        "hyperparameters": hyperparameters is not None and writer.fields(hyperparameters, "hyperparameters"),
+        "one_dimensional": model._one_dimensional,
+        "n_features_in": model.n_features_in_,
+        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
+        "statistics": header,
+    }
+    sums = {f"statistics.{name}": array for name, array in arrays.items()}
+    try:
+        write(path, KIND, document, {**writer.arrays, **sums, "feature_y_scale": model.feature_y_scale_})
+    except OSError as error:
+        reason = f"the checkpoint cannot be written after {n_rows:,} rows ({error.strerror or error})"
+        before = "; the one written before is whole" if Path(path).exists() else ""
+        raise OSError(error.errno, reason + before, str(path)) from error
+
+
+@dataclass
+class Checkpoint:
+    """What a pass over a stream had come to.
+
+    Attributes
+    ----------
+    statistics : RunningStatistics
+    n_rows : int
+        Rows of the source that are behind.
+    identity : str
+        Digest of the source's first rows.
+    features : dict of str to object
+        Attributes of the model that hold its feature map.
+    """
+
+    statistics: RunningStatistics
+    n_rows: int
+    identity: str
+    features: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: str | Path, model: GrowingModel) -> Checkpoint:
+        """Read a checkpoint that a model with the same parameters wrote.
+
+        Raises
+        ------
+        pydirect.persistence.FileFormatError
+            With the reason, when the file is not a checkpoint, is damaged, or belongs to other parameters.
+        """
+        document = read(path, KIND)
+        header, arrays = document.header, document.arrays
+        ours, theirs = _parameters(model), header.get("parameters", {})
+        differing = [name for name in ours if ours[name] != theirs.get(name)]
+        if differing:
+            raise FileFormatError(
+                path, f"the checkpoint is of a model with other parameters: {', '.join(differing)} changed"
+            )
+        try:
+            kind = FEATURE_CLASSES[header["features"]["kind"]]
+            nested = {"hyperparameters": KernelHyperparameters} if kind is NystroemFeatures else {}
+            features = _build(kind, header["features"], arrays, "features", nested)
+            input_map = _build(InputMap, header["input_map"], arrays, "input_map", {})
+            _check_features(features, _check_input_map(input_map, as_count(header["n_features_in"], "n_features_in")))
+            found = {
+                "features_": features,
+                "input_map_": input_map,
+                "hyperparameters_": _kernel(header, arrays),
+                "feature_y_scale_": arrays["feature_y_scale"],
+                "n_features_in_": header["n_features_in"],
+                "_one_dimensional": bool(header["one_dimensional"]),
+            }
+            if header["feature_names"]:
+                found["feature_names_in_"] = np.array(header["feature_names"], dtype=object)
+            sums = {n.partition(".")[2]: a for n, a in arrays.items() if n.startswith("statistics.")}
+            statistics = RunningStatistics.from_document(header["statistics"], sums)
+            return cls(statistics, as_count(header["n_rows"], "n_rows", 0), header["identity"], found)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            reason = f"the file is whole but its contents are no checkpoint ({type(error).__name__}: {error})"
+            raise CorruptFileError(path, reason) from error
+
+    def require(self, path: str | Path, identity: str, n_rows: int | None) -> None:
+        """Raise unless the checkpoint is of a source that begins with the same rows and is as long at least."""
+        if identity != self.identity:
+            raise FileFormatError(path, "the checkpoint is of other data, which begin with other rows")
+        if n_rows is not None and n_rows < self.n_rows:
+            raise FileFormatError(path, f"the checkpoint counts {self.n_rows:,} rows, the data have {n_rows:,}")
+
+    def restore(self, model: GrowingModel) -> None:
+        """Give the model the feature map, and the statistics theirs."""
+        model._forget_all()
+        model.__dict__.pop("feature_names_in_", None)
+        for name, value in self.features.items():
+            setattr(model, name, value)
+        self.statistics = self.statistics.with_features(model._row_features())
+
+
+def _parameters(model: GrowingModel) -> dict[str, Any]:
+    """Return the parameters that statistics depend on, as a header holds them."""
+    given = {name: _as_json(name, getattr(model, name)) for name in PARAMETERS}
+    return {"features": model._feature_kind(), **given}
+
+
+def _kernel(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelHyperparameters | None:
+    fields = header["hyperparameters"]
+    return _build(KernelHyperparameters, fields, arrays, "hyperparameters", {}) if fields else None

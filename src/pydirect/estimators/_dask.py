@@ -1,0 +1,166 @@
+"""Statistics summed by Dask: every partition where it lies, then a tree of merges over the workers."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pydirect._progress import Progress
+from pydirect.running_statistics import RunningStatistics
+from pydirect.statistics import row_blocks
+from pydirect.streams import Rows, Sample, StreamError, checked_rows, column_names
+
+if TYPE_CHECKING:
+    from pydirect.estimators._streaming import GrowingModel
+
+# Statistics merged by one task: enough that the tree is low, few enough for a worker's memory.
+FAN_IN = 8
+
+
+def _dask() -> Any:
+    import dask
+
+    return dask
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask collection; Dask is not imported for it."""
+    base = sys.modules.get("dask.base")
+    return base is not None and bool(base.is_dask_collection(X))
+
+
+def summed_by_dask(
+    model: GrowingModel,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    sample_rows: int,
+    keep_features: bool,
+    progress: Progress,
+) -> RunningStatistics:
+    """Return the statistics of a Dask array or data frame, summed by its workers.
+
+    Parameters
+    ----------
+    model : GrowingModel
+    X : dask array of shape (n_rows, n_features_in), or data frame
+    y : dask array or series, or names of columns of X
+    sample_weight : dask array or series, name of a column of X, or None
+    sample_rows : int
+    keep_features : bool
+    progress : Progress
+    """
+    dask = _dask()
+    parts, names, one_dimensional = _partitions(X, y, sample_weight)
+    with progress.stage("sample"):
+        sizes, widths = zip(*dask.compute(*[dask.delayed(_shape)(p) for p in parts], optimize_graph=False), strict=True)
+        if sum(sizes) == 0:
+            raise StreamError("there are no rows")
+        first = np.cumsum((0, *sizes[:-1])).tolist()
+        n_outputs = max(widths)
+        parts = [dask.delayed(_checked)(p, names, f"partition {k}") for k, p in enumerate(parts)]
+        if not keep_features:
+            seed = int(model._generator().integers(2**63))
+            drawn = [dask.delayed(Sample.of)(p, f, seed, sample_rows) for p, f in zip(parts, first, strict=True)]
+            (sample,) = dask.compute(_tree(_joined, drawn, sample_rows), optimize_graph=False)
+    if keep_features:
+        model._one_dimensional = one_dimensional
+    else:
+        with progress.stage("features"):
+            model._fix_features_by(sample.rows, names, one_dimensional)
+    with progress.stage("statistics"):
+        # Sent to every worker once, not with every task.
+        empty = dask.delayed(model.new_statistics(n_outputs), pure=True)
+        sums = [dask.delayed(_summed)(empty, p) for p in parts]
+        # Loading is not shared through the optimiser, which would load the partitions of X and y apart, twice.
+        (total,) = dask.compute(_tree(_merged, sums), optimize_graph=False)
+    return total.with_features(model._row_features())
+
+
+def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str] | None, bool]:
+    """Return delayed `Rows`, the names of X's columns, and whether y has no axis of outputs."""
+    dask = _dask()
+    names = column_names(X)
+    if isinstance(y, str | list | tuple) or isinstance(sample_weight, str):
+        if names is None:
+            raise TypeError("y and sample_weight must be arrays when X is not a data frame")
+        one_dimensional = isinstance(y, str)
+        targets = [y] if isinstance(y, str) else list(y)
+        weight = [sample_weight] if isinstance(sample_weight, str) else []
+        absent = [name for name in (*targets, *weight) if name not in names]
+        if absent:
+            raise ValueError(f"X has no column {absent[0]!r}")
+        names = [name for name in names if name not in {*targets, *weight}]
+        frames = X.to_delayed()
+        return [dask.delayed(_from_frame)(f, names, targets, weight) for f in frames], names, one_dimensional
+    if y is None or not is_dask(y) or (sample_weight is not None and not is_dask(sample_weight)):
+        raise TypeError("y and sample_weight must be Dask collections as X, or names of columns of a data frame")
+    lists = [_row_partitions(a) for a in (X, y, sample_weight) if a is not None]
+    if len({len(parts) for parts in lists}) != 1:
+        raise ValueError(
+            f"X, y and sample_weight must have the same partitions of rows, got {[len(parts) for parts in lists]}"
+        )
+    rows = [dask.delayed(_from_arrays)(k, *parts) for k, parts in enumerate(zip(*lists, strict=True))]
+    return rows, names, y.ndim == 1
+
+
+def _row_partitions(collection: Any) -> list[Any]:
+    """Return a collection's partitions of rows, each with all columns."""
+    if hasattr(collection, "chunks"):
+        if collection.ndim == 2 and len(collection.chunks[1]) > 1:
+            collection = collection.rechunk({1: -1})
+        return list(collection.to_delayed().ravel())
+    return list(collection.to_delayed())
+
+
+def _from_frame(frame: Any, names: list[str], targets: list[str], weight: list[str]) -> Rows:
+    x, y, w = (np.ascontiguousarray(frame[c].to_numpy(), dtype=np.float64) for c in (names, targets, weight))
+    return Rows(x, y, w[:, 0].copy() if weight else None)
+
+
+def _from_arrays(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
+    lengths = [len(a) for a in (x, y, weight) if a is not None]
+    if len(set(lengths)) != 1:
+        raise StreamError(f"partition {partition}: X, y and sample_weight must have as many rows, got {lengths}")
+    x, y = (np.ascontiguousarray(a, dtype=np.float64) for a in (x, y))
+    return Rows(x, y.reshape(len(x), -1), None if weight is None else np.asarray(weight, dtype=np.float64))
+
+
+def _shape(rows: Rows) -> tuple[int, int]:
+    return len(rows), rows.y.shape[1]
+
+
+def _checked(rows: Rows, names: list[str] | None, where: str) -> Rows:
+    return checked_rows(rows, names, lambda row: f"{where}, its row {row}", False)
+
+
+def _summed(empty: RunningStatistics, rows: Rows) -> RunningStatistics:
+    """Return the statistics of one partition, on one thread: workers are the parallel level."""
+    statistics = empty.emptied()
+    for begin, end in row_blocks(len(rows), statistics.block_rows):
+        block = rows[begin:end]
+        statistics.merge(statistics.part(block.x, block.y, block.weight), n_threads=1)
+    statistics.features = None  # the statistics travel, their feature map is known
+    return statistics
+
+
+def _merged(parts: list[RunningStatistics]) -> RunningStatistics:
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total.merge(part, n_threads=1)
+    return total
+
+
+def _joined(parts: list[Sample], size: int) -> Sample:
+    return Sample.joined(parts, size)
+
+
+def _tree(combine: Any, items: list[Any], *arguments: Any) -> Any:
+    """Reduce by tasks that combine `FAN_IN` neighbours each: no worker ever holds them all."""
+    dask = _dask()
+    while len(items) > 1:
+        groups = [items[a:z] for a, z in row_blocks(len(items), FAN_IN)]
+        items = [dask.delayed(combine)(group, *arguments) for group in groups]
+    return items[0]

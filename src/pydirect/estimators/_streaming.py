@@ -1,0 +1,501 @@
+"""Fitting to data that grow, shrink, do not fit into memory, or lie on several machines."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sample_weight
+from pydirect.estimators._base import ProbabilisticRegressor
+from pydirect.estimators._basis import BasisFunctionModel
+from pydirect.features import RowFeatures
+from pydirect.running_statistics import RunningStatistics
+from pydirect.streams import (
+    Rows,
+    Source,
+    StreamError,
+    StreamInterrupt,
+    as_source,
+    collect_stream,
+    digest,
+    sample_stream,
+)
+
+
+class FeatureMapWarning(UserWarning):
+    """The rows that fixed the feature map do not tell all that it needs."""
+
+
+class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
+    """Base of regressors that need only statistics of the data.
+
+    A subclass provides ``_check_parameters``, and ``_infer_from_statistics(statistics, rng, n_threads, warm)``, which
+    sets ``posteriors_`` and ``prior_scale_``; statistics are `GaussianStatistics` of standardised targets.
+
+    The feature map, with the scaling of the inputs and the kernel's hyperparameters, is fixed before the first row is
+    counted and never moves again, or sums over rows would mean nothing. Location and scale of the targets are not: they
+    follow exactly from the statistics.
+    """
+
+    block_dtype: str
+    random_state: Any
+    verbose: int
+    statistics_: RunningStatistics
+    repetitions_: float
+
+    # --- the feature map
+
+    def fit_features(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fix the feature map by a sample, without counting its rows.
+
+        What comes after (`partial_fit`, `fit_stream` with ``keep_features=True``, `new_statistics`) uses this map. The
+        sample should look like all of the data: a column that is constant in it is left out for good, and inputs far
+        outside it are far outside for the features too. Two rows with known bounds are a sample, where no kernel is to
+        be learned.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs), optional
+            Needed where the kernel's hyperparameters are learned: for ``"nystroem"`` and ``"fourier"`` features without
+            a given `length_scale`.
+        sample_weight : array_like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+            Not fitted yet.
+        """
+        self._check_parameters()
+        self._forget_all()
+        if y is None:
+            if self._feature_kind() in ("nystroem", "fourier") and self.length_scale is None:
+                raise ValueError("y must be given where the kernel's hyperparameters are learned from it")
+            x = validate_data(self, X, dtype=np.float64)
+            y = np.zeros(len(x))
+        x, _, standardised, weight = self._start_fit(X, y, sample_weight)
+        self._fix_features(x, standardised, weight)
+        return self
+
+    def _fix_features(self, x: FloatArray, standardised: FloatArray, weight: FloatArray | None) -> None:
+        n_threads = resolve_n_threads(self.n_threads)
+        with single_blas_thread():
+            self._fit_features(np.ascontiguousarray(x), standardised, weight, self._generator(), n_threads)
+        self.feature_y_scale_ = self.y_scale_
+        constant = np.setdiff1d(np.arange(x.shape[1]), self.input_map_.kept)
+        if constant.size:
+            names = getattr(self, "feature_names_in_", [f"number {j}" for j in range(x.shape[1])])
+            warnings.warn(
+                f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
+                f"the first of them {names[constant[0]]}: these columns are left out for good",
+                FeatureMapWarning,
+                stacklevel=4,
+            )
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+
+    def _forget_all(self) -> None:
+        """Forget rows and feature map."""
+        for name in ("statistics_", "features_", "input_map_", "feature_y_scale_"):
+            self.__dict__.pop(name, None)
+        self._forget()
+
+    def _row_features(self) -> RowFeatures:
+        return RowFeatures(self.input_map_, self.features_)
+
+    def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
+        """Return empty statistics of rows of X and y, for `fit_statistics`; they can be filled on any machine.
+
+        Parameters
+        ----------
+        n_outputs : int
+            Columns of y.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            When there is no feature map yet: `fit_features` first.
+        """
+        check_is_fitted(self, "features_")
+        return RunningStatistics.empty(self._row_features(), n_outputs, block_dtype=self.block_dtype)
+
+    # --- growing and shrinking
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
+    ) -> Self:
+        """Fit to these rows and all earlier ones, of which only statistics are kept.
+
+        Statistics equal those of all rows at once, to rounding, in whatever blocks and order these came. In the
+        decorrelated basis so does the posterior. In the raw basis, whose optima are local, inference starts at the last
+        posterior, and may end in another optimum than a fit to all rows at once:
+        ``model.fit_statistics(model.statistics_)`` starts afresh.
+
+        The first rows fix the feature map, unless `fit_features` has done so: they should be many, and look like what
+        will come. A ``fit`` before is an error, as it keeps no statistics.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts.
+        decay : float in (0, 1], default=1.0
+            Let every earlier row first count so many times as much as it did.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            When the data or a parameter is not as described; the rows are then not counted.
+
+        Warns
+        -----
+        FeatureMapWarning
+            When a column is constant in the rows that fix the feature map.
+        """
+        decay = as_number(decay, "decay", above=0.0, at_most=1.0)
+        self._check_parameters()
+        self._refuse_held_out()
+        if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
+            raise ValueError(
+                "partial_fit must not follow fit or load, which keep no statistics: their rows would be forgotten. "
+                "Begin with partial_fit, or with fit_features to fix the feature map by a sample; statistics in a file "
+                "go on with fit_statistics"
+            )
+        if not hasattr(self, "features_"):
+            x, _, standardised, weight = self._start_fit(X, y, sample_weight)
+            self._fix_features(x, standardised, weight)
+        started = hasattr(self, "statistics_")
+        part = self._statistics_of(X, y, sample_weight)
+        warm = started and hasattr(self, "posterior_")
+        statistics = part if not started else self.statistics_.copy().decay(decay).merge(part)
+        self._fit_to(statistics, Progress(self.verbose), warm)
+        self._warn_if_unfinished()
+        return self
+
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit as if these rows, which were given to `partial_fit`, had never been seen.
+
+        Exact to rounding of what there was. The feature map stays, even when it came from these rows.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            As it was given.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            When rows cannot have been among those seen, or none would be left; nothing is then forgotten.
+        """
+        check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: only partial_fit and its like can.")
+        self._check_parameters()
+        self._refuse_held_out()
+        part = self._statistics_of(X, y, sample_weight)
+        self._fit_to(self.statistics_.copy().subtract(part), Progress(self.verbose), warm=True)
+        self._warn_if_unfinished()
+        return self
+
+    def fit_statistics(self, statistics: RunningStatistics) -> Self:
+        """Fit to statistics of rows of X and y, from `new_statistics` of this model or one with its feature map.
+
+        Parameters
+        ----------
+        statistics : RunningStatistics
+            From this or any machine; kept as ``statistics_``, so that `partial_fit` can go on.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            When the statistics are of another feature map, or empty.
+        """
+        check_is_fitted(self, "features_")
+        self._check_parameters()
+        self._refuse_held_out()
+        if not isinstance(statistics, RunningStatistics):
+            raise TypeError(f"statistics must be RunningStatistics, got {type(statistics).__name__}")
+        statistics = statistics.with_features(self._row_features())
+        if not hasattr(self, "feature_y_scale_"):  # from an older file
+            self.feature_y_scale_ = self.y_scale_
+        if not hasattr(self, "_one_dimensional") or (statistics.n_outputs > 1 and self._one_dimensional):
+            self._one_dimensional = statistics.n_outputs == 1
+        self._fit_to(statistics, Progress(self.verbose), warm=False)
+        self._warn_if_unfinished()
+        return self
+
+    def _refuse_held_out(self) -> None:
+        if getattr(self, "noise", None) == "held_out":
+            raise ValueError("noise must not be 'held_out' where only statistics are kept, which hold no rows out")
+
+    def _statistics_of(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> RunningStatistics:
+        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
+        weight = as_sample_weight(sample_weight, len(x))
+        targets = np.asarray(given, dtype=np.float64)
+        self._check_target_size(np.abs(targets).max())
+        if not hasattr(self, "statistics_"):
+            self._one_dimensional = targets.ndim == 1
+        targets = targets.reshape(len(x), -1)
+        n_outputs = self.statistics_.n_outputs if hasattr(self, "statistics_") else targets.shape[1]
+        if targets.shape[1] != n_outputs:
+            raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
+        return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
+
+    def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
+        """Set everything that follows from statistics; until `_set_results` there is no posterior."""
+        location, scale = statistics.target_location_scale()
+        scale = np.where(scale > 0, scale, 1.0)
+        before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
+        gaussian = statistics.gaussian(location, scale)
+        if (constant := statistics.y_scatter <= 0).any():  # exact zeros, as standardised targets are
+            gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0
+        n_threads = resolve_n_threads(self.n_threads)
+        self._forget()
+        self.y_mean_, self.y_scale_, self.calibration_scale_ = location, scale, 1.0
+        self.repetitions_ = statistics.n_samples / statistics.n_rows
+        prior_variance = statistics.prior_variance_sum / statistics.n_samples
+        self.mean_missing_variance_ = max(prior_variance - gaussian.mean_square, 0.0) if prior_variance else 0.0
+        with single_blas_thread(), progress.stage("inference"):
+            self._infer_from_statistics(gaussian, self._generator(), n_threads, before)
+        self.fit_seconds_ = progress.seconds
+        self.n_samples_ = statistics.n_samples
+        self.statistics_ = statistics
+        self._set_results()
+
+    def _infer_from_statistics(self, statistics: Any, rng: Any, n_threads: int, before: Any) -> None:
+        raise NotImplementedError
+
+    # --- data that do not fit into memory
+
+    def fit_stream(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        sample_rows: int = 20_000,
+        keep_features: bool = False,
+        drop_missing: bool = False,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 60.0,
+    ) -> Self:
+        """Fit to data that need not fit into memory, in two passes.
+
+        The first pass draws `sample_rows` rows uniformly, which fix the feature map and its hyperparameters, and checks
+        every value; the second adds up statistics. Both hold a few blocks at a time. An iterator that can be gone
+        through only once is read once: its first blocks, of `sample_rows` rows together, fix the feature map, and
+        should look like the rest.
+
+        Parameters
+        ----------
+        X : path, array, iterable or function
+            A Parquet file or a folder of them, which must hold numbers; an array, usually one mapped from a file
+            (``numpy.load(..., mmap_mode="r")``); blocks ``(X, y)`` or ``(X, y, sample_weight)`` in a list, from an
+            iterator, or from a function that returns a new iterator at every call; a Dask array or data frame.
+        y : str, list of str, or array
+            Name of the target column, or a list of names, for files and data frames of Dask; targets for arrays; None
+            for blocks.
+        sample_weight : str or array, optional
+            As `y`.
+        sample_rows : int, default=20000
+            Rows that fix the feature map.
+        keep_features : bool, default=False
+            Keep the feature map of an earlier `fit_features` or fit: there is no first pass.
+        drop_missing : bool, default=False
+            Leave out rows with NaN, which are an error otherwise.
+        checkpoint : path-like, optional
+            File that keeps what has been summed, with the feature map. When it is there, the pass goes on after the
+            rows that it counts; the data must begin with the same rows as then. The file stays after the end: a folder
+            to which files were added (by later names) is then read from there on.
+        checkpoint_seconds : float, default=60.0
+            Time between two writes of it. It is written at the end, on Ctrl-C and on errors in the data too.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        pydirect.StreamError
+            When data cannot be read or used, with the place.
+        KeyboardInterrupt
+            After Ctrl-C, once the block at hand is added and the checkpoint written.
+        OSError
+            When the checkpoint cannot be written; the one written before is whole.
+        """
+        from pydirect.estimators._dask import is_dask, summed_by_dask
+
+        self._check_parameters()
+        self._refuse_held_out()
+        as_count(sample_rows, "sample_rows", 2)
+        as_flag(keep_features, "keep_features")
+        as_flag(drop_missing, "drop_missing")
+        as_number(checkpoint_seconds, "checkpoint_seconds", at_least=0.0)
+        if keep_features:
+            check_is_fitted(self, "features_")
+        progress = Progress(self.verbose)
+        if is_dask(X):
+            if checkpoint is not None or drop_missing:
+                raise ValueError("checkpoint and drop_missing must not be given for Dask, which has its own of both")
+            statistics = summed_by_dask(self, X, y, sample_weight, sample_rows, keep_features, progress)
+        else:
+            source = as_source(X, y, sample_weight)
+            run = _StreamRun(self, source, drop_missing, checkpoint, checkpoint_seconds, progress)
+            statistics = run.statistics(sample_rows, keep_features)
+        spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
+        self._check_target_size((np.abs(statistics.y_mean) + spread).max())
+        self._fit_to(statistics, progress, warm=False)
+        self._warn_if_unfinished()
+        return self
+
+    def _fix_features_by(self, rows: Rows, names: list[str] | None, one_dimensional: bool) -> None:
+        """Fix the feature map by a sample of checked rows."""
+        if not len(rows):
+            raise StreamError("there are no rows")
+        self._forget_all()
+        self._set_input_names(rows.x.shape[1], names)
+        self._one_dimensional = one_dimensional
+        self._fix_features(rows.x, self._standardise_targets(rows.y, rows.weight), rows.weight)
+
+    def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
+        self.n_features_in_ = n_features_in
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+
+class _StreamRun:
+    """One call of `fit_stream`: from a source and perhaps a checkpoint to statistics."""
+
+    def __init__(
+        self,
+        model: GrowingModel,
+        source: Source,
+        drop_missing: bool,
+        checkpoint: str | Path | None,
+        checkpoint_seconds: float,
+        progress: Progress,
+    ) -> None:
+        self.model, self.source, self.drop_missing, self.progress = model, source, drop_missing, progress
+        self.path, self.seconds = checkpoint, checkpoint_seconds
+        self.n_threads = resolve_n_threads(model.n_threads)
+
+    def statistics(self, sample_rows: int, keep_features: bool) -> RunningStatistics:
+        """Return the statistics of all rows of the source."""
+        from pydirect.estimators._checkpoint import Checkpoint, require_saveable, write_checkpoint
+
+        model, source = self.model, self.source
+        start, identity = 0, ""
+        if self.path is not None:
+            require_saveable(model)
+            identity = digest(source)
+        if self.path is not None and Path(self.path).exists():
+            saved = Checkpoint.read(self.path, model)
+            saved.require(self.path, identity, source.n_rows)
+            saved.restore(model)
+            self._check_width()
+            total, start = saved.statistics, saved.n_rows
+        else:
+            if keep_features:
+                self._check_width()
+                model._one_dimensional = source.one_dimensional
+                model.__dict__.pop("statistics_", None)
+            else:
+                self._fix_features(sample_rows)
+            total = model.new_statistics(self._n_outputs())
+        self.row = self.written = start
+        self.writing = False
+        saved_at = time.monotonic()
+
+        def save() -> None:
+            nonlocal saved_at
+            if self.path is not None and (self.written != self.row or not self.row):
+                self.writing = True
+                write_checkpoint(self.path, model, total, self.row, identity)
+                self.writing, self.written = False, self.row
+            saved_at = time.monotonic()
+
+        with self.progress.stage("statistics"), self.progress.stream(source.n_rows, start) as report:
+
+            def after_block(row: int) -> None:
+                self.row = row
+                report(row)
+                if time.monotonic() - saved_at >= self.seconds:
+                    save()
+
+            try:
+                collect_stream(
+                    total,
+                    source,
+                    start=start,
+                    drop_missing=self.drop_missing,
+                    n_threads=self.n_threads,
+                    after_block=after_block,
+                )
+            except KeyboardInterrupt:
+                save()
+                raise StreamInterrupt(f"interrupted {self._where()}{self._hint()}") from None
+            except Exception as error:
+                if not self.writing:
+                    save()
+                if isinstance(error, StreamError):
+                    raise StreamError(f"{error}{self._hint()}") from error
+                raise
+            save()
+        if not total.n_samples:
+            raise StreamError("no row is left that counts")
+        return total
+
+    def _fix_features(self, sample_rows: int) -> None:
+        model, source = self.model, self.source
+        seed = int(model._generator().integers(2**63))
+        with self.progress.stage("sample"):
+            sample = sample_stream(source, sample_rows, seed, drop_missing=self.drop_missing)
+        with self.progress.stage("features"):
+            model._fix_features_by(sample.rows, source.names, source.one_dimensional)
+
+    def _check_width(self) -> None:
+        """Compare the columns with those of the feature map."""
+        first = next(iter(self.source.head(1)))
+        if first.x.shape[1] != self.model.n_features_in_:
+            raise ValueError(
+                f"X must have {self.model.n_features_in_} columns, as when features were fixed, got {first.x.shape[1]}"
+            )
+        known = getattr(self.model, "feature_names_in_", None)
+        if known is not None and self.source.names is not None and list(known) != self.source.names:
+            raise ValueError("X must have the columns, by name and order, that it had when features were fixed")
+
+    def _n_outputs(self) -> int:
+        return int(next(iter(self.source.head(1))).y.shape[1])
+
+    def _where(self) -> str:
+        total = self.source.n_rows
+        return f"after {self.row:,} rows" + (f" of {total:,}" if total is not None else "")
+
+    def _hint(self) -> str:
+        if self.path is None:
+            return ""
+        return f"; the first {self.written:,} rows are in {self.path}: the same call goes on from there"

@@ -1,0 +1,306 @@
+"""`DirectRegressor` on growing and shrinking data: equal to the batch on the same feature map, whatever the blocks."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import PolynomialFeatures
+
+import pydirect
+from pydirect import DirectRegressor, FeatureMapWarning, MixturePrior, RunningStatistics
+
+N = 300
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, 3))
+Y = 50 + 7 * np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * RNG.standard_normal(N)
+TWO = np.c_[Y, 1e-3 * X[:, 1] + 1e-4 * RNG.standard_normal(N)]
+WEIGHT = RNG.integers(0, 3, N).astype(float)
+NEW = RNG.standard_normal((20, 3))
+SMALL = {"n_features": 30, "max_hyperparameter_rows": 60}
+MODELS = {
+    "nystroem": SMALL,
+    "fourier": {"features": "fourier", **SMALL},
+    "fixed length-scale": {"features": "fourier", "length_scale": 1.5, **SMALL},
+    "linear": {"features": "linear"},
+    "polynomial": {"features": "polynomial", "prior": "student_t"},
+    "transformer": {"features": PolynomialFeatures(2)},
+    "fixed noise": {"features": "polynomial", "noise": 0.09},
+}
+
+
+def fixed(y=Y, **parameters):
+    return DirectRegressor(**parameters).fit_features(X[:200], y[:200])
+
+
+def grown(model, parts, y=Y, weight=None):
+    for i in parts:
+        model.partial_fit(X[i], y[i], None if weight is None else weight[i])
+    return model
+
+
+def cut(n_parts, seed=1):
+    return np.array_split(np.random.default_rng(seed).permutation(N), n_parts)
+
+
+def assert_equal_to_rounding(first, second, rtol=1e-8):
+    for a, b in zip(first.predict(NEW, return_std=True), second.predict(NEW, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=rtol * np.abs(b).max())
+    assert first.elbo_ == pytest.approx(second.elbo_, rel=rtol)
+    assert first.n_samples_ == pytest.approx(second.n_samples_)
+    np.testing.assert_allclose(first.noise_variance_, second.noise_variance_, rtol=1e-6)
+
+
+# Growing
+
+
+@pytest.mark.parametrize("n_parts", [2, 30])
+@pytest.mark.parametrize("name", MODELS)
+def test_blocks_in_any_order_give_the_model_of_all_rows(name, n_parts):
+    whole = fixed(**MODELS[name]).partial_fit(X, Y)
+    assert_equal_to_rounding(grown(fixed(**MODELS[name]), cut(n_parts)), whole)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"noise": "evidence"},
+        {"prior": "laplace"},
+        {"noise": 0.1},
+        {"basis": "raw", "noise": 0.5},
+        {"basis": "raw"},
+    ],
+)
+def test_with_features_that_need_no_data_it_is_fit(parameters):
+    phi = np.c_[np.ones(N), X, X**2]
+    model = DirectRegressor("precomputed", **parameters)
+    for i in cut(7):
+        model.partial_fit(phi[i], Y[i])
+    batch = DirectRegressor("precomputed", **parameters).fit(phi, Y)
+    if "basis" in parameters:
+        assert model.elbo_ > batch.elbo_ - 0.1, "another optimum, from the last posterior"
+        model.fit_statistics(model.statistics_)
+    np.testing.assert_allclose(model.predict(phi), batch.predict(phi), rtol=1e-10)
+    assert model.elbo_ == pytest.approx(batch.elbo_, rel=1e-11)
+
+
+def test_fit_on_the_same_rows_has_the_same_map_and_model():
+    """With all rows in the sample, a batch fit has the same landmarks and hyperparameters."""
+    batch = DirectRegressor(**SMALL).fit(X, Y)
+    model = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)
+    np.testing.assert_array_equal(batch.features_.landmarks, model.features_.landmarks)
+    assert model.mean_missing_variance_ == pytest.approx(batch.mean_missing_variance_, rel=1e-9)
+    assert_equal_to_rounding(model, batch)
+
+
+def test_first_rows_fix_the_feature_map():
+    model = DirectRegressor(**SMALL).partial_fit(X[:100], Y[:100])
+    features, map_ = model.features_, model.input_map_
+    model.partial_fit(100 * X[100:], Y[100:])
+    assert model.features_ is features and model.input_map_ is map_
+
+
+def test_location_and_scale_of_the_targets_follow_the_data():
+    model = fixed(features="linear")
+    model.partial_fit(X[:100], Y[:100]).partial_fit(X[100:], 1e6 + 100 * Y[100:])
+    together = np.r_[Y[:100], 1e6 + 100 * Y[100:]]
+    assert model.y_mean_ == pytest.approx(together.mean())
+    assert model.y_scale_ == pytest.approx(together.std())
+    assert_equal_to_rounding(model, fixed(features="linear").partial_fit(X, together))
+
+
+def test_several_outputs_and_weights():
+    whole = fixed(TWO, **SMALL).partial_fit(X, TWO, WEIGHT)
+    model = grown(fixed(TWO, **SMALL), cut(5), TWO, WEIGHT)
+    assert model.predict(NEW).shape == (20, 2)
+    assert_equal_to_rounding(model, whole)
+    repeated = np.repeat(np.arange(N), WEIGHT.astype(int))
+    twice = fixed(TWO, **SMALL).partial_fit(X[repeated], TWO[repeated])
+    np.testing.assert_allclose(twice.statistics_.cross, model.statistics_.cross, atol=1e-9)
+
+
+def test_a_single_row_at_a_time():
+    model = fixed(features="linear")
+    for i in range(30):
+        model.partial_fit(X[i : i + 1], Y[i : i + 1])
+    assert_equal_to_rounding(model, fixed(features="linear").partial_fit(X[:30], Y[:30]))
+
+
+@pytest.mark.parametrize("parameters", [{}, {"n_components": 2}, {"prior": MixturePrior.of_scales([0.5, 1.0])}])
+def test_the_raw_basis_starts_from_the_last_posterior(parameters, monkeypatch):
+    starts = []
+    original = pydirect.models.fit_regression
+
+    def spy(model, optimizer, start, *rest):
+        starts.append(start is not None)
+        return original(model, optimizer, start, *rest)
+
+    monkeypatch.setattr(pydirect.models, "fit_regression", spy)
+    model = fixed(basis="raw", features="polynomial", noise=0.2, **parameters)
+    model.partial_fit(X[:150], Y[:150])
+    assert not any(starts)
+    starts.clear()
+    model.partial_fit(X[150:], Y[150:])
+    if not parameters:
+        assert starts == [True]
+    cold = fixed(basis="raw", features="polynomial", noise=0.2, **parameters).partial_fit(X, Y)
+    assert model.elbo_ > cold.elbo_ - 5
+    np.testing.assert_allclose(model.predict(NEW), cold.predict(NEW), atol=1.0)
+
+
+def test_a_warm_start_is_in_the_units_of_the_targets():
+    model = fixed(basis="raw", features="polynomial", noise=0.2).partial_fit(X, Y)
+    before = model.predict(NEW)
+    model.partial_fit(X[:1], Y[:1] + 300)  # moves mean and deviation of all
+    model.forget(X[:1], Y[:1] + 300)
+    np.testing.assert_allclose(model.predict(NEW), before, atol=0.3)
+
+
+def test_decay_lets_the_past_count_less():
+    model = fixed(features="linear").partial_fit(X[:150], Y[:150]).partial_fit(X[150:], Y[150:], decay=0.5)
+    weight = np.where(np.arange(N) < 150, 0.5, 1.0)
+    assert model.statistics_.n_samples == pytest.approx(225.0)
+    expected = fixed(features="linear")
+    statistics = expected.new_statistics().update(X, Y, weight)
+    np.testing.assert_allclose(model.statistics_.cross, statistics.cross, atol=1e-9)
+    with pytest.raises(ValueError, match="decay must be"):
+        model.partial_fit(X, Y, decay=2.0)
+
+
+# Shrinking
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_that_are_forgotten_were_never_seen(name):
+    never = fixed(**MODELS[name]).partial_fit(X[:200], Y[:200])
+    model = fixed(**MODELS[name]).partial_fit(X, Y)
+    assert_equal_to_rounding(model.forget(X[200:], Y[200:]), never)
+
+
+def test_what_cannot_be_forgotten_changes_nothing():
+    model = fixed(features="linear").partial_fit(X, Y)
+    before, statistics = model.predict(NEW), model.statistics_.copy()
+    for x, y, message in [
+        (1000 * X[:20], Y[:20], "never added"),
+        (np.tile(X, (2, 1)), np.tile(Y, 2), "cannot remove 600 samples from 300"),
+        (X, Y, "there must be data"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.forget(x, y)
+        np.testing.assert_array_equal(model.predict(NEW), before)
+        np.testing.assert_array_equal(model.statistics_.scatter, statistics.scatter)
+    with pytest.raises(NotFittedError, match="has no statistics"):
+        DirectRegressor(features="linear").fit(X, Y).forget(X, Y)
+
+
+# What is refused, and what then is left
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.where(X == X[4, 0], np.nan, X), Y), "NaN"),
+        ((X[:, :2], Y), "3 features"),
+        ((X, TWO), "y must have 1 outputs, as before, got 2"),
+        ((X, Y * 1e95), "y must be at most 1e"),
+        ((X, Y, -WEIGHT), "sample_weight must not be negative"),
+    ],
+)
+def test_rows_that_are_refused_are_not_counted(arguments, message):
+    model = fixed(features="linear").partial_fit(X[:100], Y[:100])
+    before = model.predict(NEW)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(*arguments)
+    np.testing.assert_array_equal(model.predict(NEW), before)
+    assert_equal_to_rounding(model.partial_fit(X[100:], Y[100:]), fixed(features="linear").partial_fit(X, Y))
+
+
+def test_partial_fit_does_not_follow_fit_silently(tmp_path):
+    model = DirectRegressor(features="linear").fit(X, Y)
+    with pytest.raises(ValueError, match="partial_fit must not follow fit or load"):
+        model.partial_fit(X, Y)
+    model.save(tmp_path / "m.pydirect")
+    with pytest.raises(ValueError, match="partial_fit must not follow fit or load"):
+        pydirect.load(tmp_path / "m.pydirect").partial_fit(X, Y)
+
+
+def test_fit_starts_afresh():
+    model = fixed(features="linear").partial_fit(X[:50], 3 * Y[:50])
+    assert (model.fit(X, Y).predict(NEW) == DirectRegressor(features="linear").fit(X, Y).predict(NEW)).all()
+    assert not hasattr(model, "statistics_")
+
+
+def test_nothing_can_be_held_out_of_statistics():
+    model = DirectRegressor("linear", basis="raw", noise="held_out")
+    for act in (model.partial_fit, model.fit_stream):
+        with pytest.raises(ValueError, match="noise must not be 'held_out' where only statistics are kept"):
+            act(X, Y)
+
+
+def test_features_of_a_kernel_need_targets_and_others_do_not():
+    with pytest.raises(ValueError, match="y must be given where the kernel's hyperparameters are learned"):
+        DirectRegressor(**SMALL).fit_features(X)
+    bounds = [[-3.0, -3.0, -3.0], [3.0, 3.0, 3.0]]
+    model = DirectRegressor("linear").fit_features(bounds).partial_fit(X[:5], Y[:5]).partial_fit(X[5:], Y[5:])
+    np.testing.assert_array_equal(model.input_map_.mean, 0.0)
+    np.testing.assert_array_equal(model.input_map_.scale, 3.0)
+    assert model.predict(NEW).shape == (20,)
+
+
+def test_a_column_that_is_constant_at_first_is_told():
+    with pytest.warns(FeatureMapWarning, match="1 of 3 columns are constant in the 10 rows.*number 2"):
+        DirectRegressor("linear").partial_fit(np.c_[X[:10, :2], np.ones(10)], Y[:10])
+
+
+def test_there_is_no_prediction_before_there_are_rows():
+    model = fixed(features="linear")
+    with pytest.raises(NotFittedError):
+        model.predict(NEW)
+    with pytest.raises(NotFittedError):
+        DirectRegressor().new_statistics()
+    with pytest.raises(ValueError, match="there must be data"):
+        model.fit_statistics(model.new_statistics())
+
+
+# Statistics from elsewhere
+
+
+def test_statistics_made_by_others_are_fitted(tmp_path):
+    model = fixed(TWO, **SMALL)
+    parts = [pickle.loads(pickle.dumps(model.new_statistics(2))).update(X[i], TWO[i]) for i in cut(3)]
+    parts[0].save(tmp_path / "part.pydirect")
+    total = RunningStatistics.load(tmp_path / "part.pydirect")
+    for part in parts[1:]:
+        total.merge(part)
+    assert_equal_to_rounding(model.fit_statistics(total), fixed(TWO, **SMALL).partial_fit(X, TWO))
+    with pytest.raises(ValueError, match="features must be those of the statistics"):
+        fixed(TWO, n_features=29, max_hyperparameter_rows=60).fit_statistics(total)
+    with pytest.raises(TypeError, match="statistics must be RunningStatistics"):
+        model.fit_statistics(3)
+
+
+def test_a_model_and_its_statistics_in_files_go_on(tmp_path):
+    model = fixed(**SMALL).partial_fit(X[:150], Y[:150])
+    model.save(tmp_path / "m.pydirect")
+    model.statistics_.save(tmp_path / "s.pydirect")
+    loaded = pydirect.load(tmp_path / "m.pydirect").fit_statistics(RunningStatistics.load(tmp_path / "s.pydirect"))
+    assert_equal_to_rounding(loaded, model)
+    loaded.partial_fit(X[150:], Y[150:])
+    assert_equal_to_rounding(loaded, fixed(**SMALL).partial_fit(X, Y))
+
+
+def test_a_growing_model_is_pickled_and_cloned():
+    model = fixed(**SMALL).partial_fit(X[:150], Y[:150])
+    again = pickle.loads(pickle.dumps(model)).partial_fit(X[150:], Y[150:])
+    assert_equal_to_rounding(again, model.partial_fit(X[150:], Y[150:]))
+    assert not hasattr(clone(model), "statistics_")
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_threads_do_not_change_a_bit(n_threads):
+    one, many = (grown(fixed(n_threads=t, **SMALL), cut(4)) for t in (1, n_threads))
+    assert one.predict(NEW).tobytes() == many.predict(NEW).tobytes()

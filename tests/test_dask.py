@@ -1,0 +1,142 @@
+"""Fitting on Dask collections: workers' partitions, a tree of merges, a worker that dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from pydirect import DirectRegressor, StreamError
+
+dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'pydirect[dask]'")
+da = pytest.importorskip("dask.array", reason="Dask's arrays are not installed: pip install 'pydirect[dask]'")
+distributed = pytest.importorskip("distributed", reason="distributed is not installed: pip install 'pydirect[dask]'")
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+N, D = 6000, 3
+RNG = np.random.default_rng(0)
+X = 10 + RNG.standard_normal((N, D))
+Y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 3.0 * RNG.standard_normal(N)
+WEIGHT = RNG.uniform(0, 2, N)
+# Well conditioned, so that rounding of the statistics is rounding of predictions.
+PARAMETERS = {"features": "fourier", "n_features": 40, "length_scale": 1.0}
+CUTS = (500, 1, 2499, 2000, 1000)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two worker processes, each watched by a nanny."""
+    with (
+        dask.config.set({"distributed.worker.daemon": True, "distributed.comm.timeouts.connect": "60s"}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, worker_dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def single():
+    return DirectRegressor(**PARAMETERS).fit_stream(X, Y, WEIGHT, sample_rows=500)
+
+
+def as_dask(array):
+    return da.from_array(array, chunks=(CUTS, *array.shape[1:]))
+
+
+def assert_same_model(model, single, rtol=1e-12):
+    ours, theirs = model.statistics_, single.statistics_
+    for name in ("scatter", "cross", "mean", "y_scatter"):
+        a, b = getattr(ours, name), getattr(theirs, name)
+        np.testing.assert_allclose(a, b, rtol=0, atol=rtol * np.abs(b).max(), err_msg=name)
+    mean, std = model.predict(X[:50], return_std=True)
+    expected, expected_std = single.predict(X[:50], return_std=True)
+    np.testing.assert_allclose(mean, expected, rtol=rtol)
+    np.testing.assert_allclose(std, expected_std, rtol=rtol)
+
+
+def test_two_processes_give_the_model_of_one(client, single):
+    model = DirectRegressor(**PARAMETERS).fit_stream(as_dask(X), as_dask(Y), as_dask(WEIGHT), sample_rows=500)
+    np.testing.assert_array_equal(model.features_.frequencies, single.features_.frequencies)
+    assert_same_model(model, single)
+    assert model.statistics_.features is not None
+    model.partial_fit(X[:100], Y[:100])
+
+
+def test_columns_in_several_chunks_and_several_outputs(client):
+    two = np.c_[Y, -Y]
+    x = da.from_array(X, chunks=(2000, 2))
+    model = DirectRegressor(**PARAMETERS).fit_stream(x, da.from_array(two, chunks=(2000, 2)), sample_rows=500)
+    assert_same_model(model, DirectRegressor(**PARAMETERS).fit_stream(X, two, sample_rows=500))
+    assert model.predict(X[:5]).shape == (5, 2)
+
+
+def test_a_data_frame_is_fitted_by_the_names_of_its_columns(client, single):
+    frames = pytest.importorskip("dask.dataframe", reason="Dask's data frames are not installed")
+    import pandas
+
+    table = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(price=Y, weight=WEIGHT)
+    table = frames.from_pandas(table, npartitions=4)
+    model = DirectRegressor(**PARAMETERS).fit_stream(table, "price", "weight", sample_rows=500)
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    fitted = DirectRegressor(**PARAMETERS).fit_stream(
+        table[["a", "b", "c"]], table["price"], table["weight"], sample_rows=500
+    )
+    with pytest.warns(UserWarning, match="valid feature names"):
+        assert_same_model(model, single)
+    with pytest.warns(UserWarning, match="valid feature names"):
+        assert_same_model(fitted, single)
+
+
+def test_a_worker_killed_in_mid_run_costs_time_only(client, single, tmp_path):
+    """One partition's task kills its worker the first time; the scheduler repeats what was lost."""
+    marker = str(tmp_path / "died")
+
+    def deadly(block, block_info=None):
+        if block_info and block_info[0]["chunk-location"][0] == 3 and not os.path.exists(marker):
+            with open(marker, "w"):
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.02)
+        return block
+
+    model = DirectRegressor(**PARAMETERS).fit_features(X[:500], Y[:500])
+    expected = DirectRegressor(**PARAMETERS).fit_features(X[:500], Y[:500]).fit_stream(X, Y, keep_features=True)
+    before = set(client.run(os.getpid).values())
+    x = as_dask(X).map_blocks(deadly, dtype=float, meta=np.empty((0, 0)))
+    model.fit_stream(x, as_dask(Y), keep_features=True)
+    assert os.path.exists(marker)
+    assert_same_model(model, expected)
+    client.wait_for_workers(2, timeout=60)
+    assert set(client.run(os.getpid).values()) != before
+
+
+def test_the_threaded_scheduler_needs_no_cluster(single):
+    with dask.config.set(scheduler="threads"):
+        model = DirectRegressor(**PARAMETERS).fit_stream(as_dask(X), as_dask(Y), as_dask(WEIGHT), sample_rows=500)
+    assert_same_model(model, single)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((as_dask(X), Y), {}, TypeError, "must be Dask collections as X"),
+        ((as_dask(X), "price"), {}, TypeError, "must be arrays when X is not a data frame"),
+        ((as_dask(X), da.from_array(Y, chunks=3000)), {}, ValueError, r"the same partitions of rows, got \[5, 2\]"),
+        ((as_dask(X), as_dask(Y)), {"checkpoint": "c"}, ValueError, "must not be given for Dask"),
+        ((as_dask(X * np.nan), as_dask(Y)), {}, StreamError, r"partition \d, its row 0: column 0 of X must be finite"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_by_name(arguments, options, error, message):
+    with dask.config.set(scheduler="sync"), pytest.raises(error, match=message):
+        DirectRegressor(**PARAMETERS).fit_stream(*arguments, **options)
+
+
+def test_partitions_that_do_not_match_in_rows_are_refused():
+    with dask.config.set(scheduler="sync"), pytest.raises(StreamError, match=r"partition \d: X, y and sample_weight"):
+        DirectRegressor(**PARAMETERS).fit_stream(as_dask(X), da.from_array(Y, chunks=(CUTS[::-1],)))
