@@ -1,3 +1,4 @@
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -162,6 +163,44 @@ def test_samplers_of_the_core_are_sums_over_levels():
     np.testing.assert_allclose(out, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("indices", "error", "message"),
+    [
+        (np.full((2, 4), 200, np.uint8), ValueError, "indices must be from 0 to 2, got 200 to 200"),
+        (np.full((2, 4), -1), ValueError, "indices must be from 0 to 2, got -1 to -1"),
+        (np.zeros(4, np.uint8), ValueError, "indices must have shape .n_samples, 4., got .4,."),
+        (np.zeros((2, 5), np.uint8), ValueError, "indices must have shape .n_samples, 4., got .2, 5."),
+        (np.zeros((2, 4)), TypeError, "indices must hold integers, got dtype float64"),
+    ],
+)
+def test_level_indices_are_checked(fitted, indices, error, message):
+    alpha, q = fitted.alpha, fitted.component_q
+    table = MixturePrior(("gaussian",)).table([-1.0, 0.0, 1.5], 4)
+    for call in (
+        lambda: fitted.log_mass(indices),
+        lambda: score_gradient(alpha, q, indices, np.zeros(2), np.zeros((4, 3))),
+        lambda: stochastic_entropy(alpha, q, indices),
+        lambda: table.log_mass_of(indices),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+def test_level_indices_may_be_of_any_integers(fitted):
+    indices = indices_of_hypotheses(4, 3)
+    np.testing.assert_array_equal(fitted.log_mass(indices.astype(int)), fitted.log_mass(indices))
+
+
+def test_score_gradients_check_their_tables(fitted):
+    indices = np.zeros((2, 4), np.uint8)
+    for values, additive, message in (
+        (np.zeros(3), np.zeros((4, 3)), "values must have shape"),
+        (np.zeros(2), np.zeros((4, 2)), "additive must have shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            score_gradient(fitted.alpha, fitted.component_q, indices, values, additive)
+
+
 # The compiled solver
 
 
@@ -224,6 +263,18 @@ def test_ascent_stops_where_no_component_can_rise_alone(make_problem):
         logits = np.log(np.maximum(state.q, 1e-300)) + 0.05 * rng.standard_normal(state.q.shape)
         moved = mixtures._State(state.alpha, softmax(logits, axis=2), state.q_noise, -np.inf)
         assert climb.solver(moved).elbo() <= posterior.elbo + 1e-9
+
+
+def test_components_that_meet_within_one_sweep_are_not_at_rest():
+    """Two weights whose difference is known: from (0, 0) and (1, 1), which are far apart, both would spread alike."""
+    statistics = GaussianStatistics.from_arrays(np.tile([[1.0, -1.0]], (10, 1)), np.zeros(10))
+    model = mixtures.as_regression(statistics, [0.0, 1.0], np.log([0.5, 0.5]), [2.0])
+    climb = mixtures._Climb(model, None, statistics.A.astype(np.float32), 1000, 1e-9, 1)
+    q = np.eye(2)[[[0, 0], [1, 1]]]
+    start = mixtures._State(np.full(2, 0.5), q, np.ones(1), -np.inf)
+    state = climb.ascend(start)
+    assert state.elbo == pytest.approx(climb.solver(start).elbo())
+    assert not state.converged
 
 
 def test_results_have_the_same_bits_at_every_level_and_for_any_number_of_threads(at_every_level):
@@ -318,6 +369,74 @@ def test_a_posterior_can_be_split_later(make_problem):
         fit_mixture(make_problem(b=3).statistics, *problem.fit_arguments[1:], start=start)
 
 
+def test_a_mixture_rises_from_a_mixture(make_problem):
+    problem = correlated_problem(make_problem)
+    short = fit_mixture(*problem.fit_arguments, n_components=3, max_iter=2)
+    posterior = fit_mixture(*problem.fit_arguments, n_components=5, start=short)
+    assert posterior.n_components == short.n_components > 1
+    assert posterior.elbo >= short.elbo - 1e-9
+    assert posterior.converged and not short.converged
+    with pytest.raises(ValueError, match="start must have at most n_components = 1 components, got"):
+        fit_mixture(*problem.fit_arguments, n_components=1, start=short)
+
+
+@pytest.mark.parametrize(("start_components", "n_components"), [(1, 1), (1, 3), (3, 3)])
+def test_a_start_is_evaluated_under_the_model_it_comes_to(make_problem, start_components, n_components):
+    problem = correlated_problem(make_problem)
+    near = 0.1 * np.asarray(problem.levels)
+    start = fit_mixture(problem.statistics, near, problem.log_prior, [1.0], n_components=start_components)
+    arguments = problem.statistics, problem.levels, problem.log_prior, [0.01]
+    posterior = fit_mixture(*arguments, n_components=n_components, start=start)
+    truth = elbo_by_definition(
+        problem_with_noise(problem, [0.01]), enumerated(posterior), log_prior_of_hypotheses(problem)
+    )
+    assert posterior.elbo <= truth + 1e-9
+    if n_components == 1:
+        assert posterior.elbo == pytest.approx(truth, rel=1e-9)
+
+
+def test_a_start_must_be_possible(make_problem):
+    problem = make_problem()
+    start = fit_mean_field(*problem.fit_arguments)
+    log_prior = np.where(np.arange(np.shape(problem.levels)[-1]) == 0, -np.inf, problem.log_prior)
+    with pytest.raises(ValueError, match="start must not give mass to a level that log_prior forbids"):
+        fit_mixture(problem.statistics, problem.levels, log_prior, problem.noise_levels, n_components=1, start=start)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_taylor_bound_gains_most_of_what_the_pairwise_one_does(seed):
+    """Components that differ in many weights: about a centre at the marginals its terms are exponentially many."""
+    rng = np.random.default_rng(seed)
+    phi = rng.standard_normal((40, 60))
+    phi[:, 1::2] = phi[:, ::2] + 0.2 * phi[:, 1::2]
+    levels = evenly_spaced_levels(9, 2.0)
+    statistics = GaussianStatistics.from_arrays(phi, phi @ rng.choice(levels, 60) + 0.5 * rng.standard_normal(40))
+    arguments = statistics, levels, GaussianPrior().log_mass(levels), [0.25]
+    one = fit_mean_field(*arguments).elbo
+    pairwise, taylor = (fit_mixture(*arguments, n_components=4, entropy=e).elbo for e in ("pairwise", "taylor"))
+    assert pairwise - one > 0.5
+    assert taylor - one > 0.99 * (pairwise - one)
+
+
+def test_the_best_centre_is_stationary_and_above_the_marginals():
+    alpha, q = random_mixture(r=3, b=6, concentration=0.3)
+    state = mixtures._State(alpha, q, np.ones(1), -np.inf)
+    best, _ = mixtures._best_centre(state, 1000, 1e-15)
+    value, _, _, gradient = taylor_entropy(alpha, q, best)
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
+    assert taylor_entropy(alpha, q, mixtures._log_marginal(state))[0] < value <= entropy_of(alpha, q)
+
+
+@pytest.mark.parametrize("entropy", ENTROPIES)
+def test_weights_that_the_data_decide_leave_no_component_without_any_weight(entropy):
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((400, 6))
+    statistics = GaussianStatistics.from_arrays(phi, phi @ [1.0, -1.0, 1.0, 0.0, 0.0, 0.0])
+    arguments = statistics, [-1.0, 0.0, 1.0], np.log([0.25, 0.5, 0.25]), [1e-6]
+    posterior = fit_mixture(*arguments, n_components=4, entropy=entropy, n_samples=50)
+    assert posterior.elbo == pytest.approx(fit_mean_field(*arguments).elbo, rel=1e-7)
+
+
 DEGENERATE = {
     "one weight": (np.ones((9, 1)), 3),
     "a column of zeros": (np.c_[np.ones(9), np.zeros(9)], 3),
@@ -377,7 +496,8 @@ def test_two_thousand_weights_stay_finite(entropy):
     assert np.isfinite([lower, upper]).all() and 0 <= upper - lower <= np.log(4) + 1e-9
 
 
-def test_interrupting_keeps_the_factorised_posterior(make_problem, monkeypatch):
+@pytest.mark.parametrize("entropy", ENTROPIES)
+def test_interrupting_keeps_the_factorised_posterior(make_problem, monkeypatch, entropy):
     problem = correlated_problem(make_problem)
     factorised = fit_mean_field(*problem.fit_arguments)
 
@@ -385,9 +505,23 @@ def test_interrupting_keeps_the_factorised_posterior(make_problem, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(mixtures._Climb, "solver", stop)
-    posterior = fit_mixture(*problem.fit_arguments, n_components=3)
+    posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy=entropy)
     assert posterior.interrupted and not posterior.converged
     np.testing.assert_allclose(posterior.q, factorised.q, atol=1e-12)
+
+
+def test_interrupting_the_search_for_a_centre_keeps_the_pairwise_fit(make_problem, monkeypatch):
+    problem = correlated_problem(make_problem)
+    pairwise = fit_mixture(*problem.fit_arguments, n_components=3)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mixtures, "taylor_entropy", stop)
+    posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy="taylor")
+    assert posterior.interrupted and not posterior.converged
+    assert posterior.elbo == pairwise.elbo
+    np.testing.assert_array_equal(posterior.component_q, pairwise.component_q)
 
 
 def test_arguments_are_checked(make_problem):
@@ -534,6 +668,24 @@ def test_fits_under_mixture_priors_are_bounds_and_never_fall(make_problem, prior
         assert posterior.elbo >= fit_mixture(*arguments, n_components=1).elbo - 1e-9
 
 
+@pytest.mark.parametrize("n_components", [1, 3])
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+def test_fits_under_mixture_priors_end_at_rest_with_the_bound_they_report(make_problem, prior, n_components):
+    problem = correlated_problem(make_problem, seed=2)
+    table = prior.table(problem.levels, 5)
+    posterior = fit_mixture(
+        problem.statistics, problem.levels, table, problem.noise_levels, problem.log_noise_prior,
+        n_components=n_components,
+    )  # fmt: skip
+    climb = climb_of(problem, table)
+    state = mixtures._State(posterior.alpha, posterior.component_q, posterior.noise.q, posterior.elbo)
+    np.testing.assert_allclose(posterior.log_prior, climb.priors(posterior.component_q)[0])
+    assert posterior.elbo == pytest.approx(climb.solver(state).elbo(), abs=1e-10)
+    for _ in range(5):
+        state = climb.ascend(state)
+    assert state.elbo == pytest.approx(posterior.elbo, abs=1e-7)
+
+
 def test_log_sum_exp_fits_no_worse_than_jensen(make_problem):
     problem = correlated_problem(make_problem, seed=1)
     components = (GaussianPrior(0.3), GaussianPrior(3.0))
@@ -606,6 +758,32 @@ def test_both_stochastic_terms_train_together(make_problem):
         problem_with_noise(problem, [0.1]), enumerated(posterior), prior_of_hypotheses(prior, problem.levels, 5)
     )
     assert posterior.elbo <= truth + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_stochastic_steps_never_end_below_their_start(make_problem, seed):
+    problem = correlated_problem(make_problem, seed=seed)
+    pairwise, stochastic = (
+        fit_mixture(*problem.fit_arguments, n_components=3, entropy=entropy, n_samples=50)
+        for entropy in ("pairwise", "stochastic")
+    )
+    assert stochastic.elbo >= pairwise.elbo
+    assert stochastic.n_iter > pairwise.n_iter
+    assert stochastic.elbo == pytest.approx(
+        mixtures._Energy(climb_of(problem))(stochastic.alpha, stochastic.component_q)[0]
+        + stochastic.entropy_bracket[0],
+        abs=1e-6,
+    )
+
+
+def test_masses_under_a_prior_take_little_memory():
+    table = MixturePrior.of_scales([0.3, 0.5, 1.0, 2.0]).table(evenly_spaced_levels(15), 400)
+    indices = np.random.default_rng(0).integers(0, 15, (500, 400)).astype(np.uint8)
+    tracemalloc.start()
+    table.log_mass_of(indices)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * indices.size
 
 
 def problem_with_noise(problem, noise_levels):

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -41,20 +43,39 @@ def test_the_level_scale_is_where_the_elbo_is_highest(n_components):
     assert best_level_scale(statistics, posterior) == pytest.approx(best, rel=1e-5)
 
 
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_a_scale_that_is_known_is_found_from_a_rescaled_start(n_components):
+    phi = np.random.default_rng(0).standard_normal((100, 6))
+    statistics = GaussianStatistics.from_arrays(phi, phi @ [0.7, 0.0, -0.7, 0.7, 0.0, 0.0])
+
+    def at(levels, start):
+        mass = np.log([0.25, 0.5, 0.25])
+        return fit_mixture(statistics, levels, mass, [0.01], n_components=n_components, start=start)
+
+    posterior, scale = fit_level_scale(at, statistics, [-1.0, 0.0, 1.0])
+    assert scale == pytest.approx(0.7)
+    assert posterior.elbo == pytest.approx(at(scale * np.array([-1.0, 0.0, 1.0]), None).elbo)
+
+
 def test_weights_that_explain_nothing_leave_the_scale():
     statistics = GaussianStatistics.from_arrays(np.eye(3), np.zeros(3))
     assert best_level_scale(statistics, fit_mean_field(statistics, LEVELS, LOG_PRIOR, [1.0])) == 1.0
 
 
-@pytest.mark.parametrize("fit", [fit_mean_field, fit_mixture])
+FITS = {
+    "mean field": fit_mean_field,
+    "one component": partial(fit_mixture, n_components=1),
+    "two components": partial(fit_mixture, n_components=2),
+}
+
+
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
 @pytest.mark.parametrize("scale", [0.2, 3.0])
 def test_a_learned_scale_raises_the_elbo(fit, scale):
     statistics = statistics_of(scale)
 
     def at(levels, start):
-        if fit is fit_mixture:
-            return fit_mixture(statistics, levels, LOG_PRIOR, NOISE, n_components=2)
-        return fit_mean_field(statistics, levels, LOG_PRIOR, NOISE, start=start)
+        return fit(statistics, levels, LOG_PRIOR, NOISE, start=start)
 
     posterior, found = fit_level_scale(at, statistics, LEVELS)
     assert posterior.elbo > at(LEVELS[None], None).elbo

@@ -98,6 +98,18 @@ def as_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     return value
 
 
+def as_level_indices(value: ArrayLike, name: str, n_weights: int, n_levels: int) -> NDArray[np.uint8]:
+    """Return level indices of weight vectors as (n_samples, n_weights), C-ordered."""
+    raw = np.asarray(value)
+    if raw.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold integers, got dtype {raw.dtype}")
+    if raw.ndim != 2 or raw.shape[1] != n_weights:
+        raise ValueError(f"{name} must have shape (n_samples, {n_weights}), got {raw.shape}")
+    if raw.size and not 0 <= raw.min() <= raw.max() < n_levels:
+        raise ValueError(f"{name} must be from 0 to {n_levels - 1}, got {raw.min()} to {raw.max()}")
+    return np.ascontiguousarray(raw, dtype=np.uint8)
+
+
 def as_target(y: ArrayLike, name: str, n_rows: int) -> FloatArray:
     """Return targets as (n_rows, n_outputs)."""
     raw = np.asarray(y)

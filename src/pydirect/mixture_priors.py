@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, softmax, xlogy
 
-from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
+from pydirect import _core
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_level_indices, as_number
 from pydirect.distributions import GaussianPrior, Prior, SpikeAndSlabPrior, as_levels, as_prior
 
 PRIOR_BOUNDS = ("log_sum_exp", "jensen", "stochastic")
@@ -35,8 +36,8 @@ class MixturePrior:
     bound : {"log_sum_exp", "jensen", "stochastic"}
         Of ``E_q log p``. ``"jensen"``: ``Σ_k π_k Σ_j q_jᵀ log p_j^(k)`` (Theorem 4). ``"log_sum_exp"`` (default):
         ``log Σ_k π_k exp Σ_j q_jᵀ log p_j^(k)``, Jensen's inequality with the best responsibilities instead of π, hence
-        never looser. ``"stochastic"``: unbiased gradients from samples, where the entropy is ``"stochastic"`` too;
-        log-sum-exp elsewhere.
+        never looser. ``"stochastic"``: unbiased gradients from samples, where the entropy is ``"stochastic"`` too and
+        the posterior has several components; log-sum-exp elsewhere.
 
     Examples
     --------
@@ -211,11 +212,21 @@ class MixturePriorTable:
             return float((scores @ np.exp(self.log_weights)).sum())
         return float(logsumexp(self.log_weights + scores, axis=1).sum())
 
-    def log_mass_of(self, indices: NDArray[np.uint8]) -> FloatArray:
-        """``log p(w)``, exactly, of weight vectors given as level indices (n_samples, n_weights); (n_samples,)."""
-        order = np.argsort(self.groups, kind="stable")
-        begins = np.flatnonzero(np.diff(self.groups[order], prepend=-1))
-        rows = np.arange(len(order)) if self.log_masses.shape[1] > 1 else np.zeros(len(order), dtype=np.intp)
-        chosen = self.log_masses[:, rows[order], indices[:, order]]  # (n_components, n_samples, n_weights)
-        sums = np.add.reduceat(chosen, begins, axis=2)
-        return np.asarray(logsumexp(sums + self.log_weights[:, None, None], axis=0).sum(axis=1))
+    def log_mass_of(self, indices: NDArray[np.uint8], n_threads: int = 1) -> FloatArray:
+        """``log p(w)``, exactly, of weight vectors given as level indices (n_samples, n_weights); (n_samples,).
+
+        Raises
+        ------
+        ValueError, TypeError
+            When `indices` has another shape or type, or an index no level.
+        """
+        k, _, m = self.log_masses.shape
+        indices = as_level_indices(indices, "indices", len(self.groups), m)
+        table = np.broadcast_to(self.log_masses, (k, len(self.groups), m)).transpose(1, 2, 0)
+        total = np.zeros(len(indices))
+        for group in range(self.n_groups):
+            members = np.flatnonzero(self.groups == group)
+            chosen, masses = np.ascontiguousarray(indices[:, members]), np.ascontiguousarray(table[members])
+            sums = _core.component_log_masses(chosen, masses, n_threads)
+            total += logsumexp(sums + self.log_weights, axis=1)
+        return total

@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_level_indices, as_number
 from pydirect.distributions import FactorizedCategorical
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.models import (
@@ -27,12 +27,14 @@ from pydirect.models import (
     fit_regression,
     warn_at_edge,
 )
-from pydirect.optimize import MOVE_THRESHOLD, OPTIMIZERS, SMALL_PROBLEM, Adam, lbfgs
+from pydirect.optimize import MOVE_THRESHOLD, OPTIMIZERS, SMALL_PROBLEM, Adam, Outcome, lbfgs
 from pydirect.statistics import GaussianStatistics
 
 ENTROPIES = ("pairwise", "taylor", "stochastic")
 # A weight is split where both halves keep this much of its mass.
 SMALLEST_HALF = 0.01
+# What a component keeps of its weight where it has none left: it may come back.
+SMALLEST_ALPHA = 1e-300
 # A component of less weight than this is dropped, as is one whose overlap with another differs from one by less.
 DEGENERATE = 1e-12
 # Rounds between weights and responsibilities of a mixture prior.
@@ -62,8 +64,11 @@ class MixturePosterior(WeightMarginals):
     entropy_lower, entropy_upper : float
         Bracket of the entropy of the weights, see `pairwise_entropy`.
     elbo_trace : ndarray of shape (n_iter,)
+        ELBO after each iteration, under the bound or estimate that its stage ascends. The last is that of `elbo`; those
+        before are of A in single precision, and may lie above it by as much as that rounds.
     n_iter : int
     converged : bool
+        For the stochastic entropy, whose steps are always as many, of the pairwise fit before them.
     interrupted : bool
     """
 
@@ -110,8 +115,15 @@ class MixturePosterior(WeightMarginals):
         return np.asarray(modes[self.log_mass(modes).argmax()])
 
     def log_mass(self, indices: NDArray[np.uint8]) -> FloatArray:
-        """``log q(w)`` of weight vectors given as level indices, (n_samples, n_weights); (n_samples,)."""
-        masses = _core.component_log_masses(np.ascontiguousarray(indices), _log_table(self.component_q), 1)
+        """``log q(w)`` of weight vectors given as level indices, (n_samples, n_weights); (n_samples,).
+
+        Raises
+        ------
+        ValueError, TypeError
+            When `indices` has another shape or type, or an index no level.
+        """
+        indices = as_level_indices(indices, "indices", *self.component_q.shape[1:])
+        masses = _core.component_log_masses(indices, _log_table(self.component_q), 1)
         return np.asarray(logsumexp(masses + np.log(self.alpha), axis=1))
 
     def component_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
@@ -269,12 +281,22 @@ def score_gradient(
     -------
     gradient_alpha, gradient_q : ndarray
         Of all entries as if they were free.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range.
     """
-    n, (r, b, _) = len(indices), q.shape
+    r, b, m = q.shape
+    indices = as_level_indices(indices, "indices", b, m)
+    n = len(indices)
+    alpha = as_float_array(alpha, "alpha", (r,))
+    values = as_float_array(values, "values", (n,))
+    additive = as_float_array(additive, "additive", (b, m))
     rest = values - _core.component_log_masses(indices, np.ascontiguousarray(additive[:, :, None]), n_threads)[:, 0]
     masses = _core.component_log_masses(indices, _log_table(q), n_threads) + np.log(alpha)
     shares = softmax(masses, axis=1) * rest[:, None] / n
-    sums = np.zeros((b, q.shape[2], r))
+    sums = np.zeros((b, m, r))
     _core.sum_by_level(indices, np.ascontiguousarray(shares), sums, n_threads)
     own = np.einsum("ijw,jw->ij", q, additive)
     total = own.sum(axis=1)
@@ -300,7 +322,14 @@ def stochastic_entropy(
     values : ndarray of shape (n_samples,)
         Their mean is the estimate.
     gradient_alpha, gradient_q : ndarray
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range.
     """
+    indices = as_level_indices(indices, "indices", *q.shape[1:])
+    alpha = as_float_array(alpha, "alpha", q.shape[:1])
     log_q = logsumexp(_core.component_log_masses(indices, _log_table(q), n_threads) + np.log(alpha), axis=1)
     marginal = np.einsum("i,ijw->jw", alpha, q)
     log_marginal = np.log(np.maximum(marginal, SMALLEST_MASS))
@@ -361,11 +390,13 @@ def fit_mixture(
         At most; fewer where so few weights are undecided. 1 fits a factorised posterior, under either kind of prior.
     entropy : {"pairwise", "taylor", "stochastic"}
         Of the mixture: the bound of `pairwise_entropy` (default), that of `taylor_entropy` (Theorem 3) with its centre
-        optimised too, by L-BFGS, or unbiased gradients from samples (eq. 11), by Adam from the pairwise fit.
+        optimised too, by L-BFGS, or unbiased gradients from samples (eq. 11), by Adam from the pairwise fit; where the
+        pairwise bound of what that finds is lower, the pairwise fit stays.
     n_samples : int
         Samples of a step of ``"stochastic"``.
-    start : MeanFieldPosterior or MixturePosterior of one component, optional
-        A factorised posterior on the same levels and noise levels to split, instead of fitting one.
+    start : MeanFieldPosterior or MixturePosterior, optional
+        A posterior of at most `n_components` components, on as many levels and noise levels, to rise from instead of
+        fitting a factorised one. One component is then split; several stay as many.
     max_iter : int
         Largest number of iterations of any one stage; of ``"stochastic"`` at most 100 steps are taken.
     tolerance : float
@@ -415,18 +446,16 @@ def fit_mixture(
     climb = _Climb(model, table, statistics.A.astype(np.float32), max_iter, tolerance, threads)
 
     if start is not None:
-        _check_start(start, model)
-        state = _State(np.ones(1), start.q[None], start.noise.q, start.elbo, converged=start.converged)
-        if table is not None:
-            state = climb.ascend(state)
+        state = climb.ascend(_start_state(start, climb, n_components))
     else:
         state = _factorized(climb, optimizer, random_state)
     if n_components > 1 and not state.interrupted:
-        halved = _split(state, climb, n_components)
+        if len(state.alpha) == 1:
+            state = _split(state, climb, n_components)
         if entropy == "taylor":
-            state = _ascend_taylor(halved, climb)
+            state = _ascend_taylor(state, climb)
         else:
-            state = climb.ascend(halved)
+            state = climb.ascend(state)
             if entropy == "stochastic" and not state.interrupted:
                 state = _ascend_stochastic(state, climb, n_samples, random_state)
     posterior = _posterior(state, climb)
@@ -446,15 +475,6 @@ class _State:
     n_iter: int = 0
     converged: bool = False
     interrupted: bool = False
-
-
-def _check_start(start: MeanFieldPosterior | MixturePosterior, model: MeanFieldRegression) -> None:
-    shape = (model.statistics.n_weights, model.levels.shape[1])
-    if start.q.shape != shape or start.noise.q.shape != model.noise_levels.shape:
-        raise ValueError(
-            f"start must have probabilities of shape {shape} and {model.noise_levels.size} noise levels, got "
-            f"{start.q.shape} and {start.noise.q.size}"
-        )
 
 
 @dataclass(frozen=True)
@@ -516,18 +536,43 @@ class _Climb:
             try:
                 solver = self.solver(state)
                 n_iter, converged, trace = solver.ascend(
-                    self.max_iter, fine * MOVE_THRESHOLD, rise, 1 if self.small else 20, True
+                    self.max_iter, fine * MOVE_THRESHOLD, rise, 1 if self.small else 20
                 )
-                elbo = solver.elbo()
+                q = np.ascontiguousarray(solver.probabilities()[:, :, :m])
+                trace, n_iter = state.trace + trace.tolist(), state.n_iter + n_iter
+                risen = _State(solver.alpha, q, solver.q_noise, solver.elbo(), trace, n_iter, converged)
+                state = risen if self.table is None else self.evaluated(risen)
             except KeyboardInterrupt:
                 return replace(state, converged=False, interrupted=True)
-            q = np.ascontiguousarray(solver.probabilities()[:, :, :m])
-            state = _State(
-                solver.alpha, q, solver.q_noise, elbo, state.trace + trace.tolist(), state.n_iter + n_iter, converged
-            )
-            if self.table is None or elbo - before <= rise * (abs(elbo) + 1.0):
+            if self.table is None or state.elbo - before <= rise * (abs(state.elbo) + 1.0):
                 break
+        else:
+            state.converged = False
         return state
+
+    def evaluated(self, state: _State) -> _State:
+        """Return a state with its ELBO, under a mixture prior with the responsibilities of its own components."""
+        return replace(state, elbo=self.solver(state).elbo())
+
+
+def _start_state(start: MeanFieldPosterior | MixturePosterior, climb: _Climb, n_components: int) -> _State:
+    """Validate a start and evaluate it under this model, which need not be the one that it was fitted to."""
+    model = climb.model
+    shape = (model.statistics.n_weights, model.levels.shape[1])
+    if start.q.shape != shape or start.noise.q.shape != model.noise_levels.shape:
+        raise ValueError(
+            f"start must have probabilities of shape {shape} and {model.noise_levels.size} noise levels, got "
+            f"{start.q.shape} and {start.noise.q.size}"
+        )
+    alpha, q = np.ones(1), start.q[None]
+    if isinstance(start, MixturePosterior):
+        alpha, q = start.alpha, start.component_q
+    if len(alpha) > n_components:
+        raise ValueError(f"start must have at most n_components = {n_components} components, got {len(alpha)}")
+    state = climb.evaluated(_State(alpha, q, start.noise.q, -np.inf))
+    if not np.isfinite(state.elbo):
+        raise ValueError("start must not give mass to a level that log_prior forbids")
+    return state
 
 
 def _padded(table: FloatArray, value: float = 0.0) -> FloatArray:
@@ -563,7 +608,7 @@ def _factorized(climb: _Climb, optimizer: str, random_state: int) -> _State:
             posterior.interrupted,
         )
         if table is not None:  # what the start maximised is not the bound of this prior
-            state.trace, state.n_iter = [], 0
+            state = climb.evaluated(replace(state, trace=[], n_iter=0))
             if not state.interrupted:
                 state = climb.ascend(state)
         if best is None or state.elbo > best.elbo:
@@ -619,7 +664,7 @@ def _split(state: _State, climb: _Climb, n_components: int) -> _State:
             # Levels that q has given up come from the prior, which is all that is known of them.
             part[j] = part[j] / mass if mass > 1e-290 else np.where(half, _prior_mass(model, j), 0.0)
             part[j] /= part[j].sum()
-            parts.append((alpha * mass, part, used | {j}))
+            parts.append((max(alpha * mass, SMALLEST_ALPHA), part, used | {j}))
     alphas = np.array([alpha for alpha, _, _ in parts])
     return replace(state, alpha=alphas / alphas.sum(), q=np.stack([q for _, q, _ in parts]))
 
@@ -736,21 +781,46 @@ def _log_marginal(state: _State) -> FloatArray:
     return np.log(np.maximum(np.einsum("i,ijw->jw", state.alpha, state.q), SMALLEST_MASS))
 
 
-def _ascend_taylor(state: _State, climb: _Climb) -> _State:
-    """L-BFGS on all logits and the logarithm of the centre, from a centre at the marginals.
+def _best_centre(state: _State, max_iter: int, relative_rise: float) -> tuple[FloatArray, Outcome]:
+    """Log of the centre at which `taylor_entropy` is highest; it is concave in that, and the centre not normalised.
 
-    It starts from the split posterior or from the pairwise fit to it, whichever this bound prefers.
+    About ``a_j = max_i q_j^(i)`` no pair of components counts for more than one, however many weights differ. At the
+    marginals, components that differ in k weights count for exponentially many.
+    """
+    start = np.log(np.maximum(state.q.max(axis=0), SMALLEST_MASS))
+
+    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
+        value, _, _, gradient = taylor_entropy(state.alpha, state.q, theta.reshape(start.shape))
+        return value, gradient.ravel()
+
+    best, outcome = lbfgs(objective, start.ravel(), max_iter, relative_rise, n_corrections=20)
+    return best.reshape(start.shape), outcome
+
+
+def _ascend_taylor(state: _State, climb: _Climb) -> _State:
+    """L-BFGS on all logits and the logarithm of the centre.
+
+    It starts from the split posterior, which is factorised and its own best centre, or from the pairwise fit and the
+    best centre of that, whichever is higher under this bound.
     """
     energy = _Energy(climb)
+    rise = 1e-12 if climb.small else climb.tolerance / (abs(state.elbo) + 1.0) / 10
+    risen = climb.ascend(state)
+    if risen.interrupted:
+        return risen
+    centre_of_risen, outcome = _best_centre(risen, climb.max_iter, rise)
+    if outcome.interrupted:
+        return replace(risen, converged=False, interrupted=True)
 
-    def bound(state: _State) -> float:
-        return energy(state.alpha, state.q)[0] + taylor_entropy(state.alpha, state.q, _log_marginal(state))[0]
+    def bound(start: tuple[_State, FloatArray]) -> float:
+        state, log_centre = start
+        return energy(state.alpha, state.q)[0] + taylor_entropy(state.alpha, state.q, log_centre)[0]
 
-    state = max(state, climb.ascend(state), key=bound)
+    state, log_centre = max((state, _log_marginal(state)), (risen, centre_of_risen), key=bound)
     shape, r = state.q.shape, len(state.alpha)
     allowed = np.isfinite(np.broadcast_to(climb.priors(state.q)[0], shape))
     logits = np.where(allowed, np.log(np.maximum(state.q, SMALLEST_MASS)), 0.0)
-    start = np.concatenate([np.log(state.alpha), logits.ravel(), _log_marginal(state).ravel()])
+    start = np.concatenate([np.log(state.alpha), logits.ravel(), log_centre.ravel()])
     splits = np.cumsum([r, state.q.size])
 
     def unpack(theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -769,25 +839,27 @@ def _ascend_taylor(state: _State, climb: _Climb) -> _State:
         ]
         return value + entropy, np.concatenate(gradient)
 
-    rise = 1e-12 if climb.small else climb.tolerance / (abs(state.elbo) + 1.0) / 10
     best, outcome = lbfgs(objective, start, climb.max_iter, rise, n_corrections=20)
     alpha, q, _ = unpack(best)
-    (trace,) = outcome.trace
-    risen = [] if outcome.interrupted else trace[: outcome.n_iter].tolist()
+    trace = [] if outcome.interrupted else outcome.trace[0][: outcome.n_iter].tolist()
     return _State(
         alpha,
         q,
         energy(alpha, q)[3],
-        float(trace.max(initial=-np.inf)),
-        state.trace + risen,
-        state.n_iter + len(risen),
+        objective(best)[0],
+        state.trace + trace,
+        state.n_iter + len(trace),
         outcome.converged,
         outcome.interrupted,
     )
 
 
 def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_state: int) -> _State:
-    """Adam on all logits (Kingma & Ba 2015), with fresh samples at every step and steps that shrink to nothing."""
+    """Adam on all logits (Kingma & Ba 2015), with fresh samples at every step and steps that shrink to nothing.
+
+    The entropy is not known: what the steps gain is judged by the pairwise bound of it, and where that is lower, where
+    they started is kept.
+    """
     energy = _Energy(climb)
     rng = np.random.default_rng(random_state)
     alpha, q = state.alpha, state.q
@@ -818,9 +890,13 @@ def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_stat
         interrupted = True
     value, _, _, q_noise = energy(alpha, q)
     elbo = value + pairwise_entropy(alpha, q)[0]
-    n_iter = state.n_iter + len(trace)
-    return _State(
-        alpha, q, q_noise, elbo, state.trace + trace, n_iter, state.converged and not interrupted, interrupted
+    end = replace(state, alpha=alpha, q=q, q_noise=q_noise, elbo=elbo) if elbo > state.elbo else state
+    return replace(
+        end,
+        trace=state.trace + trace,
+        n_iter=state.n_iter + len(trace),
+        converged=state.converged and not interrupted,
+        interrupted=interrupted,
     )
 
 
@@ -833,6 +909,8 @@ def _exact_prior_gradient(
     offsets = np.array([table.offset(rho) for rho in responsibilities])
     finite = np.where(np.isfinite(bounds), bounds, 0.0)
     average = np.einsum("i,ijw->jw", alpha, finite)
-    gradient_alpha, gradient_q = score_gradient(alpha, q, indices, table.log_mass_of(indices), average, n_threads)
+    gradient_alpha, gradient_q = score_gradient(
+        alpha, q, indices, table.log_mass_of(indices, n_threads), average, n_threads
+    )
     gradient_alpha -= np.einsum("ijw,ijw->i", q, finite) + offsets
     return gradient_alpha, gradient_q - alpha[:, None, None] * finite

@@ -117,7 +117,8 @@ class MeanFieldPosterior(WeightMarginals):
     elbo : float
         Lower bound of log p(y) in nats, −(n/2) log 2π included.
     elbo_trace : ndarray of shape (n_iter,)
-        ELBO after each iteration.
+        ELBO after each iteration. The last is exact; those before are of A in single precision, and may lie above it by
+        as much as that rounds.
     n_iter : int
     converged : bool
     interrupted : bool

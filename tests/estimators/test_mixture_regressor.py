@@ -69,9 +69,13 @@ def test_every_output_has_its_mixture():
         np.testing.assert_allclose(distribution.std, std[:, k], rtol=1e-9)
 
 
-def test_weights_that_do_not_interact_need_no_mixture():
-    options = {"basis": "decorrelated", "features": "linear"}
-    np.testing.assert_array_equal(fit(**options).predict(NEW), fit(**options, n_components=1).predict(NEW))
+@pytest.mark.parametrize("entropy", ["pairwise", "taylor"])
+def test_data_that_decide_every_weight_give_a_finite_bound(entropy):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 6))
+    y = x @ [1.0, -1.0, 0.5, 0.0, 0.0, 0.0] + 1e-3 * rng.standard_normal(200)
+    model = DirectRegressor("linear", basis="raw", n_components=3, entropy=entropy, noise=1e-6, n_levels=7).fit(x, y)
+    assert np.isfinite(model.elbo_) and np.isfinite(model.predict(x)).all()
 
 
 PRIORS = {
@@ -114,7 +118,8 @@ def test_parameters_are_checked():
         ({"n_components": 0}, "n_components must be at least 1"),
         ({"n_components": 65}, "n_components must be at most 64"),
         ({"entropy": "exact"}, "entropy must be one of"),
-        ({"basis": "decorrelated", "prior": PRIORS["scales"]}, "prior must have a density"),
+        ({"basis": "decorrelated"}, "n_components must be 1 in the decorrelated basis; use basis='raw'"),
+        ({"basis": "decorrelated", "prior": PRIORS["scales"], "n_components": 1}, "prior must have a density"),
         ({"features": "linear", "prior": MixturePrior.switched([0, 1])}, "groups must have one number a weight, 4"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -58,10 +58,6 @@ class MixtureHandle {
   std::unique_ptr<Mixture> mixture_;
 };
 
-Array<double> matrix(const std::vector<double>& v, Index rows, Index columns) {
-  return Array<double>({rows, columns}, v.data());
-}
-
 }  // namespace
 
 void bind_mixture(py::module_& m) {
@@ -102,17 +98,15 @@ void bind_mixture(py::module_& m) {
            },
            py::arg("offsets").noconvert())
       .def("ascend",
-           [](H& h, Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
-              bool alpha_is_free) {
+           [](H& h, Index max_sweeps, double threshold, double relative_rise, Index refresh_every) {
              Progress p;
              {
                py::gil_scoped_release release;
-               p = h.mixture().ascend(max_sweeps, threshold, relative_rise, refresh_every, alpha_is_free);
+               p = h.mixture().ascend(max_sweeps, threshold, relative_rise, refresh_every);
              }
              return py::make_tuple(p.n_iterations, p.converged, copy(p.trace));
            },
-           py::arg("max_sweeps"), py::arg("threshold"), py::arg("relative_rise"), py::arg("refresh_every"),
-           py::arg("alpha_is_free"))
+           py::arg("max_sweeps"), py::arg("threshold"), py::arg("relative_rise"), py::arg("refresh_every"))
       .def("elbo",
            [](H& h) {
              py::gil_scoped_release release;
@@ -129,15 +123,10 @@ void bind_mixture(py::module_& m) {
              }
              return q;
            })
-      .def_property_readonly("tau", [](H& h) { return h.mixture().tau(); })
       .def_property_readonly("alpha", [](H& h) { return copy(h.mixture().alpha()); })
-      .def_property_readonly("values", [](H& h) { return copy(h.mixture().values()); })
       .def_property_readonly("q_noise", [](H& h) { return copy(h.mixture().q_noise()); })
-      .def_property_readonly("mean",
-                             [](H& h) { return matrix(h.mixture().mean(), h.mixture().n_components(), h.n_weights()); })
-      .def_property_readonly("log_overlap", [](H& h) {
-        const Index r = h.mixture().n_components();
-        return matrix(h.mixture().log_overlap(), r, r);
+      .def_property_readonly("mean", [](H& h) {
+        return Array<double>({h.mixture().n_components(), h.n_weights()}, h.mixture().mean().data());
       });
 
   m.def("component_log_masses",

@@ -17,6 +17,8 @@ constexpr double kSmallestAlpha = 1e-300;  // components may come back
 constexpr int kAlphaSteps = 50;
 // A component of (almost) no weight may climb for some sweeps before it is seen in the ELBO.
 constexpr Index kFewestSweeps = 5;
+// A fall by less than this fraction of the ELBO is what single precision cannot tell from none.
+constexpr double kRounding = 1e-6;
 
 double log_sum_exp(const double* x, Index n) {
   const double top = *std::max_element(x, x + n);
@@ -261,12 +263,11 @@ double Mixture::elbo() {
   return value();
 }
 
-Progress Mixture::ascend(Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
-                         bool alpha_is_free) {
+Progress Mixture::ascend(Index max_sweeps, double threshold, double relative_rise, Index refresh_every) {
   Progress progress;
   refresh_residual();
   refresh_overlaps();
-  if (alpha_is_free) update_alpha();
+  update_alpha();
   update_noise();
   double current = value();
   for (Index n = 0; n < max_sweeps; ++n) {
@@ -295,15 +296,15 @@ Progress Mixture::ascend(Index max_sweeps, double threshold, double relative_ris
     const Index moved = kernels().sweep_components(pass);
     if ((n + 1) % refresh_every == 0) refresh_residual();
     refresh_overlaps();
-    if (alpha_is_free) update_alpha();
+    update_alpha();
     update_noise();
     const double rise = value() - current;
     ++progress.n_iterations;
-    if (!(rise >= 0.0)) {  // rounding, or a pair that was far apart and met within one sweep
+    if (!(rise >= 0.0)) {  // at rest, by rounding; else a pair that was far apart and met within one sweep
       std::swap(s_, kept_);
       set_tau_from_noise();
       progress.trace.push_back(current);
-      progress.converged = true;
+      progress.converged = -rise <= kRounding * (std::fabs(current) + 1.0);
       break;
     }
     current += rise;

@@ -113,8 +113,8 @@ class DirectRegressor(GrowingModel):
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     n_components : int, default=1
         Of the raw basis' posterior: more than one make it a mixture, which knows of correlations between weights; see
-        `pydirect.fit_mixture`. In the decorrelated basis the weights are independent given the noise, and one component
-        is all that a mixture could use.
+        `pydirect.fit_mixture`. Must be 1 in the decorrelated basis, where the weights are independent given the noise
+        and a mixture could use no more.
     entropy : {"pairwise", "taylor", "stochastic"}, default="pairwise"
         How the entropy of a mixture is bounded.
     optimizer : str, default="pipeline"
@@ -287,6 +287,8 @@ class DirectRegressor(GrowingModel):
             raise ValueError("noise must not be 'held_out' in the decorrelated basis, which infers it; use basis='raw'")
         if self.basis == "decorrelated" and self.prior_scale == "elbo":
             raise ValueError("prior_scale must not be 'elbo' in the decorrelated basis; use basis='raw'")
+        if self.basis == "decorrelated" and self.n_components > 1:
+            raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
 
     # --- inference
 

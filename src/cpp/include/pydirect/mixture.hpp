@@ -29,19 +29,17 @@ class Mixture {
   void set_offsets(const double* offsets);
 
   // Sweeps over the weights of all components, which share each read of A; after each, α and σ² in closed form. Stops as
-  // MeanField::coordinate_ascent does. An ELBO that would fall is undone. `alpha_is_free` false leaves α as it is.
-  Progress ascend(Index max_sweeps, double threshold, double relative_rise, Index refresh_every, bool alpha_is_free);
+  // MeanField::coordinate_ascent does. A sweep that would lower the ELBO is undone and the last; by more than rounding
+  // would, the components are not at rest.
+  Progress ascend(Index max_sweeps, double threshold, double relative_rise, Index refresh_every);
 
   // −(n/2) log 2π is included. Evaluated with a_exact when there is one.
   double elbo();
 
   Index n_components() const { return Index(families_.size()); }
-  double tau() const { return tau_; }
   const std::vector<double>& alpha() const { return s_.alpha; }
-  const std::vector<double>& mean() const { return s_.mean; }              // (n_components, n_weights)
-  const std::vector<double>& log_overlap() const { return s_.log_overlap; }  // (n_components, n_components)
+  const std::vector<double>& mean() const { return s_.mean; }  // (n_components, n_weights)
   const std::vector<double>& q_noise() const { return s_.q_noise; }
-  std::vector<double> values() const;  // ELBO of each component but for what only the noise decides
   void probabilities(Index i, double* q) const;  // (n_weights, n_levels)
 
  private:
@@ -58,6 +56,7 @@ class Mixture {
   void update_alpha();
   void update_noise();
   double expected_squared_error(Index i) const;
+  std::vector<double> values() const;  // ELBO of each component but for what only the noise decides
   double weights_value(const std::vector<double>& alpha, const std::vector<double>& values) const;
   double value() const;
 
