@@ -31,7 +31,7 @@ class MixturePrior:
         Probabilities π of the components; equal by default.
     groups : array_like of int, shape (n_weights,), optional
         Weights with equal numbers choose a component together, groups independently of each other. One group of all
-        weights by default.
+        weights by default. `DirectRegressor` with ``features="linear"`` takes one number a column of X as well.
     bound : {"log_sum_exp", "jensen", "stochastic"}
         Of ``E_q log p``. ``"jensen"``: ``Σ_k π_k Σ_j q_jᵀ log p_j^(k)`` (Theorem 4). ``"log_sum_exp"`` (default):
         ``log Σ_k π_k exp Σ_j q_jᵀ log p_j^(k)``, Jensen's inequality with the best responsibilities instead of π, hence
