@@ -52,6 +52,8 @@ class MixturePrior:
 
     def __post_init__(self) -> None:
         as_choice(self.bound, "bound", PRIOR_BOUNDS)
+        if isinstance(self.components, str) or not isinstance(self.components, Sequence):
+            raise TypeError(f"components must be a sequence of priors, got {self.components!r}")
         if len(self.components) == 0:
             raise ValueError("components must be at least one prior, got none")
         object.__setattr__(self, "components", tuple(as_prior(c) for c in self.components))
@@ -78,6 +80,8 @@ class MixturePrior:
             As of `MixturePrior`.
         """
         scales = as_float_array(scales, "scales", ("n_components",))
+        if (scales <= 0).any():
+            raise ValueError(f"scales must be positive, got {scales.min()}")
         return cls(tuple(GaussianPrior(float(s)) for s in scales), weights, groups)
 
     @classmethod

@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_instance, as_number
 from pydirect.distributions import FactorizedCategorical
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.models import (
@@ -449,6 +449,7 @@ class _State:
 
 
 def _check_start(start: MeanFieldPosterior | MixturePosterior, model: MeanFieldRegression) -> None:
+    as_instance(start, "start", MeanFieldPosterior, MixturePosterior)
     shape = (model.statistics.n_weights, model.levels.shape[1])
     if start.q.shape != shape or start.noise.q.shape != model.noise_levels.shape:
         raise ValueError(

@@ -116,7 +116,10 @@ def test_parameters_are_checked():
         ({"n_components": 65}, "n_components must be at most 64"),
         ({"entropy": "exact"}, "entropy must be one of"),
         ({"basis": "decorrelated", "prior": PRIORS["scales"]}, "prior must factorise over the weights"),
-        ({"features": "linear", "prior": MixturePrior.switched([0, 1])}, "groups must have one number a column of X, 3, or"),
+        (
+            {"features": "linear", "prior": MixturePrior.switched([0, 1])},
+            "groups must have one number a column of X, 3, or",
+        ),
         ({"features": "polynomial", "prior": MixturePrior.switched([0, 1])}, "groups must have one number a weight"),
     ):
         with pytest.raises(ValueError, match=message):

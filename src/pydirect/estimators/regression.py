@@ -269,6 +269,10 @@ class DirectRegressor(BasisFunctionModel, ProbabilisticRegressor):
     # --- parameters
 
     def _check_parameters(self) -> None:
+        if self.basis == "decorrelated" and isinstance(self.prior, MixturePrior):
+            raise ValueError(
+                "prior must factorise over the weights in the decorrelated basis, got a MixturePrior; use basis='raw'"
+            )
         self._check_basis_parameters()
         as_count(self.n_noise_levels, "n_noise_levels")
         as_choice(self.prior_scale, "prior_scale", ("evidence", "elbo"))
