@@ -806,6 +806,7 @@ def test_mixture_priors_are_checked():
     levels = np.array([-1.0, 0.0, 1.0])
     for build, message in (
         (lambda: MixturePrior(()), "components must be at least one"),
+        (lambda: MixturePrior.of_scales([0.0, 1.0]), "scales must be positive, got 0.0"),
         (lambda: MixturePrior(("gaussian",), bound="exact"), "bound must be one of"),
         (lambda: MixturePrior(("gaussian",), (0.0,)), "weights must be positive"),
         (lambda: MixturePrior(("gaussian",), (1.0, 2.0)), "weights must have shape"),
@@ -816,3 +817,9 @@ def test_mixture_priors_are_checked():
     ):
         with pytest.raises(ValueError, match=message):
             build()
+
+
+@pytest.mark.parametrize("components", [None, "gaussian", 3, GaussianPrior()], ids=repr)
+def test_components_are_a_sequence(components):
+    with pytest.raises(TypeError, match="components must be a sequence of priors, got"):
+        MixturePrior(components)

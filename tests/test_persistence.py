@@ -655,3 +655,10 @@ def test_long_file_names_leave_room_for_the_temporary_one(tmp_path):
     path = tmp_path / ("x" * 255)
     write(path, "k", {}, {})
     assert read(path).kind == "k"
+
+
+def test_a_missing_directory_is_told_by_the_name_given(tmp_path):
+    path = tmp_path / "nowhere" / "model"
+    with pytest.raises(FileNotFoundError) as error:
+        persistence.write(path, "kind", {}, {})
+    assert error.value.filename == str(path) and "tmp'" not in str(error.value)

@@ -98,3 +98,30 @@ def test_the_prior_scale_maximises_the_expected_log_prior(scale):
 def test_the_prior_scale_stays_finite_at_the_edges():
     for q in (np.eye(9)[[4]], np.eye(9)[[0]]):
         assert 1e-4 < best_prior_scale(FactorizedCategorical(LEVELS[None], q)) < 1e4
+
+
+def test_arguments_are_checked():
+    statistics, other = statistics_of(1.0), statistics_of(1.0, b=4)
+    posterior = fit_mean_field(statistics, LEVELS, LOG_PRIOR, NOISE)
+
+    def fit(levels, start):
+        return posterior
+
+    for call, error, message in (
+        (lambda: best_prior_scale(posterior), TypeError, "weights must be a FactorizedCategorical, got MeanField"),
+        (lambda: best_level_scale(None, posterior), TypeError, "statistics must be a GaussianStatistics, got NoneType"),
+        (lambda: best_level_scale(statistics, posterior.weights), TypeError, "posterior must be a MeanFieldPosterior"),
+        (lambda: best_level_scale(other, posterior), ValueError, "posterior must have 4 weights, .* got 12"),
+        (lambda: best_level_scale(statistics, posterior, 5), ValueError, "output must be below 1, got 5"),
+        (lambda: fit_level_scale(3, statistics, LEVELS), TypeError, "fit must be callable"),
+        (lambda: fit_level_scale(fit, None, LEVELS), TypeError, "statistics must be a GaussianStatistics"),
+        (lambda: fit_level_scale(fit, statistics, LEVELS, output=5), ValueError, "output must be below 1, got 5"),
+        (lambda: fit_level_scale(fit, statistics, LEVELS, max_rounds=0), ValueError, "max_rounds must be at least 1"),
+        (
+            lambda: fit_mixture(statistics, LEVELS, LOG_PRIOR, NOISE, start=3),
+            TypeError,
+            "start must be a MeanFieldPosterior or MixturePosterior, got int",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()

@@ -75,6 +75,7 @@ def test_missing_values(csv_file):
 
 def test_booleans_are_numbers(csv_file):
     table = read_table(csv_file("b,c\nTrue,true\nfalse,\nTRUE,yes\n"))
+    assert table.booleans == {"b"} == table.drop_missing(["b", "c"]).booleans
     same(table.columns["b"], [1.0, 0.0, 1.0])
     same(table.columns["c"], ["true", None, "yes"])
 
@@ -197,6 +198,7 @@ def test_parquet_types(tmp_path):
     table = read_table(write_parquet(tmp_path / "t.parquet", data))
     nan = np.nan
     numbers = {"f32": [1.5, nan], "f16": [1.5, 2], "i64": [1, nan], "u8": [1, 255], "big": [2.0**60, 1]}
+    assert table.booleans == {"bool"}
     numbers |= {"bool": [1, nan], "dec": [1.25, nan], "null": [nan, nan], "icat": [7, 8]}
     for name, expected in numbers.items():
         assert table.columns[name].dtype == np.float64

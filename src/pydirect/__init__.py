@@ -67,6 +67,20 @@ _PUBLIC = {
     "PredictiveDistribution": "pydirect.predictive",
 }
 _MODULES = ("activations", "kron", "metrics", "plotting", "testing")
+# Modules that public names come from are attributes too, and so are these.
+_OTHER_MODULES = (
+    "hyperparameters",
+    "inputs",
+    "kron",
+    "logistic_hyperparameters",
+    "metrics",
+    "optimize",
+    "persistence",
+    "plotting",
+    "tables",
+    "testing",
+)
+_MODULES = sorted({*_OTHER_MODULES, *(module.split(".")[1] for module in _PUBLIC.values())})
 
 __all__ = [*_PUBLIC, *_MODULES, "__version__", "show_config"]
 

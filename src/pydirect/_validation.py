@@ -55,12 +55,24 @@ def as_float_array_unbounded(value: ArrayLike, name: str, shape: tuple[int | str
     return array
 
 
+def shown(value: Any) -> str:
+    """Return how messages show a value: NumPy's numbers and strings like Python's."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
 def as_count(value: Any, name: str, minimum: int = 1) -> int:
     """Return an integer of at least `minimum`."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {shown(value)}")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    return int(value)
+
+
+def as_output(value: Any, n_outputs: int) -> int:
+    """Return `output`, the number of one of so many outputs."""
+    if as_count(value, "output", 0) >= n_outputs:
+        raise ValueError(f"output must be below {n_outputs}, got {value}")
     return int(value)
 
 
@@ -75,7 +87,7 @@ def as_number(
 ) -> float:
     """Return a finite float within the given bounds."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
     number = float(value)
     if not (above < number < below and at_least <= number <= at_most):
         low = f"above {above}" if above > at_least else f"at least {at_least}"
@@ -87,14 +99,25 @@ def as_number(
 def as_flag(value: Any, name: str) -> bool:
     """Return True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
+
+
+def as_verbosity(value: Any) -> int:
+    """Return `verbose` as a number, True being one."""
+    return int(value) if isinstance(value, bool | np.bool_) else as_count(value, "verbose", 0)
+
+
+def as_instance(value: Any, name: str, *types: type) -> None:
+    """Raise unless `value` is of one of `types`."""
+    if not isinstance(value, types):
+        raise TypeError(f"{name} must be a {' or '.join(t.__name__ for t in types)}, got {type(value).__name__}")
 
 
 def as_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     """Return `value` when it is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
     return value
 
 

@@ -179,7 +179,8 @@ def _add_fit(commands: Any) -> None:
         "--task",
         choices=["auto", "regression", "classification"],
         default="auto",
-        help="whether the target is a number or a class (default: a class where the column holds text)",
+        help="whether the target is a number or a class (default: a class where the column holds text, or true "
+        "and false)",
     )
     _add_model_options(command)
     command.add_argument(
@@ -415,22 +416,27 @@ def _is_classification(args: argparse.Namespace, table: Table) -> bool:
     if args.task != "auto":
         wanted = args.task == "classification"
     else:
-        wanted = any(table.column(name).dtype == object for name in args.target)
+        wanted = any(table.column(name).dtype == object or name in table.booleans for name in args.target)
     if wanted and len(args.target) > 1:
         raise CommandError("several targets must all be numbers; classes are told for one --target at a time")
     if wanted and args.model == "network":
         raise CommandError("--model network: its target must be a number, not a class")
+    for name in [] if wanted or args.task != "auto" or args.model == "network" or args.quiet else args.target:
+        if set(table.column(name).tolist()) == {0.0, 1.0}:
+            print(f"Column {name!r} holds only 0 and 1: --task classification fits probabilities", file=sys.stderr)
     return bool(wanted)
 
 
 def _labels(table: Table, name: str) -> np.ndarray:
-    """Return the classes of a complete column: text, or numbers, integers where all are."""
+    """Return the classes of a complete column: text, booleans, or numbers, integers where all are."""
     import numpy as np
 
     values = table.column(name)
     if values.dtype == object:
         return values.astype(str)
     numbers = table.numbers(name)
+    if name in table.booleans:
+        return numbers.astype(bool)
     return (
         numbers.astype(np.int64) if (numbers == np.round(numbers)).all() and np.abs(numbers).max() < 2**53 else numbers
     )
@@ -652,13 +658,12 @@ def _plot(args: argparse.Namespace, model: Any, scored: list[Any]) -> None:
     from pydirect.persistence import atomic_open
     from pydirect.plotting import CalibrationDisplay, ELBODisplay, PredictionIntervalDisplay, ReliabilityDisplay
 
-    n_rows, n_columns = max(1, len(scored)), 3 if scored else 1
+    n_rows, n_columns = max(1, len(scored)), 1 if not scored else 2 if hasattr(model, "classes_") else 3
     figure = Figure(figsize=(5.2 * n_columns, 4.2 * n_rows), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
     for row, name, p in zip(axes, args.target, scored, strict=False):
         if isinstance(p, _Classified):
             ReliabilityDisplay(*p.events(), name=name).plot(ax=row[0])
-            row[1].remove()
             continue
         intervals = PredictionIntervalDisplay(p.y, p.mean, p.lower, p.upper, level=_LEVEL)
         intervals.plot(ax=row[0], target_name=name)
@@ -740,10 +745,12 @@ class _Classified:
         return np.array([number.get(label, -1) for label in self.labels.tolist()])
 
     def events(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each class was the right one, and how probable it was, for all rows and classes in turn."""
+        """Whether a class was right, and how probable it was: the second of two, or of more every one in turn."""
         import numpy as np
 
-        return (self.index()[:, None] == np.arange(len(self.classes))).ravel(), self.probability.ravel()
+        first = 1 if len(self.classes) == 2 else 0
+        happened = self.index()[:, None] == np.arange(first, len(self.classes))
+        return happened.ravel(), self.probability[:, first:].ravel()
 
 
 def _classified(model: Any, X: np.ndarray, labels: np.ndarray) -> _Classified:

@@ -32,7 +32,7 @@ class MixturePrior:
         Probabilities π of the components; equal by default.
     groups : array_like of int, shape (n_weights,), optional
         Weights with equal numbers choose a component together, groups independently of each other. One group of all
-        weights by default.
+        weights by default. `DirectRegressor` with ``features="linear"`` takes one number a column of X as well.
     bound : {"log_sum_exp", "jensen", "stochastic"}
         Of ``E_q log p``. ``"jensen"``: ``Σ_k π_k Σ_j q_jᵀ log p_j^(k)`` (Theorem 4). ``"log_sum_exp"`` (default):
         ``log Σ_k π_k exp Σ_j q_jᵀ log p_j^(k)``, Jensen's inequality with the best responsibilities instead of π, hence
@@ -53,6 +53,8 @@ class MixturePrior:
 
     def __post_init__(self) -> None:
         as_choice(self.bound, "bound", PRIOR_BOUNDS)
+        if isinstance(self.components, str) or not isinstance(self.components, Sequence):
+            raise TypeError(f"components must be a sequence of priors, got {self.components!r}")
         if len(self.components) == 0:
             raise ValueError("components must be at least one prior, got none")
         object.__setattr__(self, "components", tuple(as_prior(c) for c in self.components))
@@ -79,6 +81,8 @@ class MixturePrior:
             As of `MixturePrior`.
         """
         scales = as_float_array(scales, "scales", ("n_components",))
+        if (scales <= 0).any():
+            raise ValueError(f"scales must be positive, got {scales.min()}")
         return cls(tuple(GaussianPrior(float(s)) for s in scales), weights, groups)
 
     @classmethod

@@ -15,7 +15,14 @@ from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_level_indices, as_number
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_float_array,
+    as_level_indices,
+    as_number,
+)
 from pydirect.distributions import FactorizedCategorical
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.models import (
@@ -557,6 +564,7 @@ class _Climb:
 
 def _start_state(start: MeanFieldPosterior | MixturePosterior, climb: _Climb, n_components: int) -> _State:
     """Validate a start and evaluate it under this model, which need not be the one that it was fitted to."""
+    as_instance(start, "start", MeanFieldPosterior, MixturePosterior)
     model = climb.model
     shape = (model.statistics.n_weights, model.levels.shape[1])
     if start.q.shape != shape or start.noise.q.shape != model.noise_levels.shape:

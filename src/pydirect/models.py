@@ -12,7 +12,7 @@ from scipy.special import logsumexp, xlogy
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_float_array_unbounded
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_float_array_unbounded, as_output
 from pydirect.distributions import FactorizedCategorical, as_levels, pad_levels
 from pydirect.optimize import OPTIMIZERS, Outcome, QuadraticProblem, lbfgs_on_logits, run
 from pydirect.statistics import GaussianStatistics
@@ -338,9 +338,9 @@ def as_regression(
     log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
     if not -np.inf < log_noise_prior.max() < np.inf:  # NaN is neither
         raise ValueError("log_noise_prior must be finite or -inf with at least one finite entry")
-    if as_count(output, "output", 0) >= statistics.n_outputs:
-        raise ValueError(f"output must be below {statistics.n_outputs}, got {output}")
-    return MeanFieldRegression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+    return MeanFieldRegression(
+        statistics, levels, log_prior, noise_levels, log_noise_prior, as_output(output, statistics.n_outputs)
+    )
 
 
 def fit_regression(

@@ -289,7 +289,9 @@ def atomic_open(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         _copy_mode(target, temporary)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == temporary:
+            error.filename = os.fspath(path)  # the name that the caller knows
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise

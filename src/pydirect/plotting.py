@@ -213,7 +213,10 @@ class ReliabilityDisplay:
         return cls.from_predictions(events, np.minimum(p, 1.0), **kwargs)
 
     def plot(self, ax: Any = None, *, n_bins: int = 10) -> Self:
-        """Draw the curve; several displays may share axes. Bars show two standard errors of each bin's frequency.
+        """Draw the curve; several displays may share axes.
+
+        Bars show two standard errors of each bin's frequency, numbers how many rows are in it: of several classes every
+        row counts once a class.
 
         Parameters
         ----------
@@ -228,8 +231,13 @@ class ReliabilityDisplay:
         error = 2 * np.sqrt(predicted * (1 - predicted) / count)
         color = _SERIES[len(earlier) % len(_SERIES)]
         label = f"{self.name}, calibration error {self.calibration_error:.1%}"
-        ax.vlines(predicted, observed - error, observed + error, color=color, lw=1, alpha=0.6)
+        bars = None if earlier else "2 SE; row counts"
+        ax.vlines(predicted, observed - error, observed + error, color=color, lw=1, alpha=0.6, label=bars)
         ax.plot(predicted, observed, "o-", color=color, lw=1.8, ms=5, label=label, gid="pydirect")
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+        for x, y, n in zip(predicted, observed, count, strict=True):
+            beside = {"xytext": (5, -9) if y > 0.5 else (5, 5), "textcoords": "offset points"}
+            ax.annotate(f"{n:.0f}", (x, y), color=color, fontsize="x-small", bbox=paper, zorder=4, **beside)
         ax.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         self.ax_, self.figure_ = _finish(ax, legend="above")
         return self
@@ -262,7 +270,7 @@ class ELBODisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, names: Sequence[str] | None = None, **kwargs: Any) -> Self:
-        """Plot `elbo_trace_` of a fitted estimator, or of several given as a list; each output has its own line."""
+        """Plot `elbo_trace_` of a fitted estimator, or of several given as a list; each output or class has a line."""
         fits = list(estimator) if isinstance(estimator, (list, tuple)) else [estimator]
         traces, converged, lines = [], [], []
         for fit, name in zip(fits, _series_names(names, len(fits)), strict=True):
@@ -270,7 +278,9 @@ class ELBODisplay:
             outputs = list(trace) if isinstance(trace, (list, tuple)) else [trace]
             traces += outputs
             converged += list(np.broadcast_to(_fitted(fit, "converged_"), len(outputs)))
-            lines += [name] if len(outputs) == 1 else [f"{name}, output {k}" for k in range(len(outputs))]
+            own = [f"class {c}" for c in fit.classes_] if hasattr(fit, "classes_") else None
+            parts = own or [f"output {k}" for k in range(len(outputs))]
+            lines += [name] if len(outputs) == 1 else [f"{name}, {part}" for part in parts]
         return cls(traces, converged=converged, names=lines).plot(**kwargs)
 
     def plot(self, ax: Any = None, *, kind: str = "value") -> Self:

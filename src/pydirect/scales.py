@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from pydirect._validation import FloatArray, as_count
+from pydirect._validation import FloatArray, as_count, as_instance, as_output
 from pydirect.distributions import FactorizedCategorical, as_levels
 from pydirect.mixtures import MixturePosterior
 from pydirect.models import MeanFieldPosterior
@@ -39,7 +39,19 @@ def best_level_scale(
     -------
     float
         1 where the weights explain nothing, or a negative factor would be best.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong type, or the posterior is not of as many weights as the statistics.
     """
+    as_instance(statistics, "statistics", GaussianStatistics)
+    as_instance(posterior, "posterior", MeanFieldPosterior, MixturePosterior)
+    as_output(output, statistics.n_outputs)
+    if posterior.weights.n_weights != statistics.n_weights:
+        raise ValueError(
+            f"posterior must have {statistics.n_weights} weights, as statistics have, got {posterior.weights.n_weights}"
+        )
     alpha = posterior.alpha if isinstance(posterior, MixturePosterior) else np.ones(1)
     components = posterior.components if isinstance(posterior, MixturePosterior) else [posterior.weights]
     s = np.stack([c.mean for c in components])
@@ -77,6 +89,11 @@ def fit_level_scale(
     scale : float
         Its levels are `levels` times this.
 
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range.
+
     Examples
     --------
     >>> import numpy as np
@@ -91,10 +108,15 @@ def fit_level_scale(
     >>> round(scale, 6)
     0.7
     """
+    if not callable(fit):
+        raise TypeError(f"fit must be callable, from levels and a start to a posterior, got {fit!r}")
+    as_instance(statistics, "statistics", GaussianStatistics)
+    as_output(output, statistics.n_outputs)
+    as_count(max_rounds, "max_rounds")
     grid = as_levels(levels, statistics.n_weights)
     best, scale = fit(grid, None), 1.0
     candidate, total = best, 1.0
-    for _ in range(as_count(max_rounds, "max_rounds")):
+    for _ in range(max_rounds):
         factor = best_level_scale(statistics, candidate, output)
         if abs(factor - 1.0) <= SETTLED:
             break
@@ -127,7 +149,13 @@ def best_prior_scale(weights: FactorizedCategorical) -> float:
     -------
     float
         ``β^(-1/2)``, within a thousandfold of the levels' own size.
+
+    Raises
+    ------
+    TypeError
+        When `weights` are not a FactorizedCategorical, as a posterior's ``weights`` are.
     """
+    as_instance(weights, "weights", FactorizedCategorical)
     levels = np.broadcast_to(weights.levels, weights.q.shape)
     squares = levels**2
     size = float(squares.mean()) or 1.0

@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ __all__ = ["MAX_CATEGORIES", "Table", "TableEncoder", "TableError", "read_table"
 MAX_CATEGORIES = 50
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null"})
-_BOOLEANS = {"true": 1.0, "false": 0.0}
+_BOOLEANS = {"true": True, "false": False}
 _DELIMITERS = ",;\t"
 _ROWS_PER_CHUNK = 20_000
 _SNIFFED_BYTES = 2**16
@@ -58,11 +58,14 @@ class Table:
         Columns that hold something else, and what it is.
     n_rows : int
         Number of rows.
+    booleans : set of str
+        Columns of numbers that were true and false.
     """
 
     columns: dict[str, np.ndarray]
     unusable: dict[str, str]
     n_rows: int
+    booleans: set[str] = field(default_factory=set)
 
     @property
     def names(self) -> list[str]:
@@ -181,7 +184,8 @@ class Table:
         if not keep.any():
             worst = max(missing, key=lambda name: int(missing[name].sum()))
             raise TableError(f"every row has a missing value; column {worst!r} has {missing[worst].sum()} of them")
-        return Table({name: values[keep] for name, values in self.columns.items()}, self.unusable, int(keep.sum()))
+        columns = {name: values[keep] for name, values in self.columns.items()}
+        return Table(columns, self.unusable, int(keep.sum()), self.booleans)
 
 
 def _is_missing(values: np.ndarray) -> np.ndarray:
@@ -247,18 +251,20 @@ def _read_csv(content: bytes, path: str | os.PathLike[str], text_columns: Collec
     names = source.header()
     forced = {i for i, name in enumerate(names) if name in text_columns}
     arrays = _read_columns(partial(source.chunks, len(names)), len(names), forced)
-    columns: dict[str, np.ndarray] = {}
-    unusable: dict[str, str] = {}
+    table = Table({}, {}, len(arrays[0]))
     for name, values in zip(names, arrays, strict=True):
-        _add_column(columns, unusable, name, values if name in text_columns else _interpreted(values))
-    return Table(columns, unusable, len(arrays[0]))
+        _add_column(table, name, values if name in text_columns else _interpreted(values))
+    return table
 
 
-def _add_column(columns: dict[str, np.ndarray], unusable: dict[str, str], name: str, values: np.ndarray | str) -> None:
+def _add_column(table: Table, name: str, values: np.ndarray | str) -> None:
     if isinstance(values, str):
-        unusable[name] = values
-    else:
-        columns[name] = values
+        table.unusable[name] = values
+        return
+    if values.dtype == object and isinstance(next((value for value in values if value is not None), None), bool):
+        table.booleans.add(name)
+        values = values.astype(np.float64)  # None becomes NaN
+    table.columns[name] = values
 
 
 @dataclass(frozen=True)
@@ -399,12 +405,14 @@ def _objects(values: list[Any]) -> np.ndarray:
 
 
 def _interpreted(values: np.ndarray) -> np.ndarray | str:
-    """Return a column as numbers or text, or say what it holds if it is neither."""
+    """Return a column as numbers, booleans or text, or say what it holds if it is none of these."""
     if values.dtype != object:
         return values
     different = {value for value in values if value is not None}
+    if not different:
+        return np.full(len(values), np.nan)
     if all(value.lower() in _BOOLEANS for value in different):
-        return np.array([np.nan if value is None else _BOOLEANS[value.lower()] for value in values])
+        return _objects([None if value is None else _BOOLEANS[value.lower()] for value in values])
     if all(_DATE_OR_TIME.fullmatch(value) for value in different):
         return _DATES
     # A plain number counts as well, since a column may hold 3 next to 2,5.
@@ -434,11 +442,10 @@ def _from_arrow(data: Any, path: str) -> Table:
     _check_names([data.column_names[i] for i in kept], path)
     if not kept or data.num_rows == 0:
         raise TableError(f"{path}: the file has no {'rows' if kept else 'columns'}")
-    columns: dict[str, np.ndarray] = {}
-    unusable: dict[str, str] = {}
+    table = Table({}, {}, data.num_rows)
     for i in kept:
-        _add_column(columns, unusable, data.column_names[i], _from_arrow_column(data.column(i)))
-    return Table(columns, unusable, data.num_rows)
+        _add_column(table, data.column_names[i], _from_arrow_column(data.column(i)))
+    return table
 
 
 def _from_arrow_column(values: Any) -> np.ndarray | str:
@@ -449,6 +456,8 @@ def _from_arrow_column(values: Any) -> np.ndarray | str:
         return _from_arrow_column(values.cast(kind.value_type))
     if str(kind) in {"string", "large_string", "string_view"}:
         return _interpreted(_objects(values.to_pylist()))
+    if types.is_boolean(kind) and values.null_count < len(values):
+        return _objects(values.to_pylist())
     if any(is_kind(kind) for is_kind in (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)):
         # Integers beyond 2**53 lose their last digits, as any number in a float64 column does.
         return np.array(values.cast(float64(), safe=False).to_numpy(), dtype=np.float64)

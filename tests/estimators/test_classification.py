@@ -231,12 +231,29 @@ def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch, n_threads):
         ({"features": "fancy"}, ValueError, "features must be one of"),
         ({"levels": [0.0, 1.0]}, ValueError, "levels must be None in the decorrelated basis"),
         ({"prior": MixturePrior([LaplacePrior(), "gaussian"]), "basis": "raw"}, ValueError, "prior must factorise"),
+        ({"prior": MixturePrior([LaplacePrior(), "gaussian"])}, ValueError, "prior must factorise"),
+        ({"rank_inputs": "no"}, TypeError, "rank_inputs must be True or False"),
+        ({"verbose": "x"}, TypeError, "verbose must be an integer"),
+        ({"class_weight": {"yes": 1.0, "no": 0.0}}, ValueError, "at least two classes, got one class, 'yes'"),
     ],
     ids=str,
 )
 def test_wrong_parameters_are_named(parameters, error, message):
     with pytest.raises(error, match=message):
         fit(**parameters)
+
+
+def test_a_class_of_no_weight_is_left_out_however_the_weight_is_given():
+    by_class = fit(THREE, features="linear", class_weight={0: 0.0, 1: 1.0, 2: 1.0})
+    by_row = DirectClassifier("linear").fit(X, THREE, sample_weight=(THREE > 0).astype(float))
+    np.testing.assert_array_equal(by_class.classes_, [1, 2])
+    np.testing.assert_array_equal(by_class.predict_proba(NEW), by_row.predict_proba(NEW))
+
+
+def test_labels_of_several_types_are_refused():
+    labels = np.array(["one", 2] * 30, dtype=object)
+    with pytest.raises(TypeError, match=r"y must hold labels .* of one type, got int and str"):
+        DirectClassifier("linear").fit(X[:60], labels)
 
 
 def test_searches_and_clones_work():

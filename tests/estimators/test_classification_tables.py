@@ -60,6 +60,34 @@ def test_numbers_are_numbers_unless_told_otherwise(tmp_path, capsys):
     assert type(pydirect.load(tmp_path / "m")) is pydirect.DirectRegressor
 
 
+@pytest.mark.parametrize("names", [("False", "True"), ("false", "true")], ids=["python", "json"])
+def test_true_and_false_are_classes(tmp_path, capsys, names):
+    data, model, out = write(tmp_path / "t.csv", np.array(names)[NUMBER]), tmp_path / "m", tmp_path / "p.csv"
+    assert "accuracy" in run(capsys, "fit", data, "--target", "kind", "-o", model, "--features", "linear").out
+    loaded = pydirect.load(model)
+    assert loaded.classes_.tolist() == [False, True]
+    assert "accuracy" in run(capsys, "predict", model, data, "-o", out).err
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["prediction", "probability_False", "probability_True"]
+    assert [row["prediction"] for row in rows] == loaded.predict(X).astype(str).tolist()
+    run(capsys, "fit", data, "--target", "kind", "-o", model, "--features", "linear", "--task", "regression")
+    assert type(pydirect.load(model)) is pydirect.DirectRegressor
+
+
+def test_zeros_and_ones_are_told_of_classification(tmp_path, capsys):
+    zeros_and_ones, others = write(tmp_path / "t.csv", NUMBER), write(tmp_path / "o.csv", NUMBER + 1)
+    fit = ["--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--test-fraction", "0"]
+    hint = "--task classification"
+    assert hint in run(capsys, "fit", zeros_and_ones, *fit).err
+    for arguments in (
+        [others, *fit],
+        [zeros_and_ones, *fit, "--quiet"],
+        [zeros_and_ones, *fit, "--task", "regression"],
+    ):
+        assert hint not in run(capsys, "fit", *arguments).err
+
+
 def test_classes_of_several_targets_are_refused(tmp_path, capsys):
     data = write(tmp_path / "t.csv", np.array(["x", "y"])[NUMBER])
     assert cli.main(["fit", str(data), "--target", "kind", "--target", "a", "-o", str(tmp_path / "m")]) == 2
@@ -92,4 +120,20 @@ def test_reliability_is_drawn(y):
     (line,) = [artist for artist in display.ax_.get_lines() if artist.get_gid() == "pydirect"]
     x, height = line.get_data()
     assert ((x >= 0) & (x <= 1) & (height >= 0) & (height <= 1)).all()
+    counts = [int(text.get_text()) for text in display.ax_.texts]
+    assert len(counts) == len(x) and sum(counts) == len(y) * (1 if y.max() == 1 else 3)
     assert display.from_predictions(y > 0, model.predict_proba(X)[:, 0], ax=display.ax_).ax_ is display.ax_
+
+
+@pytest.mark.parametrize("labels", [np.array(["no", "yes"]), np.array(["low", "mid", "top"])], ids=len)
+def test_a_picture_of_classes_has_no_empty_place_and_names_them(tmp_path, capsys, monkeypatch, labels):
+    figures = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
+    kinds = labels[NUMBER + (X[:, 1] > 1) * (len(labels) - 2)]
+    data, picture = write(tmp_path / "t.csv", kinds), tmp_path / "p.png"
+    run(capsys, "fit", data, "--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--plot", picture)
+    reliability, elbo = figures[0].axes
+    assert reliability.get_subplotspec().get_geometry()[:2] == (1, 2)
+    assert sum(int(text.get_text()) for text in reliability.texts) == 8 * (1 if len(labels) == 2 else 3)
+    names = [line.get_label() for line in elbo.get_lines()]
+    assert names == (["ELBO"] if len(labels) == 2 else [f"ELBO, class {label}" for label in labels])

@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect import DirectRegressor, GaussianPrior, MixturePosterior, MixturePrior, SpikeAndSlabPrior
+from pydirect.estimators import regression
 from pydirect.testing import monte_carlo_mean
 
 RNG = np.random.default_rng(0)
@@ -119,8 +120,15 @@ def test_parameters_are_checked():
         ({"n_components": 65}, "n_components must be at most 64"),
         ({"entropy": "exact"}, "entropy must be one of"),
         ({"basis": "decorrelated"}, "n_components must be 1 in the decorrelated basis; use basis='raw'"),
-        ({"basis": "decorrelated", "prior": PRIORS["scales"], "n_components": 1}, "prior must have a density"),
-        ({"features": "linear", "prior": MixturePrior.switched([0, 1])}, "groups must have one number a weight, 4"),
+        (
+            {"basis": "decorrelated", "prior": PRIORS["scales"], "n_components": 1},
+            "prior must factorise over the weights",
+        ),
+        (
+            {"features": "linear", "prior": MixturePrior.switched([0, 1])},
+            "groups must have one number a column of X, 3, or",
+        ),
+        ({"features": "polynomial", "prior": MixturePrior.switched([0, 1])}, "groups must have one number a weight"),
     ):
         with pytest.raises(ValueError, match=message):
             fit(**parameters)
@@ -137,3 +145,52 @@ def test_empirical_bayes_of_the_scale_raises_the_bound(parameters):
         mean = learned.prior_scale_[k] * posterior.mean
         np.testing.assert_array_equal(learned.coef_[k], mean)
         assert np.abs(posterior.levels).max() == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("prior", ["gaussian", MixturePrior.of_scales([0.5, 1.0])], ids=["factorised", "mixture"])
+def test_outputs_after_an_interruption_have_one_component(tmp_path, monkeypatch, prior):
+    fits = []
+
+    def second_interrupted(*arguments, on_grid=regression._fit_on_grid):
+        posterior = on_grid(*arguments)
+        fits.append(posterior)
+        posterior.interrupted = len(fits) == 2
+        return posterior
+
+    monkeypatch.setattr(regression, "_fit_on_grid", second_interrupted)
+    model = fit(np.c_[TWO, Y], prior=prior)
+    assert model.interrupted_ and [p.interrupted for p in model.posterior_] == [False, True, True]
+    assert [p.n_components for p in model.posterior_] == [3, 1, 1]
+    model.save(tmp_path / "m")
+    distributions = pydirect.load(tmp_path / "m").predict_distribution(NEW)
+    mean, std = model.predict(NEW, return_std=True)
+    for k, distribution in enumerate(distributions):
+        np.testing.assert_allclose(distribution.mean, mean[:, k], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(distribution.std, std[:, k], rtol=1e-9)
+
+
+LEVELS = [-2.0, -1.0, 0.0, 1.0, 2.0]
+
+
+def test_groups_of_columns_leave_the_constant_on():
+    """Linear features have the columns that vary and a constant, whose prior is a Gaussian whatever the groups do."""
+    x = np.insert(X, 1, 7.0, axis=1)
+    prior = MixturePrior.switched([5, 9, 0, 5], zero_probability=0.9)
+    options = {"basis": "raw", "features": "linear", "levels": LEVELS, "noise": 0.1}
+    model = DirectRegressor(prior=prior, **options).fit(x, Y)
+    gaussian = GaussianPrior().log_mass(LEVELS)
+    np.testing.assert_allclose(model.posterior_.log_prior[0, -1], gaussian)
+    table = model._prior_table(prior, np.array([LEVELS]), 4)
+    np.testing.assert_array_equal(table.groups, [1, 0, 1, 2])
+    np.testing.assert_allclose(table.log_masses[:, :3], prior.table(LEVELS, 4).log_masses.repeat(3, axis=1))
+
+
+def test_groups_of_columns_switch_all_levels_of_a_feature_off():
+    rng = np.random.default_rng(1)
+    colour, size = rng.integers(3, size=300), rng.integers(4, size=300)
+    x = np.c_[colour[:, None] == np.arange(3), size[:, None] == np.arange(4)].astype(float)
+    y = np.array([-1.0, 0.0, 2.0])[colour] + 0.3 * rng.standard_normal(300)
+    prior = MixturePrior.switched([0] * 3 + [1] * 4)
+    model = DirectRegressor(basis="raw", features="linear", prior=prior).fit(x, y)
+    zeros = model.posterior_.weights.q[:, model.posterior_.levels[0] == 0.0].sum(axis=1)
+    assert (zeros[3:7] > 0.95).all() and zeros[:3].min() < 0.05

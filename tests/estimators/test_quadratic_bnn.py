@@ -155,6 +155,7 @@ def test_verbose_reports_rounds(capsys):
         ({"n_levels": 300}, "n_levels must be at most 256"),
         ({"n_levels": 2}, "n_levels must be at least 5"),
         ({"bias": 1}, "bias must be True or False, got 1"),
+        ({"verbose": "x"}, "verbose must be an integer"),
         ({"whiten": "no"}, "whiten must be True or False"),
     ],
 )

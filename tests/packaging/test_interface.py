@@ -5,6 +5,8 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,14 @@ def test_public_names_resolve_and_are_documented(name):
         doc = inspect.getdoc(value)
         assert doc
         assert not doc.startswith(f"{name}("), "a dataclass without a docstring of its own"
+
+
+def test_modules_are_attributes_without_being_imported():
+    modules = {name.split(".")[1] for name in MODULES} - {"cli", "demo"}
+    public = sorted(name for name in modules if not name.startswith("_"))
+    assert set(public) <= set(pydirect.__all__)
+    code = f"import pydirect\nfor name in {public}: assert getattr(pydirect, name).__name__ == f'pydirect.{{name}}'"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_unknown_name_is_an_attribute_error():

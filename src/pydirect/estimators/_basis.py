@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_verbosity
 from pydirect.distributions import LEVEL_SHAPES, DensityPrior, FactorizedCategorical, as_level_count, as_prior
 from pydirect.estimators._base import LatentFunctions
 from pydirect.features import (
@@ -55,6 +55,7 @@ class BasisFunctionModel(LatentFunctions):
     optimizer: str
     max_hyperparameter_rows: int
     n_threads: int | None
+    verbose: int
     prior_scale_: FloatArray
     coefficients_: FloatArray
     mean_missing_variance_: float
@@ -73,6 +74,8 @@ class BasisFunctionModel(LatentFunctions):
         as_count(self.max_iter, "max_iter")
         as_count(self.max_hyperparameter_rows, "max_hyperparameter_rows", 2)
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
+        as_flag(self.rank_inputs, "rank_inputs")
+        as_verbosity(self.verbose)
         prior = as_prior(self.prior)
         if self.basis == "decorrelated" and not isinstance(prior, DensityPrior):
             raise ValueError("prior must have a density in the decorrelated basis; use basis='raw' for one with atoms")
@@ -107,7 +110,7 @@ class BasisFunctionModel(LatentFunctions):
                 PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
             )
             return
-        rank = bool(self.rank_inputs) and kind in ("nystroem", "fourier") and self.length_scale is None
+        rank = self.rank_inputs and kind in ("nystroem", "fourier") and self.length_scale is None
         self.input_map_ = InputMap.fit(X, weight, rank=rank)
         d = self.input_map_.n_outputs
         if kind == "linear" or d == 0:

@@ -74,7 +74,8 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         Of the expected log-likelihood; see `pydirect.logistic`. The second is the published one: tighter where classes
         are far apart, much looser where they overlap.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the rows' weights by class. Probabilities are then those of the weighted rows.
+        Factors of the rows' weights by class; zero leaves a class out. Probabilities are then those of the weighted
+        rows.
     rank_inputs : bool, default=True
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
@@ -195,17 +196,17 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
         x, given_y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(given_y)
+        _check_labels(given_y)
         given = as_sample_weight(sample_weight, len(x))
         self._check_parameters()
         self._forget()
         weight = np.ones(len(x)) if given is None else given
         used = weight > 0
         x, used_y, weight = np.ascontiguousarray(x[used]), given_y[used], weight[used]
+        x, used_y, weight = self._class_weighted(x, used_y, weight)
         self.classes_, index = np.unique(used_y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]!r}")
-        x, index, weight = self._class_weighted(x, index, weight)
+            raise ValueError(f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}")
         # In small tables repeated rows become one: a weight of two and a row given twice are then the same.
         x, merged, weight = distinct_rows(x, index[:, None].astype(np.float64), weight)
         index = merged[:, 0].astype(np.intp)
@@ -249,9 +250,9 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
     # --- parameters
 
     def _check_parameters(self) -> None:
-        self._check_basis_parameters()
         if isinstance(self.prior, MixturePrior):
             raise ValueError("prior must factorise over the weights, got a MixturePrior")
+        self._check_basis_parameters()
         as_choice(self.bound, "bound", BOUNDS)
         if self.batch_size is not None:
             as_count(self.batch_size, "batch_size")
@@ -261,21 +262,22 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
             raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
 
     def _class_weighted(
-        self, x: FloatArray, index: np.ndarray, weight: FloatArray
+        self, x: FloatArray, y: np.ndarray, weight: FloatArray
     ) -> tuple[FloatArray, np.ndarray, FloatArray]:
-        """Multiply the rows' weights by those of their classes."""
+        """Multiply the rows' weights by those of their classes; rows of none are left out."""
         if self.class_weight is None:
-            return x, index, weight
+            return x, y, weight
+        classes, index = np.unique(y, return_inverse=True)
         if isinstance(self.class_weight, str):
             mass = np.bincount(index, weights=weight)
             factors = mass.sum() / (len(mass) * mass)
         else:
-            factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[index])
+            factors = compute_class_weight(self.class_weight, classes=classes, y=y)
         if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
             raise ValueError(f"class_weight must be finite and not negative, some of it positive, got {factors}")
         weight = weight * factors[index]
         used = weight > 0
-        return np.ascontiguousarray(x[used]), index[used], weight[used]
+        return np.ascontiguousarray(x[used]), y[used], weight[used]
 
     def _learned_hyperparameters(
         self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
@@ -471,6 +473,14 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         if z.shape[1] == 1:
             return expit(np.concatenate([-z, z], axis=1))
         return np.exp(_normalised(z))
+
+
+def _check_labels(y: np.ndarray) -> None:
+    try:
+        check_classification_targets(y)
+    except TypeError:  # they could not be sorted
+        found = sorted({type(label).__name__ for label in y.tolist()})
+        raise TypeError(f"y must hold labels that can be ordered, of one type, got {' and '.join(found)}") from None
 
 
 def _normalised(odds: FloatArray) -> FloatArray:

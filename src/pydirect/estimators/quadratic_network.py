@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight, as_verbosity
 from pydirect.coreset import NetworkCoreset
 from pydirect.distributions import as_prior
 from pydirect.estimators._base import ProbabilisticRegressor
@@ -290,6 +290,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         as_number(self.prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
         for name in ("whiten", "fit_prior_scale"):
             as_flag(getattr(self, name), name)
+        as_verbosity(self.verbose)
         as_count(self.n_restarts, "n_restarts")
         as_count(self.max_iter, "max_iter")
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)

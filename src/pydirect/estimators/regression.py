@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeAlias
 
@@ -24,6 +24,7 @@ from pydirect.decorrelated import (
 )
 from pydirect.distributions import (
     DensityPrior,
+    GaussianPrior,
     as_prior,
     shared_levels,
 )
@@ -73,8 +74,9 @@ class DirectRegressor(GrowingModel):
     features : str or transformer, default="auto"
         ``"nystroem"``: kernel functions at up to `n_features` training rows, the exact Gaussian process when the rows
         are that few. ``"fourier"``: random Fourier features of the same kernel, cheaper for very many rows, at
-        prediction and on devices. ``"linear"``, ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn
-        transformer, cloned and fitted on X. Both kernels have a linear part, which follows an input up to five standard
+        prediction and on devices. ``"linear"``: the standardised columns of X in their order, constant ones left out,
+        and a 1 as the last. ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn transformer, cloned and
+        fitted on X. Both kernels have a linear part, which follows an input up to five standard
         deviations from its mean; farther out predictions level off and their deviations grow. ``"auto"`` is
         ``"nystroem"`` in the decorrelated basis and ``"fourier"`` in the raw one.
     n_features : int, default=2000
@@ -88,7 +90,8 @@ class DirectRegressor(GrowingModel):
     prior : str or Prior, default="gaussian"
         Of a weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
         ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``. In the raw basis also a
-        `pydirect.MixturePrior`, which does not factorise.
+        `pydirect.MixturePrior`, which does not factorise; its ``groups`` are one number a weight, or, for ``"linear"``,
+        one a column of X: the constant then has a prior of its own and is never switched off.
     n_levels : int, default=15
         Values that a weight can take; 16 or fewer fit into 4 bits.
     levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
@@ -273,6 +276,10 @@ class DirectRegressor(GrowingModel):
     # --- parameters
 
     def _check_parameters(self) -> None:
+        if self.basis == "decorrelated" and isinstance(self.prior, MixturePrior):
+            raise ValueError(
+                "prior must factorise over the weights in the decorrelated basis, got a MixturePrior; use basis='raw'"
+            )
         self._check_basis_parameters()
         as_count(self.n_noise_levels, "n_noise_levels")
         as_choice(self.prior_scale, "prior_scale", ("evidence", "elbo"))
@@ -372,7 +379,7 @@ class DirectRegressor(GrowingModel):
         levels = shared_levels(self.levels, self.n_levels, statistics.n_weights)
         prior = as_prior(self.prior)
         b = statistics.n_weights
-        log_prior = prior.table(levels, b) if isinstance(prior, MixturePrior) else prior.log_mass(levels)
+        log_prior = self._prior_table(prior, levels, b) if isinstance(prior, MixturePrior) else prior.log_mass(levels)
         scales = np.ones(statistics.n_outputs)
         posteriors: list[Posterior] = []
         interrupted = False  # by the user: what is left is kept short
@@ -410,15 +417,45 @@ class DirectRegressor(GrowingModel):
                 posteriors[-1], factor = _with_level_scale(statistics, posteriors[-1], k, options)
                 scales[k] *= factor
                 options["levels"] = levels * scales[k]
-            if self.n_components > 1 and not posteriors[-1].interrupted:
-                posteriors[-1] = self._split(statistics, posteriors[-1], k, options)
+            interrupted = interrupted or posteriors[-1].interrupted
+            if self.n_components > 1:
+                posteriors[-1] = self._split(statistics, posteriors[-1], k, interrupted, options)
             interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
         return [in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
 
+    def _prior_table(self, prior: MixturePrior, levels: FloatArray, n_weights: int) -> MixturePriorTable:
+        """Tabulate a prior; groups of X's columns leave out the constant, the last weight of linear features.
+
+        It becomes a group of its own whose components are all the same: a standard Gaussian.
+        """
+        if prior.groups is None or self._feature_kind() != "linear":
+            return prior.table(levels, n_weights)
+        groups = np.asarray(prior.groups)
+        if len(groups) not in (self.n_features_in_, n_weights):
+            raise ValueError(
+                f"groups must have one number a column of X, {self.n_features_in_}, or a weight, {n_weights}, got "
+                f"{len(groups)}"
+            )
+        if len(groups) != self.n_features_in_:
+            return prior.table(levels, n_weights)
+        columns = groups[self.input_map_.kept]
+        table = replace(prior, groups=(*columns, groups.max() + 1)).table(levels, n_weights)
+        shape = (len(table.log_masses), n_weights, levels.shape[1])
+        log_masses = np.broadcast_to(table.log_masses, shape).copy()
+        log_masses[:, -1] = GaussianPrior().log_mass(levels)[-1]
+        return replace(table, log_masses=log_masses)
+
     def _split(
-        self, statistics: GaussianStatistics, posterior: Posterior, output: int, options: dict[str, Any]
+        self,
+        statistics: GaussianStatistics,
+        posterior: Posterior,
+        output: int,
+        interrupted: bool,
+        options: dict[str, Any],
     ) -> MixturePosterior:
-        """Make a mixture of a factorised posterior, on its noise levels."""
+        """Make a mixture of a factorised posterior, on its noise levels; of one component after an interruption."""
+        if interrupted:
+            options = options | {"max_iter": 1}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoiseGridWarning)
             return fit_mixture(
@@ -426,7 +463,7 @@ class DirectRegressor(GrowingModel):
                 noise_levels=posterior.noise.levels,
                 start=posterior,
                 output=output,
-                n_components=self.n_components,
+                n_components=1 if interrupted else self.n_components,
                 entropy=self.entropy,
                 **options,
             )
