@@ -62,6 +62,9 @@ LARGEST_NUMBER = 1e100
 # Attributes ``<name>_`` that a header holds as they are.
 SHARED_ITEMS = ("n_samples", "fit_seconds")
 
+# Its square must stay finite.
+LARGEST_CALIBRATION_SCALE = 1e150
+
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
@@ -372,7 +375,7 @@ def _check(model: Any, header: Header) -> int:
 
 
 def _check_targets(model: ProbabilisticRegressor) -> None:
-    _number(model.calibration_scale_, "calibration_scale", above=0.0)
+    _number(model.calibration_scale_, "calibration_scale", above=0.0, at_most=LARGEST_CALIBRATION_SCALE)
     _array(model.y_mean_, "y_mean", len(model.posteriors_))
     _positive(model.y_scale_, "y_scale", len(model.posteriors_))
 
