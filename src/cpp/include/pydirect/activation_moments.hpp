@@ -7,8 +7,8 @@ namespace pydirect {
 
 enum class Activation { kRelu, kHeaviside };
 
-// How Cov(h_j, h_l) is found: the bivariate normal integral to 1e-11, the closed form of Wu et al. (eq. 6), or the
-// integral with six nodes up to |r| = 0.9 (1e-7).
+// How Cov(h_j, h_l) is found: the bivariate normal integral to 1e-12, the closed form of Wu et al. (eq. 6), or the
+// integral with six nodes up to |r| = 0.9 (2e-7).
 enum class PairKernel { kExact, kPaper, kFast };
 
 // hm = E h, v = E h², hv = Var h; all (d,). d may run over the units of several data at once. A unit of variance zero
@@ -30,7 +30,7 @@ Index activation_scratch_size(Index d);
 void activation_covariance(Activation activation, PairKernel kernel, Index d, const double* mean, const double* S,
                            double* C, double* residual, double* scratch);
 
-// Adds to mean_bar (d,) and S_bar (d, d), symmetric, what C_bar, symmetric, gives them: dL = Σ_ik C_bar_ik dC_ik over
+// Adds to mean_bar (d,) and S_bar (d, d), symmetric before and after, what C_bar, symmetric, gives them: dL = Σ_ik C_bar_ik dC_ik over
 // both triangles. The diagonal of C_bar is the adjoint of hv.
 void activation_covariance_adjoint(Activation activation, PairKernel kernel, Index d, const double* mean,
                                    const double* S, const double* residual, const double* C_bar, double* mean_bar,
