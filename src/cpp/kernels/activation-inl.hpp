@@ -115,12 +115,17 @@ PYDIRECT_INLINE PackD unit_variance(const Unit& u, const PackD& variance) {
 }
 
 template <Activation f>
-void moments_of_units(Index d, const double* mean, const double* variance, double* hm, double* v, double* hv) {
+void moments_of_units(Index d, const double* mean, const double* variance, double* hm, double* v, double* hv,
+                      double* cdf, double* density) {
   for (Index j = 0; j < d; j += PackD::lanes) {
     const Index n = d - j;
     const PackD m = load_some(mean + j, n), S = load_some(variance + j, n);
     const Unit u = unit(m, S);
     store_some(hv + j, unit_variance<f>(u, S), n);
+    if (cdf) {
+      store_some(cdf + j, u.cdf, n);
+      store_some(density + j, u.density * u.inverse_s, n);
+    }
     if constexpr (f == Activation::kRelu) {
       const PackD far = S * u.second_tail;
       store_some(hm + j, relu_mean(u, m), n);
@@ -548,10 +553,10 @@ void adjoint_of_covariance(Index d, const double* mean, const double* S, const d
 }
 
 void activation_moments(Activation f, Index d, const double* mean, const double* variance, double* hm, double* v,
-                        double* hv) {
+                        double* hv, double* cdf, double* density) {
   const auto run = f == Activation::kRelu ? moments_of_units<Activation::kRelu>
                                           : moments_of_units<Activation::kHeaviside>;
-  run(d, mean, variance, hm, v, hv);
+  run(d, mean, variance, hm, v, hv, cdf, density);
 }
 
 void activation_moments_adjoint(Activation f, Index d, const double* mean, const double* variance,

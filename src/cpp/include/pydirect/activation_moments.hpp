@@ -21,6 +21,16 @@ void activation_moments_adjoint(Activation activation, Index d, const double* me
                                 const double* hm_bar, const double* v_bar, const double* hv_bar, double* mean_bar,
                                 double* variance_bar);
 
+// The same with what the adjoint needs again: Φ(μ) and φ(μ)/s, μ = mean / s.
+struct KeptMoments {
+  double *hm, *v, *hv, *cdf, *density;
+};
+void activation_moments_and_slopes(Activation activation, Index d, const double* mean, const double* variance,
+                                   const KeptMoments& out);
+void activation_moments_adjoint(Activation activation, Index d, const double* mean, const double* variance,
+                                const KeptMoments& kept, const double* hm_bar, const double* v_bar,
+                                const double* hv_bar, double* mean_bar, double* variance_bar);
+
 // Doubles that `scratch` must have room for, in both functions below.
 Index activation_scratch_size(Index d);
 
