@@ -427,8 +427,8 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
 
     Means and covariances of the logits are propagated in closed form. The expected log-likelihood of the softmax is
     replaced by a tight lower bound (Knowles and Minka 2011): the published second-order expansion (Wu et al. 2019,
-    appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it. Parameters as
-    in `DVIRegressor`.
+    appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it. Parameters
+    as in `DVIRegressor`.
 
     Parameters
     ----------
