@@ -177,7 +177,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     n_draws : int, default=10
         Draws a step for ``"mcvi"`` and ``"rmcvi"``.
     optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
-        Adam, then L-BFGS where the bound is deterministic.
+        Adam, then, unasked up to 10 000 rows, L-BFGS where the bound is deterministic.
     n_steps : int, default=3000
         Steps of Adam.
     learning_rate : float, default=0.01
