@@ -171,17 +171,17 @@ class DeterministicNetwork:
         """Weight matrices, one more than hidden layers."""
         return len(self.hidden_layer_sizes) + 1
 
-    @property
+    @cached_property
     def layers(self) -> tuple[tuple[int, int], ...]:
         """``(n_in, n_out)`` of every layer, the output last."""
         return tuple(pairwise((self.n_inputs, *self.hidden_layer_sizes, self.n_outputs)))
 
-    @property
+    @cached_property
     def n_weights(self) -> int:
         """Weights and biases."""
         return sum((n_in + 1) * n_out for n_in, n_out in self.layers)
 
-    @property
+    @cached_property
     def n_parameters(self) -> int:
         """Length of θ."""
         return self.log_noise.stop

@@ -100,7 +100,7 @@ Model make_model(const GaussianNetwork& network, const double* parameters) {
 struct LayerRows {
   double *mean, *variance;           // (n, o)
   double *covariance, *residual;     // (n, o, o); residual, of hidden layers, see activation_covariance
-  double *hm, *v, *hv;               // (n, o) of f(a)
+  KeptMoments units;                 // (n, o) each, of f(a)
   double* product;                   // (n, panels of C M) when units are correlated
 };
 
@@ -112,7 +112,7 @@ struct BlockRows {
   double *mean_bar, *mean_bar_below, *variance_bar, *variance_bar_below;  // (n, widest)
   double *covariance_bar, *covariance_bar_below;                          // (n, o, o) of the widest correlated layer
   double *hm_bar, *v_bar, *hv_bar;                                        // (n, widest)
-  double *pairs, *slope, *slope_bar;                                      // of independent units; of skips
+  double *pairs, *slope_bar;                                              // of independent units; of skips
   double *square, *other_square, *packed, *scratch;                       // of one row
   Index size;
 };
@@ -143,9 +143,7 @@ BlockRows lay_out(const Model& model, Index n, double* base) {
       if (layer.spread == Spread::kCovariance) largest_matrix = std::max(largest_matrix, d * padded(d));
     }
     if (!last) {
-      rows.hm = take(n * o);
-      rows.v = take(n * o);
-      rows.hv = take(n * o);
+      rows.units = {take(n * o), take(n * o), take(n * o), take(n * o), take(n * o)};
     }
     if (layer.spread == Spread::kCovariance) rows.product = take(n * layer.n_in * padded(o));
     if (layer.spread == Spread::kPairs) most_pairs = std::max(most_pairs, n_pairs(o));
@@ -153,7 +151,7 @@ BlockRows lay_out(const Model& model, Index n, double* base) {
     block.layers.push_back(rows);
   }
   for (double** bar : {&block.mean_bar, &block.mean_bar_below, &block.variance_bar, &block.variance_bar_below,
-                       &block.hm_bar, &block.v_bar, &block.hv_bar, &block.slope, &block.slope_bar})
+                       &block.hm_bar, &block.v_bar, &block.hv_bar, &block.slope_bar})
     *bar = take(n * widest);
   for (double** bar : {&block.covariance_bar, &block.covariance_bar_below})
     *bar = take(n * most_correlated * most_correlated);
@@ -176,26 +174,17 @@ void mirror_upper(Index n, double* s) {
     for (Index k = 0; k < i; ++k) s[i * n + k] = s[k * n + i];
 }
 
-// d E f(a)/d mean of independent Gaussians: Φ(μ) for ReLU, φ(μ)/s for Heaviside. Its own derivatives by `bar` are added.
-void unit_slopes(Activation activation, Index n, const double* mean, const double* variance, double* slope) {
+// What d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, owes to mean and variance.
+void unit_slopes_adjoint(Activation activation, Index n, const LayerRows& rows, const double* slope_bar,
+                         double* mean_bar, double* variance_bar) {
   for (Index i = 0; i < n; ++i) {
-    const double s = std::sqrt(variance[i]), mu = mean[i] / s;
-    slope[i] = activation == Activation::kRelu ? 0.5 * std::erfc(-mu * 0.70710678118654752440)
-                                               : 0.39894228040143267794 * std::exp(-0.5 * mu * mu) / s;
-  }
-}
-
-void unit_slopes_adjoint(Activation activation, Index n, const double* mean, const double* variance,
-                         const double* slope_bar, double* mean_bar, double* variance_bar) {
-  for (Index i = 0; i < n; ++i) {
-    const double s = std::sqrt(variance[i]), mu = mean[i] / s;
-    const double bar = slope_bar[i] * 0.39894228040143267794 * std::exp(-0.5 * mu * mu) / s;
+    const double bar = slope_bar[i] * rows.units.density[i], square = rows.mean[i] * rows.mean[i];
     if (activation == Activation::kRelu) {
       mean_bar[i] += bar;
-      variance_bar[i] -= 0.5 * bar * mu / s;
+      variance_bar[i] -= 0.5 * bar * rows.mean[i] / rows.variance[i];
     } else {
-      mean_bar[i] -= bar * mu / s;
-      variance_bar[i] += 0.5 * bar * (mu * mu - 1.0) / variance[i];
+      mean_bar[i] -= bar * rows.mean[i] / rows.variance[i];
+      variance_bar[i] += 0.5 * bar * (square / rows.variance[i] - 1.0) / rows.variance[i];
     }
   }
 }
@@ -222,6 +211,10 @@ class Propagation {
  private:
   const Layer& layer_of(Index l) const { return model_.layers[size_t(l)]; }
   Activation activation() const { return model_.network.activation; }
+  // d E f(a)/d mean of every unit.
+  const double* unit_slopes(const LayerRows& rows) const {
+    return activation() == Activation::kRelu ? rows.units.cdf : rows.units.density;
+  }
 
   void forward_layer(Index l);
   void forward_covariance(const Layer& layer, const LayerRows& in, const LayerRows& out);
@@ -229,7 +222,7 @@ class Propagation {
 
   void backward_layer(Index l, double* sums);
   void backward_covariance(const Layer& layer, const LayerRows& in, const LayerRows& out, double* sums);
-  void backward_skip(const Layer& layer, const LayerRows& in, const LayerRows& out, double* sums);
+  void backward_skip(const Layer& layer, const LayerRows& in, double* sums);
 
   const Model& model_;
   BlockRows block_;
@@ -242,8 +235,8 @@ void Propagation::forward_layer(Index l) {
   const LayerRows& out = block_.layers[size_t(l)];
   const LayerRows in = l > 0 ? block_.layers[size_t(l) - 1] : LayerRows{};
   const Index o = layer.n_out;
-  const double* mean_in = layer.first ? x_ : in.hm;
-  const double* second_in = layer.first ? block_.x_squared : in.v;
+  const double* mean_in = layer.first ? x_ : in.units.hm;
+  const double* second_in = layer.first ? block_.x_squared : in.units.v;
   for (Index b = 0; b < n_; ++b) {
     std::copy_n(layer.bias, o, out.mean + b * o);
     std::copy_n(layer.bias_v, o, out.variance + b * o);
@@ -253,17 +246,17 @@ void Propagation::forward_layer(Index l) {
   if (layer.has_covariance()) {
     forward_covariance(layer, in, out);
   } else if (!layer.first) {
-    gaussian_network::forward(layer.quadratic, n_, in.hv, out.variance, true);
+    gaussian_network::forward(layer.quadratic, n_, in.units.hv, out.variance, true);
   }
   if (layer.skip) add_skip(layer, in, out);
   if (l + 1 < model_.network.n_layers())
-    activation_moments(activation(), n_ * o, out.mean, out.variance, out.hm, out.v, out.hv);
+    activation_moments_and_slopes(activation(), n_ * o, out.mean, out.variance, out.units);
 }
 
 // S_ik = Σ_jl M_ji C_jl M_lk; the diagonal that `variance` holds is added, and the whole diagonal left there.
 void Propagation::forward_covariance(const Layer& layer, const LayerRows& in, const LayerRows& out) {
   const Index d = layer.n_in, o = layer.n_out;
-  if (layer.spread == Spread::kPairs) gaussian_network::forward(layer.quadratic, n_, in.hv, block_.pairs);
+  if (layer.spread == Spread::kPairs) gaussian_network::forward(layer.quadratic, n_, in.units.hv, block_.pairs);
   for (Index b = 0; b < n_; ++b) {
     double* s = out.covariance + b * o * o;
     if (layer.spread == Spread::kPairs) {
@@ -271,7 +264,7 @@ void Propagation::forward_covariance(const Layer& layer, const LayerRows& in, co
       for (Index i = 0; i < o; ++i)
         for (Index k = i; k < o; ++k) s[i * o + k] = *pair++;
     } else if (layer.spread == Spread::kScaled) {
-      const double* hv = in.hv + b * d;
+      const double* hv = in.units.hv + b * d;
       for (Index i = 0; i < o; ++i)
         for (Index j = 0; j < d; ++j) block_.square[i * d + j] = layer.transposed[size_t(i * d + j)] * hv[j];
       multiply({o, d, o}, by_rows(block_.square, d), layer.mean.forward(), s, o, false, true);
@@ -291,8 +284,7 @@ void Propagation::forward_covariance(const Layer& layer, const LayerRows& in, co
 // a = a' + δ: S' + X + Xᵀ is added, X_ik = Cov(a'_i, δ_k) = Σ_j S'_ij d_j M_jk.
 void Propagation::add_skip(const Layer& layer, const LayerRows& in, const LayerRows& out) {
   const Index o = layer.n_out;
-  double* slope = block_.slope;
-  unit_slopes(activation(), n_ * o, in.mean, in.variance, slope);
+  const double* slope = unit_slopes(in);
   for (Index i = 0; i < n_ * o; ++i) out.mean[i] += in.mean[i];
   if (!layer.has_covariance()) {
     for (Index b = 0; b < n_; ++b)
@@ -349,8 +341,8 @@ void Propagation::backward_layer(Index l, double* sums) {
   const LayerRows& out = block_.layers[size_t(l)];
   const LayerRows in = l > 0 ? block_.layers[size_t(l) - 1] : LayerRows{};
   const Index d = layer.n_in, o = layer.n_out;
-  add_transposed({d, n_, o}, layer.first ? x_ : in.hm, d, block_.mean_bar, o, sums + layer.sum_mean, o);
-  add_transposed({d, n_, o}, layer.first ? block_.x_squared : in.v, d, block_.variance_bar, o, sums + layer.sum_v, o);
+  add_transposed({d, n_, o}, layer.first ? x_ : in.units.hm, d, block_.mean_bar, o, sums + layer.sum_mean, o);
+  add_transposed({d, n_, o}, layer.first ? block_.x_squared : in.units.v, d, block_.variance_bar, o, sums + layer.sum_v, o);
   for (Index b = 0; b < n_; ++b)
     for (Index i = 0; i < o; ++i) {
       sums[layer.sum_bias + i] += block_.mean_bar[b * o + i];
@@ -371,14 +363,13 @@ void Propagation::backward_layer(Index l, double* sums) {
   if (layer.has_covariance()) {
     backward_covariance(layer, in, out, sums);
   } else {
-    add_transposed({d, n_, o}, in.hv, d, block_.variance_bar, o, sums + layer.sum_quadratic, o);
+    add_transposed({d, n_, o}, in.units.hv, d, block_.variance_bar, o, sums + layer.sum_quadratic, o);
     gaussian_network::backward(layer.quadratic, n_, block_.variance_bar, block_.hv_bar);
     if (layer.skip) {
-      unit_slopes(activation(), n_ * d, in.mean, in.variance, block_.slope);
       for (Index b = 0; b < n_; ++b)
         for (Index i = 0; i < o; ++i) {
           const Index bi = b * o + i;
-          const double bar = block_.variance_bar[bi], slope = block_.slope[bi], m = layer.m[i * o + i];
+          const double bar = block_.variance_bar[bi], slope = unit_slopes(in)[bi], m = layer.m[i * o + i];
           block_.variance_bar_below[bi] += bar * (1.0 + 2.0 * slope * m);
           block_.slope_bar[bi] = 2.0 * bar * in.variance[bi] * m;
           sums[layer.sum_mean + i * o + i] += 2.0 * bar * in.variance[bi] * slope;
@@ -386,10 +377,9 @@ void Propagation::backward_layer(Index l, double* sums) {
     }
   }
   if (layer.skip)
-    unit_slopes_adjoint(activation(), n_ * d, in.mean, in.variance, block_.slope_bar, block_.mean_bar_below,
-                        block_.variance_bar_below);
-  activation_moments_adjoint(activation(), n_ * d, in.mean, in.variance, block_.hm_bar, block_.v_bar, block_.hv_bar,
-                             block_.mean_bar_below, block_.variance_bar_below);
+    unit_slopes_adjoint(activation(), n_ * d, in, block_.slope_bar, block_.mean_bar_below, block_.variance_bar_below);
+  activation_moments_adjoint(activation(), n_ * d, in.mean, in.variance, in.units, block_.hm_bar, block_.v_bar,
+                             block_.hv_bar, block_.mean_bar_below, block_.variance_bar_below);
   if (in.covariance) {
     for (Index b = 0; b < n_; ++b)
       for (Index j = 0; j < d; ++j) {
@@ -414,7 +404,7 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
       for (Index i = 0; i < o; ++i)
         for (Index k = i; k < o; ++k)
           *pair++ = (i == k ? 1.0 : 2.0) * block_.covariance_bar[b * o * o + i * o + k];
-    add_transposed({d, n_, pairs}, in.hv, d, block_.pairs, pairs, sum, pairs);
+    add_transposed({d, n_, pairs}, in.units.hv, d, block_.pairs, pairs, sum, pairs);
     gaussian_network::backward(layer.quadratic, n_, block_.pairs, block_.hv_bar);
   } else {
     for (Index b = 0; b < n_; ++b) {
@@ -422,7 +412,7 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
       double *q = block_.square, *hv_bar = block_.hv_bar + b * d;
       multiply({d, o, o}, by_rows(layer.m, o), in_panels(block_.packed, o), q, o);
       if (layer.spread == Spread::kScaled) {
-        const double* hv = in.hv + b * d;
+        const double* hv = in.units.hv + b * d;
         for (Index j = 0; j < d; ++j) {
           hv_bar[j] = kernels().dot(o, layer.m + j * o, q + j * o);
           for (Index i = 0; i < o; ++i) sum[j * o + i] += hv[j] * q[j * o + i];
@@ -439,15 +429,14 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
       }
     }
   }
-  if (layer.skip) backward_skip(layer, in, out, sums);
+  if (layer.skip) backward_skip(layer, in, sums);
 }
 
 // With W = S' Y, Y = 2 Sb, and Z = Y Mᵀ diag(d): S̄' = Sb + (Z + Zᵀ)/2, ∂M = diag(d) W, d̄_j = Σ_k M_jk W_jk.
-void Propagation::backward_skip(const Layer& layer, const LayerRows& in, const LayerRows&, double* sums) {
+void Propagation::backward_skip(const Layer& layer, const LayerRows& in, double* sums) {
   const Index o = layer.n_out;
-  unit_slopes(activation(), n_ * o, in.mean, in.variance, block_.slope);
   for (Index b = 0; b < n_; ++b) {
-    const double *bar = block_.covariance_bar + b * o * o, *d = block_.slope + b * o;
+    const double *bar = block_.covariance_bar + b * o * o, *d = unit_slopes(in) + b * o;
     double *w = block_.square, *z = block_.other_square;
     pack(o, o, bar, o, block_.packed);
     multiply({o, o, o}, by_rows(layer.m, o), in_panels(block_.packed, o), z, o);  // M Sb = ½ (Y Mᵀ)ᵀ

@@ -115,12 +115,17 @@ PYDIRECT_INLINE PackD unit_variance(const Unit& u, const PackD& variance) {
 }
 
 template <Activation f>
-void moments_of_units(Index d, const double* mean, const double* variance, double* hm, double* v, double* hv) {
+void moments_of_units(Index d, const double* mean, const double* variance, double* hm, double* v, double* hv,
+                      double* cdf, double* density) {
   for (Index j = 0; j < d; j += PackD::lanes) {
     const Index n = d - j;
     const PackD m = load_some(mean + j, n), S = load_some(variance + j, n);
     const Unit u = unit(m, S);
     store_some(hv + j, unit_variance<f>(u, S), n);
+    if (cdf) {
+      store_some(cdf + j, u.cdf, n);
+      store_some(density + j, u.density * u.inverse_s, n);
+    }
     if constexpr (f == Activation::kRelu) {
       const PackD far = S * u.second_tail;
       store_some(hm + j, relu_mean(u, m), n);
@@ -255,57 +260,65 @@ __attribute__((noinline)) PairIntegrals integrals_from_zero(const QuadratureRule
   return {scale * sum.T, scale * sum.R};
 }
 
-// The complement from u = 1 down to r, u = (1−v²)/(1+v²). With a ≤ b the two means,
+// The complement from u = 1 down to r, in v with u = (1−v²)/(1+v²) up to τ = √((1−r)/(1+r)). With a ≤ b the two means,
 //     T = Φ(a) Φ(−b) − U,   R = K + r Φ(a) Φ(−b) − SR(a) SR(−b):
-// nothing grows where both units are on.
-__attribute__((noinline)) PairIntegrals integrals_from_one(const QuadratureRule& rule, const Correlation& c,
-                                                           const PackD& gap, const PackD& product,
-                                                           const PackD& both_beyond, const PackD& both_relu) {
-  const PackD one = broadcast(1.0);
-  const PackD tau = max(sqrt((one - c.r) / (one + c.r)), broadcast(1e-100));
-  const PackD eighth_gap = broadcast(-0.125 * kLog2E) * gap * gap, half_product = broadcast(0.5) * product;
-  PairIntegrals sum{broadcast(0.0), broadcast(0.0)};
-  for (int k = 0; k < rule.n; ++k) {
-    const PackD v = tau * broadcast(rule.node[k]), v2 = v * v, p = one + v2;
-    const PackD inverse = one / (p * v2);
-    const PackD inverse_p = v2 * inverse;
-    const PackD exponent = p * (eighth_gap * (p * (p * inverse)) - half_product);
-    const PackD e = broadcast(rule.weight[k]) * inverse_p * power_of_two(exponent);
-    sum.T = sum.T + e;
-    sum.R = sum.R + ((one - v2) * inverse_p - c.r) * e;
+// nothing grows where both units are on. The exponent splits into −(a²+b²)/4 − (b−a)²/(8v²) − (a+b)²v²/8; with
+// y = v²/τ² and x = (b−a)/(2τ), U = e^{−(a²+b²)/4} τ/π ∫₀¹ e^{−x²/2y} F(y) d√y for F = e^{−(a+b)²τ²y/8}/(1+τ²y), K has
+// (1−r)(1−y)/(1+τ²y) F in place of F, and powers of y integrate by parts: (2k+1) I_k = 1 − x² I_{k−1}, I_0 = 1 − x M(x),
+// times e^{−x²/2}. After n powers of y less than τ²ⁿ⁺³/π is left.
+__attribute__((noinline)) PairIntegrals integrals_from_one(int n_powers, const Correlation& c, const PackD& mu_j,
+                                                           const PackD& mu_l, const PackD& both_beyond,
+                                                           const PackD& both_relu) {
+  const PackD one = broadcast(1.0), half = broadcast(0.5);
+  const PackD tau2 = (one - c.r) / (one + c.r), tau = sqrt(tau2);
+  const PackD gap = abs(mu_j - mu_l), sum = mu_j + mu_l;
+  const PackD x = min(half * gap / max(tau, broadcast(1e-100)), broadcast(kFarthest)), x2 = x * x;
+  const PackD exponent = broadcast(-0.25) * (mu_j * mu_j + mu_l * mu_l) - half * x2;
+  const PackD scale = tau * broadcast(2.0 * kInvTwoPi) * power_of_two(broadcast(kLog2E) * exponent);
+  const PackD w = one / (x + broadcast(4.0));
+  const PackD decay = broadcast(-0.125) * sum * sum * tau2;
+  PackD integral = one - x * (w * polynomial(kMills, (x - broadcast(4.0)) * w));
+  PackD power = one, of_U = one, of_K = one;  // coefficients of y^k: of the exponential, F and F/(1+τ²y)
+  PackD U = integral, K = broadcast(0.0);
+  for (int k = 1; k <= n_powers; ++k) {
+    const PackD next = (one - x2 * integral) * broadcast(kReciprocal[2 * k + 1]);
+    K = K + of_K * (integral - next);
+    power = power * (decay * broadcast(kReciprocal[k]));
+    of_U = power - tau2 * of_U;
+    of_K = of_U - tau2 * of_K;
+    U = U + of_U * next;
+    integral = next;
   }
-  const PackD scale = tau * broadcast(kInvTwoPi);
-  return {both_beyond - scale * sum.T, scale * sum.R + (c.r * both_beyond - both_relu)};
+  return {both_beyond - scale * U, scale * (one - c.r) * K + (c.r * both_beyond - both_relu)};
 }
 
-// The largest |r| of eight pairs says how many nodes all of them get.
-template <bool fast>
-PYDIRECT_INLINE PairIntegrals integrals(const Correlation& c, const PairUnit& j, const PairUnit& l) {
+// The extremes of |r| among eight pairs say what all of them get.
+PYDIRECT_INLINE PairIntegrals integrals(bool fast, const Correlation& c, const PairUnit& j, const PairUnit& l) {
   const PackD zero = broadcast(0.0);
   const PackD mu_l = select(c.negative, zero - l.mu, l.mu);
   // In units of log 2: what the powers of two are to be raised to.
   const PackD product = broadcast(kLog2E) * j.mu * mu_l;
   const PackD half_squares = broadcast(0.5 * kLog2E) * (j.mu * j.mu + mu_l * mu_l);
+  const double border = fast ? 0.9 : 0.5;
   const double largest = max_lanes(c.r);
-  PairIntegrals i;
-  if (largest <= (fast ? 0.9 : 0.3)) {
-    i = integrals_from_zero(kRule6, c, half_squares, product);
-  } else if (!fast && largest <= 0.5) {
-    i = integrals_from_zero(kRule8, c, half_squares, product);
-  } else if (largest <= 0.9) {
-    i = integrals_from_zero(kRule12, c, half_squares, product);
-  } else if (largest <= 0.99) {
-    i = integrals_from_zero(kRule20, c, half_squares, product);
+  PairIntegrals i{zero, zero};
+  if (largest <= border) {
+    i = integrals_from_zero(fast || largest <= 0.3 ? kRule6 : kRule8, c, half_squares, product);
   } else {
-    i = integrals_from_zero(kRule32, c, half_squares, product);
+    const double smallest = 0.0 - max_lanes(zero - c.r);
     const Mask<double> j_first = less(j.mu, mu_l);
     const PackD cdf_l = select(c.negative, l.complement, l.cdf), complement_l = select(c.negative, l.cdf, l.complement);
     const PackD sr_l = select(c.negative, l.sr_minus, l.sr), sr_minus_l = select(c.negative, l.sr, l.sr_minus);
-    const PairIntegrals from_one =
-        integrals_from_one(kRule20, c, j.mu - mu_l, product, select(j_first, j.cdf * complement_l, cdf_l * j.complement),
-                           select(j_first, j.sr * sr_minus_l, sr_l * j.sr_minus));
-    const Mask<double> near_zero = less(c.r, broadcast(0.997));
-    i = {select(near_zero, i.T, from_one.T), select(near_zero, i.R, from_one.R)};
+    const PairIntegrals from_one = integrals_from_one(
+        smallest >= 0.9 || fast ? 8 : smallest >= 0.7 ? 14 : 22, c, j.mu, mu_l,
+        select(j_first, j.cdf * complement_l, cdf_l * j.complement),
+        select(j_first, j.sr * sr_minus_l, sr_l * j.sr_minus));
+    i = from_one;
+    if (smallest < border) {
+      const PairIntegrals from_zero = integrals_from_zero(fast ? kRule6 : kRule8, c, half_squares, product);
+      const Mask<double> near_zero = less(c.r, broadcast(border));
+      i = {select(near_zero, from_zero.T, i.T), select(near_zero, from_zero.R, i.R)};
+    }
   }
   i.T = select(c.negative, zero - i.T, i.T);
   return i;
@@ -380,8 +393,9 @@ PYDIRECT_INLINE void mirror_rows(Index d, double* matrix, Index begin, Index end
   }
 }
 
-template <Activation f, PairKernel kernel>
-void covariance_of_units(Index d, const double* mean, const double* S, double* C, double* residual, double* scratch) {
+template <Activation f, bool paper>
+void covariance_of_units(bool fast, Index d, const double* mean, const double* S, double* C, double* residual,
+                         double* scratch) {
   const UnitTable t = unit_table(d, scratch);
   fill_units(t, d, mean, S, [&](const Unit& u, const PackD&, const PackD& variance, Index j, Index n) {
     double hv[PackD::lanes];
@@ -398,12 +412,12 @@ void covariance_of_units(Index d, const double* mean, const double* S, double* C
         const PackD s = load_some(S + j * d + l, n);
         const Correlation c = correlation(s, uj, ul);
         PackD out;
-        if constexpr (kernel == PairKernel::kPaper) {
+        if constexpr (paper) {
           const PaperTerm p = paper_term<f>(c);
           out = p.factor * paper_exponential(p, uj, ul);
           if constexpr (f == Activation::kRelu) out = s * (uj.cdf * ul.cdf + out);
         } else {
-          const PairIntegrals i = integrals<kernel == PairKernel::kFast>(c, uj, ul);
+          const PairIntegrals i = integrals(fast, c, uj, ul);
           out = f == Activation::kRelu ? s * uj.cdf * ul.cdf + uj.s * ul.s * i.R : i.T;
           if (f == Activation::kRelu && residual != nullptr) store_some(residual + j * d + l, i.T, n);
         }
@@ -419,7 +433,7 @@ struct PairSlopes {
   PackD S, mean_j, mean_l, variance_j, variance_l;
 };
 
-// φ_j φ(c) M(c) and the like: E Mills(|c|) is φ_j Φ(−|c|) for c = (μ_l − r μ_j)/√(1−r²), E = φ_j φ(c) = φ_l φ(c').
+// Of c = (μ_l − r μ_j)/√(1−r²), with E = φ_j φ(c), which both units of a pair share: E M(|c|) = φ_j Φ(−|c|).
 struct ConditionalTail {
   PackD cdf;   // φ_j Φ(c)
   PackD relu;  // φ_j SR(c)
@@ -490,7 +504,7 @@ PYDIRECT_INLINE PairSlopes paper_pair_slopes(const Correlation& c, const PackD& 
   return out;
 }
 
-template <Activation f, PairKernel kernel>
+template <Activation f, bool paper>
 void adjoint_of_covariance(Index d, const double* mean, const double* S, const double* residual, const double* C_bar,
                            double* mean_bar, double* S_bar, double* scratch) {
   const UnitTable t = unit_table(d, scratch);
@@ -518,7 +532,7 @@ void adjoint_of_covariance(Index d, const double* mean, const double* S, const d
         const PackD s = load_some(S + j * d + l, n), bar = load_some(C_bar + j * d + l, n);
         const Correlation c = correlation(s, uj, ul);
         PairSlopes slopes;
-        if constexpr (kernel == PairKernel::kPaper)
+        if constexpr (paper)
           slopes = paper_pair_slopes<f>(c, s, uj, ul);
         else if constexpr (f == Activation::kRelu)
           slopes = exact_slopes<f>(c, load_some(residual + j * d + l, n), uj, ul);
@@ -539,10 +553,10 @@ void adjoint_of_covariance(Index d, const double* mean, const double* S, const d
 }
 
 void activation_moments(Activation f, Index d, const double* mean, const double* variance, double* hm, double* v,
-                        double* hv) {
+                        double* hv, double* cdf, double* density) {
   const auto run = f == Activation::kRelu ? moments_of_units<Activation::kRelu>
                                           : moments_of_units<Activation::kHeaviside>;
-  run(d, mean, variance, hm, v, hv);
+  run(d, mean, variance, hm, v, hv, cdf, density);
 }
 
 void activation_moments_adjoint(Activation f, Index d, const double* mean, const double* variance,
@@ -556,23 +570,19 @@ void activation_moments_adjoint(Activation f, Index d, const double* mean, const
 void activation_covariance(Activation f, PairKernel kernel, Index d, const double* mean, const double* S, double* C,
                            double* residual, double* scratch) {
   using A = Activation;
-  using K = PairKernel;
-  static constexpr decltype(&covariance_of_units<A::kRelu, K::kExact>) of_kernel[2][3] = {
-      {covariance_of_units<A::kRelu, K::kExact>, covariance_of_units<A::kRelu, K::kPaper>,
-       covariance_of_units<A::kRelu, K::kFast>},
-      {covariance_of_units<A::kHeaviside, K::kExact>, covariance_of_units<A::kHeaviside, K::kPaper>,
-       covariance_of_units<A::kHeaviside, K::kFast>}};
-  of_kernel[int(f)][int(kernel)](d, mean, S, C, residual, scratch);
+  static constexpr decltype(&covariance_of_units<A::kRelu, false>) of_kernel[2][2] = {
+      {covariance_of_units<A::kRelu, false>, covariance_of_units<A::kRelu, true>},
+      {covariance_of_units<A::kHeaviside, false>, covariance_of_units<A::kHeaviside, true>}};
+  of_kernel[int(f)][int(kernel == PairKernel::kPaper)](kernel == PairKernel::kFast, d, mean, S, C, residual, scratch);
 }
 
 void activation_covariance_adjoint(Activation f, PairKernel kernel, Index d, const double* mean, const double* S,
                                    const double* residual, const double* C_bar, double* mean_bar, double* S_bar,
                                    double* scratch) {
   using A = Activation;
-  using K = PairKernel;
   // How the integral was found makes no difference to its derivatives.
-  static constexpr decltype(&adjoint_of_covariance<A::kRelu, K::kExact>) of_kernel[2][2] = {
-      {adjoint_of_covariance<A::kRelu, K::kExact>, adjoint_of_covariance<A::kRelu, K::kPaper>},
-      {adjoint_of_covariance<A::kHeaviside, K::kExact>, adjoint_of_covariance<A::kHeaviside, K::kPaper>}};
-  of_kernel[int(f)][int(kernel == K::kPaper)](d, mean, S, residual, C_bar, mean_bar, S_bar, scratch);
+  static constexpr decltype(&adjoint_of_covariance<A::kRelu, false>) of_kernel[2][2] = {
+      {adjoint_of_covariance<A::kRelu, false>, adjoint_of_covariance<A::kRelu, true>},
+      {adjoint_of_covariance<A::kHeaviside, false>, adjoint_of_covariance<A::kHeaviside, true>}};
+  of_kernel[int(f)][int(kernel == PairKernel::kPaper)](d, mean, S, residual, C_bar, mean_bar, S_bar, scratch);
 }

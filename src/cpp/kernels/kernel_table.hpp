@@ -280,9 +280,9 @@ struct KernelTable {
   void (*subtract_scaled)(Index n, float alpha, const float* x, float* y);
   double (*dot)(Index n, const double* x, const double* y);
 
-  // As in activation_moments.hpp.
+  // As in activation_moments.hpp; cdf and density may both be null.
   void (*activation_moments)(Activation, Index d, const double* mean, const double* variance, double* hm, double* v,
-                             double* hv);
+                             double* hv, double* cdf, double* density);
   void (*activation_moments_adjoint)(Activation, Index d, const double* mean, const double* variance,
                                      const double* hm_bar, const double* v_bar, const double* hv_bar,
                                      double* mean_bar, double* variance_bar);

@@ -40,9 +40,13 @@ void matrix_rows(const MatrixProduct& p, const double* a, const double* b, doubl
   if (!whole && p.accumulate)
     for (int r = 0; r < R; ++r)
       for (Index q = 0; q < n_columns; ++q) padded[r * PackD::lanes + q] = c[r * p.c_row + q];
-  for (int part = 0; part < PackD::parts; part += width) {
-    double* out = (whole ? c : padded) + part * lanes;
-    matrix_tile<R, width>(p, a, b + part * lanes, out, whole ? p.c_row : Index(PackD::lanes));
+  if (!whole && n_columns <= lanes) {
+    matrix_tile<R, 1>(p, a, b, padded, PackD::lanes);
+  } else {
+    for (int part = 0; part < PackD::parts; part += width) {
+      double* out = (whole ? c : padded) + part * lanes;
+      matrix_tile<R, width>(p, a, b + part * lanes, out, whole ? p.c_row : Index(PackD::lanes));
+    }
   }
   if (whole) return;
   for (int r = 0; r < R; ++r)

@@ -7,8 +7,8 @@ namespace pydirect {
 
 enum class Activation { kRelu, kHeaviside };
 
-// How Cov(h_j, h_l) is found: the bivariate normal integral to 1e-11, the closed form of Wu et al. (eq. 6), or the
-// integral with six nodes up to |r| = 0.9 (1e-7).
+// How Cov(h_j, h_l) is found: the bivariate normal integral to 1e-12, the closed form of Wu et al. (eq. 6), or the
+// integral with six nodes up to |r| = 0.9 (2e-7).
 enum class PairKernel { kExact, kPaper, kFast };
 
 // hm = E h, v = E h², hv = Var h; all (d,). d may run over the units of several data at once. A unit of variance zero
@@ -21,6 +21,16 @@ void activation_moments_adjoint(Activation activation, Index d, const double* me
                                 const double* hm_bar, const double* v_bar, const double* hv_bar, double* mean_bar,
                                 double* variance_bar);
 
+// The same with what the adjoint needs again: Φ(μ) and φ(μ)/s, μ = mean / s.
+struct KeptMoments {
+  double *hm, *v, *hv, *cdf, *density;
+};
+void activation_moments_and_slopes(Activation activation, Index d, const double* mean, const double* variance,
+                                   const KeptMoments& out);
+void activation_moments_adjoint(Activation activation, Index d, const double* mean, const double* variance,
+                                const KeptMoments& kept, const double* hm_bar, const double* v_bar,
+                                const double* hv_bar, double* mean_bar, double* variance_bar);
+
 // Doubles that `scratch` must have room for, in both functions below.
 Index activation_scratch_size(Index d);
 
@@ -30,7 +40,7 @@ Index activation_scratch_size(Index d);
 void activation_covariance(Activation activation, PairKernel kernel, Index d, const double* mean, const double* S,
                            double* C, double* residual, double* scratch);
 
-// Adds to mean_bar (d,) and S_bar (d, d), symmetric, what C_bar, symmetric, gives them: dL = Σ_ik C_bar_ik dC_ik over
+// Adds to mean_bar (d,) and S_bar (d, d), symmetric before and after, what C_bar, symmetric, gives them: dL = Σ_ik C_bar_ik dC_ik over
 // both triangles. The diagonal of C_bar is the adjoint of hv.
 void activation_covariance_adjoint(Activation activation, PairKernel kernel, Index d, const double* mean,
                                    const double* S, const double* residual, const double* C_bar, double* mean_bar,
