@@ -177,7 +177,8 @@ def figure3(path: Path) -> None:
             density = np.exp(-0.5 * ((grid - mean[0, k]) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
             ax.plot(grid, density, color="#1f77b4", label="propagated moments")
             ax.set(title=f"{'mean' if output == 'm' else 'log noise variance'}, {label}", yticks=[])
-    axes["m0"].legend(fontsize=8)
+    axes["m0"].set_ylim(top=1.4 * axes["m0"].get_ylim()[1])  # room for the legend
+    axes["m0"].legend(fontsize=8, loc="upper right")
     grid = np.linspace(-0.7, 0.7, 400)[:, None]
     mean, std = model.predict(grid, return_std=True)
     _, epistemic, _ = model.predict_parts(grid)

@@ -38,6 +38,8 @@ RELATIVE_RISE = 1e-7
 # Up to so many rows a step takes all of them.
 FULL_BATCH = 1000
 BATCH_SIZE = 500
+# Unless asked for, L-BFGS, which takes all rows at every step, serves up to so many.
+MOST_LBFGS_ROWS = 10_000
 N_CHECKS = 50
 
 
@@ -48,7 +50,7 @@ class TrainingSchedule:
     Parameters
     ----------
     optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}
-        ``"auto"`` is Adam, followed by L-BFGS where the objective is deterministic.
+        ``"auto"`` is Adam, followed by L-BFGS where the objective is deterministic and the rows are not too many.
     n_steps : int
         Of Adam.
     learning_rate : float
@@ -79,13 +81,15 @@ class TrainingSchedule:
         as_number(self.kl_ramp, "kl_ramp", at_least=0.0, at_most=1.0 - self.kl_warmup)
         as_count(self.max_iter, "max_iter")
 
-    def stages(self, inference: str) -> tuple[str, ...]:
+    def stages(self, inference: str, n_rows: int = 1) -> tuple[str, ...]:
         """Return the optimisers in turn."""
         if inference in STOCHASTIC:
             if self.optimizer not in ("auto", "adam"):
                 raise ValueError(f"optimizer must be 'adam' for inference={inference!r}, got {self.optimizer!r}")
             return ("adam",)
-        return tuple(("adam+lbfgs" if self.optimizer == "auto" else self.optimizer).split("+"))
+        if self.optimizer == "auto":
+            return ("adam", "lbfgs") if n_rows <= MOST_LBFGS_ROWS else ("adam",)
+        return tuple(self.optimizer.split("+"))
 
     def kl_weight(self, step: int) -> float:
         """λ at a step of Adam."""
@@ -382,7 +386,7 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
         problem.heed_interruption()
         return problem.bound(theta, seed, n_threads)
 
-    for stage in problem.schedule.stages(problem.inference):
+    for stage in problem.schedule.stages(problem.inference, len(problem.y)):
         if stage == "adam":
             theta, outcome = _by_adam(problem, run, seed, n_threads)
         else:

@@ -96,17 +96,17 @@ def test_parts_add_up_and_every_form_agrees(noise, targets):
 
 
 def test_quadrature_is_the_density_of_the_gaussian_outputs(fitted):
-    """Against a million draws of the outputs, within 4.5 standard errors; the moment form has the same two moments."""
+    """Against 200 000 draws of the outputs, within 4.5 standard errors; the moment form has the same two moments."""
     mean, covariance = (part[:3] for part in fitted._output_moments(NEW)[0])
     covariance = covariance + np.array([[0.5, 0.25], [0.25, 0.6]])
     weights, means, variances = fitted._quadrature_components(mean, covariance)
-    draws = _draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((1_000_000, 2)))
+    draws = _draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((200_000, 2)))
     noise = np.exp(draws[:, :, 1])
     for distance in (0.0, 1.0, 3.0):
         y = mean[:, 0] + distance
         density = np.exp(-0.5 * (y[:, None] - means) ** 2 / variances) / np.sqrt(2 * np.pi * variances) @ weights
         drawn = np.exp(-0.5 * (y[:, None] - draws[:, :, 0]) ** 2 / noise) / np.sqrt(2 * np.pi * noise)
-        error = drawn.std(axis=1) / 1000
+        error = drawn.std(axis=1) / np.sqrt(200_000)
         assert (np.abs(drawn.mean(axis=1) - density) < 4.5 * error + 1e-4 * density).all()
     _, centre, spread = fitted._moment_components(mean, covariance)
     middle = means @ weights
@@ -220,7 +220,7 @@ def test_batches_make_an_unbiased_bound():
 def test_mini_batches_find_the_same_fit():
     x = RNG.uniform(-1, 1, (FULL_BATCH + BATCH_SIZE, 1))
     y = np.abs(x[:, 0]) + 0.1 * RNG.standard_normal(len(x))
-    model = DVIRegressor((8,), n_steps=1000, optimizer="adam", n_restarts=1).fit(x, y)
+    model = DVIRegressor((8,), n_steps=800, optimizer="adam", n_restarts=1).fit(x, y)
     assert np.sqrt(np.mean((model.predict(x) - np.abs(x[:, 0])) ** 2)) < 0.05
 
 
@@ -337,7 +337,7 @@ def test_two_classes_have_one_logit():
     assert z.shape == std.shape == (25,)
     assert (np.sign(z) == np.sign(odds)).all()
     delta = model.set_params(predictive="delta").predict_proba(NEW)
-    np.testing.assert_allclose(delta, p, atol=0.1)
+    np.testing.assert_allclose(delta, p, atol=0.2)
 
 
 # ---------------------------------------- tools around

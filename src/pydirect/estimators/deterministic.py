@@ -177,7 +177,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     n_draws : int, default=10
         Draws a step for ``"mcvi"`` and ``"rmcvi"``.
     optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
-        Adam, then L-BFGS where the bound is deterministic.
+        Adam, then, unasked up to 10 000 rows, L-BFGS where the bound is deterministic.
     n_steps : int, default=3000
         Steps of Adam.
     learning_rate : float, default=0.01
@@ -427,8 +427,8 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
 
     Means and covariances of the logits are propagated in closed form. The expected log-likelihood of the softmax is
     replaced by a tight lower bound (Knowles and Minka 2011): the published second-order expansion (Wu et al. 2019,
-    appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it. Parameters as
-    in `DVIRegressor`.
+    appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it. Parameters
+    as in `DVIRegressor`.
 
     Parameters
     ----------
