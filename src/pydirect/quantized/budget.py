@@ -2,8 +2,8 @@
 
 Bytes are those of every table that a device stores: inputs' scales, frequencies, packed level indices, the sine table,
 outputs. What they buy is chosen in this order: of frequencies drawn from the kernel's spectral density and rounded,
-those are taken up one by one that explain most for their bytes; and the exact posterior of their weights is cast into a few
-samples on a lattice of levels that all weights share.
+those are taken up one by one that explain most for their bytes; and the exact posterior of their weights is cast into a
+few samples on a lattice of levels that all weights share.
 """
 
 from __future__ import annotations
@@ -348,9 +348,9 @@ def forward_selection(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Choose columns of Φ one by one by the fall of the penalised squared error a byte, beyond `least` a column.
 
-    The regression is a ridge regression. Columns k and n_pairs + k are taken together, the others alone. The last column,
-    the constant, is always taken, and one pair at least. A Cholesky factorisation of A + ridge grows row by row; what is
-    left of A's diagonal, of the pairs' products and of c after projection on the chosen columns gives every fall in
+    The regression is a ridge regression. Columns k and n_pairs + k are taken together, the others alone. The last one,
+    the constant, is always taken, and one pair at least. A Cholesky factorisation of A + ridge grows row by row; what
+    is left of A's diagonal, of the pairs' products and of c after projection on the chosen columns gives every fall in
     closed form.
 
     Returns
