@@ -65,6 +65,8 @@ _PUBLIC = {
     "fit_logistic_decorrelated": "pydirect.logistic",
     "predictive_probability": "pydirect.logistic",
     "PredictiveDistribution": "pydirect.predictive",
+    "fit_within": "pydirect.quantized",
+    "quantize": "pydirect.quantized",
 }
 _MODULES = ("activations", "kron", "metrics", "plotting", "testing")
 # Modules that public names come from are attributes too, and so are these.
@@ -81,6 +83,7 @@ _OTHER_MODULES = (
     "testing",
 )
 _MODULES = sorted({*_OTHER_MODULES, *(module.split(".")[1] for module in _PUBLIC.values())})
+_MODULES = ("kron", "metrics", "plotting", "quantized", "testing")
 
 __all__ = [*_PUBLIC, *_MODULES, "__version__", "show_config"]
 
