@@ -56,8 +56,10 @@ _PUBLIC = {
     "fit_logistic_decorrelated": "pydirect.logistic",
     "predictive_probability": "pydirect.logistic",
     "PredictiveDistribution": "pydirect.predictive",
+    "fit_within": "pydirect.quantized",
+    "quantize": "pydirect.quantized",
 }
-_MODULES = ("kron", "metrics", "plotting", "testing")
+_MODULES = ("kron", "metrics", "plotting", "quantized", "testing")
 
 __all__ = [*_PUBLIC, *_MODULES, "__version__", "show_config"]
 

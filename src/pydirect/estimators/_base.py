@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,9 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_number, as_sample_weight, as_target
 from pydirect.inputs import weighted_location_scale
 from pydirect.predictive import PredictiveDistribution
+
+if TYPE_CHECKING:
+    from pydirect.quantized import QuantizedModel
 
 # Rows of Φ held at a time while predicting.
 PREDICT_BYTES = 32 * 2**20
@@ -103,6 +106,13 @@ class LatentFunctions(BaseEstimator):
                 if variance is not None:
                     variance[rows] = block_variance
         return mean, variance
+
+    def quantize(self, n_samples: int = 16, method: str = "moments", **options: Any) -> QuantizedModel:
+        """Return a few posterior samples as packed integers, which predict by themselves; see `pydirect.quantize`."""
+        from pydirect.quantized import quantize
+
+        check_is_fitted(self)
+        return quantize(self, n_samples, method, **options)
 
     def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
         """Write the fitted model to one file: arrays and a versioned header, no pickle.

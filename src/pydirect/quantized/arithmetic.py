@@ -7,8 +7,8 @@ zero, done on the magnitude so that no negative number is shifted: ``sign(v) · 
 
 1. Inputs, for each input i of the program, which reads column ``columns[i]`` of the row:
 
-   - from floats, all in single precision, each operation rounded: ``v = (x − origin_i) · multiplier_i``; v is cut off at
-     ``±limit_i`` (``if !(v > −limit) v = −limit; if (v > limit) v = limit``, so that NaN gives −limit); then 0.5 is
+   - from floats, all in single precision, each operation rounded: ``v = (x − origin_i) · multiplier_i``; v is cut off
+     at ``±limit_i`` (``if !(v > −limit) v = −limit; if (v > limit) v = limit``, so that NaN gives −limit); then 0.5 is
      added, or subtracted when v < 0, and the fraction is dropped: ``q_i``, an int16.
    - from integers (`RawInputs`): ``t = r − origin_i`` cut off at ``±reach_i``, ``q_i = round_shift(t · multiplier_i,
      shift_i)`` cut off at ``±limit_i``.
@@ -16,10 +16,11 @@ zero, done on the magnitude so that no negative number is shifted: ``sign(v) · 
 2. Basis functions, int16 or int8 (``feature_bits``), in this order. ONE is 32767 or 127.
 
    - Fourier features of each frequency f, cosine then sine. The phase is a fraction of a turn in an unsigned 32-bit
-     integer, 2^32 = one turn, which wraps around: ``phase_f = Σ_i (frequencies[f, i] · q_i) << phase_shift_i mod 2^32``.
-     sine is `turn_sine` of the phase, cosine that of ``phase + 2^30``.
-   - Inputs: q_i for every i in ``linear``, cut off at ``±linear_limit``; with int8 features ``round_shift(q_i, 8)``, cut
-     off at ±127.
+     integer, 2^32 = one turn, which wraps around:
+     ``phase_f = Σ_i (frequencies[f, i] · q_i) << phase_shift_i mod 2^32``.
+     The sine is `turn_sine` of the phase, the cosine that of ``phase + 2^30``.
+   - Inputs: q_i for every i in ``linear``, cut off at ``±linear_limit``; with int8 features ``round_shift(q_i, 8)``,
+     cut off at ±127.
    - The constant ONE, when there is one.
 
    `turn_sine`: the two highest bits are the quadrant, the other 30 the position p in it; in odd quadrants p becomes
@@ -39,8 +40,8 @@ zero, done on the magnitude so that no negative number is shifted: ``sign(v) · 
    level)/2)). A quantile p of the samples themselves: with the totals ascending, ``h = round(p 2^16) · (S − 1)``,
    i = h >> 16 and frac = h & 0xFFFF, it is ``total_i + (((total_{i+1} − total_i) · frac + 2^15) >> 16)``.
 
-5. The last step, in double precision: ``mean = offset + scale · sum``, ``std = std_scale · root``, half-widths likewise,
-   a sample's function ``offset + scale · S · total``.
+5. The last step, in double precision: ``mean = offset + scale · sum``, ``std = std_scale · root``, half-widths
+   likewise, a sample's function ``offset + scale · S · total``.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class RawInputs:
         gain = np.broadcast_to(np.asarray(counts_per_unit, dtype=np.float64), (d,))[program.columns]
         zero = np.broadcast_to(np.asarray(zero_count, dtype=np.float64), (d,))[program.columns]
         if not (np.isfinite(gain) & (gain != 0)).all():
-            raise ValueError(f"counts_per_unit must be finite and not zero, got {counts_per_unit}")
+            raise ValueError(f"counts_per_unit must be finite and not zero, got {gain}")
         origin = np.rint(zero + gain * program.origin.astype(np.float64))
         slope = program.multiplier.astype(np.float64) / gain  # units of q a count
         reach = np.ceil((program.limit + 1.0) / np.abs(slope))
@@ -139,8 +140,13 @@ class RawInputs:
         shift = np.clip(np.minimum(shift, np.floor(np.log2(2**30 / np.abs(slope)))), 0, 29)
         multiplier = np.rint(slope * 2.0**shift)
         reach = np.minimum(reach, (INT32_MAX - 2.0**shift) // np.maximum(np.abs(multiplier), 1))
-        as_int32 = [a.astype(np.int32) for a in (origin, reach, multiplier)]
-        return cls(*as_int32, shift.astype(np.uint8), program.limit)
+        return cls(
+            origin.astype(np.int32),
+            reach.astype(np.int32),
+            multiplier.astype(np.int32),
+            shift.astype(np.uint8),
+            program.limit,
+        )
 
     def quantise(self, counts: ArrayLike) -> Integers:
         """Return q of counts (n_rows, n_inputs), by step 1."""
@@ -359,7 +365,7 @@ class IntegerProgram:
         return total.reshape(len(phi), self.n_outputs, self.n_samples)
 
     def totals(self, X: ArrayLike) -> Integers:
-        """Steps 1 to 3: totals of rows of X, (n_rows, n_outputs, n_samples)."""
+        """Return the totals of rows of X, (n_rows, n_outputs, n_samples)."""
         self.bounds  # noqa: B018 (proves that int64 here and int32 there agree)
         return self.totals_of_features(self.features(self.quantise_inputs(X)))
 

@@ -63,7 +63,7 @@ class FloatEngine:
         self._samples = [_core.SamplesDouble(np.ascontiguousarray(block), levels) for block in blocks]
 
     def sums(self, phi: FloatArray, output: int = 0, n_threads: int = 1) -> FloatArray:
-        """Sums of one output at rows of basis functions, (n_rows, n_samples)."""
+        """Return the sums of one output at rows of basis functions, (n_rows, n_samples)."""
         out = np.empty((len(phi), self._n_samples))
         self._samples[output].sums(np.ascontiguousarray(phi), out, n_threads)
         return out

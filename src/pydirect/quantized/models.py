@@ -16,8 +16,9 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
 from pydirect.features import FeatureMap, NystroemFeatures
 from pydirect.hyperparameters import KernelHyperparameters
-from pydirect.inputs import LARGEST, InputMap
+from pydirect.inputs import InputMap
 from pydirect.predictive import PredictiveDistribution
+from pydirect.quadratic_network import NetworkShape
 from pydirect.quantized.arithmetic import IntegerProgram
 from pydirect.quantized.engine import FloatEngine, IntegerEngine
 from pydirect.quantized.packing import PackedCodes
@@ -29,7 +30,6 @@ from pydirect.quantized.program import (
     lay_out,
     rounding_bound,
 )
-from pydirect.quadratic_network import NetworkShape
 
 ARITHMETICS = ("float", "integer")
 BLOCK_ROWS = 4096
@@ -339,7 +339,7 @@ class QuantizedModel:
         n_features, n_columns = self.packed.shape
         parts: dict[str, int] = {"weights": self.packed.n_bytes}
         lookups = inputs = n_frequencies = 0
-        multipliers = self.levels
+        taken = self.levels != 0
         try:
             program = self.program
         except IntegerArithmeticError:
@@ -348,9 +348,9 @@ class QuantizedModel:
             parts["outputs"] = 8 * 3 * self.n_outputs
         else:
             parts |= program_bytes(program)
-            multipliers, inputs, n_frequencies = program.multipliers, program.n_inputs, program.n_frequencies
+            taken, inputs, n_frequencies = program.multipliers != 0, program.n_inputs, program.n_frequencies
             lookups = 2 * n_frequencies
-        nonzero = int((multipliers[self.codes] != 0).sum())
+        nonzero = int(taken[self.codes].sum())
         shifts_only = bool(
             (np.frexp(np.abs(self.levels[self.levels != 0] / np.abs(self.levels).max()))[0] == 0.5).all()
         )
@@ -370,7 +370,7 @@ class QuantizedModel:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of what a device stores: every table of the integer program, or of the float path where there is none."""
+        """Bytes that a device stores: of the integer program, or of the float path where there is none."""
         return int(self.report()["bytes"]["total"])
 
     def to_c(self, path: str | Path, **options: Any) -> None:
@@ -483,7 +483,7 @@ class QuantizedRegressor(QuantizedModel):
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
         """Predictive distribution of the target: a Gaussian of the noise about every sample's function."""
         if self.arithmetic == "integer":
-            functions, missing = self.functions(X), 0.0
+            functions, missing = self.functions(X), np.zeros((1, self.n_outputs))
         else:
             functions, missing = self._float_functions(self._rows(X))
         middle = functions.mean(axis=2, keepdims=True)
@@ -518,7 +518,7 @@ class QuantizedClassifier(QuantizedModel):
         return np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True)).mean(axis=2)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the most probable class by the mean logit, which integers give without any floating point; (n_rows,)."""
+        """Return the most probable class by the mean logit, for which integers suffice; (n_rows,)."""
         mean = self.functions(X).mean(axis=2) if self.arithmetic == "float" else self.program.mean(self.totals(X))
         return self.classes[(mean[:, 0] > 0).astype(np.intp) if mean.shape[1] == 1 else mean.argmax(axis=1)]
 

@@ -78,7 +78,7 @@ def pack_sparse(codes: Codes, bits: int, zero: int) -> Codes:
     gaps = np.full(len(position) + int(fillers.sum()), largest, dtype=np.uint8)
     values = np.full(gaps.shape, zero, dtype=np.uint8)
     gaps[index], values[index] = rest, flat[position]
-    return np.stack([gaps, values], axis=1).ravel() if bits == 8 else (gaps << 4 | values)
+    return np.stack([gaps, values], axis=1).ravel() if bits == 8 else np.asarray(gaps << 4 | values, dtype=np.uint8)
 
 
 def unpack_sparse(packed: Codes, bits: int, zero: int, shape: tuple[int, ...]) -> Codes:

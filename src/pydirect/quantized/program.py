@@ -145,12 +145,12 @@ def quantise_frequencies(
         _, shift = quantise_frequencies(turns, unit, 16)
         error = (0.5 * 2.0**shift * (shift > 0)).sum() * INPUT_LIMIT / 2.0**32
         bits = 16 if error <= LARGEST_PHASE_ERROR else 32
-    dtype = {8: np.int8, 16: np.int16, 32: np.int32}[int(bits)]
+    dtype = np.dtype(f"int{bits}")
+    limit = 2 ** (int(bits) - 1) - 1
     largest = np.abs(exact).max(axis=0, initial=0.0)
     if bits == 32:  # beyond half a turn a step, whole turns are left out
         exact, largest = exact - 2.0**32 * np.rint(exact / 2.0**32), np.minimum(largest, 2.0**31)
-    shift = np.maximum(np.ceil(np.log2(np.maximum(largest, 1.0) / (np.iinfo(dtype).max + 0.4))), 0)
-    limit = np.iinfo(dtype).max
+    shift = np.maximum(np.ceil(np.log2(np.maximum(largest, 1.0) / (limit + 0.4))), 0)
     return np.clip(np.rint(exact / 2.0**shift), -limit, limit).astype(dtype), shift.astype(np.uint8)
 
 
@@ -198,8 +198,10 @@ def build_program(
     """
     if input_map.knots.size:
         raise IntegerArithmeticError("integers need inputs without normal scores: fit with rank_inputs=False")
-    fourier = isinstance(features, FourierFeatures)
-    turns = features.frequencies[:, layout.frequencies] / (2 * np.pi) if fourier else np.empty((input_map.n_outputs, 0))
+    turns, limit = np.empty((input_map.n_outputs, 0)), INPUT_LIMIT
+    if isinstance(features, FourierFeatures):
+        turns = features.frequencies[:, layout.frequencies] / (2 * np.pi)
+        limit = min(limit, round(LINEAR_REACH / input_unit))
     inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(np.arange(len(turns)), layout.linear))
     unit = np.full(len(inputs), input_unit)
     columns, origin, multiplier = input_columns(input_map, inputs, unit)
@@ -212,9 +214,6 @@ def build_program(
     units = layout.unit * np.array([linear_unit if kind == "linear" else 1 / one for kind in kinds])
     edges = [j for j in range(len(kinds)) if j == 0 or kinds[j] != kinds[j - 1] or units[j] != units[j - 1]]
     groups = tuple(Group(kinds[j], j, end) for j, end in zip(edges, [*edges[1:], len(kinds)], strict=True))
-    limit = INPUT_LIMIT
-    if fourier:
-        limit = min(limit, round(LINEAR_REACH / input_unit))
     n_outputs = len(output.scale)
     program = IntegerProgram(
         n_features_in=len(input_map.mean),
@@ -287,8 +286,8 @@ def rounding_bound(
 
     Exact is Φw in real numbers for the same level indices. With Δx_i the rounding of input i, X_i its largest magnitude
     and Δν_fi that of a frequency in turns, the phase is off by ``Σ_i |ν_fi| Δx_i + |Δν_fi| X_i`` turns, a Fourier
-    feature of amplitude a by ``a (2π · that + SINE_ERROR)``, a linear one by its unit times Δx and the rounding to int8.
-    Times |w_j|, summed; then the error of the levels themselves, of the gains, and half a unit for every shift.
+    feature of amplitude a by ``a (2π · that + SINE_ERROR)``, a linear one by its unit times Δx and the rounding to
+    int8. Times |w_j|, summed; then the error of the levels themselves, of the gains, and half a unit for every shift.
     """
     _, step, level_error = integer_levels(levels)
     unit = 1.0 / (program.multiplier.astype(np.float64) * input_map.scale[program.columns])

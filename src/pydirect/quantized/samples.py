@@ -32,12 +32,12 @@ def choose_samples(
     posterior : MeanFieldPosterior or MixturePosterior
     n_samples : int
     method : {"draw", "most_probable", "moments"}
-        ``"moments"``: the mean over the samples is that of the posterior as nearly as so many levels can have it, weight
-        by weight, and so is the variance.
+        ``"moments"``: the mean over the samples is that of the posterior as nearly as so many levels can have it,
+        weight by weight, and so is the variance.
     rng : numpy.random.Generator
     phi : ndarray of shape (n_rows, n_weights), optional
-        Rows of basis functions, in coordinates in which the weights are independent, at which ``"moments"`` also matches the variance of f*: independent weights must look
-        independent in a few samples.
+        Rows of basis functions, in coordinates in which the weights are independent, at which ``"moments"`` also
+        matches the variance of f*: independent weights must look independent in a few samples.
     """
     mixture = isinstance(posterior, MixturePosterior)
     if method == "most_probable":

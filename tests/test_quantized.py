@@ -1,0 +1,538 @@
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, SpikeAndSlabPrior, fit_within, quantize
+from pydirect.distributions import FactorizedCategorical, power_of_two_levels
+from pydirect.persistence import FileFormatError, read, write
+from pydirect.quantized import AccumulatorOverflowError, IntegerArithmeticError, RawInputs, load
+from pydirect.quantized.arithmetic import ONE, SINE_ERROR, integer_sqrt, round_shift, turn_sine
+from pydirect.quantized.engine import FloatEngine, IntegerEngine
+from pydirect.quantized.packing import BITS, PackedCodes, pack_dense, unpack_dense, unpack_sparse
+from pydirect.quantized.program import integer_levels
+from pydirect.quantized.samples import matched_samples, round_to_levels
+
+RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+
+
+def data(n=160, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d)) * np.arange(1, d + 1) + 10
+    y = np.sin(x[:, 0]) + 0.3 * x[:, 1] + 0.1 * rng.standard_normal(n)
+    return x, y
+
+
+def fitted(estimator, *arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return estimator.fit(*arguments)
+
+
+@pytest.fixture(scope="module")
+def raw():
+    return fitted(DirectRegressor(**RAW), *data())
+
+
+@pytest.fixture(scope="module")
+def decorrelated():
+    return fitted(DirectRegressor(features="fourier", n_features=80, rank_inputs=False), *data())
+
+
+# --- packing
+
+
+@settings(max_examples=50)
+@given(
+    st.sampled_from(BITS),
+    st.sampled_from(["dense", "sparse", "auto"]),
+    st.integers(0, 40),
+    st.integers(1, 7),
+    st.floats(0, 1),
+    st.integers(0, 2**32 - 1),
+)
+def test_codes_come_back_from_every_layout(bits, layout, n_features, n_columns, zeros, seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 2**bits, (n_features, n_columns)).astype(np.uint8)
+    zero = int(rng.integers(2**bits))
+    codes[rng.random(codes.shape) < zeros] = zero
+    packed = PackedCodes.pack(codes, bits, zero, layout)
+    np.testing.assert_array_equal(packed.unpack(), codes)
+    if layout == "auto":
+        assert packed.n_bytes == min(PackedCodes.pack(codes, bits, zero, k).n_bytes for k in ("dense", "sparse"))
+
+
+def test_four_bits_stand_two_to_a_byte_with_the_low_nibble_first():
+    assert pack_dense(np.array([13, 7, 8, 1, 2], dtype=np.uint8), 4).tobytes().hex() == "7d1802"
+    assert pack_dense(np.array([1, 2, 3, 0, 1], dtype=np.uint8), 2).tolist() == [0b00111001, 1]
+    assert pack_dense(np.array([5, 3, 7], dtype=np.uint8), 3).tolist() == [0b11011101, 1]
+
+
+def test_sparse_entries_are_a_gap_and_a_code():
+    codes = np.full((1, 40), 7, dtype=np.uint8)
+    codes[0, [2, 3, 39]] = 9, 1, 4
+    packed = PackedCodes.pack(codes, 4, 7, "sparse")
+    assert packed.packed.tolist() == [0x29, 0x01, 0xF7, 0xF7, 0x34]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: unpack_dense(np.zeros(2, np.uint8), 4, (5,)), "must have 3 bytes"),
+        (lambda: unpack_dense(np.array([0, 0, 16], np.uint8), 4, (5,)), "end with zero bits"),
+        (lambda: unpack_sparse(np.array([0x51], np.uint8), 4, 0, (5,)), "below 5"),
+        (lambda: unpack_sparse(np.array([0x51], np.uint8), 8, 0, (5,)), "whole entries"),
+    ],
+)
+def test_bytes_that_hold_no_codes_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# --- arithmetic
+
+
+@given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 30))
+def test_round_shift_rounds_to_nearest_with_halves_away_from_zero(v, shift):
+    magnitude, rest = divmod(abs(v), 2**shift)
+    expected = magnitude + (2 * rest >= 2**shift and shift > 0)
+    assert int(round_shift(np.int64(v), shift)) == (expected if v >= 0 else -expected)
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_integer_square_roots_are_exact(v):
+    import math
+
+    for value in (v, math.isqrt(v) ** 2, max(math.isqrt(v) ** 2 - 1, 0)):
+        assert int(integer_sqrt(np.array([value], dtype=np.uint64))[0]) == math.isqrt(value)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_sines_from_the_table_are_within_their_bound_and_symmetric(bits):
+    phase = np.concatenate([np.arange(0, 2**32, 65537), 2**30 * np.arange(4), 2**30 * np.arange(1, 5) - 1])
+    value = turn_sine(phase, bits)
+    assert np.abs(value / ONE[bits] - np.sin(2 * np.pi * phase / 2**32)).max() <= SINE_ERROR[bits]
+    np.testing.assert_array_equal(turn_sine(phase + 2**31, bits), -value)
+    assert np.abs(value).max() <= ONE[bits]
+
+
+def test_levels_that_devices_know_become_integers_exactly():
+    for levels, integers in (
+        (0.2 * np.arange(-7, 8), np.arange(-7, 8)),
+        (np.linspace(-3, 3, 4), np.array([-3, -1, 1, 3])),
+        (power_of_two_levels(9), np.array([-8, -4, -2, -1, 0, 1, 2, 4, 8])),
+    ):
+        got, step, error = integer_levels(levels)
+        np.testing.assert_array_equal(got, integers)
+        np.testing.assert_allclose(step * got, levels, atol=1e-12)
+        assert error < 1e-12
+    got, step, error = integer_levels(np.array([-1.0, 0.0, 0.3]))
+    assert 0 < error <= 0.5 * step and np.abs(got).max() <= 127
+
+
+def python_totals(program, x):
+    """Steps 1 to 3 in Python's integers, one row."""
+    q = []
+    for i, column in enumerate(program.columns):
+        v = (np.float32(x[column]) - program.origin[i]) * program.multiplier[i]
+        v = min(max(v, -np.float32(program.limit[i])), np.float32(program.limit[i]))
+        q.append(int(v + np.float32(-0.5 if v < 0 else 0.5)))
+    phi = []
+    for w in program.frequencies.tolist():
+        phase = sum((wi * qi) << int(s) for wi, qi, s in zip(w, q, program.phase_shift, strict=True)) % 2**32
+        for at in ((phase + 2**30) % 2**32, phase):
+            phi.append(int(turn_sine(np.array([at]), program.feature_bits)[0]))
+    for i in program.linear:
+        value = max(min(q[i], program.linear_limit), -program.linear_limit)
+        if program.feature_bits == 8:
+            value = max(min((abs(value) + 128) >> 8, 127), 0) * (1 if value >= 0 else -1)
+        phi.append(value)
+    phi += [program.one] * any(g.kind == "constant" for g in program.groups)
+    totals = []
+    for column in program.codes.T.tolist():
+        total = 0
+        for g in program.groups:
+            acc = sum(phi[j] * int(program.multipliers[column[j]]) for j in range(g.begin, g.end))
+            assert abs(acc) <= program.bounds.accumulators[program.groups.index(g)]
+            shifted = (abs(acc) + (2**g.shift >> 1)) >> g.shift
+            total += g.gain * (shifted if acc >= 0 else -shifted)
+        assert abs(total) <= program.bounds.total < 2**31
+        totals.append(total)
+    return totals
+
+
+@pytest.mark.parametrize("feature_bits", [8, 16])
+@pytest.mark.parametrize("frequency_bits", [8, 16, 32])
+def test_the_integer_path_is_that_of_unbounded_integers(raw, feature_bits, frequency_bits):
+    model = quantize(raw, 4, arithmetic="integer", feature_bits=feature_bits, frequency_bits=frequency_bits)
+    x = np.vstack([data()[0][:5], [[1e30, -1e30, 10.0]], [[10.0, 12.0, 13.0]]])
+    expected = [python_totals(model.program, row) for row in x]
+    np.testing.assert_array_equal(model.program.totals(x)[:, 0], expected)
+    np.testing.assert_array_equal(model.totals(x)[:, 0], expected)
+
+
+@pytest.mark.parametrize("levels", ["even", "power_of_two"])
+@pytest.mark.parametrize("feature_bits", [8, 16])
+def test_kernels_give_the_reference_at_every_level_and_for_any_threads(raw, at_every_level, levels, feature_bits):
+    x = data()[0]
+    model = quantize(raw, 16, X=x, levels=levels, feature_bits=feature_bits)
+    rows = np.random.default_rng(1).standard_normal((773, 3)) * 20
+    engine = IntegerEngine(model.program)
+    got = at_every_level(lambda: engine.totals(rows))
+    np.testing.assert_array_equal(got, model.program.totals(rows))
+    np.testing.assert_array_equal(engine.totals(rows, 3), got)
+    assert model.program.powers_of_two == (levels == "power_of_two")
+
+
+def test_sums_by_level_have_the_same_bits_at_every_level_and_are_sums(at_every_level):
+    rng = np.random.default_rng(0)
+    codes, levels = rng.integers(0, 15, (70, 6)).astype(np.uint8), np.linspace(-3, 3, 15)
+    phi = rng.standard_normal((531, 70))
+    engine = FloatEngine(codes, levels)
+    got = at_every_level(lambda: engine.sums(phi))
+    np.testing.assert_array_equal(engine.sums(phi, 0, 3), got)
+    np.testing.assert_allclose(got, phi @ levels[codes], atol=1e-12)
+
+
+@pytest.mark.parametrize("feature_bits", [8, 16])
+@pytest.mark.parametrize("options", [RAW, RAW | {"levels": "power_of_two"}, {"basis": "raw", "features": "linear"}])
+def test_the_error_of_integers_is_within_its_bound(options, feature_bits):
+    x, y = data()
+    model = fitted(DirectRegressor(**options), x, y).quantize(8, arithmetic="integer", feature_bits=feature_bits)
+    rows = x.mean(axis=0) + np.random.default_rng(2).uniform(-4.9, 4.9, (400, 3)) * x.std(axis=0)
+    error = np.abs(model.functions(rows) - model.using("float").functions(rows)).max(axis=(0, 2))
+    assert (error <= model.rounding_bound()).all()
+    # The bound adds up worst cases: it is not much beyond what a few hundred terms can do.
+    assert (model.rounding_bound() < 200 * error).all()
+    mean, std = model.predict(rows, return_std=True)
+    exact_mean, exact_std = model.using("float").predict(rows, return_std=True)
+    assert (np.abs(mean - exact_mean) <= model.rounding_bound()).all()
+    np.testing.assert_allclose(std, exact_std, rtol=1e-3 if feature_bits == 16 else 0.15)
+
+
+def test_moments_and_intervals_in_integers_are_those_of_the_functions(raw):
+    x = data()[0]
+    model = quantize(raw, 16, X=x, arithmetic="integer")
+    functions = model.functions(x)[:, 0]
+    mean, std = model.predict(x, return_std=True)
+    np.testing.assert_allclose(mean, functions.mean(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(std, np.sqrt(functions.var(axis=1) + model.noise[0]), rtol=1e-6)
+    lower, upper = model.predict_interval(x, 0.9)
+    np.testing.assert_allclose(upper - lower, 2 * 1.6448536 * std, rtol=1e-4)
+    np.testing.assert_allclose((upper + lower) / 2, mean, rtol=1e-12)
+    unit = model.program.scale[0] * 16
+    got = model.predict_quantiles_of_functions(x, 0.3)
+    np.testing.assert_allclose(got, np.quantile(functions, 0.3, axis=1), atol=abs(unit) + 1e-4 * functions.std())
+    np.testing.assert_allclose(model.predict_distribution(x).std, std, rtol=1e-6)
+
+
+def test_what_could_overflow_is_refused(raw):
+    program = quantize(raw, 4).program
+    assert program.bounds.squares < 2**63
+    wide = replace(program, multipliers=np.full(15, 2**15, dtype=np.int32))
+    with pytest.raises(AccumulatorOverflowError, match="an accumulator must stay below 2147483648, but could reach"):
+        wide.bounds  # noqa: B018
+    with pytest.raises(AccumulatorOverflowError, match="sum of squares"):
+        replace(program, noise=np.array([2**63 - 1], dtype=np.uint64)).bounds  # noqa: B018
+    with pytest.raises(AccumulatorOverflowError):
+        IntegerEngine(wide)
+
+
+def test_counts_of_a_sensor_reach_the_same_inputs(raw):
+    program = quantize(raw, 4).program
+    x = np.round(data()[0] * 100) / 100
+    counts = np.rint(100 * x + 7)
+    raw_inputs = RawInputs.of(program, 100.0, 7.0)
+    assert np.abs(raw_inputs.quantise(counts) - program.quantise_inputs(x)).max() <= 45  # half a count, 4096 a sd
+    fine = RawInputs.of(program, 4096.0)
+    assert np.abs(fine.quantise(np.rint(4096 * x)) - program.quantise_inputs(x)).max() <= 4
+    half = (1 << raw_inputs.shift.astype(np.int64)) >> 1
+    assert (raw_inputs.reach.astype(np.int64) * np.abs(raw_inputs.multiplier) + half < 2**31).all()
+    assert np.abs(raw_inputs.quantise(np.full((1, 3), 2**31 - 1))).max() <= 32767
+
+
+# --- samples
+
+
+def test_samples_that_match_moments_have_the_mean_of_the_posterior():
+    rng = np.random.default_rng(3)
+    weights = FactorizedCategorical(np.linspace(-3, 3, 15)[None], rng.dirichlet(np.full(15, 0.4), 200))
+    codes = matched_samples(weights, 16, rng)
+    values = weights.values(codes)
+    step = 6 / 14
+    assert np.abs(values.mean(axis=0) - weights.mean).max() <= step / 16
+    assert np.sqrt(np.mean((values.std(axis=0) - weights.std) ** 2)) < 0.1
+    assert (np.take_along_axis(weights.q, codes.T.astype(np.intp), axis=1) > 0).all()
+
+
+def test_rounding_to_levels_nearly_keeps_functions_and_their_mean():
+    rng = np.random.default_rng(4)
+    phi = rng.standard_normal((300, 8)) @ rng.standard_normal((8, 40)) / 8 + 0.05 * rng.standard_normal((300, 40))
+    metric = phi.T @ phi + 1e-2 * np.eye(40)
+    targets, levels = rng.standard_normal((8, 40)), np.linspace(-3, 3, 15)
+    values = levels[round_to_levels(targets, levels, metric)]
+    nearest = levels[np.abs(targets[:, :, None] - levels).argmin(axis=2)]
+
+    def error(w):
+        return np.sqrt(np.mean((phi @ (w - targets).T) ** 2))
+
+    assert error(values) < 0.5 * error(nearest)
+    assert np.abs(phi @ (values - targets).mean(axis=0)).mean() < 0.25 * error(values)
+
+
+@pytest.mark.parametrize("method", ["draw", "moments", "most_probable"])
+def test_every_method_makes_samples_of_the_posterior(raw, decorrelated, method):
+    x, _ = data()
+    for model in (raw, decorrelated):
+        quantised = quantize(model, 16, method, X=x)
+        assert quantised.n_samples == (1 if method == "most_probable" else 16)
+        mean, std = model.predict(x, return_std=True)
+        got, got_std = quantised.predict(x, return_std=True)
+        epistemic = np.sqrt(std**2 - model.noise_variance_)
+        assert np.sqrt(np.mean((got - mean) ** 2)) < {"draw": 1.0, "moments": 0.25, "most_probable": 4.0}[
+            method
+        ] * np.sqrt(np.mean(epistemic**2))
+        if method == "moments":
+            np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.03)
+
+
+def test_float_predictions_are_those_of_the_weights(raw):
+    x, _ = data()
+    model = quantize(raw, 8, "draw")
+    phi, _ = model.basis.transform(x)
+    np.testing.assert_allclose(model.functions(x)[:, 0], model.offset + phi @ model.weights[0].T, rtol=1e-10)
+
+
+def test_rounded_levels_serve_a_decorrelated_posterior(decorrelated):
+    x, _ = data()
+    for levels in ("even", "power_of_two"):
+        model = quantize(decorrelated, 16, X=x, levels=levels, arithmetic="integer")
+        mean, std = decorrelated.predict(x, return_std=True)
+        got, got_std = model.predict(x, return_std=True)
+        assert np.sqrt(np.mean((got - mean) ** 2)) < 0.05 * std.mean()
+        np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.05)
+
+
+def test_basis_functions_without_weights_are_dropped():
+    x, y = data()
+    model = fitted(DirectRegressor(**RAW, prior=SpikeAndSlabPrior(0.99)), x, y)
+    quantised = quantize(model, 4, "draw")
+    assert quantised.packed.shape[0] < 80
+    assert quantised.program.n_frequencies == quantised.basis.features.n_frequencies < 40
+    report = quantised.report()
+    assert report["n_nonzero"] == (quantised.weights != 0).sum()
+    assert report["bytes"]["total"] == quantised.n_bytes == sum(v for k, v in report["bytes"].items() if k != "total")
+    exact = quantize(model, 4, "draw", layout="dense")
+    np.testing.assert_array_equal(exact.functions(x), quantised.functions(x))
+
+
+# --- other estimators
+
+
+def test_several_outputs_share_basis_functions():
+    x, y = data()
+    for options in (RAW, {"features": "fourier", "n_features": 40}, {"n_features": 40}):
+        model = fitted(DirectRegressor(**options), x, np.stack([y, 100 * y[::-1] + 5], axis=1))
+        quantised = quantize(model, 16, X=x)
+        mean, std = model.predict(x, return_std=True)
+        got, got_std = quantised.predict(x, return_std=True)
+        assert got.shape == (160, 2)
+        assert (np.abs(got - mean).mean(axis=0) < 0.2 * std.mean(axis=0)).all()
+        np.testing.assert_allclose(got_std.mean(axis=0), std.mean(axis=0), rtol=0.05)
+        if options is RAW:
+            integer = quantised.using("integer")
+            np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
+            np.testing.assert_allclose(integer.predict(x), got, atol=1e-2 * std.max())
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classifiers_keep_their_probabilities(n_classes):
+    x, y = data(80)
+    labels = np.array(["a", "b", "c"])[np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))]
+    for options in (RAW, {"n_features": 30}):
+        model = fitted(DirectClassifier(**options), x, labels)
+        quantised = model.quantize(16, X=x)
+        probabilities = quantised.predict_proba(x)
+        assert np.abs(probabilities - model.predict_proba(x)).mean() < 0.05
+        assert (quantised.predict(x) == model.predict(x)).mean() > 0.93
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        if options is RAW:
+            integer = quantised.using("integer")
+            assert np.abs(integer.predict_proba(x) - probabilities).max() < 1e-2
+            assert (integer.predict(x) == quantised.predict(x)).mean() > 0.98
+            logit, std = integer.predict_logit(x, return_std=True)
+            assert logit.shape == std.shape == ((80,) if n_classes == 2 else (80, 3))
+
+
+def test_networks_run_their_samples_in_floating_point():
+    x, y = data()
+    model = fitted(QuadraticBNNRegressor(hidden_layer_sizes=(4,), max_iter=30, n_restarts=1), x, y)
+    quantised = quantize(model, 32)
+    mean, std = model.predict(x, return_std=True)
+    got, got_std = quantised.predict(x, return_std=True)
+    assert np.abs(got - mean).mean() < 0.5 * std.mean()
+    np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.2)
+    values = model.posterior_.weights.values(quantised.codes.T)
+    expected = model.posterior_.sample_functions(model._inputs(x), values)
+    np.testing.assert_allclose(quantised.functions(x)[:, 0], model.y_mean_ + model.y_scale_ * expected, rtol=1e-6)
+    with pytest.raises(IntegerArithmeticError, match="networks"):
+        quantised.using("integer")
+
+
+def test_nystroem_features_keep_the_variance_between_landmarks():
+    x, y = data()
+    model = fitted(DirectRegressor(n_features=40), x, y)
+    far = x + 30
+    np.testing.assert_allclose(
+        quantize(model, 16, X=x).predict(far, return_std=True)[1], model.predict(far, return_std=True)[1], rtol=0.1
+    )
+
+
+def test_models_without_an_integer_form_say_what_to_do():
+    x, y = data()
+    for options, arguments, message in (
+        ({"n_features": 20}, {}, "levels that all weights share: quantise with levels='even', or fit with basis='raw'"),
+        (RAW | {"rank_inputs": True}, {}, "fit with rank_inputs=False"),
+        ({"basis": "raw", "features": "polynomial"}, {}, "integers need features='fourier', 'linear'"),
+        ({"n_features": 20}, {"levels": "even", "X": x}, "let pydirect.fit_within choose"),
+    ):
+        model = fitted(DirectRegressor(**options), x, y)
+        with pytest.raises(IntegerArithmeticError, match=message):
+            quantize(model, 4, arithmetic="integer", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_samples": 0}, "n_samples must be at least 1"),
+        ({"n_samples": 257}, "n_samples must be at most 256"),
+        ({"method": "mean"}, "method must be one of"),
+        ({"levels": "odd"}, "levels must be one of"),
+        ({"levels": "even"}, "X must be given"),
+        ({"arithmetic": "int"}, "arithmetic must be one of"),
+        ({"feature_bits": 4}, "feature_bits must be 8 or 16"),
+        ({"frequency_bits": 4}, "frequency_bits must be"),
+        ({"X": np.zeros((3, 2))}, "X must have shape"),
+    ],
+)
+def test_arguments_are_checked(raw, options, message):
+    with pytest.raises(ValueError, match=message):
+        quantize(raw, **options)
+
+
+# --- files
+
+
+def test_saved_models_predict_the_same_bits(raw, decorrelated, tmp_path):
+    x, y = data()
+    network = fitted(QuadraticBNNRegressor(hidden_layer_sizes=(3,), max_iter=10, n_restarts=1), x, y)
+    classifier = fitted(DirectClassifier(n_features=20), x, np.where(y > 1, "yes", "no"))
+    for k, model in enumerate(
+        (
+            quantize(raw, 8, arithmetic="integer"),
+            quantize(decorrelated, 8),
+            quantize(fitted(DirectRegressor(n_features=20), x, y), 4),
+            quantize(network, 4),
+            quantize(classifier, 4),
+            quantize(fitted(DirectRegressor(basis="raw", features="polynomial"), x, y), 4),
+        )
+    ):
+        path = tmp_path / f"{k}.pydirect"
+        model.save(path)
+        again = load(path)
+        assert type(again) is type(model) and again.arithmetic == model.arithmetic
+        np.testing.assert_array_equal(again.functions(x), model.functions(x))
+        if k < 4:
+            np.testing.assert_array_equal(again.predict(x, return_std=True), model.predict(x, return_std=True))
+        else:
+            np.testing.assert_array_equal(again.predict(x), model.predict(x))
+
+
+def test_damaged_files_are_refused_whatever_was_done_to_them(raw, tmp_path):
+    path = tmp_path / "model.pydirect"
+    quantize(raw, 4, arithmetic="integer").save(path)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for k in range(150):
+        damaged = bytearray(whole)
+        if k % 3 == 0:
+            damaged = damaged[: rng.integers(len(whole))]
+        elif k % 3 == 1:
+            damaged[rng.integers(len(whole))] ^= 1 << int(rng.integers(8))
+        else:
+            damaged.insert(int(rng.integers(len(whole))), int(rng.integers(256)))
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(FileFormatError):
+            load(path)
+
+
+def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
+    path = tmp_path / "model.pydirect"
+    quantize(raw, 4, arithmetic="integer", layout="dense").save(path)
+    document = read(path, "pydirect.QuantizedRegressor")
+
+    def changed(header=(), arrays=()):
+        new_header = {**document.header, **dict(header)}
+        write(path, document.kind, new_header, {**document.arrays, **dict(arrays)})
+        with pytest.raises(FileFormatError, match="do not make a model"):
+            load(path)
+
+    packed = document.header["packed"]
+    for change in ({"shape": [3, 4]}, {"shape": [2**20, 2**30]}, {"bits": 5}, {"layout": "thin"}, {"zero": 3}):
+        changed({"packed": {**packed, **change}})
+    changed({"feature_bits": 12})
+    changed({"features": "linear"})
+    changed({"n_features_in": 7})
+    changed(arrays={"levels": document.arrays["levels"][:3]})
+    changed(arrays={"scale": np.array([np.nan])})
+    changed(arrays={"noise": np.array([-1.0])})
+    changed(arrays={"basis.order": document.arrays["basis.order"] + 10_000})
+    changed(arrays={"levels": document.arrays["levels"] * 1e3 + 1})
+
+
+# --- budgets
+
+
+def test_a_model_fits_into_its_bytes():
+    x, y = data(200)
+    for limit in (400, 1500):
+        model = fit_within(DirectRegressor(), x, y, max_bytes=limit)
+        assert model.n_bytes <= limit
+        assert model.arithmetic == "integer"
+        mean, std = model.predict(x, return_std=True)
+        assert np.sqrt(np.mean((mean - y) ** 2)) < 0.5 * y.std()
+        np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
+        assert 0.5 < np.mean(np.abs(mean - y) < 1.64 * std)
+    again = fit_within(DirectRegressor(), x, y, max_bytes=1500)
+    np.testing.assert_array_equal(again.predict(x), model.predict(x))
+
+
+def test_a_model_keeps_to_its_number_of_weights():
+    x, y = data(200)
+    model = fit_within(DirectRegressor(), x, y, max_nonzero=12, levels="power_of_two", n_samples=4)
+    assert model.report()["n_nonzero"] <= 12 * 4
+    assert model.program.powers_of_two
+    assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.7 * y.std()
+
+
+def test_bytes_that_hold_no_model_are_refused():
+    x, y = data(60)
+    with pytest.raises(ValueError, match="max_bytes must be at least about"):
+        fit_within(DirectRegressor(), x, y, max_bytes=100)
+    with pytest.raises(TypeError, match="model must be a DirectRegressor, got DirectClassifier"):
+        fit_within(DirectClassifier(), x, y)
+
+
+def test_levels_of_powers_of_two_are_chosen_by_name():
+    levels = power_of_two_levels(15)
+    np.testing.assert_array_equal(levels, -levels[::-1])
+    np.testing.assert_array_equal(levels[8:], 3 * 2.0 ** np.arange(-6, 1))
+    x, y = data(80)
+    model = fitted(DirectRegressor(**RAW, levels="power_of_two"), x, y)
+    np.testing.assert_allclose(model.posterior_.weights.levels[0], levels, rtol=1e-12)
+    with pytest.raises(ValueError, match="levels must be one of 'even', 'power_of_two'"):
+        DirectRegressor(**RAW, levels="odd").fit(x, y)
+    with pytest.raises(ValueError, match="odd"):
+        power_of_two_levels(8)
