@@ -129,24 +129,57 @@ inline void integer_fourier_8(const IntegerFourier& p) {
   }
 }
 
+#if defined(__AVX2__)
+// Sines of eight phases as 32-bit integers: one gather brings an entry of the quarter wave with the next one.
+PYDIRECT_INLINE __m256i interpolated_sine(const short* quarter, __m256i at) {
+  const __m256i odd = _mm256_srai_epi32(_mm256_add_epi32(at, at), 31);
+  const __m256i p = _mm256_and_si256(_mm256_xor_si256(at, odd), _mm256_set1_epi32(0x3FFFFFFF));
+  const __m256i pair =
+      _mm256_i32gather_epi32(reinterpret_cast<const int*>(quarter), _mm256_srli_epi32(p, 24), sizeof(short));
+  const __m256i low = _mm256_and_si256(pair, _mm256_set1_epi32(0xFFFF));
+  const __m256i slope = _mm256_sub_epi32(_mm256_srli_epi32(pair, 16), low);
+  const __m256i fraction = _mm256_and_si256(_mm256_srli_epi32(p, 9), _mm256_set1_epi32(0x7FFF));
+  // Both factors are below 2^15 and not negative: the other halves of the pairs are zero.
+  const __m256i rise = _mm256_srli_epi32(
+      _mm256_add_epi32(_mm256_madd_epi16(slope, fraction), _mm256_set1_epi32(16384)), 15);
+  const __m256i negative = _mm256_srai_epi32(at, 31);
+  return _mm256_sub_epi32(_mm256_xor_si256(_mm256_add_epi32(low, rise), negative), negative);
+}
+
+PYDIRECT_INLINE void store_sines(const short* quarter, const unsigned* at, unsigned turn, short* out) {
+  const __m256i offset = _mm256_set1_epi32(int(turn));
+  for (Index l = 0; l < kIntegerRows; l += 16) {
+    const __m256i* phase = reinterpret_cast<const __m256i*>(at + l);
+    const __m256i a = interpolated_sine(quarter, _mm256_add_epi32(_mm256_loadu_si256(phase), offset));
+    const __m256i b = interpolated_sine(quarter, _mm256_add_epi32(_mm256_loadu_si256(phase + 1), offset));
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + l), packed);
+  }
+}
+#else
+PYDIRECT_INLINE void store_sines(const short* quarter, const unsigned* at, unsigned turn, short* out) {
+  for (Index l = 0; l < kIntegerRows; ++l) {
+    const unsigned phase = at[l] + turn;
+    const int p = int(((phase >> 30) & 1 ? ~phase : phase) & 0x3FFFFFFF), i = p >> 24;
+    const int low = quarter[i];
+    const int value = low + (((quarter[i + 1] - low) * ((p >> 9) & 0x7FFF) + 16384) >> 15);
+    out[l] = short(phase >> 31 ? -value : value);
+  }
+}
+#endif
+
 // int16, interpolated between the entries of the quarter wave.
 inline void integer_fourier_16(const IntegerFourier& p) {
   constexpr Index lanes = PYDIRECT_VECTOR_BYTES / 4, parts = kIntegerRows / lanes;
   const short* quarter = static_cast<const short*>(p.quarter);
   short* out = static_cast<short*>(p.out);
-  const auto value = [quarter](unsigned at) {
-    const int p30 = int(((at >> 30) & 1 ? ~at : at) & 0x3FFFFFFF), i = p30 >> 24;
-    const int low = quarter[i];
-    const int v = low + (((quarter[i + 1] - low) * ((p30 >> 9) & 0x7FFF) + 16384) >> 15);
-    return static_cast<short>(at >> 31 ? -v : v);
-  };
   for (Index f = 0; f < p.n_frequencies; ++f, out += 2 * kIntegerRows) {
     U32 phase[parts];
     phases(p, f, phase);
     unsigned at[kIntegerRows];
     PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) store_vector(at + k * lanes, phase[k]);
-    for (Index l = 0; l < kIntegerRows; ++l) out[l] = value(at[l] + 0x40000000u);
-    for (Index l = 0; l < kIntegerRows; ++l) out[kIntegerRows + l] = value(at[l]);
+    store_sines(quarter, at, 0x40000000u, out);
+    store_sines(quarter, at, 0, out + kIntegerRows);
   }
 }
 

@@ -2,8 +2,8 @@
 
 Bytes are those of every table that a device stores: inputs' scales, frequencies, packed level indices, the sine table,
 outputs. What they buy is chosen in this order: of frequencies drawn from the kernel's spectral density and rounded,
-those are taken up one by one that explain most for their bytes; and the exact posterior of their weights is cast into a few
-samples on a lattice of levels that all weights share.
+those are taken up one by one that explain most for their bytes; and the exact posterior of their weights is cast into a
+few samples on a lattice of levels that all weights share.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def fit_within(
         table = 130 if feature_bits == 16 else 64
         wide = 2 if x.shape[1] > 256 else 1
         costs = Costs(
-            fixed=d * (9 + wide) + table + 2 + 15 + 33,
+            fixed=d * (9 + wide) + table + 2 + 20 + 33,
             frequency=d * frequency_bits / 8 + 2 * bytes_of_weight,
             single=bytes_of_weight + wide,
         )
@@ -147,7 +147,7 @@ def fit_within(
 
 def samples_for(max_bytes: int) -> int:
     """Return the number of samples of a model of so many bytes: few when bytes are."""
-    return 4 if max_bytes <= 1024 else 8 if max_bytes <= 4096 else 16
+    return 4 if max_bytes < 1024 else 8 if max_bytes <= 4096 else 16
 
 
 def rounded_frequencies(features: FourierFeatures, bits: int) -> FourierFeatures:
@@ -218,26 +218,19 @@ class _Task:
         """Take up frequencies, inputs and the constant by what each explains a byte, while there are bytes."""
         pool = random_fourier_features(self.hyperparameters, POOL, self.rng)
         pool = rounded_frequencies(pool, frequency_bits)
-        pool = replace(pool, amplitudes=np.ones(POOL), linear_scale=np.ones(self.inputs.shape[1]), constant=1.0)
         x, y, weight = self._subset(MOST_SELECTION_ROWS)
         statistics = collect_statistics(pool, x, y[:, None], weight, n_threads=self.n_threads)
-        ridge = self.hyperparameters.noise_variance * POOL / max(self.hyperparameters.amplitudes[:2].sum(), 1e-3)
+        noise = self.hyperparameters.noise_variance  # and one is the prior variance of every weight
         chosen, singles = forward_selection(
-            statistics.A,
-            statistics.c[:, 0],
-            ridge,
-            POOL,
-            costs,
-            max_bytes,
-            max_weights,
-            FALL_OF_A_WEIGHT * self.hyperparameters.noise_variance,
+            statistics.A, statistics.c[:, 0], noise, POOL, costs, max_bytes, max_weights, FALL_OF_A_WEIGHT * noise
         )
+        assert pool.linear_scale is not None
         linear = np.isin(np.arange(self.inputs.shape[1]), singles)
         return FourierFeatures(
             np.ascontiguousarray(pool.frequencies[:, chosen]),
-            np.ones(len(chosen)),
-            linear.astype(np.float64),
-            1.0,
+            pool.amplitudes[chosen],
+            np.where(linear, pool.linear_scale, 0.0),
+            pool.constant,
         )
 
     # --- weights
@@ -246,9 +239,7 @@ class _Task:
         """Exact posterior of continuous weights, noise and prior variance by evidence."""
         statistics = self.statistics(features)
         rotated = decorrelate(statistics)
-        noise, variance = maximise_evidence(
-            rotated, max(self.hyperparameters.noise_variance, SMALLEST_NOISE), 1.0 / max(features.n_weights, 1)
-        )
+        noise, variance = maximise_evidence(rotated, max(self.hyperparameters.noise_variance, SMALLEST_NOISE))
         # Columns chosen for what they explain make the evidence an optimist; the kernel knows the noise without them.
         least = max(self.hyperparameters.noise_variance, SMALLEST_NOISE)
         if noise < least:
@@ -259,7 +250,7 @@ class _Task:
         """Drop the frequencies with the smallest weights."""
         _, (posterior, _, _) = self.posterior(features)
         f = features.n_frequencies
-        size = (posterior.coefficients[: 2 * f].reshape(2, f) ** 2).sum(axis=0)
+        size = ((features.amplitudes * posterior.coefficients[: 2 * f].reshape(2, f)) ** 2).sum(axis=0)
         kept = np.sort(np.argsort(-size, kind="stable")[: f - count])
         return replace(
             features,
@@ -348,9 +339,9 @@ def forward_selection(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Choose columns of Φ one by one by the fall of the penalised squared error a byte, beyond `least` a column.
 
-    The regression is a ridge regression. Columns k and n_pairs + k are taken together, the others alone. The last column,
-    the constant, is always taken, and one pair at least. A Cholesky factorisation of A + ridge grows row by row; what is
-    left of A's diagonal, of the pairs' products and of c after projection on the chosen columns gives every fall in
+    The regression is a ridge regression. Columns k and n_pairs + k are taken together, the others alone. The last one,
+    the constant, is always taken, and one pair at least. A Cholesky factorisation of A + ridge grows row by row; what
+    is left of A's diagonal, of the pairs' products and of c after projection on the chosen columns gives every fall in
     closed form.
 
     Returns
@@ -386,9 +377,8 @@ def forward_selection(
         first, second = slice(0, n_pairs), slice(n_pairs, 2 * n_pairs)
         determinant = np.maximum(g[first] * g[second] - product**2, 1e-9 * g[first] * g[second])
         pair = g[second] * r[first] ** 2 + g[first] * r[second] ** 2 - 2 * product * r[first] * r[second]
-        gain = np.concatenate(
-            [pair / determinant / costs.frequency, r[2 * n_pairs :] ** 2 / g[2 * n_pairs :] / costs.single]
-        )
+        single = r[2 * n_pairs :] ** 2 / g[2 * n_pairs :]
+        gain = np.concatenate([(pair / determinant - 2 * least) / costs.frequency, (single - least) / costs.single])
         gain[np.concatenate([taken[first], taken[2 * n_pairs :]])] = -1.0
         pairs_fit = n_bytes + costs.frequency <= max_bytes and n_weights + 2 <= max_weights
         singles_fit = n_bytes + costs.single <= max_bytes and n_weights + 1 <= max_weights
