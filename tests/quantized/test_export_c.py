@@ -295,6 +295,27 @@ def test_every_layout_is_bit_for_bit_and_free_of_undefined_behaviour(tmp_path, l
     check_integers(program, output, rows)
 
 
+@pytest.mark.parametrize("levels", ["model", "even", "power_of_two"])
+def test_tables_take_no_more_bytes_than_the_report_says(tmp_path, fitted, levels):
+    model, X = fitted("housing")
+    sizes = {
+        "int8_t": 1,
+        "uint8_t": 1,
+        "int16_t": 2,
+        "uint16_t": 2,
+        "int32_t": 4,
+        "uint64_t": 8,
+        "float": 4,
+        "double": 8,
+    }
+    quantised = quantize(model, 8, arithmetic="integer", levels=levels, X=X[:200])
+    quantised.to_c(tmp_path / "model.h", prefix="m")
+    tables = re.findall(r"static const (\w+) m_(\w+)\[(\d+)\]", (tmp_path / "model.h").read_text())
+    assert {"codes", "frequencies", "sine_table", "test_q"} <= {name for _, name, _ in tables}
+    total = sum(sizes[kind] * int(count) for kind, name, count in tables if not name.startswith("test_"))
+    assert 0.9 * quantised.n_bytes < total <= quantised.n_bytes
+
+
 @needs_cc
 def test_classifiers_in_integers_tell_class_and_probabilities(tmp_path, small):
     for target in ("sign", "three"):

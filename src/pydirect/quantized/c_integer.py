@@ -83,6 +83,7 @@ def _conditions(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | N
         "linear": len(program.linear) > 0,
         "wide": program.feature_bits == 16,
         "shifts": program.powers_of_two,
+        "even": _step(program.multipliers) is not None,
         "raw": raw is not None,
         "classes": n_classes > 0,
         "two_classes": n_classes == 2,
@@ -113,9 +114,31 @@ def _macros(program: IntegerProgram, packed: PackedCodes, level: float, n_tests:
     }
     if program.n_frequencies:
         values["READ_FREQUENCY"] = f"PD_READ_{8 * program.frequencies.dtype.itemsize}"
-    if not program.powers_of_two:
+    values["READ_COLUMN"] = f"PD_READ_{8 * _indices(program, program.columns).dtype.itemsize}U"
+    values["READ_GAIN"] = f"PD_READ_{8 * _gains(program).dtype.itemsize}"
+    same = len(set(program.limit.tolist())) == 1
+    values["READ_LIMIT(i)"] = str(int(program.limit[0])) if same else "PD_READ_16(pd_limit + (i))"
+    step = _step(program.multipliers)
+    if step is not None:
+        values |= {"FIRST_LEVEL": f"INT32_C({program.multipliers[0]})", "LEVEL_STEP": f"INT32_C({step})"}
+    elif not program.powers_of_two:
         values["READ_MULTIPLIER"] = f"PD_READ_{8 * _smallest(program.multipliers).dtype.itemsize}"
     return values
+
+
+def _step(multipliers: NDArray[np.int32]) -> int | None:
+    """Return by how much one level differs from the next, if it is the same for all."""
+    steps = set(np.diff(multipliers).tolist())
+    return steps.pop() if len(steps) == 1 else None
+
+
+def _indices(program: IntegerProgram, values: NDArray[np.int32]) -> NDArray[Any]:
+    """Return numbers of columns in the smallest type that holds them all."""
+    return values.astype(np.uint8 if program.n_features_in <= 256 else np.uint16)
+
+
+def _gains(program: IntegerProgram) -> NDArray[Any]:
+    return _smallest(np.array([g.gain for g in program.groups]))
 
 
 def gaussian_z(level: float) -> int:
@@ -143,14 +166,13 @@ def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None)
     codes = np.append(packed.packed, np.uint8(0)) if packed.bits == 3 and packed.layout == "dense" else packed.packed
     groups = program.groups
     out = [
-        table("pd_columns", program.columns.astype(np.uint16)),
-        table("pd_limit", program.limit.astype(np.int16)),
+        table("pd_columns", _indices(program, program.columns)),
         "#ifndef PD_NO_FLOAT\n",
         table("pd_origin", program.origin),
         table("pd_multiplier", program.multiplier),
         "#endif\n",
         table("pd_group_end", np.array([g.end for g in groups], dtype=np.uint16)),
-        table("pd_group_gain", np.array([g.gain for g in groups], dtype=np.int32)),
+        table("pd_group_gain", _gains(program)),
         table("pd_group_shift", np.array([g.shift for g in groups], dtype=np.uint8)),
         table("pd_codes", codes),
         # Few, and of types that flash has no instructions for.
@@ -166,10 +188,12 @@ def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None)
             table("pd_sine_table", SINE_TABLES[program.feature_bits]),
         ]
     if len(program.linear):
-        out.append(table("pd_linear", program.linear.astype(np.uint16)))
+        out.append(table("pd_linear", _indices(program, program.linear)))
+    if len(set(program.limit.tolist())) > 1:
+        out.append(table("pd_limit", program.limit.astype(np.int16)))
     if program.powers_of_two:
         out.append(table("pd_powers", _powers(program.multipliers)))
-    else:
+    elif _step(program.multipliers) is None:
         out.append(table("pd_multipliers", _smallest(program.multipliers)))
     if raw is not None:
         names = ("origin", "reach", "multiplier", "shift")

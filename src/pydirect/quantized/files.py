@@ -73,7 +73,8 @@ def load(path: str | Path) -> Any:
     """
     document = read(path, tuple(KINDS))
     try:
-        return _restore(KINDS[document.kind], document.header, document.arrays)
+        with np.errstate(over="raise", invalid="raise"):  # no fitted model's numbers overflow
+            return _restore(KINDS[document.kind], document.header, document.arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
         raise CorruptFileError(path, reason) from error
@@ -129,10 +130,9 @@ def _check(model: QuantizedModel) -> None:
     zero = as_count(packed.zero, "zero", -1)
     if len(packed.shape) != 2 or packed.shape[1] % n_outputs or zero >= len(levels):
         raise ValueError("packed does not fit the outputs")
-    # An entry of the sparse layout stands for at most 256 codes, a byte of the dense one for four: nothing larger is
-    # made room for.
-    if packed.shape[0] * packed.shape[1] > 2**34:
-        raise ValueError("packed must be at most 2^34 codes")
+    # Zeros at the end of the sparse layout are not written: what it may take room for is bounded here.
+    if packed.shape[0] * packed.shape[1] > 2**28:
+        raise ValueError("packed must be at most 2^28 codes")
     if (zero >= 0 and levels[zero] != 0) or (packed.layout == "sparse" and zero < 0):
         raise ValueError("zero must be the code of a level of zero")
     if model.codes.max(initial=0) >= len(levels):
@@ -166,8 +166,9 @@ def _check_linear_basis(basis: LinearBasis, n_inputs: int, n_outputs: int, n_fea
         raise ValueError(f"order must be {n_features} columns below {n_columns}")
     if basis.edges.dtype.kind != "i" or basis.edges.shape != (n_outputs + 1,):
         raise ValueError("edges do not fit the outputs")
-    array(basis.missing_scale, "missing_scale", n_outputs)
-    array(basis.outside_scale, "outside_scale", n_outputs)
+    for name in ("missing_scale", "outside_scale"):
+        if (array(getattr(basis, name), name, n_outputs) < 0).any():
+            raise ValueError(f"{name} must not be negative")
     as_number(basis.mean_missing, "mean_missing", at_least=0.0)
     if basis.hyperparameters is not None:
         estimator_files._check_hyperparameters(basis.hyperparameters, n_inputs)

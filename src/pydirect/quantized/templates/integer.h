@@ -69,7 +69,7 @@ static inline int32_t pd_feature(uint16_t j, const int16_t *q)
 //@end
 //@if linear
     if (j < 2u * PD_N_FREQUENCIES + PD_N_LINEAR) {
-        int32_t v = q[PD_READ_16U(pd_linear + (j - 2u * PD_N_FREQUENCIES))];
+        int32_t v = q[PD_READ_COLUMN(pd_linear + (j - 2u * PD_N_FREQUENCIES))];
         v = pd_clip(v, PD_LINEAR_LIMIT);
 //@if wide
         return v;
@@ -95,7 +95,11 @@ static inline uint32_t pd_add_product(uint32_t accumulator, int32_t feature, uin
     }
     return (power & 0x40u) ? accumulator - product : accumulator + product;
 //@else
+//@if even
+    return accumulator + (uint32_t)(feature * (PD_FIRST_LEVEL + PD_LEVEL_STEP * (int32_t)code));
+//@else
     return accumulator + (uint32_t)(feature * (int32_t)PD_READ_MULTIPLIER(pd_multipliers + code));
+//@end
 //@end
 }
 
@@ -118,7 +122,7 @@ static inline void pd_totals(const int16_t *q, int32_t *totals)
 //@end
     for (group = 0; group < PD_N_GROUPS; ++group) {
         uint16_t end = PD_READ_16U(pd_group_end + group);
-        int32_t gain = PD_READ_32(pd_group_gain + group);
+        int32_t gain = PD_READ_GAIN(pd_group_gain + group);
         uint8_t shift = PD_READ_8U(pd_group_shift + group);
         for (column = 0; column < PD_N_COLUMNS; ++column) {
             accumulators[column] = 0;
@@ -223,11 +227,11 @@ static inline void pd_quantise_counts(const int32_t *counts, int16_t *q)
     uint16_t i;
     for (i = 0; i < PD_N_INPUTS; ++i) {
         int32_t reach = PD_READ_32(pd_count_reach + i);
-        int64_t t = (int64_t)counts[PD_READ_16U(pd_columns + i)] - PD_READ_32(pd_count_origin + i);
+        int64_t t = (int64_t)counts[PD_READ_COLUMN(pd_columns + i)] - PD_READ_32(pd_count_origin + i);
         t = t > reach ? reach : t < -reach ? -reach : t;
         t *= PD_READ_32(pd_count_multiplier + i);
         q[i] = (int16_t)pd_clip(pd_round_shift((int32_t)t, PD_READ_8U(pd_count_shift + i)),
-                                PD_READ_16(pd_limit + i));
+                                PD_READ_LIMIT(i));
     }
 }
 
@@ -238,8 +242,8 @@ static inline void pd_quantise(const float *x, int16_t *q)
 {
     uint16_t i;
     for (i = 0; i < PD_N_INPUTS; ++i) {
-        float limit = (float)PD_READ_16(pd_limit + i);
-        volatile float v = x[PD_READ_16U(pd_columns + i)];
+        float limit = (float)PD_READ_LIMIT(i);
+        volatile float v = x[PD_READ_COLUMN(pd_columns + i)];
         v = v - PD_READ_FLOAT(pd_origin + i);
         v = v * PD_READ_FLOAT(pd_multiplier + i);
         if (!(v > -limit)) {
