@@ -81,8 +81,9 @@ def summed_by_dask(
 
 def _known_sizes(X: Any) -> tuple[int, ...] | None:
     """Return the rows of a collection's partitions where it knows them without looking."""
-    sizes = X.chunks[0] if hasattr(X, "chunks") else (np.nan,)
-    return tuple(sizes) if np.isfinite(sizes).all() else None
+    if not hasattr(X, "chunks") or not np.isfinite(X.chunks[0]).all():
+        return None
+    return tuple(X.chunks[0])
 
 
 def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str] | None, int]:
