@@ -32,6 +32,7 @@ _PUBLIC = {
     "collect_statistics": "pydirect.statistics",
     "RunningStatistics": "pydirect.running_statistics",
     "FeatureMapWarning": "pydirect.estimators._streaming",
+    "ForgottenRowsWarning": "pydirect.estimators._streaming",
     "StreamError": "pydirect.streams",
     "StreamInterrupt": "pydirect.streams",
     "MeanFieldPosterior": "pydirect.models",

@@ -53,15 +53,15 @@ def summed_by_dask(
     progress : Progress
     """
     dask = _dask()
-    parts, names, one_dimensional = _partitions(X, y, sample_weight)
-    with progress.stage("sample"):
-        sizes, widths = zip(*dask.compute(*[dask.delayed(_shape)(p) for p in parts], optimize_graph=False), strict=True)
-        if sum(sizes) == 0:
-            raise StreamError("there are no rows")
-        first = np.cumsum((0, *sizes[:-1])).tolist()
-        n_outputs = max(widths)
-        parts = [dask.delayed(_checked)(p, names, f"partition {k}") for k, p in enumerate(parts)]
-        if not keep_features:
+    parts, names, n_outputs = _partitions(X, y, sample_weight)
+    one_dimensional, n_outputs = n_outputs == 0, max(n_outputs, 1)
+    parts = [dask.delayed(_checked)(p, names, f"partition {k}") for k, p in enumerate(parts)]
+    if not keep_features:
+        with progress.stage("sample"):
+            sizes = _known_sizes(X) or dask.compute(*[dask.delayed(len)(p) for p in parts], optimize_graph=False)
+            if sum(sizes) == 0:
+                raise StreamError("there are no rows")
+            first = np.cumsum((0, *sizes[:-1])).tolist()
             seed = int(model._generator().integers(2**63))
             drawn = [dask.delayed(Sample.of)(p, f, seed, sample_rows) for p, f in zip(parts, first, strict=True)]
             (sample,) = dask.compute(_tree(_joined, drawn, sample_rows), optimize_graph=False)
@@ -79,14 +79,20 @@ def summed_by_dask(
     return total.with_features(model._row_features())
 
 
-def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str] | None, bool]:
-    """Return delayed `Rows`, the names of X's columns, and whether y has no axis of outputs."""
+def _known_sizes(X: Any) -> tuple[int, ...] | None:
+    """Return the rows of a collection's partitions where it knows them without looking."""
+    if not hasattr(X, "chunks") or not np.isfinite(X.chunks[0]).all():
+        return None
+    return tuple(X.chunks[0])
+
+
+def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str] | None, int]:
+    """Return delayed `Rows`, the names of X's columns, and the number of outputs, 0 where y has no axis of them."""
     dask = _dask()
     names = column_names(X)
     if isinstance(y, str | list | tuple) or isinstance(sample_weight, str):
         if names is None:
             raise TypeError("y and sample_weight must be arrays when X is not a data frame")
-        one_dimensional = isinstance(y, str)
         targets = [y] if isinstance(y, str) else list(y)
         weight = [sample_weight] if isinstance(sample_weight, str) else []
         absent = [name for name in (*targets, *weight) if name not in names]
@@ -94,7 +100,11 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
             raise ValueError(f"X has no column {absent[0]!r}")
         names = [name for name in names if name not in {*targets, *weight}]
         frames = X.to_delayed()
-        return [dask.delayed(_from_frame)(f, names, targets, weight) for f in frames], names, one_dimensional
+        return (
+            [dask.delayed(_from_frame)(f, names, targets, weight) for f in frames],
+            names,
+            0 if isinstance(y, str) else len(targets),
+        )
     if y is None or not is_dask(y) or (sample_weight is not None and not is_dask(sample_weight)):
         raise TypeError("y and sample_weight must be Dask collections as X, or names of columns of a data frame")
     lists = [_row_partitions(a) for a in (X, y, sample_weight) if a is not None]
@@ -103,7 +113,7 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
             f"X, y and sample_weight must have the same partitions of rows, got {[len(parts) for parts in lists]}"
         )
     rows = [dask.delayed(_from_arrays)(k, *parts) for k, parts in enumerate(zip(*lists, strict=True))]
-    return rows, names, y.ndim == 1
+    return rows, names, 0 if y.ndim == 1 else int(y.shape[1])
 
 
 def _row_partitions(collection: Any) -> list[Any]:
@@ -126,10 +136,6 @@ def _from_arrays(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
         raise StreamError(f"partition {partition}: X, y and sample_weight must have as many rows, got {lengths}")
     x, y = (np.ascontiguousarray(a, dtype=np.float64) for a in (x, y))
     return Rows(x, y.reshape(len(x), -1), None if weight is None else np.asarray(weight, dtype=np.float64))
-
-
-def _shape(rows: Rows) -> tuple[int, int]:
-    return len(rows), rows.y.shape[1]
 
 
 def _checked(rows: Rows, names: list[str] | None, where: str) -> Rows:

@@ -35,6 +35,10 @@ class FeatureMapWarning(UserWarning):
     """The rows that fixed the feature map do not tell all that it needs."""
 
 
+class ForgottenRowsWarning(UserWarning):
+    """Rows that a model was fitted to do not count in what it grows into."""
+
+
 class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
     """Base of regressors that need only statistics of the data.
 
@@ -142,7 +146,7 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
         ``model.fit_statistics(model.statistics_)`` starts afresh.
 
         The first rows fix the feature map, unless `fit_features` has done so: they should be many, and look like what
-        will come. A ``fit`` before is an error, as it keeps no statistics.
+        will come. After ``fit``, which keeps no statistics, its feature map is kept but its rows do not count.
 
         Parameters
         ----------
@@ -166,15 +170,19 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
         -----
         FeatureMapWarning
             When a column is constant in the rows that fix the feature map.
+        ForgottenRowsWarning
+            When the model is fitted to rows that will not count: after ``fit``, or from a file.
         """
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
         self._check_parameters()
         self._refuse_held_out()
         if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
-            raise ValueError(
-                "partial_fit must not follow fit or load, which keep no statistics: their rows would be forgotten. "
-                "Begin with partial_fit, or with fit_features to fix the feature map by a sample; statistics in a file "
-                "go on with fit_statistics"
+            warnings.warn(
+                "the rows of an earlier fit, or of a model from a file, are not counted: their feature map alone is "
+                "kept. Begin with partial_fit, or with fit_features to fix the feature map by a sample; statistics in "
+                "a file go on with fit_statistics",
+                ForgottenRowsWarning,
+                stacklevel=2,
             )
         if not hasattr(self, "features_"):
             x, _, standardised, weight = self._start_fit(X, y, sample_weight)

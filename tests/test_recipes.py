@@ -1,0 +1,46 @@
+"""The Python of docs/streaming.md runs as written, on every engine that is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "streaming.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+EXPECTED = {"dask": "20000.0", "ray": "8000.0", "pyspark": "4000.0", "pyarrow": "50000.0", None: "2700.0"}
+
+
+def engine_of(block):
+    return next(
+        (name for name in EXPECTED if name and re.search(rf"^(import|from) {name}\b", block, re.MULTILINE)), None
+    )
+
+
+def test_there_is_a_recipe_for_every_engine():
+    assert [engine_of(block) for block in BLOCKS] == [None, "pyarrow", "dask", "ray", "pyspark"]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: engine_of(block) or "one process")
+def test_a_recipe_runs(block, tmp_path):
+    engine = engine_of(block)
+    if engine is not None and importlib.util.find_spec(engine) is None:
+        pytest.skip(f"{engine} is not installed")
+    # In an interpreter of its own: engines leave threads and processes behind.
+    (tmp_path / "recipe.py").write_text(block, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "recipe.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[0] == EXPECTED[engine]
