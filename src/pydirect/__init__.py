@@ -69,9 +69,9 @@ _PUBLIC = {
     "fit_within": "pydirect.quantized",
     "quantize": "pydirect.quantized",
 }
-_MODULES = ("activations", "kron", "metrics", "plotting", "testing")
 # Modules that public names come from are attributes too, and so are these.
 _OTHER_MODULES = (
+    "activations",
     "hyperparameters",
     "inputs",
     "kron",
@@ -84,7 +84,6 @@ _OTHER_MODULES = (
     "testing",
 )
 _MODULES = sorted({*_OTHER_MODULES, *(module.split(".")[1] for module in _PUBLIC.values())})
-_MODULES = ("kron", "metrics", "plotting", "quantized", "testing")
 
 __all__ = [*_PUBLIC, *_MODULES, "__version__", "show_config"]
 

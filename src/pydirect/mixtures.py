@@ -20,6 +20,7 @@ from pydirect._validation import (
     as_choice,
     as_count,
     as_float_array,
+    as_instance,
     as_level_indices,
     as_number,
 )
