@@ -276,13 +276,12 @@ class _Task:
         metric[np.diag_indices_from(metric)] += noise / variance
         codes, unit = rounded_on_best_scale(targets, grid, metric)
         values = unit * grid[codes]
-        # What the lattice adds to the spread over the samples, on average over the rows, is noise that is there
-        # already; what it takes away is added.
+        # What the lattice takes away from the spread over the samples, on average over the rows, is added to the noise.
         spread = self._mean_variance(values - values.mean(axis=0), statistics)
         wanted = self._mean_variance(targets - mean, statistics)
         error = values.mean(axis=0) - mean
         misfit = float(error @ statistics.A @ error) / statistics.n_samples
-        noise = max(noise + wanted + misfit - spread, 0.1 * noise)
+        noise += max(wanted + misfit - spread, 0.0)
         zero = int(np.flatnonzero(grid == 0.0)[0])
         layout = lay_out(features, (codes != zero).any(axis=0))
         f = features.n_frequencies
