@@ -121,6 +121,7 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
     if args.budget is not None:
         from pydirect.quantized import fit_within
 
+        assert X is not None and y is not None
         options = {} if args.samples is None else {"n_samples": args.samples}
         return fit_within(model, X, y, max_bytes=args.budget, levels=args.levels or "even", **options)
     try:
