@@ -31,6 +31,7 @@ MOST_SELECTION_ROWS = 6000
 SMALLEST_NOISE = 1e-6
 # A column is taken when the squared error falls by more than so many noise variances (Akaike's criterion).
 FALL_OF_A_WEIGHT = 2.0
+MOST_SAMPLES = 16
 # Rounds of taking away frequencies while a model is too large.
 MOST_ROUNDS = 20
 
@@ -107,7 +108,8 @@ def fit_within(
         max_bytes = 4096
     byte_limit = 2**40 if max_bytes is None else as_count(max_bytes, "max_bytes")
     weight_limit = 2**40 if max_nonzero is None else as_count(max_nonzero, "max_nonzero")
-    n_samples = samples_for(byte_limit) if n_samples is None else as_count(n_samples, "n_samples", 2)
+    most_samples = MOST_SAMPLES if n_samples is None else as_count(n_samples, "n_samples", 2)
+    n_samples = samples_for(byte_limit) if n_samples is None else most_samples
     grid = unit_levels(levels, n_levels)
     if feature_bits not in (8, 16) or frequency_bits not in (8, 16):
         raise ValueError(f"feature_bits and frequency_bits must be 8 or 16, got {feature_bits} and {frequency_bits}")
@@ -137,6 +139,10 @@ def fit_within(
             excess = quantised.n_bytes - byte_limit
             zeros = quantised.report()["n_nonzero"] / n_samples - weight_limit
             if excess <= 0 and zeros <= 0:
+                while n_samples < most_samples and quantised.n_bytes + quantised.packed.n_bytes <= byte_limit:
+                    n_samples *= 2  # what frequencies do not need
+                    more = task.cast(features, n_samples, grid, feature_bits, frequency_bits)
+                    quantised = more if more.n_bytes <= byte_limit else quantised
                 return quantised
             drop = max(int(np.ceil(max(excess / costs.frequency, zeros / 2))), 1)
             if drop >= features.n_frequencies:
@@ -270,13 +276,12 @@ class _Task:
         metric[np.diag_indices_from(metric)] += noise / variance
         codes, unit = rounded_on_best_scale(targets, grid, metric)
         values = unit * grid[codes]
-        # What the lattice adds to the spread over the samples, on average over the rows, is noise that is there
-        # already; what it takes away is added.
+        # What the lattice takes away from the spread over the samples, on average over the rows, is added to the noise.
         spread = self._mean_variance(values - values.mean(axis=0), statistics)
         wanted = self._mean_variance(targets - mean, statistics)
         error = values.mean(axis=0) - mean
         misfit = float(error @ statistics.A @ error) / statistics.n_samples
-        noise = max(noise + wanted + misfit - spread, 0.1 * noise)
+        noise += max(wanted + misfit - spread, 0.0)
         zero = int(np.flatnonzero(grid == 0.0)[0])
         layout = lay_out(features, (codes != zero).any(axis=0))
         f = features.n_frequencies
