@@ -549,6 +549,7 @@ def _numbers_text(values: Any) -> str:
 
 
 def print_lines(lines: Sequence[tuple[str, str]]) -> None:
+    """Print names and values, one pair a line."""
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
         print(f"{label:{width}}  {text}")
