@@ -128,6 +128,7 @@ def _number(convert: Callable[[str], _N], is_right: Callable[[_N], bool], expect
     """Return a converter for argparse that says what it expected."""
 
     def number(text: str) -> _N:
+        """Return the number that a text holds."""
         with contextlib.suppress(ValueError):
             if is_right(value := convert(text)):
                 return value
