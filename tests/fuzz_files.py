@@ -300,7 +300,7 @@ def campaign(directory: Path, n_mutations: int, seed: int) -> dict[str, Any]:
         assert reading(subject, path, subject.content) is not None
         assert reading(subject, path, later_version(subject.content)) is None
         rng = np.random.default_rng([seed, k])
-        faulthandler.dump_traceback_later(60, exit=True)
+        faulthandler.dump_traceback_later(200, exit=True)
         for trial in range(ceil(n_mutations * subject.share / shares)):
             try:
                 (damage if trial % 3 else forge)(subject, path, rng, counts)
@@ -314,7 +314,7 @@ def campaign(directory: Path, n_mutations: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--mutations", type=int, default=12_000)
+    parser.add_argument("--mutations", type=int, default=10_500)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     faulthandler.enable()

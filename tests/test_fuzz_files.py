@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 WORKER = Path(__file__).with_name("fuzz_files.py")
-N_MUTATIONS = 12_000
+N_MUTATIONS = 10_500
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ def directory():
 def test_random_changes_never_crash_hang_or_go_unnoticed(directory):
     command = [sys.executable, str(WORKER), str(directory), "--mutations", str(N_MUTATIONS)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=environment)
     assert run.returncode == 0, run.stderr[-3000:]
     counts = json.loads(run.stdout.splitlines()[-1])
     assert counts["failures"] == {}
-    assert counts["damaged"] + counts["forged"] > 0.95 * N_MUTATIONS
+    assert counts["damaged"] + counts["forged"] >= 10_000
     # Changes under right checksums reach the model's own checks, and some of them make another sound model.
     assert 0.5 * counts["forged"] < counts["forged and refused"] < 0.95 * counts["forged"]

@@ -129,6 +129,7 @@ def _number(convert: Callable[[str], _N], is_right: Callable[[_N], bool], expect
     """Return a converter for argparse that says what it expected."""
 
     def number(text: str) -> _N:
+        """Return the number that a text holds."""
         with contextlib.suppress(ValueError):
             if is_right(value := convert(text)):
                 return value
@@ -647,6 +648,7 @@ def _numbers_text(values: Any) -> str:
 
 
 def print_lines(lines: Sequence[tuple[str, str]]) -> None:
+    """Print names and values, one pair a line."""
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
         print(f"{label:{width}}  {text}")

@@ -73,7 +73,7 @@ def load(path: str | Path) -> Any:
     """
     document = read(path, tuple(KINDS))
     try:
-        with np.errstate(over="raise", invalid="raise"):  # no fitted model's numbers overflow
+        with np.errstate(over="raise", invalid="raise", divide="raise"):  # no fitted model's numbers overflow
             return _restore(KINDS[document.kind], document.header, document.arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"

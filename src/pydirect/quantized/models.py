@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit, logsumexp
+from scipy.special import expit, logsumexp
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
@@ -506,16 +506,12 @@ class QuantizedClassifier(QuantizedModel):
     classes: NDArray[Any] = None  # type: ignore[assignment]
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Probabilities of the classes, averaged over the samples; (n_rows, n_classes).
-
-        Of several classes each is one against the rest: of every sample ``σ(z_k) / Σ_i σ(z_i)``.
-        """
+        """Probabilities of the classes, averaged over the samples; (n_rows, n_classes)."""
         z = self.functions(X)
         if self.n_outputs == 1:
             p = expit(z[:, 0]).mean(axis=1)
             return np.stack([1 - p, p], axis=1)
-        log_p = log_expit(z)
-        return np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True)).mean(axis=2)
+        return np.exp(z - logsumexp(z, axis=1, keepdims=True)).mean(axis=2)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class by the mean logit, for which integers suffice; (n_rows,)."""

@@ -267,23 +267,14 @@ class FloatGraph:
 def add_probabilities(graph: Graph, functions: str, n_outputs: int, dtype: Any) -> str:
     """Add the output ``probabilities``, (n_rows, n_classes): those of every sample, averaged.
 
-    Two classes: σ(z). Several: σ(z_k) / Σ_i σ(z_i), all divided by e^m, m = min(max_i z_i, 0), lest they vanish.
+    Two classes: 1 / (1 + exp(−z)). Several: exp(z_k) / Σ_i exp(z_i).
     """
     op, samples, one = graph.op, np.array([2]), np.asarray(1, dtype=dtype)
-
-    def below_zero(v: str) -> str:
-        return op("Neg", op("Relu", op("Neg", v)))
-
-    # Not Sigmoid, which onnxruntime rounds to some five digits.
-    size = op("Exp", below_zero(functions) if n_outputs == 1 else _shifted(graph, functions, below_zero))
-    p = op("Div", size, op("Add", op("Exp", op("Neg", op("Abs", functions))), one))
     if n_outputs > 1:
-        p = op("Div", p, op("ReduceSum", p, np.array([1]), keepdims=1))
+        size = op("Exp", op("Sub", functions, op("ReduceMax", functions, np.array([1]), keepdims=1)))
+        p = op("Div", size, op("ReduceSum", size, np.array([1]), keepdims=1))
         return op("ReduceMean", p, samples, output="probabilities", keepdims=0)
+    # Not Sigmoid, which onnxruntime rounds to some five digits.
+    p = op("Div", one, op("Add", op("Exp", op("Neg", functions)), one))
     p = op("ReduceMean", p, samples, keepdims=0)
     return op("Concat", op("Sub", one, p), p, output="probabilities", axis=1)
-
-
-def _shifted(graph: Graph, functions: str, below_zero: Any) -> str:
-    largest = graph.op("ReduceMax", functions, np.array([1]), keepdims=1)
-    return graph.op("Sub", below_zero(functions), below_zero(largest))
