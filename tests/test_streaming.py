@@ -243,6 +243,12 @@ def test_a_factor_that_is_none_is_refused(factor):
         empty().decay(factor)
 
 
+def test_a_block_may_have_no_row_that_counts():
+    whole = of(slice(None))
+    assert_same_bits(of(slice(None)).update(X, Y, np.zeros(N)), whole)
+    assert empty().update(X, Y, np.zeros(N)).n_samples == 0.0
+
+
 def test_a_failing_update_counts_no_row(small_blocks):
     class Failing(LinearFeatures):
         def transform(self, x, dtype=np.float64, n_threads=1):

@@ -24,7 +24,7 @@ from pydirect.features import (
     TransformerFeatures,
 )
 from pydirect.hyperparameters import KernelHyperparameters
-from pydirect.inputs import InputMap, Rotation
+from pydirect.inputs import LARGEST, InputMap, Rotation
 from pydirect.mixture_priors import MixturePrior
 from pydirect.mixtures import MixturePosterior
 from pydirect.models import MeanFieldPosterior, NoisePosterior
@@ -387,7 +387,7 @@ def _check_hyperparameters(p: KernelHyperparameters, n_inputs: int) -> None:
     as_number(p.noise_variance, "noise_variance", above=0.0)
     as_number(p.isotropic_length_scale, "isotropic_length_scale", above=0.0)
     for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
-        as_number(getattr(p, name), name, at_least=0.0)
+        as_number(getattr(p, name), name, at_least=0.0, at_most=LARGEST)
     if as_count(p.n_linear, "n_linear", 0) > n_inputs:
         raise ValueError(f"n_linear must be at most {n_inputs}, got {p.n_linear}")
 

@@ -261,7 +261,7 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
 
     def _statistics_of(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> RunningStatistics:
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
-        weight = as_sample_weight(sample_weight, len(x))
+        weight = as_sample_weight(sample_weight, len(x), all_zero=True)
         targets = np.asarray(given, dtype=np.float64)
         self._check_target_size(np.abs(targets).max())
         if not hasattr(self, "statistics_"):
