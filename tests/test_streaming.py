@@ -606,6 +606,11 @@ def test_bad_values_are_found_by_the_first_pass_before_anything_is_summed(tmp_pa
     assert not path.exists()
 
 
+def test_an_interrupted_sample_is_told(tmp_path):
+    with pytest.raises(streams.StreamInterrupt, match="fixed by a sample: no row is counted yet"):
+        DirectRegressor(**FAST).fit_stream(lambda: numbered_blocks(20, KeyboardInterrupt()))
+
+
 def test_a_finished_checkpoint_gives_the_model_and_grows_with_the_data(tmp_path, small_blocks):
     folder, path = write_folder(tmp_path / "folder"), tmp_path / "c.pydirect"
     last = folder / "part-2.parquet"
