@@ -243,6 +243,12 @@ def test_a_factor_that_is_none_is_refused(factor):
         empty().decay(factor)
 
 
+def test_a_block_may_have_no_row_that_counts():
+    whole = of(slice(None))
+    assert_same_bits(of(slice(None)).update(X, Y, np.zeros(N)), whole)
+    assert empty().update(X, Y, np.zeros(N)).n_samples == 0.0
+
+
 def test_a_failing_update_counts_no_row(small_blocks):
     class Failing(LinearFeatures):
         def transform(self, x, dtype=np.float64, n_threads=1):
@@ -598,6 +604,11 @@ def test_bad_values_are_found_by_the_first_pass_before_anything_is_summed(tmp_pa
     with pytest.raises(StreamError, match=r"row 10003 \(block 1000, its row 3\)"):
         DirectRegressor(**FAST).fit_stream(lambda: numbered_blocks(1000), checkpoint=path)
     assert not path.exists()
+
+
+def test_an_interrupted_sample_is_told(tmp_path):
+    with pytest.raises(streams.StreamInterrupt, match="fixed by a sample: no row is counted yet"):
+        DirectRegressor(**FAST).fit_stream(lambda: numbered_blocks(20, KeyboardInterrupt()))
 
 
 def test_a_finished_checkpoint_gives_the_model_and_grows_with_the_data(tmp_path, small_blocks):

@@ -139,8 +139,8 @@ def as_target(y: ArrayLike, name: str, n_rows: int) -> FloatArray:
     return as_float_array(raw[:, None] if raw.ndim == 1 else raw, name, (n_rows, "n_outputs"))
 
 
-def as_sample_weight(value: ArrayLike | None, n_rows: int) -> FloatArray | None:
-    """Return non-negative weights of shape (n_rows,), not all zero, or None for unit weights."""
+def as_sample_weight(value: ArrayLike | None, n_rows: int, *, all_zero: bool = False) -> FloatArray | None:
+    """Return non-negative weights of shape (n_rows,), not all zero unless allowed, or None for unit weights."""
     if value is None:
         return None
     value = np.asarray(value)
@@ -149,6 +149,6 @@ def as_sample_weight(value: ArrayLike | None, n_rows: int) -> FloatArray | None:
     weights = as_float_array(value, "sample_weight", (n_rows,))
     if (weights < 0).any():
         raise ValueError(f"sample_weight must not be negative, got {weights.min()}")
-    if not weights.any():
+    if not weights.any() and not all_zero:
         raise ValueError("sample_weight must have at least one positive entry, got all zeros")
     return weights

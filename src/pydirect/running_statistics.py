@@ -183,7 +183,7 @@ class RunningStatistics:
         targets = as_target(y, "y", len(x))
         if targets.shape[1] != self.n_outputs:
             raise ValueError(f"y must have {self.n_outputs} outputs, as the statistics, got {targets.shape[1]}")
-        weight = as_sample_weight(sample_weight, len(x))
+        weight = as_sample_weight(sample_weight, len(x), all_zero=True)  # as blocks of a stream may have
         bounds = row_blocks(len(x), self.block_rows)
         blocks = ((x[a:z], targets[a:z], None if weight is None else weight[a:z]) for a, z in bounds)
         added = self.emptied()  # all rows are added or, when anything fails, none

@@ -254,6 +254,24 @@ def test_features_of_a_kernel_need_targets_and_others_do_not():
     assert model.predict(NEW).shape == (20,)
 
 
+def test_hyperparameters_are_of_as_many_targets_as_come():
+    with pytest.raises(
+        ValueError, match="y must have 1 outputs, as when the kernel's hyperparameters were learned, got 2"
+    ):
+        fixed(**SMALL).partial_fit(X, TWO)
+    assert fixed(features="linear").partial_fit(X, TWO).predict(NEW).shape == (20, 2)
+
+
+def test_data_that_are_refused_leave_the_model_alone():
+    model = DirectRegressor(features="linear").partial_fit(X, Y)
+    before = model.predict(NEW)
+    for act in (model.fit, model.fit_features, model.fit_stream, model.partial_fit, model.forget):
+        with pytest.raises(ValueError):
+            act(np.where(X == X[4, 0], np.nan, X), Y)
+        np.testing.assert_array_equal(model.predict(NEW), before)
+    assert model.partial_fit(X, Y).n_samples_ == 2 * N
+
+
 def test_a_column_that_is_constant_at_first_is_told():
     with pytest.warns(FeatureMapWarning, match="1 of 3 columns are constant in the 10 rows.*number 2"):
         DirectRegressor("linear").partial_fit(np.c_[X[:10, :2], np.ones(10)], Y[:10])

@@ -472,7 +472,7 @@ def _check_hyperparameters(p: KernelHyperparameters, n_inputs: int) -> None:
     _number(p.noise_variance, "noise_variance", above=0.0)
     _number(p.isotropic_length_scale, "isotropic_length_scale", above=0.0)
     for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
-        _number(getattr(p, name), name, at_least=0.0)
+        _number(getattr(p, name), name, at_least=0.0, at_most=LARGEST)
     if as_count(p.n_linear, "n_linear", 0) > n_inputs:
         raise ValueError(f"n_linear must be at most {n_inputs}, got {p.n_linear}")
 

@@ -80,13 +80,13 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
             Not fitted yet.
         """
         self._check_parameters()
-        self._forget_all()
         if y is None:
             if self._feature_kind() in ("nystroem", "fourier") and self.length_scale is None:
                 raise ValueError("y must be given where the kernel's hyperparameters are learned from it")
             x = validate_data(self, X, dtype=np.float64)
             y = np.zeros(len(x))
         x, _, standardised, weight = self._start_fit(X, y, sample_weight)
+        self._forget_all()
         self._fix_features(x, standardised, weight)
         return self
 
@@ -261,7 +261,7 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
 
     def _statistics_of(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> RunningStatistics:
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
-        weight = as_sample_weight(sample_weight, len(x))
+        weight = as_sample_weight(sample_weight, len(x), all_zero=True)
         targets = np.asarray(given, dtype=np.float64)
         self._check_target_size(np.abs(targets).max())
         if not hasattr(self, "statistics_"):
@@ -274,6 +274,12 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
 
     def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
         """Set everything that follows from statistics; until `_set_results` there is no posterior."""
+        learned = self.hyperparameters_ is not None and self.length_scale is None
+        if learned and len(self.feature_y_scale_) != statistics.n_outputs:
+            raise ValueError(
+                f"y must have {len(self.feature_y_scale_)} outputs, as when the kernel's hyperparameters were learned, "
+                f"got {statistics.n_outputs}"
+            )
         location, scale = statistics.target_location_scale()
         scale = np.where(scale > 0, scale, 1.0)
         before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
@@ -480,10 +486,13 @@ class _StreamRun:
     def _fix_features(self, sample_rows: int) -> None:
         model, source = self.model, self.source
         seed = int(model._generator().integers(2**63))
-        with self.progress.stage("sample"):
-            sample = sample_stream(source, sample_rows, seed, drop_missing=self.drop_missing)
-        with self.progress.stage("features"):
-            model._fix_features_by(sample.rows, source.names, source.one_dimensional)
+        try:
+            with self.progress.stage("sample"):
+                sample = sample_stream(source, sample_rows, seed, drop_missing=self.drop_missing)
+            with self.progress.stage("features"):
+                model._fix_features_by(sample.rows, source.names, source.one_dimensional)
+        except KeyboardInterrupt:
+            raise StreamInterrupt("interrupted while features were fixed by a sample: no row is counted yet") from None
 
     def _check_width(self) -> None:
         """Compare the columns with those of the feature map."""

@@ -238,8 +238,8 @@ class DirectRegressor(GrowingModel):
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
-        self._forget_all()
         x, targets, standardised, weight = self._start_fit(X, y, sample_weight)
+        self._forget_all()
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         progress = Progress(self.verbose)
