@@ -2,7 +2,6 @@
 // Kernels know pointers, lengths and strides only: no Eigen, no std containers, no allocation, no exceptions.
 #pragma once
 
-#include "pydirect/activation_moments.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {

@@ -5,12 +5,6 @@
 
 namespace pydirect {
 
-enum class Activation { kRelu, kHeaviside };
-
-// How Cov(h_j, h_l) is found: the bivariate normal integral to 1e-12, the closed form of Wu et al. (eq. 6), or the
-// integral with six nodes up to |r| = 0.9 (2e-7).
-enum class PairKernel { kExact, kPaper, kFast };
-
 // hm = E h, v = E h², hv = Var h; all (d,). d may run over the units of several data at once. A unit of variance zero
 // is deterministic.
 void activation_moments(Activation activation, Index d, const double* mean, const double* variance, double* hm,
