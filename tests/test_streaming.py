@@ -637,6 +637,8 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_reason(tmp_path, par
     with pytest.raises(persistence.FileFormatError, match=message):
         fitted(*data, model=parameters, checkpoint=path)
     fitted(X, Y, checkpoint=path)
+    with pytest.raises(persistence.FileFormatError, match="of other features than those to be kept"):
+        DirectRegressor(**FAST).fit_features(X[:100], Y[:100]).fit_stream(X, Y, checkpoint=path, keep_features=True)
 
 
 def test_a_file_that_is_no_checkpoint_is_refused_and_left_alone(tmp_path):
@@ -709,10 +711,14 @@ def test_a_checkpoint_needs_features_that_a_file_can_hold(tmp_path):
 
 def test_ctrl_c_waits_for_the_end_of_a_block_and_the_second_does_not(small_blocks):
     with streams.deferred_interrupt() as interrupted:
-        signal.raise_signal(signal.SIGINT)
-        assert interrupted.is_set()
+        with interrupted.held():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        assert interrupted.requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.raise_if_requested()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     seen = []
 

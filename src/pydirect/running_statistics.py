@@ -121,23 +121,11 @@ class RunningStatistics:
         n_outputs : int
         block_dtype : {"float64", "float32"}
         """
-        b, k = features.n_weights, as_count(n_outputs, "n_outputs")
+        shapes = _shapes(features.n_weights, as_count(n_outputs, "n_outputs"))
         as_choice(block_dtype, "block_dtype", ("float64", "float32"))
-        return cls(
-            n_samples=0.0,
-            n_rows=0.0,
-            mean=np.zeros(b),
-            mean_low=np.zeros(b),
-            y_mean=np.zeros(k),
-            y_mean_low=np.zeros(k),
-            scatter=np.zeros((b, b)),
-            cross=np.zeros((k, b)),
-            y_scatter=np.zeros(k),
-            prior_variance_sum=0.0,
-            fingerprint=fingerprint(features),
-            block_dtype=block_dtype,
-            features=features,
-        )
+        zeros: dict[str, Any] = {name: np.zeros(shape) for name, shape in shapes.items()}
+        zeros |= dict.fromkeys(_NUMBERS, 0.0)
+        return cls(**zeros, fingerprint=fingerprint(features), block_dtype=block_dtype, features=features)
 
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -344,7 +332,8 @@ class RunningStatistics:
 
     def emptied(self) -> Self:
         """Return statistics of the same kind without rows."""
-        zeros: dict[str, Any] = {name: np.zeros(getattr(self, name).shape) for name in _ARRAYS}
+        b, k = self.n_weights, self.n_outputs
+        zeros: dict[str, Any] = {name: np.zeros(shape) for name, shape in _shapes(b, k).items()}
         zeros |= dict.fromkeys(_NUMBERS, 0.0)
         return replace(self, **zeros)
 
@@ -460,12 +449,7 @@ class RunningStatistics:
     def from_document(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         """Rebuild from `to_document`."""
         b, k = len(arrays["mean"]), len(arrays["y_mean"])
-        shapes = {
-            **dict.fromkeys(("mean", "mean_low"), (b,)),
-            **dict.fromkeys(("y_mean", "y_mean_low", "y_scatter"), (k,)),
-            "scatter": (b, b),
-            "cross": (k, b),
-        }
+        shapes = _shapes(b, k)
         found: dict[str, Any] = {name: as_float_array(arrays[name], name, shapes[name]) for name in _ARRAYS}
         numbers: dict[str, Any] = {name: as_number(header[name], name, at_least=0.0) for name in _NUMBERS}
         as_choice(header["block_dtype"], "block_dtype", ("float64", "float32"))
@@ -474,6 +458,12 @@ class RunningStatistics:
         if (found["y_scatter"] < 0).any() or (found["scatter"].diagonal() < 0).any():
             raise ValueError("sums of squares must not be negative")
         return cls(**numbers, **found, fingerprint=header["fingerprint"], block_dtype=header["block_dtype"])
+
+
+def _shapes(b: int, k: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays, for b weights and k outputs."""
+    of_features, of_targets = dict.fromkeys(("mean", "mean_low"), (b,)), ("y_mean", "y_mean_low", "y_scatter")
+    return {**of_features, **dict.fromkeys(of_targets, (k,)), "scatter": (b, b), "cross": (k, b)}
 
 
 def _moved(mean: FloatArray, low: FloatArray, step: FloatArray) -> tuple[FloatArray, FloatArray]:

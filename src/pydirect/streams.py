@@ -514,35 +514,53 @@ def collect_stream(
 
     with single_blas_thread(), deferred_interrupt() as interrupted:
         for end, part in ordered_map(work, chunks(source, start, statistics.block_rows, drop_missing), threads):
-            statistics.merge(part, n_threads=threads)
-            row = end
-            if after_block is not None:
-                after_block(end)
-            if interrupted.is_set():
-                raise KeyboardInterrupt
+            with interrupted.held():
+                statistics.merge(part, n_threads=threads)
+                row = end
+                if after_block is not None:
+                    after_block(end)
+            interrupted.raise_if_requested()
     return row
 
 
+class Interruption:
+    """What has become of Ctrl-C: a request to stop at the next good moment."""
+
+    def __init__(self) -> None:
+        self.requested, self.busy = False, False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """In here nothing is interrupted, however often it is asked for."""
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
+
+    def raise_if_requested(self) -> None:
+        """Stop here, if that was asked for."""
+        if self.requested:
+            raise KeyboardInterrupt
+
+
 @contextmanager
-def deferred_interrupt() -> Iterator[threading.Event]:
-    """Let Ctrl-C set an event instead of raising in the middle of a sum; a second one raises at once."""
-    requested = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield requested
-        return
+def deferred_interrupt() -> Iterator[Interruption]:
+    """Let Ctrl-C be a request instead of an exception in the middle of a sum; a second one raises, outside of sums."""
+    interruption = Interruption()
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # somebody else's, or none from Python
-        yield requested
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield interruption
         return
 
-    def request(*_: object) -> None:
-        if requested.is_set():
-            raise KeyboardInterrupt
-        requested.set()
+    def request(number: int, frame: Any) -> None:
+        if interruption.requested and not interruption.busy:
+            before(number, frame)
+        interruption.requested = True
 
     signal.signal(signal.SIGINT, request)
     try:
-        yield requested
+        yield interruption
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,8 +72,8 @@ def summed_by_dask(
         with progress.stage("features"):
             model._fix_features_by(sample.rows, names, one_dimensional)
     with progress.stage("statistics"):
-        # Sent to every worker once, not with every task.
-        empty = dask.delayed(model.new_statistics(n_outputs), pure=True)
+        # Sent to every worker once, not with every task, and without its square of zeros.
+        empty = dask.delayed(replace(model.new_statistics(n_outputs), scatter=np.empty((0, 0))), pure=True)
         sums = [dask.delayed(_summed)(empty, p) for p in parts]
         # Loading is not shared through the optimiser, which would load the partitions of X and y apart, twice.
         (total,) = dask.compute(_tree(_merged, sums), optimize_graph=False)

@@ -18,7 +18,8 @@ from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sa
 from pydirect.estimators._base import ProbabilisticRegressor
 from pydirect.estimators._basis import BasisFunctionModel
 from pydirect.features import RowFeatures
-from pydirect.running_statistics import RunningStatistics
+from pydirect.persistence import FileFormatError
+from pydirect.running_statistics import RunningStatistics, fingerprint
 from pydirect.streams import (
     Rows,
     Source,
@@ -281,11 +282,10 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
                 f"got {statistics.n_outputs}"
             )
         location, scale = statistics.target_location_scale()
-        scale = np.where(scale > 0, scale, 1.0)
+        constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
         before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
         gaussian = statistics.gaussian(location, scale)
-        if (constant := statistics.y_scatter <= 0).any():  # exact zeros, as standardised targets are
-            gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0
+        gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
         n_threads = resolve_n_threads(self.n_threads)
         self._forget()
         self.y_mean_, self.y_scale_, self.calibration_scale_ = location, scale, 1.0
@@ -429,6 +429,8 @@ class _StreamRun:
         if self.path is not None and Path(self.path).exists():
             saved = Checkpoint.read(self.path, model)
             saved.require(self.path, identity, source.n_rows)
+            if keep_features and saved.statistics.fingerprint != fingerprint(model._row_features()):
+                raise FileFormatError(self.path, "the checkpoint is of other features than those to be kept")
             saved.restore(model)
             self._check_width()
             total, start = saved.statistics, saved.n_rows
