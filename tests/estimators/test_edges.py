@@ -159,7 +159,7 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
         ({"n_levels": 1000}, "n_levels must be at most 256"),
         ({"n_levels": True}, "n_levels must be an integer"),
         ({"levels": [0, 1]}, "levels must be None in the decorrelated basis"),
-        ({"basis": "raw", "levels": "ab"}, "levels must hold real numbers"),
+        ({"basis": "raw", "levels": "ab"}, "levels must be one of .even., .power_of_two."),
         ({"basis": "raw", "features": "linear", "levels": np.ones((9, 3))}, r"levels must have shape"),
         ({"noise": "none"}, "noise must be one of 'auto'"),
         ({"noise": "held_out"}, "noise must not be 'held_out' in the decorrelated basis"),
