@@ -213,6 +213,42 @@ def test_the_error_of_integers_is_within_its_bound(options, feature_bits):
     np.testing.assert_allclose(std, exact_std, rtol=1e-3 if feature_bits == 16 else 0.15)
 
 
+@pytest.mark.parametrize("feature_bits", [8, 16])
+@pytest.mark.parametrize("features", ["fourier", "linear"])
+@pytest.mark.parametrize(
+    "levels", [[-1.0, 0.003, 1.0], [-1.0, -0.5, -0.003, 0.003, 0.5, 1.0], [-0.9, -0.31, 0.0, 0.0029, 0.17]]
+)
+def test_the_error_is_within_its_bound_for_levels_of_any_values(features, levels, feature_bits):
+    x, y = data()
+    y = y if len(levels) > 3 else 0.003 * x[:, 0]  # small weights: the tiny level is the best one of three
+    options = {"features": features, "basis": "raw", "n_features": 40, "rank_inputs": False, "levels": [levels]}
+    model = fitted(DirectRegressor(**options), x, y)
+    rows = x.mean(axis=0) + np.random.default_rng(3).uniform(-7.99, 7.99, (1000, 3)) * x.std(axis=0)
+    for method in ("draw", "most_probable"):
+        quantised = quantize(model, 4, method, feature_bits=feature_bits, frequency_bits=8)
+        assert features == "linear" or len(quantised.program.groups) > 1
+        error = np.abs(quantised.functions(rows) - quantised.using("integer").functions(rows)).max(axis=(0, 2))
+        assert (error <= quantised.rounding_bound()).all()
+
+
+def test_inputs_of_unequal_amplitudes_are_within_the_bound(raw):
+    x = data()[0]
+    model = quantize(raw, 4, "draw", frequency_bits=8)
+    features = replace(model.basis.features, linear_scale=np.array([1.0, 0.7, 0.01]))
+    model = replace(model, basis=replace(model.basis, features=features))
+    assert sum(g.kind == "linear" for g in model.program.groups) == len(model.program.linear) > 1
+    rows = x.mean(axis=0) + np.random.default_rng(4).uniform(-7.99, 7.99, (400, 3)) * x.std(axis=0)
+    np.testing.assert_array_equal(model.totals(rows), model.program.totals(rows))
+    error = np.abs(model.functions(rows) - model.using("integer").functions(rows)).max(axis=(0, 2))
+    assert (error <= model.rounding_bound()).all()
+
+
+def test_levels_that_are_all_zero_are_zeros():
+    for levels in ([0.0], [0.0, 0.0, 0.0]):
+        integers, step, error = integer_levels(np.array(levels))
+        assert not integers.any() and (step, error) == (1.0, 0.0)
+
+
 def test_moments_and_intervals_in_integers_are_those_of_the_functions(raw):
     x = data()[0]
     model = quantize(raw, 16, X=x, arithmetic="integer")

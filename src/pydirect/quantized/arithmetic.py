@@ -288,12 +288,17 @@ class IntegerProgram:
         m = np.abs(self.multipliers)
         return bool(((m & (m - 1)) == 0).all())
 
+    def inputs_of(self, group: Group) -> NDArray[np.int32]:
+        """Inputs that a group of linear basis functions consists of."""
+        first = 2 * self.n_frequencies
+        return self.linear[group.begin - first : group.end - first]
+
     def largest_features(self) -> Integers:
         """Largest magnitude of every basis function, (n_features,)."""
         out = np.full(self.n_features, self.one, dtype=np.int64)
         for g in self.groups:
             if g.kind == "linear":
-                limit = np.minimum(self.limit[self.linear], self.linear_limit).astype(np.int64)
+                limit = np.minimum(self.limit[self.inputs_of(g)], self.linear_limit).astype(np.int64)
                 out[g.begin : g.end] = limit if self.feature_bits == 16 else np.minimum(round_shift(limit, 8), 127)
         return out
 
@@ -348,7 +353,7 @@ class IntegerProgram:
         out[:, 1:n:2] = turn_sine(phase, self.feature_bits)
         for g in self.groups:
             if g.kind == "linear":
-                linear = np.clip(q[:, self.linear], -self.linear_limit, self.linear_limit)
+                linear = np.clip(q[:, self.inputs_of(g)], -self.linear_limit, self.linear_limit)
                 if self.feature_bits == 8:
                     linear = np.clip(round_shift(linear, 8), -127, 127)
                 out[:, g.begin : g.end] = linear

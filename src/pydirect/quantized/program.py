@@ -94,9 +94,11 @@ def integer_levels(levels: FloatArray) -> tuple[NDArray[np.int32], float, float]
     """Return integers and a step with ``levels ≈ step · integers``, and the largest error.
 
     Evenly spaced levels with zero among them, or half way between two of them, and ± powers of two have no error beyond
-    rounding; others are rounded to 127 steps.
+    rounding; others are rounded to multiples of the largest one's 127th part, so that a small level may become 0.
     """
     largest = float(np.abs(levels).max())
+    if largest == 0:
+        return np.zeros(len(levels), dtype=np.int32), 1.0, 0.0
     steps = [largest / MULTIPLIER_LIMIT]
     nonzero = np.abs(levels[levels != 0])
     if len(levels) > 1:
@@ -110,7 +112,7 @@ def integer_levels(levels: FloatArray) -> tuple[NDArray[np.int32], float, float]
     else:
         integers = np.rint(levels / steps[-1])
         error = float(np.abs(integers * steps[-1] - levels).max())
-    return integers.astype(np.int32), step if largest else 1.0, error
+    return integers.astype(np.int32), step, error
 
 
 def input_columns(
@@ -287,14 +289,15 @@ def rounding_bound(
     Exact is Φw in real numbers for the same level indices. With Δx_i the rounding of input i, X_i its largest magnitude
     and Δν_fi that of a frequency in turns, the phase is off by ``Σ_i |ν_fi| Δx_i + |Δν_fi| X_i`` turns, a Fourier
     feature of amplitude a by ``a (2π · that + SINE_ERROR)``, a linear one by its unit times Δx and the rounding to
-    int8. Times |w_j|, summed; then the error of the levels themselves, of the gains, and half a unit for every shift.
+    int8. With ŵ_j what the integers stand for and φ̂_j what is computed, ``|φ̂_j ŵ_j − φ_j w_j| ≤ |φ̂_j − φ_j| |ŵ_j| +
+    |φ_j| |ŵ_j − w_j|``, summed; then the error of the gains on ``Σ_j φ̂_j ŵ_j``, and half a unit for every shift.
     """
-    _, step, level_error = integer_levels(levels)
+    multipliers, step, _ = integer_levels(levels)
     unit = 1.0 / (program.multiplier.astype(np.float64) * input_map.scale[program.columns])
     mean = np.abs(input_map.mean[program.columns]) / input_map.scale[program.columns]
     largest = program.limit * unit
-    # Half a step, and single precision: of the origin and of x, then of two operations.
-    dx = unit / 2 + 2.0**-24 * (2 * mean + 3 * largest)
+    # Half a step, and single precision: of the origin and of x, then of three operations.
+    dx = unit / 2 + 2.0**-24 * (2 * mean + 4 * largest)
     errors, sizes = np.zeros(program.n_features), np.zeros(program.n_features)
     if isinstance(features, FourierFeatures):
         inputs = np.searchsorted(input_map.kept, program.columns)
@@ -308,25 +311,28 @@ def rounding_bound(
         sizes[:n] = 1.0
     for g in program.groups:
         if g.kind == "linear":
-            here = slice(g.begin, g.end)
-            errors[here] = dx[program.linear] + (128 * unit[program.linear] if program.feature_bits == 8 else 0.0)
-            sizes[here] = np.minimum(largest[program.linear], program.linear_limit * unit[program.linear])
+            here, inputs = slice(g.begin, g.end), program.inputs_of(g)
+            errors[here] = dx[inputs] + (128 * unit[inputs] if program.feature_bits == 8 else 0.0)
+            sizes[here] = np.minimum(largest[inputs], program.linear_limit * unit[inputs])
             if program.feature_bits == 8:
-                errors[here] += np.maximum(sizes[here] - 127 * 256 * unit[program.linear], 0)
+                errors[here] += np.maximum(sizes[here] - 127 * 256 * unit[inputs], 0)
         elif g.kind == "constant":
             sizes[g.begin : g.end] = 1.0
     amplitude = np.abs(layout.unit)
-    weights = np.abs(levels)[program.codes]
-    nonzero = program.weights != 0
-    bound = (amplitude * errors) @ weights + (amplitude * sizes) @ (level_error * nonzero)
-    total_unit = program.scale * program.n_samples / scale  # a total of one, in units of Φw
+    used = np.abs(step * multipliers)[program.codes]
+    bound = (amplitude * errors) @ used + (amplitude * sizes) @ np.abs(step * multipliers - levels)[program.codes]
+    total_unit = abs(float(program.scale[0] * program.n_samples / scale[0]))  # a total of one, in units of Φw
     shifts = sum(abs(g.gain) * (2**g.shift > 1) / 2 for g in program.groups)
     gains = np.zeros(program.n_columns)
     for g in program.groups:
-        reach = (amplitude * sizes)[g.begin : g.end] @ weights[g.begin : g.end]
-        true = amplitude[g.begin] * step / (ONE[program.feature_bits] if g.kind != "linear" else 1.0)
+        if amplitude[g.begin] == 0:
+            continue
+        reach = (amplitude * (sizes + errors))[g.begin : g.end] @ used[g.begin : g.end]
+        # Inputs of a group have the same unit but for the rounding of their multipliers: the worst one counts.
+        one = np.array([1.0 / ONE[program.feature_bits]])
         if g.kind == "linear":
-            true *= unit[program.linear[0]] * (256 if program.feature_bits == 8 else 1)
-        gains += reach * abs(abs(g.gain) / 2.0**g.shift * abs(total_unit[0]) / true - 1) if true else 0.0
-    per_column = bound + gains + shifts * abs(float(total_unit[0]))
+            one = unit[program.inputs_of(g)] * (256 if program.feature_bits == 8 else 1)
+        true = amplitude[g.begin] * step * one
+        gains += reach * np.abs(abs(g.gain) / 2.0**g.shift * total_unit / true - 1).max()
+    per_column = bound + gains + shifts * total_unit
     return np.abs(scale) * per_column.reshape(program.n_outputs, -1).max(axis=1)
