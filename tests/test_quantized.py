@@ -553,6 +553,23 @@ def test_a_model_keeps_to_its_number_of_weights():
     assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.7 * y.std()
 
 
+@pytest.mark.parametrize(("n_levels", "bits"), [(3, 2), (7, 3), (15, 4), (31, 8)])
+def test_few_levels_take_few_bits(n_levels, bits):
+    x, y = data(120)
+    model = fit_within(DirectRegressor(), x, y, max_bytes=1200, n_levels=n_levels)
+    assert model.packed.bits == bits and len(model.levels) == n_levels
+    assert model.packed.n_bytes <= -(-model.codes.size * bits // 8)
+    assert model.n_bytes <= 1200
+
+
+def test_more_samples_keep_to_the_number_of_weights():
+    x, y = data(200)
+    for limit in (6, 12, 20):
+        model = fit_within(DirectRegressor(), x, y, max_bytes=1000, max_nonzero=limit)
+        assert model.report()["n_nonzero"] <= limit * model.n_samples
+        assert model.n_bytes <= 1000
+
+
 def test_bytes_that_hold_no_model_are_refused():
     x, y = data(60)
     with pytest.raises(ValueError, match="max_bytes must be at least about"):

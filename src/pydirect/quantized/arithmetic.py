@@ -289,7 +289,7 @@ class IntegerProgram:
         return bool(((m & (m - 1)) == 0).all())
 
     def inputs_of(self, group: Group) -> NDArray[np.int32]:
-        """Inputs that a group of linear basis functions consists of."""
+        """Return the inputs that a group of linear basis functions consists of."""
         first = 2 * self.n_frequencies
         return self.linear[group.begin - first : group.end - first]
 

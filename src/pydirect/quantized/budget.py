@@ -21,7 +21,7 @@ from pydirect.features import FourierFeatures, random_fourier_features
 from pydirect.hyperparameters import KernelHyperparameters, distinct_rows, fit_hyperparameters
 from pydirect.inputs import InputMap, weighted_location_scale
 from pydirect.quantized.models import LinearBasis, QuantizedRegressor
-from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.packing import PackedCodes, bits_for
 from pydirect.quantized.program import INPUT_LIMIT, INPUT_UNIT, lay_out, quantise_frequencies
 from pydirect.quantized.quantize import centred, rounded_on_best_scale, unit_levels
 from pydirect.statistics import GaussianStatistics, collect_statistics
@@ -83,7 +83,7 @@ def fit_within(
         Posterior samples; by default from 4, when bytes are few, to 16.
     levels : {"even", "power_of_two"}, default="even"
     n_levels : int, default=15
-        3 to 15, odd.
+        3 to 255, odd.
     feature_bits : {16, 8}, default=16
     frequency_bits : {8, 16}, default=8
         Of a frequency. Weights are fitted to the rounded ones.
@@ -118,7 +118,7 @@ def fit_within(
     with single_blas_thread():
         task = _Task.begin(x, target, weight, model.max_hyperparameter_rows, rng, n_threads)
         d = task.inputs.shape[1]
-        bytes_of_weight = n_samples * (4 if len(grid) <= 16 else 8) / 8
+        bytes_of_weight = n_samples * bits_for(len(grid)) / 8
         table = 130 if feature_bits == 16 else 64
         wide = 2 if x.shape[1] > 256 else 1
         costs = Costs(
@@ -137,14 +137,16 @@ def fit_within(
         for _ in range(MOST_ROUNDS):
             quantised = task.cast(features, n_samples, grid, feature_bits, frequency_bits)
             excess = quantised.n_bytes - byte_limit
-            zeros = quantised.report()["n_nonzero"] / n_samples - weight_limit
-            if excess <= 0 and zeros <= 0:
+            surplus = _nonzero_per_sample(quantised) - weight_limit
+            if excess <= 0 and surplus <= 0:
                 while n_samples < most_samples and quantised.n_bytes + quantised.packed.n_bytes <= byte_limit:
                     n_samples *= 2  # what frequencies do not need
                     more = task.cast(features, n_samples, grid, feature_bits, frequency_bits)
-                    quantised = more if more.n_bytes <= byte_limit else quantised
+                    if more.n_bytes > byte_limit or _nonzero_per_sample(more) > weight_limit:
+                        break
+                    quantised = more
                 return quantised
-            drop = max(int(np.ceil(max(excess / costs.frequency, zeros / 2))), 1)
+            drop = max(int(np.ceil(max(excess / costs.frequency, surplus / 2))), 1)
             if drop >= features.n_frequencies:
                 break
             features = task.without_weakest(features, drop)
@@ -154,6 +156,11 @@ def fit_within(
 def samples_for(max_bytes: int) -> int:
     """Return the number of samples of a model of so many bytes: few when bytes are."""
     return 4 if max_bytes < 1024 else 8 if max_bytes <= 4096 else 16
+
+
+def _nonzero_per_sample(model: QuantizedRegressor) -> float:
+    """Weights that are not zero in a sample, on average over the samples."""
+    return float(model.report()["n_nonzero"]) / model.n_samples
 
 
 def rounded_frequencies(features: FourierFeatures, bits: int) -> FourierFeatures:
@@ -308,10 +315,9 @@ class _Task:
             np.zeros(2, dtype=np.intp),
         )
         one = np.ones((1, 1))
-        bits = 4 if len(grid) <= 16 else 8
         return QuantizedRegressor(
             basis=basis,
-            packed=PackedCodes.pack(np.ascontiguousarray(codes.T[layout.order]), bits, zero),
+            packed=PackedCodes.pack(np.ascontiguousarray(codes.T[layout.order]), bits_for(len(grid)), zero),
             levels=grid,
             centre=0 * one,
             spread=one,
