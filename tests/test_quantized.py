@@ -564,8 +564,8 @@ def test_few_levels_take_few_bits(n_levels, bits):
 
 def test_more_samples_keep_to_the_number_of_weights():
     x, y = data(200)
-    for limit in (6, 12, 20):
-        model = fit_within(DirectRegressor(), x, y, max_bytes=1000, max_nonzero=limit)
+    for limit in (4, 12, 20):
+        model = fit_within(DirectRegressor(), x, y, max_bytes=1000, max_nonzero=limit, n_levels=31)
         assert model.report()["n_nonzero"] <= limit * model.n_samples
         assert model.n_bytes <= 1000
 

@@ -478,6 +478,18 @@ def test_headers_say_what_they_are_and_two_fit_into_one_program(tmp_path, small)
         run_checked([tmp_path / "main"])
 
 
+def test_names_of_columns_stay_as_they_are_but_for_marks_of_comments(tmp_path, small):
+    model = quantize(small(small.regressor("linear", basis="raw")), 4, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", prefix="m", columns=["a/*b pd_x", "PD_y*/", "/*/"])
+    text = (tmp_path / "model.h").read_text()
+    for line in ("x[0] = a/ *b pd_x", "x[1] = PD_y* /", "x[2] = / * /", "M_NO_FLOAT defined there is"):
+        assert line in text
+    if shutil.which("cc"):
+        (tmp_path / "main.c").write_text(SELF_TEST_MAIN)
+        run_checked(["cc", *STRICT, "-o", tmp_path / "main", tmp_path / "main.c"])
+        run_checked([tmp_path / "main"])
+
+
 def test_template_conditions_nest():
     whole = template("integer.h", {"fourier", "wide", "linear"})
     assert "//@" not in whole and "pd_phase" in whole and "PD_READ_16(pd_sine_table" in whole

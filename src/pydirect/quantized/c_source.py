@@ -100,7 +100,7 @@ def header(comment: str, body: str, prefix: str) -> str:
     body = re.sub(r"\bpd_", f"{prefix.lower()}_", re.sub(r"\bPD_", f"{prefix.upper()}_", body))
     guard = f"{prefix.upper()}_H"
     digest = hashlib.blake2b(body.encode("ascii"), digest_size=8).hexdigest()
-    comment = comment.replace("*/", "* /").replace("PD_", f"{prefix.upper()}_").replace("pd_", f"{prefix.lower()}_")
+    comment = comment.replace("*/", "* /").replace("/*", "/ *")
     return (
         f"/* {comment}\n\n   Digest of what follows: {digest}. */\n\n#ifndef {guard}\n#define {guard}\n\n{body}\n"
         f"#ifdef __cplusplus\n}}\n#endif\n\n#endif\n"
