@@ -55,7 +55,8 @@ def to_c(
     level : float
         Probability of intervals.
     real : {"double", "float"}
-        Type of floating-point arithmetic; ``"float"`` agrees to about 1e-5, ``"double"`` to rounding.
+        Type of floating-point arithmetic; ``"double"`` agrees to rounding, ``"float"`` to about 1e-3 of the
+        predictions' spread: an input's rounding to single precision moves the phases.
     counts_per_unit, zero_count : array_like of shape (n_features_in,) or number, optional
         For integer arithmetic: also take the integers of the device's sensors, ``zero_count + counts_per_unit · x``,
         in ``prefix_quantise_counts``.
@@ -164,7 +165,7 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
     path : str or Path
     dtype : {float64, float32}
         Of floating-point arithmetic and of its input and outputs. Single precision suits accelerators and agrees to
-        about 1e-5.
+        about 1e-3 of the predictions' spread.
 
     Raises
     ------

@@ -230,7 +230,8 @@ class QuantizedModel:
     def rounding_bound(self) -> FloatArray:
         """Bound of the difference between the integer and the float path for a sample's function, (n_outputs,).
 
-        It holds where no input is cut off, that is within eight standard deviations of the training mean.
+        It holds where no input is cut off, that is within eight standard deviations of the training mean, and so for
+        means of predictions; it says nothing of their standard deviations, see `using`.
         """
         assert isinstance(self.basis, LinearBasis)
         return rounding_bound(
@@ -245,6 +246,10 @@ class QuantizedModel:
 
     def using(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
+
+        Means differ by `rounding_bound` at most. Standard deviations in integers are those of the samples and the noise
+        alone: the variance that the basis functions lack far from the training data, beyond the reach of the linear
+        part of a model with ``features="fourier"``, is in those of the float path only.
 
         Raises
         ------

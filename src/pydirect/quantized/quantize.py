@@ -79,7 +79,8 @@ def quantize(
     n_levels : int, default=15
         Of ``levels`` other than ``"model"``: 3 to 255, odd.
     arithmetic : {"float", "integer"}, default="float"
-        What predictions are made with.
+        What predictions are made with. Standard deviations in integers leave out the variance that the float path adds
+        where inputs are beyond the reach of the linear part; see `QuantizedModel.using`.
     feature_bits : {16, 8}, default=16
         Of a basis function in integer arithmetic.
     frequency_bits : {"auto", 8, 16, 32}, default="auto"
