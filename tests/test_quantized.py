@@ -10,7 +10,16 @@ from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, S
 from pydirect.distributions import FactorizedCategorical, power_of_two_levels
 from pydirect.persistence import FileFormatError, read, write
 from pydirect.quantized import AccumulatorOverflowError, IntegerArithmeticError, RawInputs, load
-from pydirect.quantized.arithmetic import ONE, SINE_ERROR, integer_sqrt, round_shift, turn_sine
+from pydirect.quantized.arithmetic import (
+    INT32_MAX,
+    ONE,
+    SINE_ERROR,
+    Group,
+    IntegerProgram,
+    integer_sqrt,
+    round_shift,
+    turn_sine,
+)
 from pydirect.quantized.engine import FloatEngine, IntegerEngine
 from pydirect.quantized.packing import BITS, PackedCodes, pack_dense, unpack_dense, unpack_sparse
 from pydirect.quantized.program import integer_levels
@@ -275,6 +284,66 @@ def test_what_could_overflow_is_refused(raw):
         replace(program, noise=np.array([2**63 - 1], dtype=np.uint64)).bounds  # noqa: B018
     with pytest.raises(AccumulatorOverflowError):
         IntegerEngine(wide)
+
+
+def linear_program(multipliers, limits):
+    """One sample: Σ_i multipliers[i] q_i."""
+    n, one = len(limits), np.ones(1)
+    return IntegerProgram(
+        n_features_in=n,
+        columns=np.arange(n, dtype=np.int32),
+        origin=np.zeros(n, dtype=np.float32),
+        multiplier=np.ones(n, dtype=np.float32),
+        limit=np.array(limits, dtype=np.int32),
+        frequencies=np.empty((0, n), dtype=np.int16),
+        phase_shift=np.zeros(n, dtype=np.uint8),
+        linear=np.arange(n, dtype=np.int32),
+        linear_limit=32767,
+        groups=(Group("linear", 0, n),),
+        feature_bits=16,
+        codes=np.arange(n, dtype=np.uint8)[:, None],
+        multipliers=np.array(multipliers, dtype=np.int32),
+        n_outputs=1,
+        n_samples=1,
+        scale=one,
+        offset=0 * one,
+        noise=np.zeros(1, dtype=np.uint64),
+        deviation_shift=1,
+        std_scale=one,
+    )
+
+
+def test_sums_reach_the_largest_integer_and_no_more(at_every_level):
+    multipliers = np.array([2**15, -(2**15), 2, 1])
+    program = linear_program(multipliers, [32767, 32767, 32767, 1])
+    assert program.bounds.accumulators == (INT32_MAX,) and program.bounds.total == INT32_MAX
+    rows = 1e9 * np.sign(multipliers) * np.array([[1.0], [-1.0]])
+    assert program.totals(rows).ravel().tolist() == [INT32_MAX, -INT32_MAX]
+    engine = IntegerEngine(program)
+    assert at_every_level(lambda: engine.totals(rows)).ravel().tolist() == [INT32_MAX, -INT32_MAX]
+    with pytest.raises(
+        AccumulatorOverflowError, match="an accumulator must stay below 2147483648, but could reach 2147483648"
+    ):
+        linear_program(multipliers, [32767, 32767, 32767, 2]).bounds  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"phase_shift": np.full(2, 32, dtype=np.uint8)}, "phase_shift must be at most 31 in magnitude, got 32"),
+        ({"limit": np.full(2, 32768, dtype=np.int32)}, "limit must be at most 32767"),
+        ({"linear_limit": 32768}, "linear_limit must be at most 32767"),
+        ({"multipliers": np.array([-(2**15) - 1, 1], dtype=np.int32)}, "multipliers must be at most 32768"),
+        ({"groups": (Group("linear", 0, 2, 1, 32),)}, "shifts of groups must be at most 31"),
+        ({"groups": (Group("linear", 0, 2, 2**31, 31),)}, "gains of groups must be at most 2147483647"),
+        ({"deviation_shift": 63}, "deviation_shift must be at most 62"),
+    ],
+)
+def test_numbers_of_a_program_that_leave_their_types_are_refused(change, message):
+    program = linear_program([1, 1], [32767, 32767])
+    assert program.bounds.total == 65534
+    with pytest.raises(AccumulatorOverflowError, match=message):
+        replace(program, **change).bounds  # noqa: B018
 
 
 def test_counts_of_a_sensor_reach_the_same_inputs(raw):

@@ -311,8 +311,20 @@ class IntegerProgram:
         Raises
         ------
         AccumulatorOverflowError
-            When one could, with the bound.
+            When one could, with the bound, or a number of the program leaves its type.
         """
+        for name, values, largest in (
+            ("phase_shift", self.phase_shift, 31),
+            ("shifts of groups", [g.shift for g in self.groups], 31),
+            ("deviation_shift", [self.deviation_shift], 62),
+            ("limit", self.limit, 32767),
+            ("linear_limit", [self.linear_limit], 32767),
+            ("multipliers", self.multipliers, 2**15),
+            ("gains of groups", [g.gain for g in self.groups], INT32_MAX),
+        ):
+            found = int(np.abs(np.asarray(values, dtype=np.int64)).max(initial=0))
+            if found > largest:
+                raise AccumulatorOverflowError(f"{name} must be at most {largest} in magnitude, got {found}")
         terms = np.abs(self.weights) * self.largest_features()[:, None]
         accumulators = tuple(int(terms[g.begin : g.end].sum(axis=0).max(initial=0)) for g in self.groups)
         # round_shift is monotone, so that the bound of what goes in gives that of what comes out.
