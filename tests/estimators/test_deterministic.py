@@ -152,6 +152,18 @@ def test_far_away_predictions_are_finite(fitted):
         assert np.isfinite(values).all()
 
 
+@pytest.mark.parametrize("predictive", ["quadrature", "moment"])
+def test_the_distribution_far_away_has_the_mean_that_is_predicted(fitted, predictive):
+    model = clone(fitted).set_params(predictive=predictive)
+    model.__dict__ |= {k: v for k, v in fitted.__dict__.items() if k.endswith("_") or k.startswith("_")}
+    for distance in (10.0, 100.0, 1000.0):
+        far = distance * np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+        mean, epistemic, _ = model.predict_parts(far)
+        distribution = model.predict_distribution(far)
+        assert (np.abs(distribution.mean - mean) < 1e-9 * epistemic).all()
+        assert np.isfinite(distribution.std).all()
+
+
 def test_several_outputs_are_networks_of_their_own():
     model = fit(y=TWO)
     np.testing.assert_allclose(model.predict(NEW).shape, (25, 2))

@@ -714,9 +714,12 @@ def _within(log_variance: FloatArray) -> FloatArray:
 
 
 def _log_noise_nodes(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Hermite nodes (n_rows, N_NODES) and weights (N_NODES,) for the second output."""
+    """Gauss-Hermite nodes (n_rows, N_NODES) and weights (N_NODES,) for the second output.
+
+    However far out: conditional means are linear in them, and average to the mean only over all of them.
+    """
     z, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
-    return _within(mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z), weights / weights.sum()
+    return mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z, weights / weights.sum()
 
 
 def _draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> FloatArray:
