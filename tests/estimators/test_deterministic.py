@@ -281,7 +281,9 @@ def test_an_objective_that_overflows_is_survived(monkeypatch):
         ({"inference": "exact"}, "inference must be one of"),
         ({"inference": "mcvi", "optimizer": "lbfgs"}, "optimizer must be 'adam'"),
         ({"predictive": "qmc"}, "predictive must be one of"),
-        ({"prior": -1.0}, "prior"),
+        ({"prior": -1.0}, "prior must hold variances from 1e-100 to 1e\\+100, got -1.0"),
+        ({"prior": 1e-200}, "prior must hold variances from 1e-100 to 1e\\+100, got 1e-200"),
+        ({"prior": 1e200}, "prior must hold variances from 1e-100 to 1e\\+100, got 1e\\+200"),
         ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
         ({"kl_warmup": 0.6, "kl_ramp": 0.6}, "kl_ramp must be"),
         ({"n_steps": 0}, "n_steps must be at least 1"),
@@ -292,6 +294,33 @@ def test_an_objective_that_overflows_is_survived(monkeypatch):
 def test_wrong_parameters_are_told(options, message):
     with pytest.raises(ValueError, match=message):
         fit(**options)
+
+
+@pytest.mark.parametrize("weight", [1e-200, 1e-300])
+def test_weights_that_vanish_are_told(weight):
+    with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
+        DVIRegressor(**FAST).fit(X, Y, sample_weight=np.full(90, weight))
+    with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
+        DVIClassifier(**FAST).fit(X, Y > 3, sample_weight=np.full(90, weight))
+
+
+@pytest.mark.parametrize("options", [{"prior": 1e-100}, {"prior": 1e100}, {"weight": 1e-99}])
+def test_models_at_the_edge_are_finite(options):
+    weight = np.full(90, options.pop("weight", 1.0))
+    model = DVIRegressor(**FAST | options).fit(X, Y, sample_weight=weight)
+    assert np.isfinite(model.posterior_.theta).all()
+    assert np.isfinite(model.predict(NEW)).all()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs", "auto"])
+def test_where_everything_overflows_there_is_no_rest(monkeypatch, optimizer):
+    def overflowing(network, theta, *args, **kwargs):
+        return np.inf, np.zeros_like(theta)
+
+    monkeypatch.setattr(DeterministicNetwork, "objective", overflowing)
+    model = fit(optimizer=optimizer)
+    assert not model.converged_
+    assert np.isfinite(model.posterior_.theta).all()
 
 
 def test_unfitted_models_say_so():
