@@ -82,6 +82,10 @@ class TrainingSchedule:
         as_number(self.kl_warmup, "kl_warmup", at_least=0.0, below=1.0)
         as_number(self.kl_ramp, "kl_ramp", at_least=0.0, at_most=1.0 - self.kl_warmup)
         as_count(self.max_iter, "max_iter")
+        if self.optimizer == "lbfgs":
+            for name, unused in (("batch_size", None), ("kl_warmup", 0.0), ("kl_ramp", 0.0)):
+                if getattr(self, name) != unused:
+                    raise ValueError(f"{name} must be {unused} for optimizer='lbfgs', got {getattr(self, name)}")
 
     def stages(self, inference: str, n_rows: int = 1) -> tuple[str, ...]:
         """Return the optimisers in turn."""

@@ -289,6 +289,18 @@ def test_an_objective_that_overflows_is_survived(monkeypatch):
         ({"n_steps": 0}, "n_steps must be at least 1"),
         ({"initial_scale": 0.0}, "initial_scale must be above 0"),
         ({"activation": "tanh"}, "activation must be one of"),
+        ({"skip_connections": True}, "hidden_layer_sizes must hold two equal widths in turn for skips, got .4,."),
+        ({"skip_connections": True, "hidden_layer_sizes": (3, 4, 3)}, r"got \(3, 4, 3\)"),
+        *(
+            (
+                {"activation": "heaviside", "inference": i},
+                f"inference must be 'dvi' for activation='heaviside', got '{i}'",
+            )
+            for i in ("mcvi", "rmcvi", "map")
+        ),
+        ({"optimizer": "lbfgs", "batch_size": 10}, "batch_size must be None for optimizer='lbfgs', got 10"),
+        ({"optimizer": "lbfgs", "kl_warmup": 0.5}, "kl_warmup must be 0.0 for optimizer='lbfgs', got 0.5"),
+        ({"optimizer": "lbfgs", "kl_ramp": 0.5}, "kl_ramp must be 0.0 for optimizer='lbfgs', got 0.5"),
     ],
 )
 def test_wrong_parameters_are_told(options, message):
@@ -339,6 +351,12 @@ def test_networks_can_be_fitted_without_estimators(fitted):
 
 
 # ---------------------------------------- classification
+
+
+def test_one_class_is_told_as_python_shows_it():
+    for label, text in ((np.int64(3), "3"), (np.str_("a"), "'a'")):
+        with pytest.raises(ValueError, match=f"got one class, {text}$"):
+            DVIClassifier(**FAST).fit(X, np.full(90, label))
 
 
 def test_iris_is_learned(classifier):

@@ -50,6 +50,8 @@ class DeterministicNetworkModel(LatentFunctions):
         as_flag(self.skip_connections, "skip_connections")
         self._network(1, 2 if isinstance(self, ClassifierMixin) else 1)
         self._schedule().stages(as_choice(self.inference, "inference", INFERENCES))
+        if self.activation == "heaviside" and self.inference != "dvi":
+            raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {self.inference!r}")
         if isinstance(self.prior, str):
             as_choice(self.prior, "prior", ("empirical_bayes",))
         as_number(self.initial_scale, "initial_scale", above=0.0)
@@ -159,6 +161,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     hidden_layer_sizes : sequence of int, default=(50,)
         Units of each hidden layer.
     activation : {"relu", "heaviside"}, default="relu"
+        Heaviside units have no gradient but that of their moments: for ``inference="dvi"`` only.
     noise : {"heteroscedastic", "homoscedastic", "softplus"}, default="heteroscedastic"
         Whether the noise variance depends on the inputs, as the exponential or as the softplus of an output of the
         network, or is one number that is learned.
@@ -167,7 +170,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     kernel : {"exact", "paper", "fast"}, default="exact"
         Covariance of two units: to rounding, the published approximation, or to six digits.
     skip_connections : bool, default=False
-        Add each hidden layer's input to its output; layers must have equal widths.
+        Add the pre-activations of a hidden layer to those of the next one where both have the same width; there must be
+        such a pair.
     prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
         Prior variance of the weights: found for every weight matrix and bias vector, under the paper's hyperprior or
         another one, or one fixed number.
@@ -177,7 +181,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     n_draws : int, default=10
         Draws a step for ``"mcvi"`` and ``"rmcvi"``.
     optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
-        Adam, then, unasked up to 10 000 rows, L-BFGS where the bound is deterministic.
+        Adam, then, unasked up to 10 000 rows, L-BFGS where the bound is deterministic. ``"lbfgs"`` alone knows neither
+        batches nor a KL term that rises.
     n_steps : int, default=3000
         Steps of Adam.
     learning_rate : float, default=0.01
@@ -558,7 +563,7 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
         used = weight > 0
         self.classes_, index = np.unique(labels[used], return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]!r}")
+            raise ValueError(f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}")
         self._one_dimensional = True  # one network
         x, column, counts = distinct_rows(
             np.ascontiguousarray(x[used]), index[:, None].astype(np.float64), weight[used]
