@@ -457,6 +457,17 @@ def test_the_bound_can_be_plotted(fitted):
     assert display.ax_.get_ylabel() == "ELBO (nats)"
 
 
+def test_tools_for_discrete_weights_say_that_there_are_none(fitted, classifier):
+    for model in (fitted, classifier):
+        with pytest.raises(TypeError, match=f"model must be an estimator of discrete.*got {type(model).__name__}"):
+            model.quantize(4)
+        pytest.importorskip("matplotlib")
+        with pytest.raises(TypeError, match=f"posterior_ must have levels.*got Det.*of {type(model).__name__}"):
+            plotting.PosteriorDisplay.from_estimator(model)
+    with pytest.raises(TypeError, match="estimator must be a classifier with predict_proba, got DVIRegressor"):
+        plotting.ReliabilityDisplay.from_estimator(fitted, X, Y)
+
+
 def test_progress_is_reported_when_asked(capsys):
     fit(verbose=1, n_restarts=2)
     assert "start   2 of 2" in capsys.readouterr().err
