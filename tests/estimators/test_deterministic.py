@@ -19,7 +19,7 @@ from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import BATCH_SIZE, FULL_BATCH, TrainingSchedule, fit_deterministic_network
 from pydirect.estimators.deterministic import _delta_log_probabilities, _draw_outputs, _normal_points
 
-FAST = {"hidden_layer_sizes": [4], "n_steps": 150, "max_iter": 60, "n_restarts": 1}
+FAST = {"hidden_layer_sizes": (4,), "n_steps": 150, "max_iter": 60, "n_restarts": 1}
 CONFIGURATIONS = [
     DVIRegressor(**FAST | {"n_steps": 60, "max_iter": 20}),
     DVIRegressor(**FAST | {"n_steps": 200}, noise="homoscedastic", prior=0.5, optimizer="adam"),
@@ -416,6 +416,7 @@ def test_loaded_models_predict_the_same_bits(tmp_path, options):
     np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
     assert loaded.elbo_ == model.elbo_
     assert loaded.get_params() == model.get_params()
+    assert loaded.hidden_layer_sizes == (4,)
     assert loaded.metadata_ == {"note": 1}
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
