@@ -28,6 +28,7 @@ from pydirect.estimators._base import LatentFunctions, ProbabilisticRegressor
 from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import InputMap
 from pydirect.logistic import predictive_log_odds
+from pydirect.predictive import PredictiveDistribution
 
 NOISES = ("heteroscedastic", "homoscedastic", "softplus")
 REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
@@ -232,6 +233,12 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
 
     Notes
     -----
+    ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9, with the noise variance
+    E exp(l) = exp(E l + Σ_ll / 2) for heteroscedastic noise. `predict_distribution` and what follows from it (intervals,
+    quantiles, densities) give those of its components: the same mean for ``"quadrature"`` and ``"moment"``, and the same
+    standard deviation for ``"moment"``. A rule of 20 nodes, like any number of draws, misses the tail that this
+    expectation lives on where Σ_ll is large: far from the data the distribution's standard deviation is smaller.
+
     With one hidden layer mean and variance of f are exact under q; intervals, quantiles and densities take the outputs
     as Gaussian with these moments, as the bound does.
 
@@ -344,6 +351,39 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         return self._network_with(n_inputs, 1, self.noise)
 
     # --- prediction
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        return_std : bool
+            Also return the standard deviation of the target, noise included: of the moments of eq. 9, whatever
+            `predictive` is. Far from the data it may exceed the standard deviation of `predict_distribution`.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the target's units.
+        std : ndarray of the same shape
+        """
+        return super().predict(X, return_std)
+
+    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
+        """Predict the full distribution of the target: a Gaussian mixture, by `predictive`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        PredictiveDistribution, or a list of them, one an output
+            In the target's units. Its moments are those of the mixture: of 20 nodes for ``"quadrature"``, of draws for
+            ``"mc"``, and those that `predict` gives for ``"moment"``.
+        """
+        return super().predict_distribution(X)
 
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         """Of f and the output l that the noise variance is a function of: a constant for homoscedastic noise."""
