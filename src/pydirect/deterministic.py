@@ -31,6 +31,7 @@ from pydirect._validation import (
     as_float_array_unbounded,
     as_number,
     as_sample_weight,
+    shown,
 )
 
 ACTIVATIONS = ("relu", "heaviside")
@@ -40,6 +41,8 @@ CLASSIFICATIONS = ("classification", "tilted_classification")
 LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", *CLASSIFICATIONS)
 # Variance of a weight's mean at the start, times the inputs of its layer.
 INITIAL_VARIANCE = 5.0
+# Squares of the KL term's gradient are finite for prior variances within these.
+PRIOR_VARIANCES = (1e-100, 1e100)
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,11 @@ class DeterministicNetwork:
     kernel : {"exact", "paper", "fast"}, default="exact"
         How the covariance of two units is found: exactly, by the approximation of eq. (6), or to about 1e-7.
     skip : bool, default=False
-        Add the pre-activations of a hidden layer to those of the next one of the same width (appendix C.1).
+        Add the pre-activations of a hidden layer to those of the next one where both have the same width (appendix
+        C.1); there must be such a pair.
     prior : EmpiricalBayes, float, or sequence of float, default=EmpiricalBayes()
-        Numbers are fixed prior variances, one for all weights or one for the matrix and one for the biases of every
-        layer in turn.
+        Numbers are fixed prior variances, from 1e-100 to 1e100: one for all weights or one for the matrix and one for
+        the biases of every layer in turn.
 
     Attributes
     ----------
@@ -151,11 +155,14 @@ class DeterministicNetwork:
         as_choice(self.covariance, "covariance", COVARIANCES)
         as_choice(self.kernel, "kernel", KERNELS)
         object.__setattr__(self, "skip", as_flag(self.skip, "skip"))
+        if self.skip and not any(n_in == n_out for n_in, n_out in pairwise(widths)):
+            raise ValueError(f"hidden_layer_sizes must hold two equal widths in turn for skips, got {widths}")
         if not isinstance(self.prior, EmpiricalBayes):
             n_sets = 2 * self.n_layers
             variances = as_float_array(self.prior, "prior", (n_sets,) if np.ndim(self.prior) else ())
-            if (variances <= 0).any():
-                raise ValueError(f"prior must hold positive variances, got {self.prior!r}")
+            low, high = PRIOR_VARIANCES
+            if not ((low <= variances) & (variances <= high)).all():
+                raise ValueError(f"prior must hold variances from {low} to {high}, got {shown(self.prior)}")
             prior = float(variances) if variances.ndim == 0 else tuple(variances.tolist())
             object.__setattr__(self, "prior", prior)
 

@@ -41,6 +41,8 @@ BATCH_SIZE = 500
 # Unless asked for, L-BFGS, which takes all rows at every step, serves up to so many.
 MOST_LBFGS_ROWS = 10_000
 N_CHECKS = 50
+# Rows that count less on average leave a KL term whose square overflows.
+SMALLEST_MEAN_WEIGHT = 1e-100
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,10 @@ class TrainingSchedule:
         as_number(self.kl_warmup, "kl_warmup", at_least=0.0, below=1.0)
         as_number(self.kl_ramp, "kl_ramp", at_least=0.0, at_most=1.0 - self.kl_warmup)
         as_count(self.max_iter, "max_iter")
+        if self.optimizer == "lbfgs":
+            for name, unused in (("batch_size", None), ("kl_warmup", 0.0), ("kl_ramp", 0.0)):
+                if getattr(self, name) != unused:
+                    raise ValueError(f"{name} must be {unused} for optimizer='lbfgs', got {getattr(self, name)}")
 
     def stages(self, inference: str, n_rows: int = 1) -> tuple[str, ...]:
         """Return the optimisers in turn."""
@@ -304,6 +310,9 @@ def fit_deterministic_network(
     n_threads = resolve_n_threads(n_threads)
     rng = np.random.default_rng(random_state)
     used = weight > 0
+    mean_weight = float(weight[used].mean())
+    if mean_weight < SMALLEST_MEAN_WEIGHT:
+        raise ValueError(f"sample_weight must have a mean of at least {SMALLEST_MEAN_WEIGHT}, got {mean_weight}")
     problem = _Problem(
         network,
         np.ascontiguousarray(x[used]),
@@ -396,13 +405,16 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
         if outcome.interrupted:
             problem.stop.set()
         trace = outcome.trace[0]
+        bound = float(trace[-1]) if trace.size else run.bound
+        # Below WORST an overflow looks like a gain: it is no place to go, nor to rest.
+        sound = bool(np.isfinite(theta).all()) and bound != WORST
         run = replace(
             run,
-            theta=theta,
-            bound=float(trace[-1]) if trace.size else run.bound,
+            theta=theta if sound else run.theta,
+            bound=bound if sound else run.bound,
             trace=(*run.trace, trace),
             n_iter=run.n_iter + outcome.n_iter,
-            converged=outcome.converged,
+            converged=outcome.converged and sound,
         )
         if problem.stop.is_set():
             break

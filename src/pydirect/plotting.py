@@ -206,6 +206,8 @@ class ReliabilityDisplay:
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, **kwargs: Any) -> Self:
         """Plot a classifier's probabilities at X: of the second class, or of every class in turn for more than two."""
+        if not hasattr(estimator, "predict_proba"):
+            raise TypeError(f"estimator must be a classifier with predict_proba, got {type(estimator).__name__}")
         p, classes = estimator.predict_proba(X), _fitted(estimator, "classes_")
         events = np.asarray(y)[:, None] == classes
         events, p = (events[:, 1], p[:, 1]) if len(classes) == 2 else (events.ravel(), p.ravel())
@@ -342,6 +344,9 @@ class PosteriorDisplay:
         posterior = _fitted(estimator, "posterior_")
         if isinstance(posterior, (list, tuple)):
             posterior = posterior[_check_output(output, len(posterior))]
+        if not all(hasattr(posterior, name) for name in ("levels", "q", "mean", "std")):
+            got = f"{type(posterior).__name__} of {type(estimator).__name__}"
+            raise TypeError(f"posterior_ must have levels and their probabilities q, got {got}")
         return cls(posterior.levels, posterior.q, posterior.mean, posterior.std).plot(**kwargs)
 
     def plot(self, ax: Any = None, *, n_weights: int = 30) -> Self:

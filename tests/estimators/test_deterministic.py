@@ -19,7 +19,7 @@ from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import BATCH_SIZE, FULL_BATCH, TrainingSchedule, fit_deterministic_network
 from pydirect.estimators.deterministic import _delta_log_probabilities, _draw_outputs, _normal_points
 
-FAST = {"hidden_layer_sizes": [4], "n_steps": 150, "max_iter": 60, "n_restarts": 1}
+FAST = {"hidden_layer_sizes": (4,), "n_steps": 150, "max_iter": 60, "n_restarts": 1}
 CONFIGURATIONS = [
     DVIRegressor(**FAST | {"n_steps": 60, "max_iter": 20}),
     DVIRegressor(**FAST | {"n_steps": 200}, noise="homoscedastic", prior=0.5, optimizer="adam"),
@@ -152,6 +152,18 @@ def test_far_away_predictions_are_finite(fitted):
         assert np.isfinite(values).all()
 
 
+@pytest.mark.parametrize("predictive", ["quadrature", "moment"])
+def test_the_distribution_far_away_has_the_mean_that_is_predicted(fitted, predictive):
+    model = clone(fitted).set_params(predictive=predictive)
+    model.__dict__ |= {k: v for k, v in fitted.__dict__.items() if k.endswith("_") or k.startswith("_")}
+    for distance in (10.0, 100.0, 1000.0):
+        far = distance * np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+        mean, epistemic, _ = model.predict_parts(far)
+        distribution = model.predict_distribution(far)
+        assert (np.abs(distribution.mean - mean) < 1e-9 * epistemic).all()
+        assert np.isfinite(distribution.std).all()
+
+
 def test_several_outputs_are_networks_of_their_own():
     model = fit(y=TWO)
     np.testing.assert_allclose(model.predict(NEW).shape, (25, 2))
@@ -269,17 +281,58 @@ def test_an_objective_that_overflows_is_survived(monkeypatch):
         ({"inference": "exact"}, "inference must be one of"),
         ({"inference": "mcvi", "optimizer": "lbfgs"}, "optimizer must be 'adam'"),
         ({"predictive": "qmc"}, "predictive must be one of"),
-        ({"prior": -1.0}, "prior"),
+        ({"prior": -1.0}, "prior must hold variances from 1e-100 to 1e\\+100, got -1.0"),
+        ({"prior": 1e-200}, "prior must hold variances from 1e-100 to 1e\\+100, got 1e-200"),
+        ({"prior": 1e200}, "prior must hold variances from 1e-100 to 1e\\+100, got 1e\\+200"),
         ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
         ({"kl_warmup": 0.6, "kl_ramp": 0.6}, "kl_ramp must be"),
         ({"n_steps": 0}, "n_steps must be at least 1"),
         ({"initial_scale": 0.0}, "initial_scale must be above 0"),
         ({"activation": "tanh"}, "activation must be one of"),
+        ({"skip_connections": True}, "hidden_layer_sizes must hold two equal widths in turn for skips, got .4,."),
+        ({"skip_connections": True, "hidden_layer_sizes": (3, 4, 3)}, r"got \(3, 4, 3\)"),
+        *(
+            (
+                {"activation": "heaviside", "inference": i},
+                f"inference must be 'dvi' for activation='heaviside', got '{i}'",
+            )
+            for i in ("mcvi", "rmcvi", "map")
+        ),
+        ({"optimizer": "lbfgs", "batch_size": 10}, "batch_size must be None for optimizer='lbfgs', got 10"),
+        ({"optimizer": "lbfgs", "kl_warmup": 0.5}, "kl_warmup must be 0.0 for optimizer='lbfgs', got 0.5"),
+        ({"optimizer": "lbfgs", "kl_ramp": 0.5}, "kl_ramp must be 0.0 for optimizer='lbfgs', got 0.5"),
     ],
 )
 def test_wrong_parameters_are_told(options, message):
     with pytest.raises(ValueError, match=message):
         fit(**options)
+
+
+@pytest.mark.parametrize("weight", [1e-200, 1e-300])
+def test_weights_that_vanish_are_told(weight):
+    with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
+        DVIRegressor(**FAST).fit(X, Y, sample_weight=np.full(90, weight))
+    with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
+        DVIClassifier(**FAST).fit(X, Y > 3, sample_weight=np.full(90, weight))
+
+
+@pytest.mark.parametrize("options", [{"prior": 1e-100}, {"prior": 1e100}, {"weight": 1e-99}])
+def test_models_at_the_edge_are_finite(options):
+    weight = np.full(90, options.pop("weight", 1.0))
+    model = DVIRegressor(**FAST | options).fit(X, Y, sample_weight=weight)
+    assert np.isfinite(model.posterior_.theta).all()
+    assert np.isfinite(model.predict(NEW)).all()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs", "auto"])
+def test_where_everything_overflows_there_is_no_rest(monkeypatch, optimizer):
+    def overflowing(network, theta, *args, **kwargs):
+        return np.inf, np.zeros_like(theta)
+
+    monkeypatch.setattr(DeterministicNetwork, "objective", overflowing)
+    model = fit(optimizer=optimizer)
+    assert not model.converged_
+    assert np.isfinite(model.posterior_.theta).all()
 
 
 def test_unfitted_models_say_so():
@@ -298,6 +351,12 @@ def test_networks_can_be_fitted_without_estimators(fitted):
 
 
 # ---------------------------------------- classification
+
+
+def test_one_class_is_told_as_python_shows_it():
+    for label, text in ((np.int64(3), "3"), (np.str_("a"), "'a'")):
+        with pytest.raises(ValueError, match=f"got one class, {text}$"):
+            DVIClassifier(**FAST).fit(X, np.full(90, label))
 
 
 def test_iris_is_learned(classifier):
@@ -357,6 +416,7 @@ def test_loaded_models_predict_the_same_bits(tmp_path, options):
     np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
     assert loaded.elbo_ == model.elbo_
     assert loaded.get_params() == model.get_params()
+    assert loaded.hidden_layer_sizes == (4,)
     assert loaded.metadata_ == {"note": 1}
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
@@ -396,6 +456,17 @@ def test_the_bound_can_be_plotted(fitted):
     pytest.importorskip("matplotlib")
     display = plotting.ELBODisplay.from_estimator(fitted)
     assert display.ax_.get_ylabel() == "ELBO (nats)"
+
+
+def test_tools_for_discrete_weights_say_that_there_are_none(fitted, classifier):
+    for model in (fitted, classifier):
+        with pytest.raises(TypeError, match=f"model must be an estimator of discrete.*got {type(model).__name__}"):
+            model.quantize(4)
+        pytest.importorskip("matplotlib")
+        with pytest.raises(TypeError, match=f"posterior_ must have levels.*got Det.*of {type(model).__name__}"):
+            plotting.PosteriorDisplay.from_estimator(model)
+    with pytest.raises(TypeError, match="estimator must be a classifier with predict_proba, got DVIRegressor"):
+        plotting.ReliabilityDisplay.from_estimator(fitted, X, Y)
 
 
 def test_progress_is_reported_when_asked(capsys):

@@ -238,7 +238,10 @@ def load(path: str | Path) -> Any:
 
 
 def _restore(layout: Layout, header: Header, arrays: Arrays) -> LatentFunctions:
-    model = getattr(pydirect, layout.estimator)(**{k: _from_json(v) for k, v in header["parameters"].items()})
+    parameters = {k: _from_json(v) for k, v in header["parameters"].items()}
+    if isinstance(parameters.get("hidden_layer_sizes"), list):
+        parameters["hidden_layer_sizes"] = tuple(parameters["hidden_layer_sizes"])
+    model = getattr(pydirect, layout.estimator)(**parameters)
     model.metadata_ = header["metadata"]
     model.input_map_ = _build(InputMap, header["input_map"], arrays, "input_map", {})
     for name in layout.arrays:

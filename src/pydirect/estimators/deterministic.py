@@ -28,6 +28,7 @@ from pydirect.estimators._base import LatentFunctions, ProbabilisticRegressor
 from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import InputMap
 from pydirect.logistic import predictive_log_odds
+from pydirect.predictive import PredictiveDistribution
 
 NOISES = ("heteroscedastic", "homoscedastic", "softplus")
 REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
@@ -50,6 +51,8 @@ class DeterministicNetworkModel(LatentFunctions):
         as_flag(self.skip_connections, "skip_connections")
         self._network(1, 2 if isinstance(self, ClassifierMixin) else 1)
         self._schedule().stages(as_choice(self.inference, "inference", INFERENCES))
+        if self.activation == "heaviside" and self.inference != "dvi":
+            raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {self.inference!r}")
         if isinstance(self.prior, str):
             as_choice(self.prior, "prior", ("empirical_bayes",))
         as_number(self.initial_scale, "initial_scale", above=0.0)
@@ -159,6 +162,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     hidden_layer_sizes : sequence of int, default=(50,)
         Units of each hidden layer.
     activation : {"relu", "heaviside"}, default="relu"
+        Heaviside units have no gradient but that of their moments: for ``inference="dvi"`` only.
     noise : {"heteroscedastic", "homoscedastic", "softplus"}, default="heteroscedastic"
         Whether the noise variance depends on the inputs, as the exponential or as the softplus of an output of the
         network, or is one number that is learned.
@@ -167,7 +171,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     kernel : {"exact", "paper", "fast"}, default="exact"
         Covariance of two units: to rounding, the published approximation, or to six digits.
     skip_connections : bool, default=False
-        Add each hidden layer's input to its output; layers must have equal widths.
+        Add the pre-activations of a hidden layer to those of the next one where both have the same width; there must be
+        such a pair.
     prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
         Prior variance of the weights: found for every weight matrix and bias vector, under the paper's hyperprior or
         another one, or one fixed number.
@@ -177,7 +182,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     n_draws : int, default=10
         Draws a step for ``"mcvi"`` and ``"rmcvi"``.
     optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
-        Adam, then, unasked up to 10 000 rows, L-BFGS where the bound is deterministic.
+        Adam, then, unasked up to 10 000 rows, L-BFGS where the bound is deterministic. ``"lbfgs"`` alone knows neither
+        batches nor a KL term that rises.
     n_steps : int, default=3000
         Steps of Adam.
     learning_rate : float, default=0.01
@@ -227,6 +233,12 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
 
     Notes
     -----
+    ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9, with the noise variance
+    E exp(l) = exp(E l + Σ_ll / 2) for heteroscedastic noise. `predict_distribution` and what follows from it (intervals,
+    quantiles, densities) give those of its components: the same mean for ``"quadrature"`` and ``"moment"``, and the same
+    standard deviation for ``"moment"``. A rule of 20 nodes, like any number of draws, misses the tail that this
+    expectation lives on where Σ_ll is large: far from the data the distribution's standard deviation is smaller.
+
     With one hidden layer mean and variance of f are exact under q; intervals, quantiles and densities take the outputs
     as Gaussian with these moments, as the bound does.
 
@@ -339,6 +351,39 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         return self._network_with(n_inputs, 1, self.noise)
 
     # --- prediction
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        return_std : bool
+            Also return the standard deviation of the target, noise included: of the moments of eq. 9, whatever
+            `predictive` is. Far from the data it may exceed the standard deviation of `predict_distribution`.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the target's units.
+        std : ndarray of the same shape
+        """
+        return super().predict(X, return_std)
+
+    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
+        """Predict the full distribution of the target: a Gaussian mixture, by `predictive`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        PredictiveDistribution, or a list of them, one an output
+            In the target's units. Its moments are those of the mixture: of 20 nodes for ``"quadrature"``, of draws for
+            ``"mc"``, and those that `predict` gives for ``"moment"``.
+        """
+        return super().predict_distribution(X)
 
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         """Of f and the output l that the noise variance is a function of: a constant for homoscedastic noise."""
@@ -558,7 +603,7 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
         used = weight > 0
         self.classes_, index = np.unique(labels[used], return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]!r}")
+            raise ValueError(f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}")
         self._one_dimensional = True  # one network
         x, column, counts = distinct_rows(
             np.ascontiguousarray(x[used]), index[:, None].astype(np.float64), weight[used]
@@ -714,9 +759,12 @@ def _within(log_variance: FloatArray) -> FloatArray:
 
 
 def _log_noise_nodes(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Hermite nodes (n_rows, N_NODES) and weights (N_NODES,) for the second output."""
+    """Gauss-Hermite nodes (n_rows, N_NODES) and weights (N_NODES,) for the second output.
+
+    However far out: conditional means are linear in them, and average to the mean only over all of them.
+    """
     z, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
-    return _within(mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z), weights / weights.sum()
+    return mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z, weights / weights.sum()
 
 
 def _draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> FloatArray:

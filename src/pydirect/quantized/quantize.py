@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
 from pydirect.decorrelated import DecorrelatedPosterior
+from pydirect.deterministic_training import DeterministicPosterior
 from pydirect.distributions import LEVEL_SHAPES
 from pydirect.features import FourierFeatures, NystroemFeatures, PolynomialFeatures, TransformerFeatures
 from pydirect.inputs import LARGEST
@@ -97,9 +98,14 @@ def quantize(
     ------
     ValueError
         When an argument is not as described, or the model has no form of this kind (`IntegerArithmeticError`).
+    TypeError
+        When the model is not one of these estimators.
     """
     if not hasattr(model, "posteriors_"):
         raise TypeError(f"model must be a fitted estimator of pydirect, got {type(model).__name__}")
+    if isinstance(model.posteriors_[0], DeterministicPosterior):
+        expected = "model must be an estimator of discrete weights (DirectRegressor, DirectClassifier or "
+        raise TypeError(f"{expected}QuadraticBNNRegressor), got {type(model).__name__}, whose weights have no levels")
     n_samples = as_count(n_samples, "n_samples")
     if n_samples > MOST_SAMPLES:
         raise ValueError(f"n_samples must be at most {MOST_SAMPLES}, got {n_samples}")
