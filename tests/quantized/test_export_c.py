@@ -295,25 +295,46 @@ def test_every_layout_is_bit_for_bit_and_free_of_undefined_behaviour(tmp_path, l
     check_integers(program, output, rows)
 
 
-@pytest.mark.parametrize("levels", ["model", "even", "power_of_two"])
-def test_tables_take_no_more_bytes_than_the_report_says(tmp_path, fitted, levels):
-    model, X = fitted("housing")
-    sizes = {
-        "int8_t": 1,
-        "uint8_t": 1,
-        "int16_t": 2,
-        "uint16_t": 2,
-        "int32_t": 4,
-        "uint64_t": 8,
-        "float": 4,
-        "double": 8,
-    }
-    quantised = quantize(model, 8, arithmetic="integer", levels=levels, X=X[:200])
+C_SIZES = {
+    "int8_t": 1,
+    "uint8_t": 1,
+    "int16_t": 2,
+    "uint16_t": 2,
+    "int32_t": 4,
+    "uint64_t": 8,
+    "float": 4,
+    "double": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("features", "options"),
+    [
+        ("fourier", {"levels": "model"}),
+        ("fourier", {"levels": "even", "feature_bits": 8, "frequency_bits": 8}),
+        ("fourier", {"levels": "even", "n_levels": 3}),  # all of them powers of two
+        ("fourier", {"levels": "even", "n_levels": 7, "layout": "dense"}),  # three bits
+        ("fourier", {"levels": "power_of_two", "frequency_bits": 32}),
+        ("linear", {"levels": "model"}),
+        ("arbitrary levels", {"levels": "model"}),
+    ],
+)
+def test_tables_take_the_bytes_that_the_report_says(tmp_path, fitted, small, features, options):
+    if features == "fourier":
+        model, X = fitted("housing")
+    elif features == "linear":
+        model, X = small(small.regressor("linear", basis="raw", rank_inputs=False)), small.X
+    else:
+        levels = {"levels": [[-1.0, -0.3, 0.0, 0.17, 0.9]], "rank_inputs": False}
+        model, X = small(small.regressor("fourier", basis="raw", **levels)), small.X
+    quantised = quantize(model, 8, arithmetic="integer", X=X[:200], **options)
     quantised.to_c(tmp_path / "model.h", prefix="m")
-    tables = re.findall(r"static const (\w+) m_(\w+)\[(\d+)\]", (tmp_path / "model.h").read_text())
-    assert {"codes", "frequencies", "sine_table", "test_q"} <= {name for _, name, _ in tables}
-    total = sum(sizes[kind] * int(count) for kind, name, count in tables if not name.startswith("test_"))
-    assert 0.9 * quantised.n_bytes < total <= quantised.n_bytes
+    text = (tmp_path / "model.h").read_text()
+    tables = [found for found in re.findall(r"static const (\w+) m_(\w+)\[(\d+)\]", text) if "test_" not in found[1]]
+    assert ("phase_shift" in {name for _, name, _ in tables}) == (features != "linear")
+    total = sum(C_SIZES[kind] * int(count) for kind, _, count in tables)
+    # Constants are counted, but are no tables: the shift of deviations, and evenly spaced levels.
+    assert total + 1 + 2 * ("M_FIRST_LEVEL" in text and "m_powers" not in text) == quantised.n_bytes
 
 
 @needs_cc

@@ -79,6 +79,15 @@ def round_shift(v: Any, shift: int) -> Any:
     return np.sign(v) * ((np.abs(v) + (2**shift >> 1)) >> shift)
 
 
+def smallest_integers(values: ArrayLike) -> NDArray[Any]:
+    """Return integers in the smallest signed type that holds them."""
+    array = np.asarray(values, dtype=np.int64)
+    for dtype in (np.int8, np.int16):
+        if np.array_equal(array.astype(dtype), array):
+            return array.astype(dtype)
+    return array.astype(np.int32)
+
+
 def turn_sine(phase: Integers, feature_bits: int) -> Integers:
     """Sine of phases in 2^-32 turns, in units of 1/ONE, from the quarter-wave table."""
     phase = np.asarray(phase, dtype=np.int64) & 0xFFFFFFFF

@@ -86,7 +86,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
         macros["N_CLASSES"] = len(classes)
     mean, std = model.using("float")._moments(rows)
     tables |= {"test_x": rows, "test_mean": mean, "test_std": std}
-    codes = np.append(packed.packed, np.uint8(0)) if packed.bits == 3 and packed.layout == "dense" else packed.packed
+    codes = np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))
     n_bytes = sum(a.nbytes for a in tables.values())
     if n_bytes > MAX_BYTES:
         raise ValueError(

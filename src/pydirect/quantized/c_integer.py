@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, RawInputs
+from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, RawInputs, smallest_integers
 from pydirect.quantized.c_source import definitions, table, template
 from pydirect.quantized.packing import PackedCodes
 
@@ -122,7 +122,7 @@ def _macros(program: IntegerProgram, packed: PackedCodes, level: float, n_tests:
     if step is not None:
         values |= {"FIRST_LEVEL": f"INT32_C({program.multipliers[0]})", "LEVEL_STEP": f"INT32_C({step})"}
     elif not program.powers_of_two:
-        values["READ_MULTIPLIER"] = f"PD_READ_{8 * _smallest(program.multipliers).dtype.itemsize}"
+        values["READ_MULTIPLIER"] = f"PD_READ_{8 * smallest_integers(program.multipliers).dtype.itemsize}"
     return values
 
 
@@ -138,20 +138,12 @@ def _indices(program: IntegerProgram, values: NDArray[np.int32]) -> NDArray[Any]
 
 
 def _gains(program: IntegerProgram) -> NDArray[Any]:
-    return _smallest(np.array([g.gain for g in program.groups]))
+    return smallest_integers([g.gain for g in program.groups])
 
 
 def gaussian_z(level: float) -> int:
     """65536 times the standard deviations of a central Gaussian interval's half-width, rounded."""
     return round(2**16 * NormalDist().inv_cdf((1 + level) / 2))
-
-
-def _smallest(values: NDArray[Any]) -> NDArray[Any]:
-    """Return integers in the smallest signed type that holds them."""
-    for dtype in (np.int8, np.int16):
-        if np.array_equal(values.astype(dtype), values):
-            return values.astype(dtype)
-    return values.astype(np.int32)
 
 
 def _powers(multipliers: NDArray[np.int32]) -> NDArray[np.uint8]:
@@ -162,8 +154,7 @@ def _powers(multipliers: NDArray[np.int32]) -> NDArray[np.uint8]:
 
 
 def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None) -> list[str]:
-    # Three bits may straddle bytes, and both are read.
-    codes = np.append(packed.packed, np.uint8(0)) if packed.bits == 3 and packed.layout == "dense" else packed.packed
+    codes = np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))
     groups = program.groups
     out = [
         table("pd_columns", _indices(program, program.columns)),
@@ -194,7 +185,7 @@ def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None)
     if program.powers_of_two:
         out.append(table("pd_powers", _powers(program.multipliers)))
     elif _step(program.multipliers) is None:
-        out.append(table("pd_multipliers", _smallest(program.multipliers)))
+        out.append(table("pd_multipliers", smallest_integers(program.multipliers)))
     if raw is not None:
         names = ("origin", "reach", "multiplier", "shift")
         out += [table(f"pd_count_{name}", getattr(raw, name)) for name in names]

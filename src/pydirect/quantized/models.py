@@ -19,7 +19,7 @@ from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap
 from pydirect.predictive import PredictiveDistribution
 from pydirect.quadratic_network import NetworkShape
-from pydirect.quantized.arithmetic import IntegerProgram
+from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, smallest_integers
 from pydirect.quantized.engine import FloatEngine, IntegerEngine
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.program import (
@@ -342,9 +342,10 @@ class QuantizedModel:
             ``arithmetic``.
         """
         n_features, n_columns = self.packed.shape
-        parts: dict[str, int] = {"weights": self.packed.n_bytes}
+        parts: dict[str, int] = {"weights": self.packed.n_stored_bytes}
         lookups = inputs = n_frequencies = 0
         taken = self.levels != 0
+        shifts_only = bool((np.frexp(np.abs(self.levels[taken] / np.abs(self.levels).max()))[0] == 0.5).all())
         try:
             program = self.program
         except IntegerArithmeticError:
@@ -354,11 +355,8 @@ class QuantizedModel:
         else:
             parts |= program_bytes(program)
             taken, inputs, n_frequencies = program.multipliers != 0, program.n_inputs, program.n_frequencies
-            lookups = 2 * n_frequencies
+            lookups, shifts_only = 2 * n_frequencies, program.powers_of_two
         nonzero = int(taken[self.codes].sum())
-        shifts_only = bool(
-            (np.frexp(np.abs(self.levels[self.levels != 0] / np.abs(self.levels).max()))[0] == 0.5).all()
-        )
         return {
             "bytes": {**parts, "total": sum(parts.values())},
             "n_features": n_features,
@@ -398,15 +396,22 @@ class QuantizedModel:
 
 
 def program_bytes(program: IntegerProgram) -> dict[str, int]:
-    """Bytes of a program's tables but for the codes, by part."""
+    """Bytes of a program's tables but for the codes, by part, and of its constants; as exported code stores them."""
     wide = 2 if program.n_features_in > 256 else 1
-    affine = len(set(np.diff(program.multipliers).tolist())) <= 1
+    fourier = program.n_frequencies > 0
+    limits = 2 if len(set(program.limit.tolist())) > 1 else 0
+    if program.powers_of_two:
+        levels = len(program.multipliers)
+    elif len(set(np.diff(program.multipliers).tolist())) == 1:
+        levels = 2  # the first one and the step
+    else:
+        levels = smallest_integers(program.multipliers).nbytes
     return {
-        "inputs": program.n_inputs * (wide + 4 + 4 + 1) + wide * len(program.linear),
+        "inputs": program.n_inputs * (wide + 4 + 4 + limits + fourier) + wide * len(program.linear),
         "frequencies": program.frequencies.nbytes,
-        "sine_table": (64 if program.feature_bits == 8 else 130) if program.n_frequencies else 0,
-        "levels": 2 if affine else int(program.multipliers.astype(np.int16).nbytes),
-        "groups": 5 * len(program.groups),
+        "sine_table": SINE_TABLES[program.feature_bits].nbytes if fourier else 0,
+        "levels": levels,
+        "groups": 3 * len(program.groups) + smallest_integers([g.gain for g in program.groups]).nbytes,
         "outputs": 32 * program.n_outputs + 1,
     }
 

@@ -149,3 +149,8 @@ class PackedCodes:
     def n_bytes(self) -> int:
         """Bytes of the packed codes."""
         return int(self.packed.nbytes)
+
+    @property
+    def n_stored_bytes(self) -> int:
+        """Bytes that exported code stores: three bits may straddle bytes, and both are read, of the last code too."""
+        return self.n_bytes + (self.bits == 3 and self.layout == "dense")

@@ -311,11 +311,11 @@ def rounding_bound(
         sizes[:n] = 1.0
     for g in program.groups:
         if g.kind == "linear":
-            here, inputs = slice(g.begin, g.end), program.inputs_of(g)
-            errors[here] = dx[inputs] + (128 * unit[inputs] if program.feature_bits == 8 else 0.0)
-            sizes[here] = np.minimum(largest[inputs], program.linear_limit * unit[inputs])
+            here, linear = slice(g.begin, g.end), program.inputs_of(g)
+            errors[here] = dx[linear] + (128 * unit[linear] if program.feature_bits == 8 else 0.0)
+            sizes[here] = np.minimum(largest[linear], program.linear_limit * unit[linear])
             if program.feature_bits == 8:
-                errors[here] += np.maximum(sizes[here] - 127 * 256 * unit[inputs], 0)
+                errors[here] += np.maximum(sizes[here] - 127 * 256 * unit[linear], 0)
         elif g.kind == "constant":
             sizes[g.begin : g.end] = 1.0
     amplitude = np.abs(layout.unit)

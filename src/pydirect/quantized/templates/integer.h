@@ -58,13 +58,16 @@ static inline uint32_t pd_phase(uint16_t f, const int16_t *q)
 }
 
 //@end
-/* Basis function j. */
-static inline int32_t pd_feature(uint16_t j, const int16_t *q)
+/* Basis function j, one after the other: a sine takes the phase that its cosine has left. */
+static inline int32_t pd_feature(uint16_t j, const int16_t *q, uint32_t *phase)
 {
 //@if fourier
     if (j < 2u * PD_N_FREQUENCIES) {
-        uint32_t phase = pd_phase((uint16_t)(j >> 1), q);
-        return pd_sine((j & 1u) ? phase : phase + UINT32_C(0x40000000));
+        if (j & 1u) {
+            return pd_sine(*phase);
+        }
+        *phase = pd_phase((uint16_t)(j >> 1), q);
+        return pd_sine(*phase + UINT32_C(0x40000000));
     }
 //@end
 //@if linear
@@ -80,6 +83,7 @@ static inline int32_t pd_feature(uint16_t j, const int16_t *q)
 //@end
     (void)j;
     (void)q;
+    (void)phase;
     return PD_ONE;
 }
 
@@ -106,7 +110,7 @@ static inline uint32_t pd_add_product(uint32_t accumulator, int32_t feature, uin
 /* From quantised inputs to the totals of all columns: column = output * PD_N_SAMPLES + sample. */
 static inline void pd_totals(const int16_t *q, int32_t *totals)
 {
-    uint32_t accumulators[PD_N_COLUMNS];
+    uint32_t accumulators[PD_N_COLUMNS], phase = 0;
 //@if sparse
     pd_reader reader = {UINT32_MAX, 0}; /* one before the first */
     uint32_t row_end = 0;
@@ -128,7 +132,7 @@ static inline void pd_totals(const int16_t *q, int32_t *totals)
             accumulators[column] = 0;
         }
         for (; j < end; ++j) {
-            int32_t feature = pd_feature(j, q);
+            int32_t feature = pd_feature(j, q, &phase);
 //@if sparse
             uint32_t row = row_end;
             row_end += PD_N_COLUMNS;
