@@ -62,7 +62,7 @@ class TrainingSchedule:
     kl_warmup, kl_ramp : float in [0, 1)
         Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one.
     max_iter : int
-        Of L-BFGS.
+        Of L-BFGS. After Adam it serves the best of several starts alone.
     """
 
     optimizer: str = "auto"
@@ -71,7 +71,7 @@ class TrainingSchedule:
     batch_size: int | None = None
     kl_warmup: float = 0.0
     kl_ramp: float = 0.0
-    max_iter: int = 500
+    max_iter: int = 2000
 
     def __post_init__(self) -> None:
         as_choice(self.optimizer, "optimizer", NETWORK_OPTIMIZERS)
@@ -313,6 +313,8 @@ def fit_deterministic_network(
     mean_weight = float(weight[used].mean())
     if mean_weight < SMALLEST_MEAN_WEIGHT:
         raise ValueError(f"sample_weight must have a mean of at least {SMALLEST_MEAN_WEIGHT}, got {mean_weight}")
+    # Starts are compared after Adam: L-BFGS takes the best one to rest, in the time that its share of all would take.
+    best_alone = n_restarts > 1 and schedule.stages(inference, int(used.sum())) == ("adam", "lbfgs")
     problem = _Problem(
         network,
         np.ascontiguousarray(x[used]),
@@ -320,7 +322,7 @@ def fit_deterministic_network(
         weight[used],
         inference,
         as_count(n_draws, "n_draws"),
-        schedule,
+        replace(schedule, optimizer="adam") if best_alone else schedule,
         threading.Event(),
     )
     runs = [_Run(_initial_theta(network, generator, initial_scale), generator) for generator in rng.spawn(n_restarts)]
@@ -336,7 +338,10 @@ def fit_deterministic_network(
 
     with single_blas_thread():
         runs = for_each(train, runs, workers, problem.stop)
-    best = max(runs, key=lambda run: run.bound)
+        best = max(runs, key=lambda run: run.bound)
+        if best_alone and not problem.stop.is_set():
+            rest = replace(problem, schedule=TrainingSchedule("lbfgs", max_iter=schedule.max_iter))
+            (best,) = for_each(lambda run: _train(rest, run, n_threads), [best], 1, problem.stop)
     theta = best.theta.copy()
     if inference == "map":
         theta[network.log_deviations] = -np.inf

@@ -208,6 +208,32 @@ def test_restarts_never_lower_the_bound():
     assert fit(n_restarts=3).elbo_ >= fit(n_restarts=1).elbo_
 
 
+def test_defaults_come_to_rest():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        assert DVIRegressor().fit(x, x[:, 0] + 0.1 * rng.normal(size=80)).converged_
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [({"max_iter": 3}, "raise max_iter=3"), ({"optimizer": "adam", "n_steps": 1}, "raise n_steps=1")],
+)
+def test_a_fit_that_does_not_come_to_rest_names_what_helps(options, remedy):
+    with pytest.warns(ConvergenceWarning, match=remedy):
+        fit(**options)
+
+
+def test_the_best_of_several_starts_alone_goes_on():
+    adam, both = fit(n_restarts=3, optimizer="adam"), fit(n_restarts=3, max_iter=60)
+    assert adam.n_iter_ == 150
+    assert 150 < both.n_iter_ <= 210
+    assert both.elbo_ > adam.elbo_
+    assert (np.diff(both.elbo_trace_) >= 0).all()
+    np.testing.assert_array_equal(both.predict(NEW), fit(n_restarts=3, max_iter=60, n_threads=2).predict(NEW))
+
+
 def test_results_have_the_same_bits_for_any_number_of_threads():
     one, two = fit(n_restarts=3, n_threads=1), fit(n_restarts=3, n_threads=2)
     assert one.elbo_ == two.elbo_

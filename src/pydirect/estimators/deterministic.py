@@ -114,8 +114,12 @@ class DeterministicNetworkModel(LatentFunctions):
                     progress=_report if self.verbose else None,
                 )
             self.posteriors_.append(posterior)
+        self._last_stage = self._schedule().stages(self.inference, len(x))[-1]
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(weight.sum())
+
+    def _limit(self) -> str:
+        return "n_steps" if self._last_stage == "adam" else "max_iter"
 
     def _inputs(self, x: FloatArray) -> FloatArray:
         """Return what the network sees of rows of X: standardised, and far from overflow; zeros if nothing varies."""
@@ -192,8 +196,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         Rows of a step of Adam. All of them, when they are few, by default.
     kl_warmup, kl_ramp : float, default=0.0
         Fraction of Adam's steps without the KL term, and of steps after these in which its weight rises to one.
-    max_iter : int, default=500
-        Iterations of L-BFGS.
+    max_iter : int, default=2000
+        Iterations of L-BFGS at most; after Adam only the best of several starts has them.
     initial_scale : float, default=0.05
         First posterior standard deviations, in units of the spread of the first means.
     n_restarts : int, default=2
@@ -234,10 +238,11 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     Notes
     -----
     ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9, with the noise variance
-    E exp(l) = exp(E l + Σ_ll / 2) for heteroscedastic noise. `predict_distribution` and what follows from it (intervals,
-    quantiles, densities) give those of its components: the same mean for ``"quadrature"`` and ``"moment"``, and the same
-    standard deviation for ``"moment"``. A rule of 20 nodes, like any number of draws, misses the tail that this
-    expectation lives on where Σ_ll is large: far from the data the distribution's standard deviation is smaller.
+    E exp(l) = exp(E l + Σ_ll / 2) for heteroscedastic noise. `predict_distribution` and what follows from it
+    (intervals, quantiles, densities) give those of its components: the same mean for ``"quadrature"`` and
+    ``"moment"``, and the same standard deviation for ``"moment"``. A rule of 20 nodes, like any number of draws, misses
+    the tail that this expectation lives on where Σ_ll is large: far from the data the distribution's standard deviation
+    is smaller.
 
     With one hidden layer mean and variance of f are exact under q; intervals, quantiles and densities take the outputs
     as Gaussian with these moments, as the bound does.
@@ -272,7 +277,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         batch_size: int | None = None,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
-        max_iter: int = 500,
+        max_iter: int = 2000,
         initial_scale: float = 0.05,
         n_restarts: int = 2,
         predictive: str = "quadrature",
@@ -490,7 +495,7 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
     learning_rate : float, default=0.01
     batch_size : int, optional
     kl_warmup, kl_ramp : float, default=0.0
-    max_iter : int, default=500
+    max_iter : int, default=2000
     initial_scale : float, default=0.05
     n_restarts : int, default=1
     predictive : {"qmc", "delta"}, default="qmc"
@@ -539,7 +544,7 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
         batch_size: int | None = None,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
-        max_iter: int = 500,
+        max_iter: int = 2000,
         initial_scale: float = 0.05,
         n_restarts: int = 1,
         predictive: str = "qmc",
