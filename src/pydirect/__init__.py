@@ -72,6 +72,7 @@ _PUBLIC = {
 # Modules that public names come from are attributes too, and so are these.
 _OTHER_MODULES = (
     "activations",
+    "deterministic",
     "hyperparameters",
     "inputs",
     "kron",
