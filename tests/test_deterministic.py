@@ -500,7 +500,7 @@ def test_description_is_a_value():
         ({"likelihood": "classification"}, "n_targets must be at least 2, got 1"),
         ({"kernel": "rbf"}, "kernel must be one of"),
         ({"prior": (1.0, 2.0)}, r"prior must have shape \(4,\), got \(2,\)"),
-        ({"prior": -1.0}, "prior must hold positive variances"),
+        ({"prior": -1.0}, "prior must hold variances from 1e-100 to"),
     ],
 )
 def test_wrong_descriptions_are_refused(options, message):
