@@ -9,18 +9,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit, logsumexp
-from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.distributions import DensityPrior, GaussianPrior, as_prior, shared_levels
+from pydirect.estimators._base import ProbabilisticClassifier
 from pydirect.estimators._basis import BasisFunctionModel, in_prior_units
-from pydirect.hyperparameters import KernelHyperparameters, distinct_rows
+from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.logistic import (
     BOUNDS,
     LOG_VARIANCE_SD,
@@ -42,7 +40,7 @@ VARIANCE_MARGIN = 10.0
 KERNEL_LOG_VARIANCE_SD = 0.5
 
 
-class DirectClassifier(ClassifierMixin, BasisFunctionModel):
+class DirectClassifier(ProbabilisticClassifier, BasisFunctionModel):
     """Bayesian logistic regression on basis functions, with discrete weights.
 
     ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw``. Several classes are each told from the rest; their
@@ -195,21 +193,7 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         ConvergenceWarning
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
-        x, given_y = validate_data(self, X, y, dtype=np.float64)
-        _check_labels(given_y)
-        given = as_sample_weight(sample_weight, len(x))
-        self._check_parameters()
-        self._forget()
-        weight = np.ones(len(x)) if given is None else given
-        used = weight > 0
-        x, used_y, weight = np.ascontiguousarray(x[used]), given_y[used], weight[used]
-        x, used_y, weight = self._class_weighted(x, used_y, weight)
-        self.classes_, index = np.unique(used_y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}")
-        # In small tables repeated rows become one: a weight of two and a row given twice are then the same.
-        x, merged, weight = distinct_rows(x, index[:, None].astype(np.float64), weight)
-        index = merged[:, 0].astype(np.intp)
+        x, index, weight = self._start_fit(X, y, sample_weight)
         n_threads = resolve_n_threads(self.n_threads)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         progress = Progress(self.verbose)
@@ -241,11 +225,6 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         self._set_results()
         self._warn_if_unfinished()
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = True
-        return tags
 
     # --- parameters
 
@@ -387,22 +366,10 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         """
         return self._shape(self._log_odds(X))
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """Predict the most probable class.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-        """
-        decision = self.decision_function(X)
-        return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
-
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Predict the logarithms of the classes' probabilities, finite however small they are.
+
+        Expectations of σ(z) over the posterior's Gaussian approximation of z.
 
         Parameters
         ----------
@@ -414,19 +381,6 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         """
         odds = self._log_odds(X)
         return log_expit(np.hstack([-odds, odds])) if odds.shape[1] == 1 else _normalised(odds)
-
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the classes' probabilities: the expectation of σ(z) over the posterior's Gaussian approximation of z.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-        """
-        return np.exp(self.predict_log_proba(X))
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logit z: its posterior mean and, on request, its standard deviation, both exact.
@@ -473,14 +427,6 @@ class DirectClassifier(ClassifierMixin, BasisFunctionModel):
         if z.shape[1] == 1:
             return expit(np.concatenate([-z, z], axis=1))
         return np.exp(_normalised(z))
-
-
-def _check_labels(y: np.ndarray) -> None:
-    try:
-        check_classification_targets(y)
-    except TypeError:  # they could not be sorted
-        found = sorted({type(label).__name__ for label in y.tolist()})
-        raise TypeError(f"y must hold labels that can be ordered, of one type, got {' and '.join(found)}") from None
 
 
 def _normalised(odds: FloatArray) -> FloatArray:

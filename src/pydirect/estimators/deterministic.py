@@ -7,24 +7,22 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_softmax, logsumexp, ndtri
 from scipy.stats import qmc
 from sklearn.base import ClassifierMixin
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils import check_random_state
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import (
     INFERENCES,
     TrainingSchedule,
     fit_deterministic_network,
 )
-from pydirect.estimators._base import LatentFunctions, ProbabilisticRegressor
+from pydirect.estimators._base import LatentFunctions, ProbabilisticClassifier, ProbabilisticRegressor
 from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import InputMap
 from pydirect.logistic import predictive_log_odds
@@ -472,7 +470,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         return values
 
 
-class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
+class DVIClassifier(ProbabilisticClassifier, DeterministicNetworkModel):
     """Bayesian neural network for classes, with Gaussian weights, trained by deterministic variational inference (DVI).
 
     Means and covariances of the logits are propagated in closed form. The expected log-likelihood of the softmax is
@@ -599,29 +597,12 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
         ConvergenceWarning
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
-        x, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
-        given = as_sample_weight(sample_weight, len(x))
-        self._check_parameters()
-        self._forget()
-        weight = np.ones(len(x)) if given is None else given
-        used = weight > 0
-        self.classes_, index = np.unique(labels[used], return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}")
+        x, index, weight = self._start_fit(X, y, sample_weight)
         self._one_dimensional = True  # one network
-        x, column, counts = distinct_rows(
-            np.ascontiguousarray(x[used]), index[:, None].astype(np.float64), weight[used]
-        )
-        self._train(x, [column[:, 0]], counts, len(self.classes_))
+        self._train(x, [index], weight, len(self.classes_))
         self._set_results()
         self._warn_if_unfinished()
         return self
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = True
-        return tags
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -632,8 +613,31 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
 
     # --- prediction
 
-    def _log_probabilities(self, X: ArrayLike) -> FloatArray:
-        """Log predictive probabilities, (n_rows, n_classes)."""
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Log-odds of the second of two classes, or log-probabilities of more.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_classes)
+        """
+        log_p = self.predict_log_proba(X)
+        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
+
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+        """Predict the logarithms of the classes' probabilities; see `predictive`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+        """
         x = self._check_rows(X)
         log_p = np.empty((len(x), len(self.classes_)))
         with single_blas_thread():
@@ -648,60 +652,6 @@ class DVIClassifier(ClassifierMixin, DeterministicNetworkModel):
                     logits = _draw_outputs(mean, covariance, _normal_points(N_POINTS, mean.shape[1]))
                     log_p[rows] = logsumexp(log_softmax(logits, axis=2), axis=1) - np.log(N_POINTS)
         return log_p
-
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Log-odds of the second of two classes, or log-probabilities of more.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, n_classes)
-        """
-        log_p = self._log_probabilities(X)
-        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Predict the most probable class.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-        """
-        decision = self.decision_function(X)
-        return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
-
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the logarithms of the classes' probabilities.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-        """
-        return self._log_probabilities(X)
-
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the classes' probabilities, expectations over the posterior; see `predictive`.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-        """
-        return np.exp(self._log_probabilities(X))
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logits: posterior means and, on request, standard deviations.
