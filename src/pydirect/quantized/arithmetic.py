@@ -74,6 +74,11 @@ class AccumulatorOverflowError(ValueError):
     """A sum of the integer arithmetic could leave its type."""
 
 
+def gaussian_z(level: float) -> int:
+    """65536 times the standard deviations of a central Gaussian interval's half-width, rounded."""
+    return round(2**16 * NormalDist().inv_cdf((1 + level) / 2))
+
+
 def round_shift(v: Any, shift: int) -> Any:
     """Return v/2^shift rounded to the nearest integer, halves away from zero."""
     return np.sign(v) * ((np.abs(v) + (2**shift >> 1)) >> shift)
@@ -425,7 +430,7 @@ class IntegerProgram:
 
     def interval(self, totals: Integers, level: float) -> tuple[FloatArray, FloatArray]:
         """Step 5: central intervals of a Gaussian with this mean and standard deviation, (n_rows, n_outputs) each."""
-        z = np.uint64(round(2**16 * NormalDist().inv_cdf((1 + level) / 2)))
+        z = np.uint64(gaussian_z(level))
         half = self.std_scale * ((z * self.roots(totals) + np.uint64(2**15)) >> np.uint64(16)).astype(np.float64)
         mean = self.mean(totals)
         return mean - half, mean + half

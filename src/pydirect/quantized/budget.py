@@ -20,10 +20,10 @@ from pydirect.decorrelated import decorrelate, fit_decorrelated, maximise_eviden
 from pydirect.features import FourierFeatures, random_fourier_features
 from pydirect.hyperparameters import KernelHyperparameters, distinct_rows, fit_hyperparameters
 from pydirect.inputs import InputMap, weighted_location_scale
-from pydirect.quantized.models import LinearBasis, QuantizedRegressor
+from pydirect.quantized.models import LinearBasis, QuantizedRegressor, as_numpy
 from pydirect.quantized.packing import PackedCodes, bits_for
 from pydirect.quantized.program import INPUT_LIMIT, INPUT_UNIT, lay_out, quantise_frequencies
-from pydirect.quantized.quantize import centred, rounded_on_best_scale, unit_levels
+from pydirect.quantized.quantize import centred, rounded_on_best_scale, unit_levels, without_unused
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
 POOL = 768
@@ -101,8 +101,8 @@ def fit_within(
     """
     if not hasattr(model, "max_hyperparameter_rows") or hasattr(model, "bound"):
         raise TypeError(f"model must be a DirectRegressor, got {type(model).__name__}")
-    x = as_float_array(X.to_numpy() if hasattr(X, "to_numpy") else X, "X", ("n_rows", "n_features_in"))
-    target = as_float_array(y.to_numpy() if hasattr(y, "to_numpy") else y, "y", (len(x),))
+    x = as_float_array(as_numpy(X), "X", ("n_rows", "n_features_in"))
+    target = as_float_array(as_numpy(y), "y", (len(x),))
     weight = as_sample_weight(sample_weight, len(x))
     if max_bytes is None and max_nonzero is None:
         max_bytes = 4096
@@ -291,21 +291,11 @@ class _Task:
         noise += max(wanted + misfit - spread, 0.0)
         zero = int(np.flatnonzero(grid == 0.0)[0])
         layout = lay_out(features, (codes != zero).any(axis=0))
-        f = features.n_frequencies
-        smaller = FourierFeatures(
-            np.ascontiguousarray(features.frequencies[:, layout.frequencies]),
-            features.amplitudes[layout.frequencies],
-            features.linear_scale,
-            features.constant,
-        )
-        kept = np.concatenate([layout.frequencies, f + layout.frequencies, np.arange(2 * f, features.n_weights)])
-        new = np.full(features.n_weights, -1)
-        new[kept] = np.arange(len(kept))
         none = np.zeros(1)
         basis = LinearBasis(
             self.input_map,
-            smaller,
-            new[layout.order],
+            features,
+            layout.order,
             None,
             INPUT_LIMIT * INPUT_UNIT,
             None,
@@ -316,7 +306,7 @@ class _Task:
         )
         one = np.ones((1, 1))
         return QuantizedRegressor(
-            basis=basis,
+            basis=without_unused(basis),
             packed=PackedCodes.pack(np.ascontiguousarray(codes.T[layout.order]), bits_for(len(grid)), zero),
             levels=grid,
             centre=0 * one,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, RawInputs, smallest_integers
+from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, RawInputs, gaussian_z, smallest_integers
 from pydirect.quantized.c_source import definitions, table, template
 from pydirect.quantized.packing import PackedCodes
 
@@ -139,11 +138,6 @@ def _indices(program: IntegerProgram, values: NDArray[np.int32]) -> NDArray[Any]
 
 def _gains(program: IntegerProgram) -> NDArray[Any]:
     return smallest_integers([g.gain for g in program.groups])
-
-
-def gaussian_z(level: float) -> int:
-    """65536 times the standard deviations of a central Gaussian interval's half-width, rounded."""
-    return round(2**16 * NormalDist().inv_cdf((1 + level) / 2))
 
 
 def _powers(multipliers: NDArray[np.int32]) -> NDArray[np.uint8]:

@@ -35,6 +35,11 @@ ARITHMETICS = ("float", "integer")
 BLOCK_ROWS = 4096
 
 
+def as_numpy(X: Any) -> Any:
+    """Return a data frame's values, and anything else as it is."""
+    return X.to_numpy() if hasattr(X, "to_numpy") else X
+
+
 @dataclass(frozen=True)
 class LinearBasis:
     """Basis functions of a quantised model: columns of Φ, or of Φ rotated.
@@ -265,9 +270,7 @@ class QuantizedModel:
     # --- prediction
 
     def _rows(self, X: ArrayLike) -> FloatArray:
-        if hasattr(X, "to_numpy"):
-            X = X.to_numpy()
-        return as_float_array(X, "X", ("n_rows", self.n_features_in))
+        return as_float_array(as_numpy(X), "X", ("n_rows", self.n_features_in))
 
     def functions(self, X: ArrayLike, n_threads: int | None = None) -> FloatArray:
         """Values of every sample's function, noise left out, in units of the output (logits for classifiers).

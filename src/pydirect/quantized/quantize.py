@@ -23,6 +23,7 @@ from pydirect.quantized.models import (
     QuantizedClassifier,
     QuantizedModel,
     QuantizedRegressor,
+    as_numpy,
 )
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
 from pydirect.quantized.program import FREQUENCY_BITS, IntegerArithmeticError, lay_out
@@ -117,7 +118,7 @@ def quantize(
         raise ValueError(f"feature_bits must be 8 or 16, got {feature_bits!r}")
     if frequency_bits != "auto" and frequency_bits not in FREQUENCY_BITS:
         raise ValueError(f"frequency_bits must be 'auto', 8, 16 or 32, got {frequency_bits!r}")
-    rows = None if X is None else as_float_array(_as_matrix(X), "X", ("n_rows", model.n_features_in_))
+    rows = None if X is None else as_float_array(as_numpy(X), "X", ("n_rows", model.n_features_in_))
     rng = np.random.default_rng(random_state)
     common: dict[str, Any] = {"layout": layout, "feature_bits": feature_bits, "frequency_bits": frequency_bits}
     if isinstance(model.posteriors_[0], NetworkPosterior):
@@ -145,10 +146,6 @@ def unit_levels(name: str, n_levels: int) -> FloatArray:
     if as_count(n_levels, "n_levels", 3) > 255 or n_levels % 2 == 0:
         raise ValueError(f"n_levels must be odd and at most 255, got {n_levels}")
     return LEVEL_SHAPES[name](n_levels, 1.0)
-
-
-def _as_matrix(X: Any) -> Any:
-    return X.to_numpy() if hasattr(X, "to_numpy") else X
 
 
 def _outputs(model: Any) -> dict[str, Any]:
@@ -256,7 +253,7 @@ def _quantize_posterior(
         centre, spread = (np.stack([t[k] for t in tables], axis=1) for k in (1, 2))
         if len(centre) > 1:
             centre, spread = centre[order], spread[order]
-        basis, codes = _without_unused(_linear_basis(model, order)), codes[order]
+        basis, codes = without_unused(_linear_basis(model, order)), codes[order]
     if not centre.any() and (spread == spread[0]).all():
         centre, spread = centre[:1], spread[:1]
     return _assemble(model, basis, codes, levels, zero, centre, spread, model.prior_scale_, **common)
@@ -290,7 +287,7 @@ def _quantize_rounded(
     matrix = np.hstack(codes)
     zero = _zero_code(grid)
     order = lay_out_or_used(features, (matrix != zero).any(axis=1))
-    basis = _without_unused(_linear_basis(model, order))
+    basis = without_unused(_linear_basis(model, order))
     one = np.ones((1, 1))
     return _assemble(model, basis, matrix[order], grid, zero, 0 * one, one, scales * model.prior_scale_, **common)
 
@@ -342,7 +339,7 @@ def _zero_code(levels: FloatArray) -> int:
     return int(zero[0]) if zero.size else -1
 
 
-def _without_unused(basis: LinearBasis) -> LinearBasis:
+def without_unused(basis: LinearBasis) -> LinearBasis:
     """Drop frequencies that no weight needs."""
     features = basis.features
     if not isinstance(features, FourierFeatures):
