@@ -573,9 +573,10 @@ def numbered_blocks(bad=None, value=np.nan, n_blocks=1003, size=10):
 def fixed():
     """A model with its feature map, for passes of their own."""
     x, y = next(numbered_blocks(size=200))
-    return lambda: DirectRegressor(**FAST).fit_features(x, y)
+    return lambda **options: DirectRegressor(**FAST, **options).fit_features(x, y)
 
 
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
@@ -585,15 +586,17 @@ def fixed():
         (ConnectionError("gone"), ConnectionError, "gone"),
     ],
 )
-def test_what_stops_a_pass_says_where_and_the_checkpoint_goes_on(tmp_path, small_blocks, fixed, value, error, message):
+def test_what_stops_a_pass_says_where_and_the_checkpoint_goes_on(
+    tmp_path, small_blocks, fixed, value, error, message, n_threads
+):
     path = tmp_path / "c.pydirect"
     options = {"checkpoint": path, "checkpoint_seconds": 1e9, "keep_features": True}
     with pytest.raises(error, match=message):
-        fixed().fit_stream(lambda: numbered_blocks(1000, value), **options)
+        fixed(n_threads=n_threads).fit_stream(lambda: numbered_blocks(1000, value), **options)
     described = persistence.describe(path)
     assert described.header["n_rows"] == 9984
     assert described.header["statistics"]["n_samples"] == 9984.0
-    resumed = DirectRegressor(**FAST).fit_stream(numbered_blocks, checkpoint=path)
+    resumed = DirectRegressor(**FAST, n_threads=n_threads).fit_stream(numbered_blocks, checkpoint=path)
     whole = fixed().fit_stream(numbered_blocks, keep_features=True)
     assert_same_bits(resumed.statistics_, whole.statistics_)
     assert resumed.predict(X).tobytes() == whole.predict(X).tobytes()

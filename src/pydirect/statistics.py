@@ -217,18 +217,26 @@ def row_blocks(n_rows: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def ordered_map(function: Callable[[Any], Any], items: Iterator[Any], n_threads: int) -> Iterator[Any]:
-    """Map with at most `n_threads` items in flight, results in order."""
+    """Map with at most `n_threads` items in flight, results in order; those of all items before one that fails."""
     if n_threads == 1:
         yield from map(function, items)
         return
+    failure: BaseException | None = None
     with ThreadPoolExecutor(n_threads) as pool:
         pending: list[Any] = []
-        for item in items:
-            pending.append(pool.submit(function, item))
+        while failure is None:
+            try:
+                pending.append(pool.submit(function, next(items)))
+            except StopIteration:
+                break
+            except BaseException as error:  # raised below, once what came before it has been yielded
+                failure = error
             if len(pending) == n_threads:
                 yield pending.pop(0).result()
         while pending:
             yield pending.pop(0).result()
+    if failure is not None:
+        raise failure
 
 
 def gram_of(phi: Block) -> Block:
