@@ -12,7 +12,7 @@ a pivoted QR factorisation and are applied in blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil, comb, log2
 
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_sample_weight, as_target
 
-__all__ = ["MAX_MOMENTS", "NetworkCoreset", "n_moments", "recombine"]
+__all__ = ["MAX_MOMENTS", "NetworkCoreset", "merged_tree", "n_moments", "recombine"]
 
 # More moments than this are refused: a factorisation of 100 MB for every halving of the rows.
 MAX_MOMENTS = 2_500
@@ -175,6 +175,29 @@ class NetworkCoreset:
     ) -> NetworkCoreset:
         """Return the coreset of this one's data and of more data together; arguments as in `from_data`."""
         return self.merge(self.from_data(x, y, self.depth, self.bias, sample_weight, progress))
+
+
+def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset:
+    """Return the coreset of the data of all parts, merged in pairs of equal height as they come.
+
+    At any time one part is held for every height of the tree, a logarithm of their number, and every row has been
+    through no more mergers than the tree is high: rounding errors do not add up along the stream.
+
+    Parameters
+    ----------
+    parts : iterable of NetworkCoreset
+        One at least.
+    """
+    held: list[tuple[int, NetworkCoreset]] = []
+    for part in parts:
+        height, coreset = 0, part
+        while held and held[-1][0] == height:
+            coreset, height = held.pop()[1].merge(coreset), height + 1
+        held.append((height, coreset))
+    total = held.pop()[1]
+    while held:
+        total = held.pop()[1].merge(total)
+    return total
 
 
 def recombine(features: ArrayLike, weights: ArrayLike) -> FloatArray:

@@ -300,7 +300,9 @@ def _climb(step: Step, start: FloatArray, max_iter: int, stop: threading.Event) 
         while len(trace) < max_iter and not outcome.converged and not outcome.interrupted:
             _heed(stop)
             rounding = 1e-13 * (abs(best.bound) + 1)
-            used = memory.extrapolated(used, best.following)
+            # At most a factor of e beyond the plain step.
+            following = best.following
+            used = np.clip(memory.extrapolated(used, following), following - 1.0, following + 1.0)
             state = step(used)
             if state.bound < best.bound - rounding and len(memory.steps) > 1:
                 memory.steps.clear()
@@ -332,19 +334,20 @@ def _heed(stop: threading.Event) -> None:
 class _Anderson:
     """Anderson's acceleration of a fixed-point iteration (Walker & Ni 2011)."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int = ANDERSON_MEMORY) -> None:
+        self.memory = memory
         self.steps: list[tuple[FloatArray, FloatArray]] = []  # where a plain step went, and how far that was
 
     def extrapolated(self, point: FloatArray, image: FloatArray) -> FloatArray:
-        """Combine the last images so that their steps cancel best; at most a factor of e beyond the plain step."""
-        self.steps = [*self.steps[-ANDERSON_MEMORY:], (image, image - point)]
+        """Combine the last images so that their steps cancel best."""
+        self.steps = [*self.steps[-self.memory :], (image, image - point)]
         if len(self.steps) == 1:
             return image
         images, residuals = (np.diff(np.stack(a), axis=0) for a in zip(*self.steps, strict=True))
         gram = residuals @ residuals.T
         gram[np.diag_indices_from(gram)] *= 1 + 1e-10
         share = np.linalg.lstsq(gram, residuals @ self.steps[-1][1], rcond=1e-14)[0]
-        return np.clip(image - share @ images, image - 1.0, image + 1.0)
+        return np.asarray(image - share @ images)
 
 
 def _discrete_state(rows: LabelledRows, posterior: MeanFieldPosterior, variance: float, penalty: float = 0.0) -> _State:

@@ -109,6 +109,60 @@ class Source(Protocol):
         ...  # pragma: no cover
 
 
+class LabelCodes:
+    """Codes of labels, in order of appearance: sources hold numbers, labels may be strings.
+
+    Attributes
+    ----------
+    labels : list
+        The label of each code.
+    """
+
+    def __init__(self) -> None:
+        self.labels: list[Any] = []
+        self._codes: dict[Any, int] = {}
+
+    def codes(self, values: np.ndarray) -> FloatArray:
+        """Return the codes of labels, of shape (n_rows, 1); NaN where a label is missing.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When there are several columns, or numbers that are no labels.
+        """
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise ValueError(f"labels must be one column, got shape {values.shape}")
+        if values.dtype.kind == "f":
+            continuous = np.isfinite(values) & (values != np.trunc(values))
+            if continuous.any():
+                raise ValueError(f"y must hold labels, got the number {values[continuous][0]}")
+        missing = _missing_labels(values)
+        out = np.full(len(values), np.nan)
+        try:
+            found, inverse = np.unique(values[~missing], return_inverse=True)
+        except TypeError:
+            kinds = " and ".join(sorted({type(label).__name__ for label in values[~missing].tolist()}))
+            raise TypeError(f"y must hold labels that can be ordered, of one type, got {kinds}") from None
+        for label in found.tolist():
+            if label not in self._codes:
+                self._codes[label] = len(self.labels)
+                self.labels.append(label)
+        if found.size:
+            out[~missing] = np.array([self._codes[label] for label in found.tolist()], dtype=np.float64)[inverse]
+        return out[:, None]
+
+
+def _missing_labels(values: np.ndarray) -> np.ndarray:
+    """Return where labels are None or NaN; an infinite one is no label either."""
+    if values.dtype.kind == "f":
+        return ~np.isfinite(values)
+    if values.dtype.kind == "O":
+        return np.array([v is None or v != v for v in values], dtype=bool)
+    return np.zeros(len(values), dtype=bool)
+
+
 # ----------------------------------------------------------------------------------------------------------- sources
 
 
@@ -121,12 +175,16 @@ class ArraySource:
     x : array of shape (n_rows, n_features_in)
     y : array of shape (n_rows,) or (n_rows, n_outputs)
     weight : array of shape (n_rows,), optional
+    names : list of str, optional
+    labels : LabelCodes, optional
+        Where y holds labels.
     """
 
     x: Any
     y: Any
     weight: Any = None
     names: list[str] | None = None
+    labels: LabelCodes | None = None
     repeatable: bool = True
 
     def __post_init__(self) -> None:
@@ -151,7 +209,7 @@ class ArraySource:
         """Yield all rows from row `start` on."""
         for begin in range(start, self.n_rows, READ_ROWS):
             rows = slice(begin, begin + READ_ROWS)
-            yield _rows(self.x[rows], self.y[rows], None if self.weight is None else self.weight[rows])
+            yield _rows(self.x[rows], self.y[rows], None if self.weight is None else self.weight[rows], self.labels)
 
     def head(self, n_rows: int) -> Iterator[Rows]:
         """Yield the first blocks."""
@@ -171,7 +229,8 @@ class BlockSource:
 
     n_rows: int | None = None
 
-    def __init__(self, blocks: Any) -> None:
+    def __init__(self, blocks: Any, labels: LabelCodes | None = None) -> None:
+        self.labels = labels
         self._open: Callable[[], Iterable[Any]] = blocks if callable(blocks) else lambda: blocks
         self.repeatable = callable(blocks) or iter(blocks) is not blocks
         self._held: list[Any] = []
@@ -205,7 +264,7 @@ class BlockSource:
                 self._held.extend(itertools.islice(self._iterator, 1))
             if number == len(self._held) or n_held >= n_rows:
                 return
-            rows = _rows(*self._parts(self._held[number], number))
+            rows = self._rows(self._held[number], number)
             n_held += len(rows)
             yield rows
 
@@ -221,17 +280,20 @@ class BlockSource:
             )
         return x, y, weight
 
+    def _rows(self, block: Any, number: int) -> Rows:
+        parts = self._parts(block, number)
+        try:
+            return _rows(*parts, self.labels)
+        except (TypeError, ValueError) as error:
+            raise StreamError(f"block {number}: {error}") from error
+
     def blocks(self, start: int) -> Iterator[Rows]:
         """Yield all rows from row `start` on."""
         self._ends, end = [], 0
         for number, block in enumerate(self._each()):
-            x, y, weight = self._parts(block, number)
-            begin, end = end, end + len(x)
+            rows = self._rows(block, number)
+            begin, end = end, end + len(rows)
             self._ends.append(end)
-            try:
-                rows = _rows(x, y, weight)
-            except (TypeError, ValueError) as error:
-                raise StreamError(f"block {number}: {error}") from error
             if end > start:
                 yield rows[max(start - begin, 0) :]
 
@@ -256,6 +318,8 @@ class ParquetSource:
         Columns to leave out of X, which has all the others.
     one_dimensional : bool
         Whether y has no axis of outputs.
+    labels : LabelCodes, optional
+        Where the target holds labels, strings or others.
     """
 
     path: str | os.PathLike[str]
@@ -263,6 +327,7 @@ class ParquetSource:
     weight: str | None = None
     drop: Sequence[str] = ()
     one_dimensional: bool = True
+    labels: LabelCodes | None = None
     repeatable: bool = True
     names: list[str] = field(init=False)
     n_rows: int = field(init=False)
@@ -286,6 +351,8 @@ class ParquetSource:
                     if not self.names:
                         raise StreamError(f"{file}: no columns are left to predict from")
                 for name in (*self.names, *special):
+                    if name in usable and name in self.targets and self.labels is not None:
+                        continue
                     if usable.get(name, "missing") is not None:
                         reason = f"holds {usable[name]}" if name in usable else "is missing"
                         raise StreamError(f"{file}: column {name!r} {reason}")
@@ -324,7 +391,11 @@ class ParquetSource:
 
         values = np.empty((batch.num_rows, len(columns)))
         for j, name in enumerate(columns):
-            values[:, j] = batch.column(name).cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+            column = batch.column(name)
+            if self.labels is not None and name in self.targets:
+                values[:, j] = self.labels.codes(column.to_numpy(zero_copy_only=False))[:, 0]
+            else:
+                values[:, j] = column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
         d, k = len(self.names), len(self.targets)
         weight = None if self.weight is None else values[:, -1].copy()
         return Rows(np.ascontiguousarray(values[:, :d]), np.ascontiguousarray(values[:, d : d + k]), weight)
@@ -371,12 +442,14 @@ def _usable_columns(schema: Any) -> dict[str, str | None]:
     return found
 
 
-def _rows(x: Any, y: Any, weight: Any) -> Rows:
+def _rows(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None) -> Rows:
     """Return arrays of float64; y gets its axis of outputs."""
     values, targets = np.asarray(x), np.asarray(y)
     for name, array in (("X", values), ("y", targets)):
-        if array.dtype.kind not in "fiub":
+        if array.dtype.kind not in "fiub" and not (name == "y" and labels is not None):
             raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    if labels is not None:
+        targets = labels.codes(targets)
     targets = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
     weights = None if weight is None else np.asarray(weight, dtype=np.float64)
     if weights is not None and weights.shape != (len(values),):
@@ -629,7 +702,7 @@ def sample_stream(
     seed: int,
     *,
     drop_missing: bool = False,
-    after_block: Callable[[int], None] | None = None,
+    look: Callable[[Rows], None] | None = None,
 ) -> Sample:
     """Draw rows from a source in one pass, which also checks every value; of an iterator, from its first blocks.
 
@@ -639,8 +712,8 @@ def sample_stream(
     size : int
     seed : int
     drop_missing : bool
-    after_block : callable, optional
-        Called with the rows looked at.
+    look : callable, optional
+        Called with all rows of a source that can be gone through again, in blocks.
     """
     if not source.repeatable:
         first = Rows.joined(list(source.head(size)))
@@ -653,8 +726,8 @@ def sample_stream(
         begin = end
         if sum(len(sample.rows) for sample in kept) > 4 * size:
             kept = [Sample.joined(kept, size)]
-        if after_block is not None:
-            after_block(end)
+        if look is not None:
+            look(rows)
     return Sample.joined(kept, size)
 
 
@@ -672,7 +745,7 @@ def digest(source: Source) -> str:
     return hashed.hexdigest()
 
 
-def as_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source:
+def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCodes | None = None) -> Source:
     """Return the source that the arguments of ``fit_stream`` describe.
 
     Parameters
@@ -680,6 +753,8 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source:
     X : path-like, array or iterable
     y : str, sequence of str or array_like
     sample_weight : str or array_like, optional
+    labels : LabelCodes, optional
+        Where y holds labels.
     """
     if isinstance(X, str | os.PathLike):
         names = [y] if isinstance(y, str) else y
@@ -689,17 +764,17 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source:
             raise TypeError(f"sample_weight must name a column of {os.fspath(X)}, got {type(sample_weight).__name__}")
         if not os.path.exists(X):
             raise FileNotFoundError(2, "No such file or directory", os.fspath(X))
-        return ParquetSource(X, tuple(names), sample_weight, one_dimensional=isinstance(y, str))
+        return ParquetSource(X, tuple(names), sample_weight, one_dimensional=isinstance(y, str), labels=labels)
     if isinstance(X, ArraySource | BlockSource | ParquetSource):
         return X
     if y is None:
         if sample_weight is not None:
             raise TypeError("sample_weight must come with the blocks when X is an iterable of them")
-        return BlockSource(X)
+        return BlockSource(X, labels)
     # Arrays mapped from files stay there; frames and lists are in memory anyway.
     values, targets = (a if isinstance(a, np.ndarray) else np.asarray(a) for a in (X, y))
     weight = None if sample_weight is None else np.asarray(sample_weight)
-    return ArraySource(values, targets, weight, column_names(X))
+    return ArraySource(values, targets, weight, column_names(X), labels)
 
 
 def column_names(X: Any) -> list[str] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,7 +42,75 @@ class ForgottenRowsWarning(UserWarning):
     """Rows that a model was fitted to do not count in what it grows into."""
 
 
-class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
+class StreamedModel(BasisFunctionModel):
+    """Base of estimators whose feature map can be fixed before the rows are passed over.
+
+    A subclass provides ``_fix_features_of(rows)``.
+    """
+
+    block_dtype: str = "float64"
+    random_state: Any
+    verbose: int
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+
+    def _forget_all(self) -> None:
+        """Forget rows and feature map."""
+        for name in ("statistics_", "features_", "input_map_", "feature_y_scale_"):
+            self.__dict__.pop(name, None)
+        self._forget()
+
+    def _row_features(self) -> RowFeatures:
+        return RowFeatures(self.input_map_, self.features_)
+
+    def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
+        """Return empty statistics of rows of X and y, for `fit_statistics`; they can be filled on any machine.
+
+        Parameters
+        ----------
+        n_outputs : int
+            Columns of y.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            When there is no feature map yet: `fit_features` first.
+        """
+        check_is_fitted(self, "features_")
+        return RunningStatistics.empty(self._row_features(), n_outputs, block_dtype=self.block_dtype)
+
+    def _warn_if_constant(self, x: FloatArray) -> None:
+        constant = np.setdiff1d(np.arange(x.shape[1]), self.input_map_.kept)
+        if constant.size:
+            names = getattr(self, "feature_names_in_", [f"number {j}" for j in range(x.shape[1])])
+            warnings.warn(
+                f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
+                f"the first of them {names[constant[0]]}: these columns are left out for good",
+                FeatureMapWarning,
+                stacklevel=4,
+            )
+
+    def _fix_features_by(self, rows: Rows, names: list[str] | None, one_dimensional: bool) -> None:
+        """Fix the feature map by a sample of checked rows."""
+        if not len(rows):
+            raise StreamError("there are no rows")
+        self._forget_all()
+        self._set_input_names(rows.x.shape[1], names)
+        self._one_dimensional = one_dimensional
+        self._fix_features_of(rows)
+
+    def _fix_features_of(self, rows: Rows) -> None:
+        raise NotImplementedError
+
+    def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
+        self.n_features_in_ = n_features_in
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+
+class GrowingModel(StreamedModel, ProbabilisticRegressor):
     """Base of regressors that need only statistics of the data.
 
     A subclass provides ``_check_parameters``, and ``_infer_from_statistics(statistics, rng, n_threads, warm)``, which
@@ -51,9 +121,6 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
     follow exactly from the statistics.
     """
 
-    block_dtype: str
-    random_state: Any
-    verbose: int
     statistics_: RunningStatistics
     repetitions_: float
 
@@ -96,43 +163,7 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
         with single_blas_thread():
             self._fit_features(np.ascontiguousarray(x), standardised, weight, self._generator(), n_threads)
         self.feature_y_scale_ = self.y_scale_
-        constant = np.setdiff1d(np.arange(x.shape[1]), self.input_map_.kept)
-        if constant.size:
-            names = getattr(self, "feature_names_in_", [f"number {j}" for j in range(x.shape[1])])
-            warnings.warn(
-                f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
-                f"the first of them {names[constant[0]]}: these columns are left out for good",
-                FeatureMapWarning,
-                stacklevel=4,
-            )
-
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-
-    def _forget_all(self) -> None:
-        """Forget rows and feature map."""
-        for name in ("statistics_", "features_", "input_map_", "feature_y_scale_"):
-            self.__dict__.pop(name, None)
-        self._forget()
-
-    def _row_features(self) -> RowFeatures:
-        return RowFeatures(self.input_map_, self.features_)
-
-    def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
-        """Return empty statistics of rows of X and y, for `fit_statistics`; they can be filled on any machine.
-
-        Parameters
-        ----------
-        n_outputs : int
-            Columns of y.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            When there is no feature map yet: `fit_features` first.
-        """
-        check_is_fitted(self, "features_")
-        return RunningStatistics.empty(self._row_features(), n_outputs, block_dtype=self.block_dtype)
+        self._warn_if_constant(x)
 
     # --- growing and shrinking
 
@@ -377,7 +408,7 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
             statistics = summed_by_dask(self, X, y, sample_weight, sample_rows, keep_features, progress)
         else:
             source = as_source(X, y, sample_weight)
-            run = _StreamRun(self, source, drop_missing, checkpoint, checkpoint_seconds, progress)
+            run = StreamRun(self, source, drop_missing, checkpoint, checkpoint_seconds, progress)
             statistics = run.statistics(sample_rows, keep_features)
         spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
         self._check_target_size((np.abs(statistics.y_mean) + spread).max())
@@ -385,28 +416,16 @@ class GrowingModel(BasisFunctionModel, ProbabilisticRegressor):
         self._warn_if_unfinished()
         return self
 
-    def _fix_features_by(self, rows: Rows, names: list[str] | None, one_dimensional: bool) -> None:
-        """Fix the feature map by a sample of checked rows."""
-        if not len(rows):
-            raise StreamError("there are no rows")
-        self._forget_all()
-        self._set_input_names(rows.x.shape[1], names)
-        self._one_dimensional = one_dimensional
+    def _fix_features_of(self, rows: Rows) -> None:
         self._fix_features(rows.x, self._standardise_targets(rows.y, rows.weight), rows.weight)
 
-    def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
-        self.n_features_in_ = n_features_in
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
 
-
-class _StreamRun:
+class StreamRun:
     """One call of `fit_stream`: from a source and perhaps a checkpoint to statistics."""
 
     def __init__(
         self,
-        model: GrowingModel,
+        model: StreamedModel,
         source: Source,
         drop_missing: bool,
         checkpoint: str | Path | None,
@@ -419,7 +438,7 @@ class _StreamRun:
 
     def statistics(self, sample_rows: int, keep_features: bool) -> RunningStatistics:
         """Return the statistics of all rows of the source."""
-        from pydirect.estimators._checkpoint import Checkpoint, require_saveable, write_checkpoint
+        from pydirect.estimators._checkpoint import Checkpoint, require_saveable
 
         model, source = self.model, self.source
         start, identity = 0, ""
@@ -432,16 +451,23 @@ class _StreamRun:
             if keep_features and saved.statistics.fingerprint != fingerprint(model._row_features()):
                 raise FileFormatError(self.path, "the checkpoint is of other features than those to be kept")
             saved.restore(model)
-            self._check_width()
+            self.check_width()
             total, start = saved.statistics, saved.n_rows
         else:
             if keep_features:
-                self._check_width()
+                self.check_width()
                 model._one_dimensional = source.one_dimensional
                 model.__dict__.pop("statistics_", None)
             else:
-                self._fix_features(sample_rows)
+                self.fix_features(self.sample(sample_rows))
             total = model.new_statistics(self._n_outputs())
+        return self.collected(total, start, identity)
+
+    def collected(self, total: RunningStatistics, start: int = 0, identity: str = "") -> RunningStatistics:
+        """Return the statistics with all rows of the source from row `start` on."""
+        from pydirect.estimators._checkpoint import write_checkpoint
+
+        model, source = self.model, self.source
         self.row = self.written = start
         self.writing = False
         saved_at = time.monotonic()
@@ -485,18 +511,25 @@ class _StreamRun:
             raise StreamError("no row is left that counts")
         return total
 
-    def _fix_features(self, sample_rows: int) -> None:
-        model, source = self.model, self.source
-        seed = int(model._generator().integers(2**63))
+    def sample(self, sample_rows: int, look: Callable[[Rows], None] | None = None) -> Rows:
+        """Draw rows in a pass that checks all."""
+        seed = int(self.model._generator().integers(2**63))
+        with self._uncounted(), self.progress.stage("sample"):
+            return sample_stream(self.source, sample_rows, seed, drop_missing=self.drop_missing, look=look).rows
+
+    def fix_features(self, sample: Rows) -> None:
+        """Fix the model's feature map by a sample."""
+        with self._uncounted(), self.progress.stage("features"):
+            self.model._fix_features_by(sample, self.source.names, self.source.one_dimensional)
+
+    @contextmanager
+    def _uncounted(self) -> Iterator[None]:
         try:
-            with self.progress.stage("sample"):
-                sample = sample_stream(source, sample_rows, seed, drop_missing=self.drop_missing)
-            with self.progress.stage("features"):
-                model._fix_features_by(sample.rows, source.names, source.one_dimensional)
+            yield
         except KeyboardInterrupt:
             raise StreamInterrupt("interrupted while features were fixed by a sample: no row is counted yet") from None
 
-    def _check_width(self) -> None:
+    def check_width(self) -> None:
         """Compare the columns with those of the feature map."""
         first = next(iter(self.source.head(1)))
         if first.x.shape[1] != self.model.n_features_in_:

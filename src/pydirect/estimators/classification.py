@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, logsumexp
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
@@ -17,7 +17,8 @@ from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.distributions import DensityPrior, GaussianPrior, as_prior, shared_levels
 from pydirect.estimators._base import ProbabilisticClassifier
-from pydirect.estimators._basis import BasisFunctionModel, in_prior_units
+from pydirect.estimators._basis import in_prior_units
+from pydirect.estimators._label_streams import StreamedClassifier
 from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.logistic import (
     BOUNDS,
@@ -40,7 +41,7 @@ VARIANCE_MARGIN = 10.0
 KERNEL_LOG_VARIANCE_SD = 0.5
 
 
-class DirectClassifier(ProbabilisticClassifier, BasisFunctionModel):
+class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     """Bayesian logistic regression on basis functions, with discrete weights.
 
     ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw``. Several classes are each told from the rest; their
@@ -198,12 +199,7 @@ class DirectClassifier(ProbabilisticClassifier, BasisFunctionModel):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         progress = Progress(self.verbose)
 
-        # One problem for two classes, one a class for more.
-        self._one_dimensional = len(self.classes_) == 2
-        problems = [1] if self._one_dimensional else range(len(self.classes_))
-        labels = np.where(index[:, None] == problems, 1.0, -1.0)
-        positive = np.array([weight[t > 0].sum() for t in labels.T])
-        self.intercept_ = np.log((positive + 0.5) / (weight.sum() - positive + 0.5))
+        labels = self._set_problems(index, _masses(index.astype(np.intp), weight))
         with single_blas_thread():
             with progress.stage("features"):
                 self._fit_features(x, labels, weight, rng, n_threads)
@@ -226,6 +222,15 @@ class DirectClassifier(ProbabilisticClassifier, BasisFunctionModel):
         self._warn_if_unfinished()
         return self
 
+    def _set_problems(self, index: FloatArray, mass: FloatArray) -> FloatArray:
+        """Set the problems' intercepts from the classes' total weights, and return labels ±1 of every problem."""
+        # One problem for two classes, one a class for more.
+        self._one_dimensional = len(self.classes_) == 2
+        problems = [1] if self._one_dimensional else list(range(len(self.classes_)))
+        positive = mass[problems]
+        self.intercept_ = np.log((positive + 0.5) / (mass.sum() - positive + 0.5))
+        return np.where(index[:, None] == problems, 1.0, -1.0)
+
     # --- parameters
 
     def _check_parameters(self) -> None:
@@ -247,16 +252,21 @@ class DirectClassifier(ProbabilisticClassifier, BasisFunctionModel):
         if self.class_weight is None:
             return x, y, weight
         classes, index = np.unique(y, return_inverse=True)
-        if isinstance(self.class_weight, str):
-            mass = np.bincount(index, weights=weight)
-            factors = mass.sum() / (len(mass) * mass)
-        else:
-            factors = compute_class_weight(self.class_weight, classes=classes, y=y)
-        if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
-            raise ValueError(f"class_weight must be finite and not negative, some of it positive, got {factors}")
-        weight = weight * factors[index]
+        weight = weight * self._class_factors(classes, _masses(index, weight))[index]
         used = weight > 0
         return np.ascontiguousarray(x[used]), y[used], weight[used]
+
+    def _class_factors(self, classes: np.ndarray, mass: FloatArray) -> FloatArray:
+        """Return the factors of classes whose rows have these total weights."""
+        if self.class_weight is None:
+            return np.ones(len(classes))
+        if isinstance(self.class_weight, str):
+            factors = mass.sum() / (len(mass) * mass)
+        else:
+            factors = compute_class_weight(self.class_weight, classes=classes, y=classes)
+        if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
+            raise ValueError(f"class_weight must be finite and not negative, some of it positive, got {factors}")
+        return np.asarray(factors, dtype=np.float64)
 
     def _learned_hyperparameters(
         self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
@@ -427,6 +437,11 @@ class DirectClassifier(ProbabilisticClassifier, BasisFunctionModel):
         if z.shape[1] == 1:
             return expit(np.concatenate([-z, z], axis=1))
         return np.exp(_normalised(z))
+
+
+def _masses(index: NDArray[np.intp], weight: FloatArray) -> FloatArray:
+    """Return the total weights of classes."""
+    return np.bincount(index, weights=weight).astype(np.float64)
 
 
 def _normalised(odds: FloatArray) -> FloatArray:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,9 +16,10 @@ from sklearn.utils.validation import validate_data
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight, as_verbosity
-from pydirect.coreset import NetworkCoreset
+from pydirect.coreset import NetworkCoreset, merged_tree
 from pydirect.distributions import as_prior
 from pydirect.estimators._base import ProbabilisticRegressor
+from pydirect.estimators._dask import is_dask
 from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import LARGEST, InputMap, Rotation
 from pydirect.models import NoiseGridWarning
@@ -29,6 +31,7 @@ from pydirect.quadratic_training import (
     check_regrids,
     fit_quadratic_network,
 )
+from pydirect.streams import READ_ROWS, Source, StreamError, StreamInterrupt, as_source, chunks
 
 # Inputs of variance a quarter keep the powers that deep networks take of them small.
 INPUT_SCALE = 0.5
@@ -100,7 +103,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     calibration_scale_ : float
         1, or what `calibrate` found.
     coreset_ : NetworkCoreset
-        After `partial_fit`: weighted rows that stand for all rows seen, in the units of X and y.
+        After `partial_fit` or `fit_stream`: weighted rows that stand for all rows seen, in the units of X and y.
     fit_seconds_ : dict of str to float
         Seconds of each stage.
 
@@ -234,6 +237,79 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         self._fit_networks(coreset.x, standardised, coreset.weight, start)
         self.coreset_ = coreset
         return self
+
+    def fit_stream(self, X: Any, y: Any = None, sample_weight: Any = None, *, drop_missing: bool = False) -> Self:
+        """Fit to data that need not fit into memory, in one pass that keeps a coreset.
+
+        Blocks of rows are reduced to coresets, and these are merged in a tree: the coreset of coresets stands for all
+        rows exactly. Memory is that of a block and of some coresets, whatever the number of rows. It is feasible for
+        few inputs only, as `partial_fit`, which can go on from here where there is one target.
+
+        Parameters
+        ----------
+        X : path, array, iterable or function
+            As in `DirectRegressor.fit_stream`; an iterator is read once.
+        y, sample_weight : optional
+            As in `DirectRegressor.fit_stream`.
+        drop_missing : bool
+            Leave out rows with missing values, which are an error otherwise.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        pydirect.StreamError
+            When data cannot be read or used, with the place.
+        ValueError
+            When the coreset would be too large, with its size.
+        KeyboardInterrupt
+            After Ctrl-C during the pass; nothing is kept then.
+        """
+        self._check_parameters()
+        as_flag(drop_missing, "drop_missing")
+        if is_dask(X):
+            raise TypeError("X must not be a Dask collection, which only DirectRegressor sums: give a path or blocks")
+        source = as_source(X, y, sample_weight)
+        progress = Progress(self.verbose)
+        coreset = self._coreset_of_stream(source, drop_missing, progress)
+        self._forget()
+        self._one_dimensional = source.one_dimensional
+        self.n_features_in_ = coreset.x.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
+        if source.names is not None:
+            self.feature_names_in_ = np.array(source.names, dtype=object)
+        targets = coreset.y.reshape(len(coreset.y), -1)
+        standardised = self._standardise_targets(targets, coreset.weight)
+        self._fit_networks(coreset.x, standardised, coreset.weight, [None] * targets.shape[1])
+        self.coreset_ = coreset
+        self.fit_seconds_ = {**progress.seconds, **self.fit_seconds_}
+        return self
+
+    def _coreset_of_stream(self, source: Source, drop_missing: bool, progress: Progress) -> NetworkCoreset:
+        row = 0
+
+        def parts(report: Any) -> Iterator[NetworkCoreset]:
+            nonlocal row
+            for end, rows in chunks(source, 0, READ_ROWS, drop_missing):
+                counted = rows if rows.weight is None else rows[rows.weight > 0]
+                if len(counted):
+                    target = counted.y[:, 0] if source.one_dimensional else counted.y
+                    depth = self._shape_for(counted.x.shape[1]).depth
+                    yield NetworkCoreset.from_data(counted.x, target, depth, True, sample_weight=counted.weight)
+                row = end
+                report(end)
+
+        try:
+            with progress.stage("coreset"), progress.stream(source.n_rows) as report:
+                found = parts(report)
+                first = next(found, None)
+                if first is None:
+                    raise StreamError("no row is left that counts")
+                return merged_tree(itertools.chain([first], found))
+        except KeyboardInterrupt:
+            raise StreamInterrupt(f"interrupted after {row:,} rows: none of them is kept") from None
 
     def _fit_networks(
         self, x: FloatArray, y: FloatArray, weight: FloatArray | None, starts: Sequence[NetworkPosterior | None]
