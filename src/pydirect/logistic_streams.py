@@ -1,9 +1,9 @@
 """Logistic classification of rows that are passed over again and again and never held.
 
-The best ξ of a row follows from the posterior, ξ² = E z² (see `pydirect.logistic`), so that nothing has to be kept
-for a row: a pass that knows a step's posterior computes ξ on the way and leaves A = Σ 2λω φφᵀ and
-c = Σ ω(t/2 − 2λ offset)φ, from which the posterior of the next step follows, and the bound of the posterior that it knew. Several problems, one
-class against the rest each, share the pass.
+The best ξ of a row follows from the posterior, ξ² = E z² (see `pydirect.logistic`), so that nothing has to be kept for
+a row: a pass that knows a step's posterior computes ξ on the way and leaves A = Σ 2λω φφᵀ, c = Σ ω(t/2 − 2λ offset)φ,
+from which the next posterior follows, and the bound of the one it knew. Several problems, one class against the rest
+each, share the pass.
 """
 
 from __future__ import annotations

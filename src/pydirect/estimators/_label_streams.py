@@ -221,8 +221,7 @@ class StreamedClassifier(StreamedModel):
         self._forget()
         problems = self._one_against_rest(source, codes.labels, count.mass)
         labelled = problems.rows(sample)
-        assert labelled.weight is not None
-        labelled = labelled[labelled.weight > 0]
+        labelled = labelled[labelled.weight != 0]
         run = StreamRun(self, problems, drop_missing, None, 0.0, progress)
         if keep_features:
             run.check_width()
@@ -254,6 +253,7 @@ class StreamedClassifier(StreamedModel):
 
         raw = passes_with(self._row_features())
         rotated = passes_with(RotatedFeatures(raw.features, vectors))
+        assert labelled.weight is not None
         weight = labelled.weight * (total.n_samples / labelled.weight.sum())
         start = LabelledRows(rotated.features, labelled.x, labelled.y[:, 0], weight, n_threads=n_threads)
         with progress.stage("inference"):

@@ -124,6 +124,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     coreset_: NetworkCoreset
     input_map_: InputMap
     rotation_: Rotation
+    fit_seconds_: dict[str, float]
 
     def __init__(
         self,
@@ -284,7 +285,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         standardised = self._standardise_targets(targets, coreset.weight)
         self._fit_networks(coreset.x, standardised, coreset.weight, [None] * targets.shape[1])
         self.coreset_ = coreset
-        self.fit_seconds_ = {**progress.seconds, **self.fit_seconds_}
+        self.fit_seconds_["coreset"] = progress.seconds["coreset"]
         return self
 
     def _coreset_of_stream(self, source: Source, drop_missing: bool, progress: Progress) -> NetworkCoreset:
