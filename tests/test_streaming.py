@@ -446,6 +446,8 @@ def test_draws_are_uniform_and_depend_on_the_seed():
         (lambda p: as_source(X, Y[:3]), ValueError, "y must have 900 rows"),
         (lambda p: as_source(X[:, 0], Y), ValueError, r"X must have shape \(n_rows, n_features_in\)"),
         (lambda p: as_source(X, Y, WEIGHT[:4]), ValueError, r"sample_weight must have shape \(900,\)"),
+        (lambda p: as_source(None), TypeError, "X must be a path, an array, blocks .* got NoneType"),
+        (lambda p: as_source(X, Y, ["a"] * N).blocks(0).__next__(), TypeError, "sample_weight must hold real numbers"),
         (lambda p: as_source([(X, Y)], None, WEIGHT), TypeError, "sample_weight must come with the blocks"),
         (lambda p: as_source(p, Y), TypeError, "y must name the target columns"),
         (lambda p: as_source(p, "y0", WEIGHT), TypeError, "sample_weight must name a column"),
@@ -644,6 +646,62 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_reason(tmp_path, par
         DirectRegressor(**FAST).fit_features(X[:100], Y[:100]).fit_stream(X, Y, checkpoint=path, keep_features=True)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "part-1.parquet").unlink(), "part-2.parquet of 599 rows, where was part-1.parquet of 1 rows"),
+        (lambda f: write_parquet(f / "part-0b.parquet", X, Y, WEIGHT), "part-0b.parquet of 900 rows, where was part-1"),
+        (lambda f: write_parquet(f / "part-1.parquet", X[:7], Y[:7], WEIGHT[:7]), "of 7 rows, where was .* of 1 rows"),
+    ],
+)
+def test_a_folder_that_changed_below_the_checkpoint_is_refused(tmp_path, small_blocks, change, message):
+    folder, path = write_folder(tmp_path / "folder"), tmp_path / "c.pydirect"
+    fitted(folder, "y0", "w", checkpoint=path)
+    change(folder)
+    write_parquet(folder / "part-9.parquet", X, Y, WEIGHT)
+    with pytest.raises(persistence.FileFormatError, match=message):
+        fitted(folder, "y0", "w", checkpoint=path)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p.unlink(), "part-2.parquet, data row 1 .*cannot be read.*No such file"),
+        (lambda p: write_parquet(p, X[:7], Y[:7], WEIGHT[:7]), "part-2.parquet: the file has changed .* had 599 rows"),
+        (lambda p: write_parquet(p, np.r_[X, X], np.r_[Y, Y], np.r_[WEIGHT, WEIGHT]), "has changed .* has 1,800 rows"),
+        (lambda p: pyarrow.parquet.write_table(pyarrow.table({"z": X[:599, 0]}), p), "has changed .* rows of 'z'"),
+        (lambda p: p.write_bytes(p.read_bytes()[:-9]), "part-2.parquet: not a whole Parquet file"),
+    ],
+)
+def test_a_folder_that_changes_between_the_passes_is_told(
+    tmp_path, monkeypatch, small_blocks, n_threads, change, message
+):
+    folder, path = write_folder(tmp_path / "folder"), tmp_path / "c.pydirect"
+    original = DirectRegressor._fix_features_by
+
+    def fix_and_change(self, *arguments):
+        original(self, *arguments)
+        change(folder / "part-2.parquet")
+
+    monkeypatch.setattr(DirectRegressor, "_fix_features_by", fix_and_change)
+    with pytest.raises(StreamError, match=f"{message}.*; the first 256 rows are in .*c.pydirect"):
+        fitted(folder, "y0", "w", model={**FAST, "n_threads": n_threads}, checkpoint=path)
+    assert persistence.describe(path).header["n_rows"] == 256
+
+
+def test_a_checkpoint_without_a_folder_is_told_before_the_first_pass(tmp_path):
+    with pytest.raises(FileNotFoundError, match="the folder of the checkpoint does not exist"):
+        fitted(X, Y, checkpoint=tmp_path / "absent" / "c.pydirect")
+
+
+def test_blocks_may_be_empty_and_folders_hold_folders(tmp_path):
+    assert fitted([(X[:0], Y[:0, 0]), (X, Y[:, 0])]).n_samples_ == N
+    folder = write_folder(tmp_path / "folder")
+    (folder / "more.parquet").mkdir()
+    assert ParquetSource(folder, ("y0",)).n_rows == N
+
+
 def test_a_file_that_is_no_checkpoint_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "m.pydirect"
     model = fitted(X, Y)
@@ -667,7 +725,7 @@ def test_a_full_disk_says_where_and_leaves_the_last_checkpoint_whole(tmp_path, m
 
     monkeypatch.setattr(persistence, "_write_all", fills_up)
     options = {"checkpoint": path, "checkpoint_seconds": 0.0}
-    with pytest.raises(OSError, match=r"cannot be written after 384 rows .No space left on device.; the one written"):
+    with pytest.raises(OSError, match=r"cannot be written after 320 rows .No space left on device.; the one written"):
         fixed().fit_stream(numbered_blocks, keep_features=True, **options)
     assert os.listdir(tmp_path) == ["c.pydirect"]
     monkeypatch.setattr(persistence, "_write_all", original)
@@ -753,6 +811,8 @@ def test_columns_must_stay_the_same(small_blocks):
 
 
 def test_a_stream_without_rows_that_count_is_refused():
+    with pytest.raises(StreamError, match="there are no rows that count"):
+        fitted(X, Y, np.zeros(N))
     with pytest.raises(StreamError, match="no row is left that counts"):
         DirectRegressor(**FAST).fit_features(X, Y).fit_stream([(X, Y, np.zeros(N))], keep_features=True)
 

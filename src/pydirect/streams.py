@@ -108,6 +108,10 @@ class Source(Protocol):
         """Say where a row is, for messages."""
         ...  # pragma: no cover
 
+    def layout(self, row: int) -> list[Any]:
+        """Return what must be as it was for the rows before row `row` to be the same, where anything is known."""
+        ...  # pragma: no cover
+
 
 class LabelCodes:
     """Codes of labels, in order of appearance: sources hold numbers, labels may be strings.
@@ -219,6 +223,10 @@ class ArraySource:
         """Say where a row is."""
         return f"row {row}"
 
+    def layout(self, row: int) -> list[Any]:
+        """Nothing is known of the rows before row `row`."""
+        return []
+
 
 class BlockSource:
     """Blocks ``(X, y)`` or ``(X, y, sample_weight)`` from an iterable, or from a function that returns one.
@@ -303,6 +311,10 @@ class BlockSource:
         begin = self._ends[block - 1] if block else 0
         return f"row {row} (block {block}, its row {row - begin})"
 
+    def layout(self, row: int) -> list[Any]:
+        """Nothing is known of the rows before row `row`."""
+        return []
+
 
 @dataclass
 class ParquetSource:
@@ -334,7 +346,7 @@ class ParquetSource:
 
     def __post_init__(self) -> None:
         path = Path(self.path)
-        self._files = sorted(p for p in path.rglob("*.parquet") if p.name[0] not in "_.") if path.is_dir() else [path]
+        self._files = [path] if not path.is_dir() else _tables(path)
         if not self._files:
             raise StreamError(f"{path}: the folder has no .parquet files")
         special = [*self.targets, *([self.weight] if self.weight is not None else [])]
@@ -372,28 +384,39 @@ class ParquetSource:
             groups = [(g, first) for f, g, first, rows in self._row_groups if f == number and first + rows > start]
             if not groups:
                 continue
-            with _opened(file) as parquet:
-                for group, row in groups:
-                    batches = parquet.iter_batches(READ_ROWS, row_groups=[group], columns=columns)
-                    while True:
-                        try:
-                            batch = next(batches, None)
-                        except (pyarrow.ArrowException, OSError) as error:
-                            raise StreamError(f"{self.place(row)}: the file cannot be read: {error}") from error
-                        if batch is None:
-                            break
-                        begin, row = row, row + batch.num_rows
-                        if row > start:
-                            yield self._rows(batch.slice(max(start - begin, 0)), columns)
+            try:
+                with _opened(file) as parquet:
+                    self._require_unchanged(number, parquet, columns)
+                    for group, row in groups:
+                        for batch in parquet.iter_batches(READ_ROWS, row_groups=[group], columns=columns):
+                            begin, row = row, row + batch.num_rows
+                            if row > start:
+                                yield self._rows(batch.slice(max(start - begin, 0)), columns, begin)
+            except (pyarrow.ArrowException, OSError) as error:
+                raise StreamError(f"{self.place(row)}: the file cannot be read: {error}") from error
 
-    def _rows(self, batch: Any, columns: list[str]) -> Rows:
+    def _require_unchanged(self, number: int, parquet: Any, columns: list[str]) -> None:
+        """Raise unless a file is as long, and has the columns, as when all were looked at: rows are counted by that."""
+        known = [rows for file, _, _, rows in self._row_groups if file == number]
+        found = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+        usable = _usable_columns(parquet.schema_arrow)
+        if found != known or not usable.keys() >= set(columns):
+            raise StreamError(
+                f"{self._files[number]}: the file has changed since this call began: it had {sum(known):,} "
+                f"rows of these columns, and has {sum(found):,} rows of {', '.join(map(repr, usable))}"
+            )
+
+    def _rows(self, batch: Any, columns: list[str], row: int) -> Rows:
         import pyarrow
 
         values = np.empty((batch.num_rows, len(columns)))
         for j, name in enumerate(columns):
             column = batch.column(name)
             if self.labels is not None and name in self.targets:
-                values[:, j] = self.labels.codes(column.to_numpy(zero_copy_only=False))[:, 0]
+                try:
+                    values[:, j] = self.labels.codes(column.to_numpy(zero_copy_only=False))[:, 0]
+                except (TypeError, ValueError) as error:
+                    raise StreamError(f"{self.place(row)} and those after it: {error}") from error
             else:
                 values[:, j] = column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
         d, k = len(self.names), len(self.targets)
@@ -411,6 +434,19 @@ class ParquetSource:
         )
         offset = next(entry[2] for entry in self._row_groups if entry[0] == number)
         return f"{self._files[number]}, data row {row - offset + 1} (row group {group}, its row {row - first + 1})"
+
+    def layout(self, row: int) -> list[Any]:
+        """Names, in a folder, and numbers of rows of the files that begin before row `row`."""
+        folder, rows = Path(self.path), [0] * len(self._files)
+        begun = {number for number, _, first, _ in self._row_groups if first < row}
+        for number, _, _, n in self._row_groups:
+            rows[number] += n
+        names = [f.relative_to(folder).as_posix() if folder.is_dir() else "" for f in self._files]
+        return [[names[number], rows[number]] for number in sorted(begun)]
+
+
+def _tables(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*.parquet") if p.name[0] not in "_." and p.is_file())
 
 
 @contextmanager
@@ -450,7 +486,10 @@ def _rows(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None) -> Rows
             raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
     if labels is not None:
         targets = labels.codes(targets)
-    targets = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
+    targets = np.asarray(targets, dtype=np.float64)
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if weight is not None and np.asarray(weight).dtype.kind not in "fiub":
+        raise TypeError(f"sample_weight must hold real numbers, got dtype {np.asarray(weight).dtype}")
     weights = None if weight is None else np.asarray(weight, dtype=np.float64)
     if weights is not None and weights.shape != (len(values),):
         raise ValueError(f"sample_weight must have shape ({len(values)},), got {weights.shape}")
@@ -770,6 +809,11 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
     if y is None:
         if sample_weight is not None:
             raise TypeError("sample_weight must come with the blocks when X is an iterable of them")
+        if not callable(X) and not hasattr(X, "__iter__"):
+            raise TypeError(
+                "X must be a path, an array, blocks (X, y) or a function that returns an iterator of them, "
+                f"got {type(X).__name__}"
+            )
         return BlockSource(X, labels)
     # Arrays mapped from files stay there; frames and lists are in memory anyway.
     values, targets = (a if isinstance(a, np.ndarray) else np.asarray(a) for a in (X, y))

@@ -25,6 +25,7 @@ from pydirect.persistence import CorruptFileError, FileFormatError, read, write
 from pydirect.running_statistics import RunningStatistics
 
 if TYPE_CHECKING:
+    from pydirect.streams import Source
     from pydirect.estimators._streaming import GrowingModel
 
 KIND = "pydirect.checkpoint"
@@ -50,7 +51,12 @@ def require_saveable(model: GrowingModel) -> None:
 
 
 def write_checkpoint(
-    path: str | Path, model: GrowingModel, statistics: RunningStatistics, n_rows: int, identity: str
+    path: str | Path,
+    model: GrowingModel,
+    statistics: RunningStatistics,
+    n_rows: int,
+    identity: str,
+    layout: list[Any],
 ) -> None:
     """Write under a temporary name and rename: an older file stays whole until the new one is.
 
@@ -64,6 +70,8 @@ def write_checkpoint(
         Rows of the source that are behind: counted, or left out for missing values.
     identity : str
         Digest of the source's first rows.
+    layout : list
+        Of the source up to `n_rows`.
     """
     writer = _Writer()
     assert not isinstance(model.features_, TransformerFeatures)
@@ -74,6 +82,7 @@ def write_checkpoint(
         "parameters": _parameters(model),
         "n_rows": n_rows,
         "identity": identity,
+        "layout": layout,
         "features": {"kind": model.features_.kind, **writer.fields(model.features_, "features")},
         "input_map": writer.fields(model.input_map_, "input_map"),
         "hyperparameters": hyperparameters is not None and writer.fields(hyperparameters, "hyperparameters"),
@@ -102,6 +111,8 @@ class Checkpoint:
         Rows of the source that are behind.
     identity : str
         Digest of the source's first rows.
+    layout : list
+        Of the source up to `n_rows`.
     features : dict of str to object
         Attributes of the model that hold its feature map.
     """
@@ -109,6 +120,7 @@ class Checkpoint:
     statistics: RunningStatistics
     n_rows: int
     identity: str
+    layout: list[Any]
     features: dict[str, Any]
 
     @classmethod
@@ -146,17 +158,25 @@ class Checkpoint:
                 found["feature_names_in_"] = np.array(header["feature_names"], dtype=object)
             sums = {n.partition(".")[2]: a for n, a in arrays.items() if n.startswith("statistics.")}
             statistics = RunningStatistics.from_document(header["statistics"], sums)
-            return cls(statistics, as_count(header["n_rows"], "n_rows", 0), header["identity"], found)
+            n_rows = as_count(header["n_rows"], "n_rows", 0)
+            return cls(statistics, n_rows, header["identity"], list(header["layout"]), found)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             reason = f"the file is whole but its contents are no checkpoint ({type(error).__name__}: {error})"
             raise CorruptFileError(path, reason) from error
 
-    def require(self, path: str | Path, identity: str, n_rows: int | None) -> None:
+    def require(self, path: str | Path, identity: str, source: Source) -> None:
         """Raise unless the checkpoint is of a source that begins with the same rows and is as long at least."""
+        n_rows = source.n_rows
         if identity != self.identity:
             raise FileFormatError(path, "the checkpoint is of other data, which begin with other rows")
         if n_rows is not None and n_rows < self.n_rows:
             raise FileFormatError(path, f"the checkpoint counts {self.n_rows:,} rows, the data have {n_rows:,}")
+        layout = source.layout(self.n_rows)
+        if layout != self.layout:
+            pairs = zip([*layout, None], [*self.layout, None], strict=False)
+            found, counted = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
+            there, before = (f"{p[0] or 'a file'} of {p[1]:,} rows" if p else "none" for p in (found, counted))
+            raise FileFormatError(path, f"files that the checkpoint counts have changed: {there}, where was {before}")
 
     def restore(self, model: GrowingModel) -> None:
         """Give the model the feature map, and the statistics theirs."""

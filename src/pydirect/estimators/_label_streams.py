@@ -112,6 +112,10 @@ class OneAgainstRest:
         """Say where a row is."""
         return self.source.place(row)
 
+    def layout(self, row: int) -> list[Any]:
+        """Return what must be as it was for the rows before row `row` to be the same."""
+        return self.source.layout(row)
+
 
 class StreamedClassifier(StreamedModel):
     """Base of classifiers by logistic regression whose rows need not fit into memory.

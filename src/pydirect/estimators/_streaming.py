@@ -93,8 +93,8 @@ class StreamedModel(BasisFunctionModel):
 
     def _fix_features_by(self, rows: Rows, names: list[str] | None, one_dimensional: bool) -> None:
         """Fix the feature map by a sample of checked rows."""
-        if not len(rows):
-            raise StreamError("there are no rows")
+        if not len(rows) or (rows.weight is not None and not rows.weight.any()):
+            raise StreamError("there are no rows that count")
         self._forget_all()
         self._set_input_names(rows.x.shape[1], names)
         self._one_dimensional = one_dimensional
@@ -444,10 +444,12 @@ class StreamRun:
         start, identity = 0, ""
         if self.path is not None:
             require_saveable(model)
+            if not Path(self.path).absolute().parent.is_dir():  # not to be found out after a pass
+                raise FileNotFoundError(2, "the folder of the checkpoint does not exist", str(self.path))
             identity = digest(source)
         if self.path is not None and Path(self.path).exists():
             saved = Checkpoint.read(self.path, model)
-            saved.require(self.path, identity, source.n_rows)
+            saved.require(self.path, identity, source)
             if keep_features and saved.statistics.fingerprint != fingerprint(model._row_features()):
                 raise FileFormatError(self.path, "the checkpoint is of other features than those to be kept")
             saved.restore(model)
@@ -476,7 +478,7 @@ class StreamRun:
             nonlocal saved_at
             if self.path is not None and (self.written != self.row or not self.row):
                 self.writing = True
-                write_checkpoint(self.path, model, total, self.row, identity)
+                write_checkpoint(self.path, model, total, self.row, identity, source.layout(self.row))
                 self.writing, self.written = False, self.row
             saved_at = time.monotonic()
 
@@ -489,6 +491,8 @@ class StreamRun:
                     save()
 
             try:
+                if not start:  # the feature map is worth keeping, and a full disk worth knowing
+                    save()
                 collect_stream(
                     total,
                     source,
@@ -497,6 +501,7 @@ class StreamRun:
                     n_threads=self.n_threads,
                     after_block=after_block,
                 )
+                save()
             except KeyboardInterrupt:
                 save()
                 raise StreamInterrupt(f"interrupted {self._where()}{self._hint()}") from None
@@ -506,7 +511,6 @@ class StreamRun:
                 if isinstance(error, StreamError):
                     raise StreamError(f"{error}{self._hint()}") from error
                 raise
-            save()
         if not total.n_samples:
             raise StreamError("no row is left that counts")
         return total
