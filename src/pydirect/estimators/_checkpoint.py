@@ -25,8 +25,8 @@ from pydirect.persistence import CorruptFileError, FileFormatError, read, write
 from pydirect.running_statistics import RunningStatistics
 
 if TYPE_CHECKING:
-    from pydirect.streams import Source
     from pydirect.estimators._streaming import GrowingModel
+    from pydirect.streams import Source
 
 KIND = "pydirect.checkpoint"
 # Parameters that the feature map and the statistics depend on.
