@@ -38,7 +38,7 @@ def somewhere(bound, seed=0):
     return bound.start + 0.5 * np.random.default_rng(seed).standard_normal(bound.start.size)
 
 
-def repeated(bound, theta, n=4000, seed=1, progress=0.0):
+def repeated(bound, theta, n=1500, seed=1, progress=0.0):
     rng = np.random.default_rng(seed)
     return np.stack([bound.gradient(theta, rng, progress) for _ in range(n)])
 
@@ -136,7 +136,7 @@ def test_concrete_is_unbiased_for_its_own_relaxed_bound(make_problem, data):
     bound = StochasticELBO(problem.model, Concrete(n_samples=5, temperature=0.7), **batched)
     theta = somewhere(bound)
     rng = np.random.default_rng(2)
-    gumbel = rng.gumbel(size=(4000, 4, 3))
+    gumbel = rng.gumbel(size=(2000, 4, 3))
     # The same noise at both ends of a difference: as many unbiased values of the gradient as draws.
     h, along = 1e-4, np.eye(theta.size)
     ends = [[relaxed_elbo(bound, problem, theta + s * h * e, 0.7, gumbel) for e in along] for s in (1, -1)]
@@ -161,7 +161,7 @@ def test_the_bias_of_concrete_shrinks_with_its_temperature_and_its_variance_grow
     for temperature in (2.0, 0.5, 0.1):
         bound = StochasticELBO(problem.model, Concrete(n_samples=20, temperature=temperature))
         theta = somewhere(bound)
-        estimates = repeated(bound, theta, 2000)
+        estimates = repeated(bound, theta, 1000)
         mean, error = monte_carlo_mean(estimates)
         difference = mean - bound.exact_gradient(theta)
         distance.append(np.sqrt(max(difference @ difference - error @ error, 0.0)))
@@ -180,11 +180,11 @@ def test_straight_through_takes_its_errors_from_discrete_weights(make_problem):
     problem = make_problem(b=3, n_noise=3)
     bound = StochasticELBO(problem.model, Concrete(n_samples=20, straight_through=True))
     theta = somewhere(bound)
-    mean, error = monte_carlo_mean(repeated(bound, theta, 2000))
+    mean, error = monte_carlo_mean(repeated(bound, theta, 1000))
     # The noise sees R alone, which is unbiased; the slopes are not.
     assert (np.abs(mean - bound.exact_gradient(theta))[-3:] <= 4.5 * error[-3:]).all()
     soft = StochasticELBO(problem.model, Concrete(n_samples=20))
-    biased, error = monte_carlo_mean(repeated(soft, theta, 2000))
+    biased, error = monte_carlo_mean(repeated(soft, theta, 1000))
     assert (np.abs(biased - soft.exact_gradient(theta))[-3:] > 4.5 * error[-3:]).any()
 
 
@@ -199,11 +199,11 @@ def test_reinforce_agrees_with_enumeration_of_its_draws(make_problem):
     second = np.einsum("h,h,hjk->jk", listed.weight_probability, errors**2, score**2)
     first = np.einsum("h,h,hjk->jk", listed.weight_probability, errors, score)
     exact = 0.25 * (second - first**2) / problem.noise_levels[0] ** 2
-    estimates = repeated(bound, theta, 20_000)[:, :6]
+    estimates = repeated(bound, theta, 4000)[:, :6]
     squares = np.square(estimates - estimates.mean(axis=0))
     mean, error = monte_carlo_mean(squares)
     assert (np.abs(mean - exact.ravel()) < 4.5 * error).all()
-    np.testing.assert_allclose(bound.gradient_variance(theta, np.random.default_rng(1), 20_000)[:6], mean, rtol=1e-3)
+    np.testing.assert_allclose(bound.gradient_variance(theta, np.random.default_rng(1), 4000)[:6], mean, rtol=1e-3)
 
 
 def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
@@ -212,7 +212,7 @@ def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
 
     def variance(estimator):
         bound = StochasticELBO(problem.model, estimator)
-        return bound.gradient_variance(theta, np.random.default_rng(3), 2000).sum()
+        return bound.gradient_variance(theta, np.random.default_rng(3), 800).sum()
 
     plain, average, others = (
         variance(Reinforce(n_samples=10, control=c)) for c in ("none", "moving_average", "leave_one_out")
@@ -230,16 +230,13 @@ def test_a_moving_average_does_not_see_its_own_samples(make_problem):
         StochasticELBO(bound.model, Reinforce(n_samples=1, control="moving_average")).gradient(
             bound.start, np.random.default_rng(seed)
         )
-        for seed in range(4000)
+        for seed in range(800)
     ]
     mean, error = monte_carlo_mean(first)
     assert (np.abs(mean - bound.exact_gradient(bound.start)) <= 4.5 * error + 1e-9).all()
 
 
 def test_batches_read_their_rows_only():
-    class Rows(np.ndarray):
-        pass
-
     phi = np.arange(20.0).reshape(10, 2)
     errors = stochastic.ErrorsFromRows(phi, np.zeros(10), 3)
     chosen, _, scale = errors._batch(np.random.default_rng(0))
@@ -273,10 +270,10 @@ FITTED = {
 
 @pytest.mark.parametrize("name", FITTED)
 def test_baselines_reach_the_bound_of_direct(make_problem, name):
-    problem = make_problem(n=40)
+    problem = make_problem(n=40, reach=1.0)
     best = fit_mean_field(*problem.fit_arguments).elbo
-    fit = fit_stochastic(problem.model, FITTED[name], n_steps=600, step=0.1, n_checks=20)
-    assert best - 1.0 < fit.posterior.elbo <= best + 1e-6
+    fit = fit_stochastic(problem.model, FITTED[name], n_steps=400, step=1.0, n_checks=20)
+    assert best - 0.5 < fit.posterior.elbo <= best + 1e-6
     assert fit.posterior.elbo == max(fit.elbo)
 
 
@@ -288,7 +285,7 @@ def test_reparameterisation_reaches_the_mean_field_of_the_gaussian_posterior(mak
     mean, std = np.linalg.solve(precision, statistics.c[:, 0] / noise), 1 / np.sqrt(precision.diagonal())
     model = GaussianRegression(statistics, 1.5, problem.noise_levels)
     rows = {"rows": (problem.phi, problem.y), "batch_size": 30} if data == "batches" else {}
-    fit = fit_stochastic(model, Reparameterization(n_samples=50), n_steps=1500, step=0.05, **rows)
+    fit = fit_stochastic(model, Reparameterization(n_samples=30), n_steps=1500, step=0.2, **rows)
     tolerance = 0.5 if data == "batches" else 0.15
     assert (np.abs(fit.posterior.mean - mean) < tolerance * std).all()
     np.testing.assert_allclose(fit.posterior.std, std, rtol=tolerance)
@@ -323,7 +320,7 @@ def test_the_trace_counts_steps_and_seconds(make_problem):
 
 def test_seconds_leave_out_evaluations(make_problem, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(stochastic.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(stochastic.time, "process_time", lambda: now[0])
     true_elbo, true_gradient = StochasticELBO.elbo, StochasticELBO.gradient
 
     def elbo(self, parameters):
