@@ -5,19 +5,19 @@
 
 Data: a random weighting, drawn from the prior, of b random Fourier features of a squared exponential kernel, with
 Gaussian noise of variance one; the model has these features, m̄ = 3 levels a weight and 3 noise levels, uniform priors,
-and every method but our default starts from them (the paper's section 5.1, which leaves n, inputs and noise open). Twenty
-inputs keep the features apart: with few inputs, or noise so small that the first noise level is soon given up for good,
-gradient methods end in local optima, exact ones too, and the figure would be about those.
+and every method but our default starts from them (the paper's section 5.1, which leaves n, inputs and noise open).
+Twenty inputs keep the features apart: with few inputs, or noise so small that the first noise level is soon given up
+for good, gradient methods end in local optima, exact ones too, and the figure would be about those.
 
 DIRECT is the published L-BFGS on all logits, and this package's default. Each baseline climbs by Adam with every step
-size of --step-sizes and every number of steps of --budgets, in ascending order until one comes within --tolerance nats a
-datum of DIRECT's ELBO; the fastest such run counts, re-run with other seeds: medians of --repeats. The exact ELBO that
-decides is evaluated outside the clock.
+size of --step-sizes and every number of steps of --budgets, in ascending order until one comes within --tolerance nats
+a datum of DIRECT's ELBO; the fastest such run counts, re-run with other seeds: medians of --repeats. The exact ELBO
+that decides is evaluated outside the clock.
 
 All baselines read the sufficient statistics, as DIRECT does: their steps cost the same for any n. The column `rows/n`
 is what the same number of steps takes where every step reads all n rows, as published: seconds a step measured over a
-few steps, times the steps. Rows marked "batch" read some rows a step instead. "no c. v." has no control variate; REINFORCE
-otherwise subtracts the mean of the step's other samples, with t = 1 a moving average.
+few steps, times the steps. Rows marked "batch" read some rows a step instead. "no c. v." has no control variate;
+REINFORCE otherwise subtracts the mean of the step's other samples, with t = 1 a moving average.
 
 `noise` is the root of the summed variance of the gradient's entries over the exact gradient's length, at the start; it
 is zero for DIRECT. Seconds are processor time of one thread. Those of collecting the statistics stand apart.
@@ -162,7 +162,8 @@ def run_direct(model: MeanFieldRegression, n: int, tolerance: float, repeats: in
     found[0].trace, found[0].gap = as_lists(trace), float(best - trace[:, 2].max()) / n
     within = first_within(trace, best - tolerance * n)
     found[0].reached = within is not None
-    found[0].steps, found[0].seconds = (trace[-1] if within is None else within)[:2] + [1, 0]
+    found[0].steps, found[0].seconds = (trace[-1] if within is None else within)[:2]
+    found[0].steps += 1
     found[1].seconds, elbo, found[1].steps = np.median(default, axis=0)
     found[1].gap = float(best - elbo) / n
     found[1].reached = found[1].gap <= tolerance
