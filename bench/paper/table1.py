@@ -6,7 +6,7 @@ Bases also known: raw_elbo and raw_held_out, other ways to find the noise in the
 mixture_nystroem, the raw basis with five posterior components on random and on Nyström features (in the decorrelated
 basis a mixture has nothing to add: its rows are the default ones); and reparam, the paper's REPARAM mean-field:
 Gaussian weights on the same random features, noise and prior variance as raw, by Adam on reparameterised gradients from
-batches of 100 rows and 10 samples, 1000 steps, from 3000 rows on 10,000 (appendix E, which leaves the steps' size open).
+batches of 100 rows and 10 samples, 1000 steps, from 3000 rows on 10,000 (appendix E, which leaves step sizes open).
 
 One thread. Every choice inside a fold (hyperparameters, noise, scale) sees its training rows only. Columns: mean test
 RMSE over folds and its ratio to the paper's DIRECT mean-field, DIRECT 5-mixture SGD, best column and REPARAM, NLPD per

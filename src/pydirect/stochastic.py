@@ -207,11 +207,13 @@ class _CategoricalWeights:
     def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax."""
         statistics, q = self.model.statistics, _softmax(logits)
-        c, a = statistics.c[:, self.model.output], statistics.A
-        diagonal, s = a.diagonal(), FactorizedCategorical(self.levels, q).mean
-        residual = c - a @ s + diagonal * s
+        weights, a, c = FactorizedCategorical(self.levels, q), statistics.A, statistics.c[:, self.model.output]
+        s, diagonal = weights.mean, a.diagonal()
+        product = a @ s
+        value = statistics.yty[self.model.output] + s @ (product - 2.0 * c) + diagonal @ weights.variance
+        residual = c - product + diagonal * s
         slope = -2.0 * (residual[:, None] - 0.5 * diagonal[:, None] * self.levels) * self.levels
-        return self.model.expected_squared_error(q), _through_softmax(q, slope)
+        return float(value), _through_softmax(q, slope)
 
     def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
         return MeanFieldPosterior(
