@@ -51,7 +51,7 @@ BASES = {
     "raw_held_out": {"basis": "raw", "noise": "held_out"},
 }
 REPARAM = "reparam"
-BATCH_SIZE, N_SAMPLES, STEP = 100, 10, 0.05
+BATCH_SIZE, N_SAMPLES, STEP = 100, 10, 0.1
 COLUMNS = ("rmse", "nlpd", "coverage", "zeros", "features", "statistics", "inference", "total")
 
 
