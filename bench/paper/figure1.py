@@ -282,8 +282,22 @@ def style_of(label: str) -> dict[str, Any]:
     return {"color": _BLUES[t], "lw": 1.5}
 
 
+def curve(r: Result, across: str, best: float, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Steps plus one, or seconds from the first step on, and distances below DIRECT's ELBO a datum."""
+    if r.method == DEFAULT:
+        return np.array([getattr(r, across)]), np.array([r.gap])
+    x, gap = np.array(r.trace[across]), (best - np.array(r.trace["elbo"])) / n
+    if across == "steps":
+        return x + 1, gap
+    begun = slice(0 if r.method == PUBLISHED else 1, None)
+    return x[begun], gap[begun]
+
+
 def draw(path: Path, results: dict[str, dict[str, Any]], tolerance: float) -> None:
-    """Convergence in the first setting above, steps and seconds to the tolerance in all settings below."""
+    """Convergence in the first setting above, steps and seconds to the tolerance in all settings below.
+
+    Distances below a thirtieth of the tolerance are drawn there.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 10.5), layout="constrained")
@@ -294,17 +308,12 @@ def draw(path: Path, results: dict[str, dict[str, Any]], tolerance: float) -> No
     for column, across in enumerate(("steps", "seconds")):
         ax = panels[0, column]
         for r in first["methods"]:
-            if "batch" in r.method:
-                continue
-            x, gap = r.trace.get(across), (first["best"] - np.array(r.trace.get("elbo", []))) / n
-            if r.method == DEFAULT:
-                x, gap = [r.steps if across == "steps" else r.seconds], np.array([lowest])
-            x = np.array(x) + (r.method != DEFAULT and across == "steps")
-            keep = x > 0
-            label = r.method if column == 0 else None
-            ax.plot(x[keep], np.maximum(gap[keep], lowest), label=label, clip_on=False, **style_of(r.method))
+            if "batch" not in r.method:
+                x, gap = curve(r, across, first["best"], n)
+                label = r.method if column == 0 else None
+                ax.plot(x, np.maximum(gap, lowest), label=label, **style_of(r.method))
         ax.axhline(tolerance, color=_INK, lw=0.8, ls=":")
-        ax.set(xscale="log", yscale="log", ylim=(lowest, None))
+        ax.set(xscale="log", yscale="log", ylim=(0.7 * lowest, None))
         ax.set_xlabel("steps (evaluations for L-BFGS), plus one" if column == 0 else "seconds")
         if across == "seconds":
             ax.set_xlim(1e-4, None)
