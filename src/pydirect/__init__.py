@@ -66,6 +66,12 @@ _PUBLIC = {
     "fit_logistic_decorrelated": "pydirect.logistic",
     "predictive_probability": "pydirect.logistic",
     "PredictiveDistribution": "pydirect.predictive",
+    "Concrete": "pydirect.stochastic",
+    "GaussianRegression": "pydirect.stochastic",
+    "Reinforce": "pydirect.stochastic",
+    "Reparameterization": "pydirect.stochastic",
+    "StochasticELBO": "pydirect.stochastic",
+    "fit_stochastic": "pydirect.stochastic",
     "fit_within": "pydirect.quantized",
     "quantize": "pydirect.quantized",
 }
