@@ -19,7 +19,7 @@ from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap
 from pydirect.predictive import PredictiveDistribution
 from pydirect.quadratic_network import NetworkShape
-from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, smallest_integers
+from pydirect.quantized.arithmetic import IntegerProgram
 from pydirect.quantized.engine import FloatEngine, IntegerEngine
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.program import (
@@ -30,6 +30,7 @@ from pydirect.quantized.program import (
     lay_out,
     rounding_bound,
 )
+from pydirect.quantized.tables import program_bytes
 
 ARITHMETICS = ("float", "integer")
 BLOCK_ROWS = 4096
@@ -396,27 +397,6 @@ class QuantizedModel:
         from pydirect.quantized.files import save_model
 
         save_model(self, path)
-
-
-def program_bytes(program: IntegerProgram) -> dict[str, int]:
-    """Bytes of a program's tables but for the codes, by part, and of its constants; as exported code stores them."""
-    wide = 2 if program.n_features_in > 256 else 1
-    fourier = program.n_frequencies > 0
-    limits = 2 if len(set(program.limit.tolist())) > 1 else 0
-    if program.powers_of_two:
-        levels = len(program.multipliers)
-    elif len(set(np.diff(program.multipliers).tolist())) == 1:
-        levels = 2  # the first one and the step
-    else:
-        levels = smallest_integers(program.multipliers).nbytes
-    return {
-        "inputs": program.n_inputs * (wide + 4 + 4 + limits + fourier) + wide * len(program.linear),
-        "frequencies": program.frequencies.nbytes,
-        "sine_table": SINE_TABLES[program.feature_bits].nbytes if fourier else 0,
-        "levels": levels,
-        "groups": 3 * len(program.groups) + smallest_integers([g.gain for g in program.groups]).nbytes,
-        "outputs": 32 * program.n_outputs + 1,
-    }
 
 
 def _array_bytes(value: Any) -> int:
