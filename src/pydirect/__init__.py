@@ -66,7 +66,7 @@ _PUBLIC = {
     "fit_logistic_decorrelated": "pydirect.logistic",
     "predictive_probability": "pydirect.logistic",
     "PredictiveDistribution": "pydirect.predictive",
-    "fit_within": "pydirect.quantized",
+    "fit_within": "pydirect.budget",
     "quantize": "pydirect.quantized",
 }
 # Modules that public names come from are attributes too, and so are these.
