@@ -107,13 +107,13 @@ def test_levels_of_their_own(tmp_path, fit, data, capsys):
 def test_budget(tmp_path, fit, data, capsys):
     pytest.importorskip("pydirect.quantized.budget")
     model, output = fit(*LINEAR), tmp_path / "m.h"
-    assert run("export", model, "-o", output, "--budget", 600, "--data", data) == 0
+    assert run("export", model, "-o", output, "--max-bytes", 600, "--data", data) == 0
     out = capsys.readouterr().out
     assert "integer" in out
     assert int(re.search(r"(\d+) bytes \(", out)[1]) <= 600
-    assert "--budget: needs --data" in refused(capsys, "export", model, "-o", output, "--budget", 600)
-    message = refused(capsys, "export", model, "-o", output, "--budget", 600, "--data", data, "--method", "draw")
-    assert "--budget: not with" in message
+    assert "--max-bytes: needs --data" in refused(capsys, "export", model, "-o", output, "--max-bytes", 600)
+    message = refused(capsys, "export", model, "-o", output, "--max-bytes", 600, "--data", data, "--method", "draw")
+    assert "--max-bytes: not with" in message
 
 
 def test_wrong_usage_is_refused(tmp_path, fit, data, capsys):
@@ -127,7 +127,7 @@ def test_wrong_usage_is_refused(tmp_path, fit, data, capsys):
     assert "not a pydirect file" in refused(capsys, "export", data, "-o", output)
     assert not output.exists()
     classifier = fit(*LINEAR, target="label")
-    message = refused(capsys, "export", classifier, "-o", output, "--budget", 600, "--data", data)
+    message = refused(capsys, "export", classifier, "-o", output, "--max-bytes", 600, "--data", data)
     assert "only for models of one target" in message
 
 
