@@ -105,7 +105,6 @@ def test_levels_of_their_own(tmp_path, fit, data, capsys):
 
 
 def test_budget(tmp_path, fit, data, capsys):
-    pytest.importorskip("pydirect.quantized.budget")
     model, output = fit(*LINEAR), tmp_path / "m.h"
     assert run("export", model, "-o", output, "--max-bytes", 600, "--data", data) == 0
     out = capsys.readouterr().out

@@ -1,9 +1,10 @@
 """`fit_within`: the best quantised model of so many bytes, or of so many weights that are not zero.
 
 Bytes are those of every table that a device stores: inputs' scales, frequencies, packed level indices, the sine table,
-outputs. What they buy is chosen in this order: of frequencies drawn from the kernel's spectral density and rounded,
-those are taken up one by one that explain most for their bytes; and the exact posterior of their weights is cast into a
-few samples on a lattice of levels that all weights share.
+outputs. They are spent on frequencies in three ways: random ones of the kernel's spectral density; those of a larger
+pool that explain most for their bytes, taken up one by one; and random ones moved by marginal likelihood to where they
+reproduce the kernel's own posterior mean. Rows that are held out say which, and how many samples. The exact posterior
+of the weights of rounded frequencies is then cast into a few samples on a lattice of levels that all weights share.
 """
 
 from __future__ import annotations
@@ -13,25 +14,53 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_count, as_float_array, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight
 from pydirect.decorrelated import decorrelate, fit_decorrelated, maximise_evidence
+from pydirect.distributions import LEVEL_SHAPES
 from pydirect.features import FourierFeatures, random_fourier_features
 from pydirect.hyperparameters import KernelHyperparameters, distinct_rows, fit_hyperparameters
 from pydirect.inputs import InputMap, weighted_location_scale
 from pydirect.quantized.models import LinearBasis, QuantizedRegressor, as_numpy
 from pydirect.quantized.packing import PackedCodes, bits_for
-from pydirect.quantized.program import INPUT_LIMIT, INPUT_UNIT, lay_out, quantise_frequencies
+from pydirect.quantized.program import (
+    INPUT_LIMIT,
+    INPUT_UNIT,
+    OutputScale,
+    build_program,
+    lay_out,
+    quantise_frequencies,
+)
 from pydirect.quantized.quantize import centred, rounded_on_best_scale, unit_levels, without_unused
+from pydirect.quantized.tables import program_bytes
+from pydirect.sparse_spectrum import optimised_frequencies
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
 POOL = 768
 MOST_SELECTION_ROWS = 6000
-SMALLEST_NOISE = 1e-6
+# Frequencies that are moved, at most, and so many for a row; steps, from random ones and from those already moved.
+MOST_MOVED = 256
+MOVED_A_ROW = 0.5
+STEPS = (40, 15)
+# Rows at which moved frequencies reproduce the kernel's posterior mean: training rows, and points between two of them.
+MOST_ROWS = 600
+WEIGHT_BETWEEN = 0.3
+# Eight bits for a frequency go up to so many times the median magnitude of an input's frequencies.
+LARGEST_FREQUENCY = 8.0
+# Of the rows, to compare proposals.
+HELD_OUT = 0.2
+FEWEST_HELD_OUT = 8
 # A column is taken when the squared error falls by more than so many noise variances (Akaike's criterion).
 FALL_OF_A_WEIGHT = 2.0
 MOST_SAMPLES = 16
+MOST_FREQUENCIES = 512
+SMALLEST_NOISE = 1e-6
+PROPOSALS = ("random", "selected", "optimised")
+# Three weights that are not zero are a frequency and a constant.
+FEWEST_WEIGHTS = 3
+UNLIMITED = 2**40
 # Rounds of taking away frequencies while a model is too large.
 MOST_ROUNDS = 20
 
@@ -42,14 +71,82 @@ class Costs:
 
     Attributes
     ----------
-    fixed : int
+    fixed : float
     frequency, single : float
         Of a frequency with its two weights, and of an input or the constant with its one, in all samples.
     """
 
-    fixed: int
+    fixed: float
     frequency: float
     single: float
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a model is made of, whatever its size.
+
+    Attributes
+    ----------
+    n_samples : int
+    grid : ndarray of shape (n_levels,)
+    feature_bits, frequency_bits : int
+    """
+
+    n_samples: int
+    grid: FloatArray
+    feature_bits: int
+    frequency_bits: int
+
+    @property
+    def zero(self) -> int:
+        """Code of the level zero."""
+        return int(np.flatnonzero(self.grid == 0.0)[0])
+
+    def costs(self, input_map: InputMap) -> Costs:
+        """Return costs by the tables of models of one and two frequencies, with and without an input."""
+        d = input_map.n_outputs
+        one, two, more = (self._bytes(input_map, f, linear) for f, linear in ((1, 0), (2, 0), (1, 1)))
+        constant = self.n_samples * bits_for(len(self.grid)) / 8
+        return Costs(one - (two - one) - constant, two - one, more - one) if d else Costs(one, 0.0, 0.0)
+
+    def _bytes(self, input_map: InputMap, n_frequencies: int, n_linear: int) -> float:
+        linear = np.zeros(input_map.n_outputs)
+        linear[:n_linear] = 0.5
+        features = FourierFeatures(np.ones((len(linear), n_frequencies)), np.ones(n_frequencies), linear, 0.3)
+        used = np.ones(features.n_weights, dtype=bool)
+        layout = lay_out(features, used)
+        codes = np.zeros((len(layout.order), self.n_samples), dtype=np.uint8)
+        one = np.ones(1)
+        program = build_program(
+            input_map,
+            features,
+            layout,
+            codes,
+            self.grid,
+            self.n_samples,
+            OutputScale(one, one, one),
+            feature_bits=self.feature_bits,
+            frequency_bits=self.frequency_bits,
+        )
+        return sum(program_bytes(program).values()) + codes.size * bits_for(len(self.grid)) / 8
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a model may take.
+
+    Attributes
+    ----------
+    n_bytes, n_weights : int
+    """
+
+    n_bytes: int
+    n_weights: int
+
+    def excess(self, model: QuantizedRegressor) -> tuple[float, float]:
+        """Bytes, and weights that are not zero in a sample, beyond what is allowed."""
+        weights = float(model.report()["n_nonzero"]) / model.n_samples
+        return model.n_bytes - self.n_bytes, weights - self.n_weights
 
 
 def fit_within(
@@ -102,65 +199,68 @@ def fit_within(
     if not hasattr(model, "max_hyperparameter_rows") or hasattr(model, "bound"):
         raise TypeError(f"model must be a DirectRegressor, got {type(model).__name__}")
     x = as_float_array(as_numpy(X), "X", ("n_rows", "n_features_in"))
-    target = as_float_array(as_numpy(y), "y", (len(x),))
+    y_values = as_numpy(y)
+    if np.ndim(y_values) == 2 and np.shape(y_values)[1] > 1:
+        raise ValueError(f"y must be one target, got {np.shape(y_values)[1]}: fit a model to each")
+    target = as_float_array(np.ravel(y_values), "y", (len(x),))
     weight = as_sample_weight(sample_weight, len(x))
     if max_bytes is None and max_nonzero is None:
         max_bytes = 4096
-    byte_limit = 2**40 if max_bytes is None else as_count(max_bytes, "max_bytes")
-    weight_limit = 2**40 if max_nonzero is None else as_count(max_nonzero, "max_nonzero")
-    most_samples = MOST_SAMPLES if n_samples is None else as_count(n_samples, "n_samples", 2)
-    n_samples = samples_for(byte_limit) if n_samples is None else most_samples
+    limits = Limits(
+        UNLIMITED if max_bytes is None else as_count(max_bytes, "max_bytes"),
+        UNLIMITED if max_nonzero is None else as_count(max_nonzero, "max_nonzero", FEWEST_WEIGHTS),
+    )
+    if n_samples is not None and as_count(n_samples, "n_samples", 2) > MOST_SAMPLES:
+        raise ValueError(f"n_samples must be at most {MOST_SAMPLES}, got {n_samples}")
+    as_choice(levels, "levels", tuple(LEVEL_SHAPES))
     grid = unit_levels(levels, n_levels)
-    if feature_bits not in (8, 16) or frequency_bits not in (8, 16):
-        raise ValueError(f"feature_bits and frequency_bits must be 8 or 16, got {feature_bits} and {frequency_bits}")
+    for name, bits in (("feature_bits", feature_bits), ("frequency_bits", frequency_bits)):
+        if as_count(bits, name) not in (8, 16):
+            raise ValueError(f"{name} must be 8 or 16, got {bits}")
     n_threads = resolve_n_threads(model.n_threads)
     rng = np.random.default_rng(model.random_state if not hasattr(model.random_state, "randint") else 0)
     with single_blas_thread():
         task = _Task.begin(x, target, weight, model.max_hyperparameter_rows, rng, n_threads)
-        d = task.inputs.shape[1]
-        bytes_of_weight = n_samples * bits_for(len(grid)) / 8
-        table = 130 if feature_bits == 16 else 64
-        wide = 2 if x.shape[1] > 256 else 1
-        costs = Costs(
-            fixed=d * (9 + wide) + table + 2 + 20 + 33,
-            frequency=d * frequency_bits / 8 + 2 * bytes_of_weight,
-            single=bytes_of_weight + wide,
-        )
-        least = costs.fixed + costs.frequency + costs.single
-        too_few = ValueError(
-            f"max_bytes must be at least about {least:.0f} for {x.shape[1]} columns and {n_samples} samples, and "
-            f"max_nonzero 3, got {max_bytes} and {max_nonzero}"
-        )
-        if byte_limit < least or weight_limit < 3:
-            raise too_few
-        features = task.select(costs, byte_limit, weight_limit, frequency_bits)
-        for _ in range(MOST_ROUNDS):
-            quantised = task.cast(features, n_samples, grid, feature_bits, frequency_bits)
-            excess = quantised.n_bytes - byte_limit
-            surplus = _nonzero_per_sample(quantised) - weight_limit
-            if excess <= 0 and surplus <= 0:
-                while n_samples < most_samples and quantised.n_bytes + quantised.packed.n_bytes <= byte_limit:
-                    n_samples *= 2  # what frequencies do not need
-                    more = task.cast(features, n_samples, grid, feature_bits, frequency_bits)
-                    if more.n_bytes > byte_limit or _nonzero_per_sample(more) > weight_limit:
-                        break
-                    quantised = more
-                return quantised
-            drop = max(int(np.ceil(max(excess / costs.frequency, surplus / 2))), 1)
-            if drop >= features.n_frequencies:
+        counts = samples_for(limits.n_bytes) if n_samples is None else (n_samples,)
+        forms = [Form(count, grid, feature_bits, frequency_bits) for count in counts]
+        least = min(_least_bytes(task, form) for form in forms)
+        if limits.n_bytes < least:
+            raise ValueError(
+                f"max_bytes must be at least about {least:.0f} for {x.shape[1]} columns and {counts[0]} samples, got "
+                f"{max_bytes}"
+            )
+        fitting = [form for form in forms if _least_bytes(task, form) <= limits.n_bytes]
+        form, proposal = task.best(fitting, limits)
+        features = task.proposed(proposal.name, form, limits, proposal.features)
+        quantised = task.cast_within(features, form, limits)
+        while n_samples is None and 2 * form.n_samples <= MOST_SAMPLES:
+            form = replace(form, n_samples=2 * form.n_samples)  # what frequencies do not need
+            if quantised.n_bytes + quantised.packed.n_bytes > limits.n_bytes:
                 break
-            features = task.without_weakest(features, drop)
-    raise too_few
+            more = task.cast(features, form)
+            if max(limits.excess(more)) > 0:
+                break
+            quantised = more
+        return quantised
 
 
-def samples_for(max_bytes: int) -> int:
-    """Return the number of samples of a model of so many bytes: few when bytes are."""
-    return 4 if max_bytes < 1024 else 8 if max_bytes <= 4096 else 16
+def samples_for(max_bytes: int) -> tuple[int, ...]:
+    """Return numbers of samples to try in so many bytes: few when bytes are."""
+    return (4,) if max_bytes < 1024 else (4, 8) if max_bytes <= 4096 else (8, 16)
 
 
-def _nonzero_per_sample(model: QuantizedRegressor) -> float:
-    """Weights that are not zero in a sample, on average over the samples."""
-    return float(model.report()["n_nonzero"]) / model.n_samples
+def _least_bytes(task: _Task, form: Form) -> float:
+    """Bytes of a model of one frequency and a constant."""
+    costs = form.costs(task.input_map)
+    return costs.fixed + costs.frequency + costs.single
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """A kind of frequencies, and those of it that were compared."""
+
+    name: str
+    features: FourierFeatures | None
 
 
 def rounded_frequencies(features: FourierFeatures, bits: int) -> FourierFeatures:
@@ -217,25 +317,139 @@ class _Task:
         return cls(input_map, inputs, standardised, weight, y_mean, y_scale, hyper, rng, n_threads)
 
     def _subset(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        chosen = np.sort(self.rng.permutation(len(self.y))[:most])
+        return self.rows(np.sort(self.rng.permutation(len(self.y))[:most]))
+
+    def rows(self, chosen: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return inputs, target and weight of some rows."""
         weight = np.ones(len(self.y)) if self.weight is None else self.weight
         return np.ascontiguousarray(self.inputs[chosen]), self.y[chosen], weight[chosen]
+
+    def restricted(self, chosen: NDArray[np.intp]) -> _Task:
+        """Return the task on some of the rows."""
+        x, y, weight = self.rows(chosen)
+        return replace(self, inputs=x, y=y, weight=weight)
 
     def statistics(self, features: FourierFeatures) -> GaussianStatistics:
         """Return the sums over all rows."""
         return collect_statistics(features, self.inputs, self.y[:, None], self.weight, n_threads=self.n_threads)
 
-    # --- which frequencies
+    # --- which frequencies, and how many samples
 
-    def select(self, costs: Costs, max_bytes: int, max_weights: int, frequency_bits: int) -> FourierFeatures:
+    def best(self, forms: list[Form], limits: Limits) -> tuple[Form, _Proposal]:
+        """Compare proposals on rows that are held out; the fewest samples serve to compare frequencies."""
+        order = self.rng.permutation(len(self.y))
+        n_held = int(HELD_OUT * len(order))
+        if n_held < FEWEST_HELD_OUT:
+            return forms[-1], _Proposal("random", None)
+        part, held = self.restricted(np.sort(order[n_held:])), self.rows(order[:n_held])
+        found: list[tuple[float, Form, _Proposal]] = []
+        for name in PROPOSALS:
+            features = part.proposed(name, forms[-1], limits)
+            found.append((part.error(features, forms[-1], limits, held), forms[-1], _Proposal(name, features)))
+        best = min(found, key=lambda f: f[0])
+        for form in forms[:-1]:
+            features = part.proposed(best[2].name, form, limits, best[2].features)
+            found.append((part.error(features, form, limits, held), form, _Proposal(best[2].name, features)))
+        _, form, proposal = min(found, key=lambda f: f[0])
+        return form, proposal
+
+    def error(
+        self,
+        features: FourierFeatures,
+        form: Form,
+        limits: Limits,
+        held: tuple[FloatArray, FloatArray, FloatArray],
+    ) -> float:
+        """Mean square of a cast model's errors at other rows."""
+        model = self.cast_within(features, form, limits)
+        assert isinstance(model.basis, LinearBasis)
+        x, y, weight = held
+        phi = model.basis.features.transform(x)[:, model.basis.order]
+        mean = phi @ model.weights[0].mean(axis=0) / self.y_scale
+        return float(weight @ (y - mean) ** 2 / weight.sum())
+
+    def proposed(self, name: str, form: Form, limits: Limits, start: FourierFeatures | None = None) -> FourierFeatures:
+        """Return features of one kind, of about so many bytes, with rounded frequencies."""
+        costs = form.costs(self.input_map)
+        if name == "selected":
+            features = self.select(costs, limits, form.frequency_bits)
+        else:
+            features = self.drawn(costs, limits, start)
+            if name == "optimised":
+                features = self.moved(features, 0 if start is None else start.n_frequencies)
+        return rounded_frequencies(self.within_reach(features), form.frequency_bits)
+
+    def drawn(self, costs: Costs, limits: Limits, start: FourierFeatures | None) -> FourierFeatures:
+        """Draw random frequencies that fill the limits, beside those of a start, with all inputs and the constant."""
+        singles = self.inputs.shape[1] + 1
+        room = (limits.n_bytes - costs.fixed - singles * costs.single) / costs.frequency
+        n = max(int(min(room, (limits.n_weights - singles) / 2, self.most_frequencies)), 1)
+        drawn = random_fourier_features(self.hyperparameters, n, self.rng)
+        if start is None:
+            return drawn
+        kept = min(start.n_frequencies, n)
+        frequencies = np.hstack([start.frequencies[:, :kept], drawn.frequencies[:, kept:]])
+        return replace(drawn, frequencies=np.ascontiguousarray(frequencies))
+
+    @property
+    def most_frequencies(self) -> int:
+        """Frequencies beyond which no model of these rows gains."""
+        return min(max(len(self.y), 16), MOST_FREQUENCIES)
+
+    def within_reach(self, features: FourierFeatures) -> FourierFeatures:
+        """Cut off frequencies far beyond the others: few bits for each are to tell most of them apart."""
+        largest = self.largest_frequencies(features)[:, None]
+        return replace(features, frequencies=np.clip(features.frequencies, -largest, largest))
+
+    def largest_frequencies(self, features: FourierFeatures) -> FloatArray:
+        """Where frequencies are cut off, (n_inputs,)."""
+        typical = np.median(np.abs(features.frequencies), axis=1)
+        return LARGEST_FREQUENCY * np.where(typical > 0, typical, np.abs(features.frequencies).max(axis=1) + 1e-12)
+
+    def moved(self, features: FourierFeatures, n_moved_before: int) -> FourierFeatures:
+        """Move frequencies, some of them when there are many, so that they give the kernel's posterior mean."""
+        f = features.n_frequencies
+        n = min(f, MOST_MOVED, max(int(MOVED_A_ROW * len(self.y)), 1))
+        chosen = np.linspace(0, f - 1, n).astype(np.intp)  # evenly over the parts of the spectrum, the same ones again
+        own = replace(
+            random_fourier_features(self.hyperparameters, n, self.rng),
+            frequencies=np.ascontiguousarray(features.frequencies[:, chosen]),
+        )
+        x, y, weight = self.reproduced()
+        steps = STEPS[n_moved_before >= n]
+        own = optimised_frequencies(own, self.hyperparameters, x, y, weight, self.largest_frequencies(features), steps)
+        frequencies = features.frequencies.copy()
+        frequencies[:, chosen] = own.frequencies
+        return replace(features, frequencies=frequencies)
+
+    def reproduced(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Rows, between them as well as at them, with the kernel's posterior mean."""
+        x, y, weight = self._subset(MOST_ROWS)
+        first, second = self.rng.integers(0, len(x), (2, len(x)))
+        share = self.rng.random((len(x), 1))
+        rows = np.ascontiguousarray(np.vstack([x, share * x[first] + (1 - share) * x[second]]))
+        covariance = self.hyperparameters.covariance(x, x, self.n_threads)
+        covariance[np.diag_indices_from(covariance)] += self.hyperparameters.noise_variance * weight.mean() / weight
+        alpha = solve(covariance, y, assume_a="pos")
+        mean = self.hyperparameters.covariance(rows, x, self.n_threads) @ alpha
+        return rows, mean, np.concatenate([weight / weight.mean(), np.full(len(x), WEIGHT_BETWEEN)])
+
+    def select(self, costs: Costs, limits: Limits, frequency_bits: int) -> FourierFeatures:
         """Take up frequencies, inputs and the constant by what each explains a byte, while there are bytes."""
-        pool = random_fourier_features(self.hyperparameters, POOL, self.rng)
+        pool = self.within_reach(random_fourier_features(self.hyperparameters, POOL, self.rng))
         pool = rounded_frequencies(pool, frequency_bits)
         x, y, weight = self._subset(MOST_SELECTION_ROWS)
         statistics = collect_statistics(pool, x, y[:, None], weight, n_threads=self.n_threads)
         noise = self.hyperparameters.noise_variance  # and one is the prior variance of every weight
         chosen, singles = forward_selection(
-            statistics.A, statistics.c[:, 0], noise, POOL, costs, max_bytes, max_weights, FALL_OF_A_WEIGHT * noise
+            statistics.A,
+            statistics.c[:, 0],
+            noise,
+            POOL,
+            costs,
+            limits.n_bytes,
+            limits.n_weights,
+            FALL_OF_A_WEIGHT * noise,
         )
         assert pool.linear_scale is not None
         linear = np.isin(np.arange(self.inputs.shape[1]), singles)
@@ -271,25 +485,39 @@ class _Task:
             amplitudes=features.amplitudes[kept],
         )
 
-    def cast(
-        self, features: FourierFeatures, n_samples: int, grid: FloatArray, feature_bits: int, frequency_bits: int
-    ) -> QuantizedRegressor:
+    def cast_within(self, features: FourierFeatures, form: Form, limits: Limits) -> QuantizedRegressor:
+        """Cast, without the weakest frequencies while the model is too large."""
+        costs = form.costs(self.input_map)
+        for _ in range(MOST_ROUNDS):
+            quantised = self.cast(features, form)
+            excess, surplus = limits.excess(quantised)
+            if excess <= 0 and surplus <= 0:
+                return quantised
+            drop = max(int(np.ceil(max(excess / costs.frequency, surplus / 2))), 1)
+            if drop >= features.n_frequencies:
+                break
+            features = self.without_weakest(features, drop)
+        raise ValueError(
+            f"max_bytes and max_nonzero must hold a model, got {limits.n_bytes} and {limits.n_weights}, too few for one"
+        )
+
+    def cast(self, features: FourierFeatures, form: Form) -> QuantizedRegressor:
         """Cast the posterior into samples on a lattice."""
         statistics, (posterior, noise, variance) = self.posterior(features)
         scale = np.sqrt(variance)
         mean = scale * posterior.coefficients
-        targets = centred(scale * posterior.sample_weights(n_samples, self.rng), mean)
+        targets = centred(scale * posterior.sample_weights(form.n_samples, self.rng), mean)
         metric = statistics.A.copy()
         metric[np.diag_indices_from(metric)] += noise / variance
-        codes, unit = rounded_on_best_scale(targets, grid, metric)
-        values = unit * grid[codes]
+        codes, unit = rounded_on_best_scale(targets, form.grid, metric)
+        values = unit * form.grid[codes]
         # What the lattice takes away from the spread over the samples, on average over the rows, is added to the noise.
         spread = self._mean_variance(values - values.mean(axis=0), statistics)
         wanted = self._mean_variance(targets - mean, statistics)
         error = values.mean(axis=0) - mean
         misfit = float(error @ statistics.A @ error) / statistics.n_samples
         noise += max(wanted + misfit - spread, 0.0)
-        zero = int(np.flatnonzero(grid == 0.0)[0])
+        grid, zero = form.grid, form.zero
         layout = lay_out(features, (codes != zero).any(axis=0))
         none = np.zeros(1)
         basis = LinearBasis(
@@ -317,8 +545,8 @@ class _Task:
             calibration=1.0,
             n_features_in=len(self.input_map.mean),
             one_dimensional=True,
-            feature_bits=feature_bits,
-            frequency_bits=frequency_bits,
+            feature_bits=form.feature_bits,
+            frequency_bits=form.frequency_bits,
             arithmetic="integer",
         )
 
@@ -334,8 +562,8 @@ def forward_selection(
     ridge: float,
     n_pairs: int,
     costs: Costs,
-    max_bytes: int,
-    max_weights: int,
+    max_bytes: float,
+    max_weights: float,
     least: float,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Choose columns of Φ one by one by the fall of the penalised squared error a byte, beyond `least` a column.
