@@ -115,6 +115,26 @@ def test_budget(tmp_path, fit, data, capsys):
     assert "--max-bytes: not with" in message
 
 
+def test_numbers_of_weights_and_bits_of_features(tmp_path, fit, data, capsys):
+    model, output = fit(*LINEAR), tmp_path / "m.h"
+    arguments = ["--max-nonzero", 6, "--feature-bits", 8, "--samples", 4]
+    assert run("export", model, "-o", output, *arguments, "--data", data) == 0
+    assert "_ONE 127" in output.read_text()
+    assert int(re.search(r"non-zero weights\s+(\d+)", capsys.readouterr().out)[1]) <= 6 * 4
+    assert "--feature-bits: only with" in refused(capsys, "export", model, "-o", output, "--feature-bits", 8)
+
+
+def test_a_default_model_is_told_the_ways_to_c(tmp_path, fit, capsys):
+    message = refused(capsys, "export", fit(), "-o", tmp_path / "m.h")
+    assert "OUT.onnx" in message and "--max-bytes BYTES --data TABLE" in message
+
+
+def test_options_of_c_are_not_for_graphs(tmp_path, fit, capsys):
+    model = fit(*LINEAR)
+    for option in (["--prefix", "p"], ["--interval", "0.5"]):
+        assert f"{option[0]}: only for C" in refused(capsys, "export", model, "-o", tmp_path / "m.onnx", *option)
+
+
 def test_wrong_usage_is_refused(tmp_path, fit, data, capsys):
     model = fit(*LINEAR)
     assert "would overwrite" in refused(capsys, "export", model, "-o", model)

@@ -43,7 +43,7 @@ MOST_SELECTION_ROWS = 6000
 # Frequencies that are moved, at most, and so many for a row; steps, from random ones and from those already moved.
 MOST_MOVED = 256
 MOVED_A_ROW = 0.5
-STEPS = (40, 15)
+STEPS = (30, 10)
 # Rows at which moved frequencies reproduce the kernel's posterior mean: training rows, and points between two of them.
 MOST_ROWS = 600
 WEIGHT_BETWEEN = 0.3
@@ -61,8 +61,14 @@ PROPOSALS = ("random", "selected", "optimised")
 # Three weights that are not zero are a frequency and a constant.
 FEWEST_WEIGHTS = 3
 UNLIMITED = 2**40
+# Of the target's standard deviation: its square must stay finite.
+LARGEST_SCALE = 1e150
 # Rounds of taking away frequencies while a model is too large.
 MOST_ROUNDS = 20
+
+
+class NoModelError(ValueError):
+    """Nothing is left of a model that is made to fit."""
 
 
 @dataclass(frozen=True)
@@ -271,6 +277,14 @@ def rounded_frequencies(features: FourierFeatures, bits: int) -> FourierFeatures
     return replace(features, frequencies=np.ascontiguousarray(2 * np.pi * turns))
 
 
+def within_reach(features: FourierFeatures) -> FourierFeatures:
+    """Cut off frequencies far beyond the others: few bits for each are to tell most of them apart."""
+    size = np.abs(features.frequencies)
+    typical = np.median(size, axis=1)
+    largest = LARGEST_FREQUENCY * np.where(typical > 0, typical, size.max(axis=1))[:, None]
+    return replace(features, frequencies=np.clip(features.frequencies, -largest, largest))
+
+
 @dataclass(frozen=True)
 class _Task:
     """Data as features see them, with what is known of the kernel."""
@@ -299,6 +313,8 @@ class _Task:
         y, weight = column[:, 0], None if (merged == 1).all() else merged
         mean, scale = weighted_location_scale(y[:, None], weight)
         y_mean, y_scale = float(mean[0]), float(scale[0]) or 1.0
+        if not 1 / LARGEST_SCALE < y_scale < LARGEST_SCALE:
+            raise ValueError(f"y must vary by less than {LARGEST_SCALE:g} and more than its inverse, got {y_scale:g}")
         standardised = (y - y_mean) / y_scale
         input_map = InputMap.fit(x, weight, rank=False)
         if input_map.n_outputs == 0:
@@ -360,8 +376,11 @@ class _Task:
         limits: Limits,
         held: tuple[FloatArray, FloatArray, FloatArray],
     ) -> float:
-        """Mean square of a cast model's errors at other rows."""
-        model = self.cast_within(features, form, limits)
+        """Mean square of a cast model's errors at other rows; infinite when there is no model of these frequencies."""
+        try:
+            model = self.cast_within(features, form, limits)
+        except NoModelError:
+            return np.inf
         assert isinstance(model.basis, LinearBasis)
         x, y, weight = held
         phi = model.basis.features.transform(x)[:, model.basis.order]
@@ -377,14 +396,18 @@ class _Task:
             features = self.drawn(costs, limits, start)
             if name == "optimised":
                 features = self.moved(features, 0 if start is None else start.n_frequencies)
-        return rounded_frequencies(self.within_reach(features), form.frequency_bits)
+        return rounded_frequencies(features, form.frequency_bits)
 
     def drawn(self, costs: Costs, limits: Limits, start: FourierFeatures | None) -> FourierFeatures:
         """Draw random frequencies that fill the limits, beside those of a start, with all inputs and the constant."""
-        singles = self.inputs.shape[1] + 1
+        d = self.inputs.shape[1]
+        linear = costs.fixed + (d + 1) * costs.single + costs.frequency <= limits.n_bytes and d + 3 <= limits.n_weights
+        singles = d * linear + 1
         room = (limits.n_bytes - costs.fixed - singles * costs.single) / costs.frequency
         n = max(int(min(room, (limits.n_weights - singles) / 2, self.most_frequencies)), 1)
         drawn = random_fourier_features(self.hyperparameters, n, self.rng)
+        assert drawn.linear_scale is not None
+        drawn = within_reach(replace(drawn, linear_scale=linear * drawn.linear_scale))
         if start is None:
             return drawn
         kept = min(start.n_frequencies, n)
@@ -396,28 +419,18 @@ class _Task:
         """Frequencies beyond which no model of these rows gains."""
         return min(max(len(self.y), 16), MOST_FREQUENCIES)
 
-    def within_reach(self, features: FourierFeatures) -> FourierFeatures:
-        """Cut off frequencies far beyond the others: few bits for each are to tell most of them apart."""
-        largest = self.largest_frequencies(features)[:, None]
-        return replace(features, frequencies=np.clip(features.frequencies, -largest, largest))
-
-    def largest_frequencies(self, features: FourierFeatures) -> FloatArray:
-        """Where frequencies are cut off, (n_inputs,)."""
-        typical = np.median(np.abs(features.frequencies), axis=1)
-        return LARGEST_FREQUENCY * np.where(typical > 0, typical, np.abs(features.frequencies).max(axis=1) + 1e-12)
-
     def moved(self, features: FourierFeatures, n_moved_before: int) -> FourierFeatures:
         """Move frequencies, some of them when there are many, so that they give the kernel's posterior mean."""
         f = features.n_frequencies
         n = min(f, MOST_MOVED, max(int(MOVED_A_ROW * len(self.y)), 1))
         chosen = np.linspace(0, f - 1, n).astype(np.intp)  # evenly over the parts of the spectrum, the same ones again
         own = replace(
-            random_fourier_features(self.hyperparameters, n, self.rng),
+            features,
             frequencies=np.ascontiguousarray(features.frequencies[:, chosen]),
+            amplitudes=np.sqrt(f / n) * features.amplitudes[chosen],
         )
-        x, y, weight = self.reproduced()
-        steps = STEPS[n_moved_before >= n]
-        own = optimised_frequencies(own, self.hyperparameters, x, y, weight, self.largest_frequencies(features), steps)
+        noise, largest = self.hyperparameters.noise_variance, np.abs(features.frequencies).max(axis=1)
+        own = optimised_frequencies(own, noise, *self.reproduced(), largest, STEPS[n_moved_before >= n])
         frequencies = features.frequencies.copy()
         frequencies[:, chosen] = own.frequencies
         return replace(features, frequencies=frequencies)
@@ -436,7 +449,7 @@ class _Task:
 
     def select(self, costs: Costs, limits: Limits, frequency_bits: int) -> FourierFeatures:
         """Take up frequencies, inputs and the constant by what each explains a byte, while there are bytes."""
-        pool = self.within_reach(random_fourier_features(self.hyperparameters, POOL, self.rng))
+        pool = within_reach(random_fourier_features(self.hyperparameters, POOL, self.rng))
         pool = rounded_frequencies(pool, frequency_bits)
         x, y, weight = self._subset(MOST_SELECTION_ROWS)
         statistics = collect_statistics(pool, x, y[:, None], weight, n_threads=self.n_threads)
@@ -497,7 +510,7 @@ class _Task:
             if drop >= features.n_frequencies:
                 break
             features = self.without_weakest(features, drop)
-        raise ValueError(
+        raise NoModelError(
             f"max_bytes and max_nonzero must hold a model, got {limits.n_bytes} and {limits.n_weights}, too few for one"
         )
 

@@ -258,31 +258,25 @@ class NystroemFeatures:
         return np.maximum(self.hyperparameters.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
 
 
-def spectral_parts(hyperparameters: KernelHyperparameters, n_frequencies: int) -> list[tuple[int, int, FloatArray]]:
-    """Return count, degrees of freedom and length-scales (n_inputs,) of the Student-t vectors of each kernel part.
-
-    Three degrees of freedom for the Matérn-3/2 part, one for the exponential part; frequencies are shared out between
-    the parts by their amplitudes, at least a tenth each.
-    """
-    p = hyperparameters
-    share = p.ard_amplitude / (p.ard_amplitude + p.isotropic_amplitude)
-    n_ard = round(n_frequencies * min(max(share, 0.1), 0.9))
-    isotropic = np.full(len(p.length_scales), p.isotropic_length_scale)
-    return [(n_ard, 3, p.length_scales), (n_frequencies - n_ard, 1, isotropic)]
-
-
 def random_fourier_features(
     hyperparameters: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator
 ) -> FourierFeatures:
-    """Draw frequencies from the kernel's spectral density, by its parts; see `spectral_parts`."""
+    """Draw frequencies from the kernel's spectral density.
+
+    Student-t vectors: three degrees of freedom for the Matérn-3/2 part, one for the exponential part, shared out
+    between the parts by their amplitudes, at least a tenth each.
+    """
     p = hyperparameters
     d = len(p.length_scales)
-    spectrum = spectral_parts(p, n_frequencies)
+    share = p.ard_amplitude / (p.ard_amplitude + p.isotropic_amplitude)
+    n_ard = round(n_frequencies * min(max(share, 0.1), 0.9))
+    counts = (n_ard, n_frequencies - n_ard)
     parts = []
-    for count, freedom, length_scale in spectrum:
+    length_scales = (p.length_scales, np.full(d, p.isotropic_length_scale))
+    for count, freedom, length_scale in zip(counts, (3, 1), length_scales, strict=True):
         radius = np.sqrt(freedom / rng.chisquare(freedom, count))
         parts.append((rng.standard_normal((count, d)) / length_scale * radius[:, None]).T)
-    amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for (c, _, _), a in zip(spectrum, p.amplitudes[:2], strict=True)]
+    amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for c, a in zip(counts, p.amplitudes[:2], strict=True)]
     linear = np.where(np.arange(d) < p.n_linear, np.sqrt(p.amplitudes[2]), 0.0)
     return FourierFeatures(np.hstack(parts), np.concatenate(amplitudes), linear[: p.n_linear], np.sqrt(p.constant))
 

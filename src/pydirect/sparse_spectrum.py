@@ -1,8 +1,9 @@
 """Frequencies of Fourier features by marginal likelihood: the sparse-spectrum Gaussian process.
 
-Random frequencies stand for a kernel that a Monte Carlo estimate of its spectral density reproduces; a few of them do
-so badly. Moved to where they explain the data, with the spectral density as their prior, as few do much better
-(Lázaro-Gredilla, Quiñonero-Candela, Rasmussen & Figueiras-Vidal 2010).
+Random frequencies stand for a kernel whose spectral density they are drawn from; a few of them do so badly. Moved to
+where they explain the data as few may do better (Lázaro-Gredilla, Quiñonero-Candela, Rasmussen & Figueiras-Vidal 2010).
+They have no prior: the density's mode, zero, is far from its typical frequencies when there are many inputs. Few steps
+keep them near their start instead.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features import FourierFeatures, spectral_parts
-from pydirect.hyperparameters import KernelHyperparameters
+from pydirect.features import FourierFeatures
 
 SMALLEST_NOISE = 1e-6
 
 
 class SparseSpectrumLikelihood:
-    """−log posterior of θ = [frequencies (n_inputs · n_frequencies), log noise, log prior variance] on fixed rows.
+    """−log likelihood of θ = [frequencies (n_inputs · n_frequencies), log noise, log prior variance] on fixed rows.
 
     ``y ~ N(0, σ² W⁻¹ + v ΦΦᵀ)``. With ``B = 1 + v ΦᵀWΦ/σ²``, by Woodbury's identity,
     ``−log p = ½ yᵀα + ½ log|B| + ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean.
@@ -30,8 +30,7 @@ class SparseSpectrumLikelihood:
     Parameters
     ----------
     features : FourierFeatures
-        In the order of `random_fourier_features`: a prior for each frequency is the density that it was drawn from.
-    hyperparameters : KernelHyperparameters
+        All but the frequencies are as they are here.
     x : ndarray of shape (n_rows, n_inputs)
     y : ndarray of shape (n_rows,)
     sample_weight : ndarray of shape (n_rows,)
@@ -41,18 +40,11 @@ class SparseSpectrumLikelihood:
     def __init__(
         self,
         features: FourierFeatures,
-        hyperparameters: KernelHyperparameters,
         x: FloatArray,
         y: FloatArray,
         sample_weight: FloatArray,
     ) -> None:
         self.features, self.x, self.y, self.weight = features, x, y, sample_weight
-        shape, begin = features.frequencies.shape, 0
-        self.length_scales, self.freedom = np.empty(shape), np.empty(shape[1])
-        for count, freedom, length_scale in spectral_parts(hyperparameters, shape[1]):
-            self.length_scales[:, begin : begin + count] = length_scale[:, None]
-            self.freedom[begin : begin + count] = freedom
-            begin += count
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the value and the gradient, (n_inputs · n_frequencies + 2,)."""
@@ -77,33 +69,27 @@ class SparseSpectrumLikelihood:
         by_phase = phi[:, cosine] * by_phi[:, sine] - phi[:, sine] * by_phi[:, cosine]
         by_noise = 0.5 * (n - len(b) + np.trace(inverse)) - 0.5 * noise * (alpha**2 / self.weight).sum()
         by_variance = 0.5 * np.einsum("ij,ij->", phi, by_phi)
-        penalty, pull = self.penalty(frequencies)
-        gradient = np.concatenate([(self.x.T @ by_phase + pull).ravel(), [by_noise, by_variance]])
-        return float(value + penalty), gradient
-
-    def penalty(self, frequencies: FloatArray) -> tuple[float, FloatArray]:
-        """Return −log prior of frequencies, Student-t vectors, and its gradient."""
-        z = frequencies * self.length_scales
-        size = (z**2).sum(axis=0)
-        exponent = self.freedom + len(z)
-        value = 0.5 * (exponent * np.log1p(size / self.freedom)).sum()
-        return float(value), exponent / (self.freedom + size) * z * self.length_scales
+        return float(value), np.concatenate([(self.x.T @ by_phase).ravel(), [by_noise, by_variance]])
 
 
 def optimised_frequencies(
     features: FourierFeatures,
-    hyperparameters: KernelHyperparameters,
+    noise_variance: float,
     x: FloatArray,
     y: FloatArray,
     sample_weight: FloatArray,
     largest: FloatArray,
     max_iter: int,
 ) -> FourierFeatures:
-    """Move frequencies to where the posterior of `SparseSpectrumLikelihood` is higher.
+    """Move frequencies to where `SparseSpectrumLikelihood` is higher.
 
     Parameters
     ----------
-    features, hyperparameters, x, y, sample_weight
+    features : FourierFeatures
+        Start.
+    noise_variance : float
+        Start.
+    x, y, sample_weight
         See `SparseSpectrumLikelihood`.
     largest : ndarray of shape (n_inputs,)
         Frequencies stay below, in magnitude.
@@ -113,11 +99,9 @@ def optimised_frequencies(
     -------
     FourierFeatures
     """
-    objective = SparseSpectrumLikelihood(features, hyperparameters, x, y, sample_weight)
+    objective = SparseSpectrumLikelihood(features, x, y, sample_weight)
     limit = np.repeat(largest, features.n_frequencies)
-    theta = np.concatenate(
-        [np.clip(features.frequencies.ravel(), -limit, limit), [np.log(hyperparameters.noise_variance), 0.0]]
-    )
+    theta = np.concatenate([np.clip(features.frequencies.ravel(), -limit, limit), [np.log(noise_variance), 0.0]])
     bounds = [*zip(-limit, limit, strict=True), (np.log(SMALLEST_NOISE), np.log(4.0)), (-12.0, 12.0)]
     with single_blas_thread():
         best = minimize(

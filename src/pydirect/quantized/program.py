@@ -123,6 +123,12 @@ def input_columns(
     """Return column, origin and multiplier of inputs of a feature map."""
     columns = input_map.kept[inputs]
     origin, scale = input_map.mean[columns], input_map.scale[columns]
+    # Two powers of ten on either side, for the products of inputs near their limit.
+    low, high = 1e-33, 1e36
+    if (np.abs(origin) > high).any() or (scale > high).any() or (scale < low).any():
+        raise IntegerArithmeticError(
+            f"columns must vary between {low:g} and {high:g}, what single precision holds, for integers: scale X"
+        )
     return columns.astype(np.int32), origin.astype(np.float32), (1 / (scale * unit)).astype(np.float32)
 
 
