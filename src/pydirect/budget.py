@@ -176,14 +176,15 @@ def fit_within(
     model : DirectRegressor
         Not used but for its parameters ``max_hyperparameter_rows``, ``n_threads`` and ``random_state``; fitted or not.
     X : array_like of shape (n_rows, n_features_in)
+        A fifth of the rows is held out to compare models; the one that is returned is fitted to all of them.
     y : array_like of shape (n_rows,)
     max_bytes : int, optional
         Of everything that a device stores but code; see ``report()`` of the result. 4096 when neither this nor
         `max_nonzero` is given.
     max_nonzero : int, optional
-        Weights that are not zero in a sample, at most, on average over the samples.
+        Weights that are not zero in a sample, at most, on average over the samples; 3 or more.
     n_samples : int, optional
-        Posterior samples; by default from 4, when bytes are few, to 16.
+        Posterior samples, 2 to 16; by default from 4, when bytes are few, to 16, as rows that are held out say.
     levels : {"even", "power_of_two"}, default="even"
     n_levels : int, default=15
         3 to 255, odd.
@@ -203,7 +204,10 @@ def fit_within(
         When an argument is not as described, or so few bytes hold no model.
     """
     if not hasattr(model, "max_hyperparameter_rows") or hasattr(model, "bound"):
-        raise TypeError(f"model must be a DirectRegressor, got {type(model).__name__}")
+        raise TypeError(
+            f"model must be a DirectRegressor, got {type(model).__name__}; a classifier with features='fourier', "
+            "basis='raw' and rank_inputs=False has integers by its method quantize"
+        )
     x = as_float_array(as_numpy(X), "X", ("n_rows", "n_features_in"))
     y_values = as_numpy(y)
     if np.ndim(y_values) == 2 and np.shape(y_values)[1] > 1:

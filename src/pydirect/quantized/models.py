@@ -200,7 +200,10 @@ class QuantizedModel:
             When there is no integer-only form, with the reason.
         """
         if isinstance(self.basis, NetworkBasis):
-            raise IntegerArithmeticError("networks with quadratic activations run in floating point only")
+            raise IntegerArithmeticError(
+                "networks with quadratic activations run in floating point only: keep arithmetic='float', or let "
+                "pydirect.fit_within fit a model of integers"
+            )
         # Weights of a precomputed column are multiplied by what it is divided by, the unit of its group.
         by_column = isinstance(self.basis.features, PrecomputedFeatures) and self.spread.shape[1] == 1
         if self.basis.vectors is not None or self.centre.any() or ((self.spread != 1).any() and not by_column):
