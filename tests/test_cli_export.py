@@ -105,15 +105,34 @@ def test_levels_of_their_own(tmp_path, fit, data, capsys):
 
 
 def test_budget(tmp_path, fit, data, capsys):
-    pytest.importorskip("pydirect.quantized.budget")
     model, output = fit(*LINEAR), tmp_path / "m.h"
-    assert run("export", model, "-o", output, "--budget", 600, "--data", data) == 0
+    assert run("export", model, "-o", output, "--max-bytes", 600, "--data", data) == 0
     out = capsys.readouterr().out
     assert "integer" in out
     assert int(re.search(r"(\d+) bytes \(", out)[1]) <= 600
-    assert "--budget: needs --data" in refused(capsys, "export", model, "-o", output, "--budget", 600)
-    message = refused(capsys, "export", model, "-o", output, "--budget", 600, "--data", data, "--method", "draw")
-    assert "--budget: not with" in message
+    assert "--max-bytes: needs --data" in refused(capsys, "export", model, "-o", output, "--max-bytes", 600)
+    message = refused(capsys, "export", model, "-o", output, "--max-bytes", 600, "--data", data, "--method", "draw")
+    assert "--max-bytes: not with" in message
+
+
+def test_numbers_of_weights_and_bits_of_features(tmp_path, fit, data, capsys):
+    model, output = fit(*LINEAR), tmp_path / "m.h"
+    arguments = ["--max-nonzero", 6, "--feature-bits", 8, "--samples", 4]
+    assert run("export", model, "-o", output, *arguments, "--data", data) == 0
+    assert "_ONE 127" in output.read_text()
+    assert int(re.search(r"non-zero weights\s+(\d+)", capsys.readouterr().out)[1]) <= 6 * 4
+    assert "--feature-bits: only with" in refused(capsys, "export", model, "-o", output, "--feature-bits", 8)
+
+
+def test_a_default_model_is_told_the_ways_to_c(tmp_path, fit, capsys):
+    message = refused(capsys, "export", fit(), "-o", tmp_path / "m.h")
+    assert "OUT.onnx" in message and "--max-bytes BYTES --data TABLE" in message
+
+
+def test_options_of_c_are_not_for_graphs(tmp_path, fit, capsys):
+    model = fit(*LINEAR)
+    for option in (["--prefix", "p"], ["--interval", "0.5"]):
+        assert f"{option[0]}: only for C" in refused(capsys, "export", model, "-o", tmp_path / "m.onnx", *option)
 
 
 def test_wrong_usage_is_refused(tmp_path, fit, data, capsys):
@@ -127,7 +146,7 @@ def test_wrong_usage_is_refused(tmp_path, fit, data, capsys):
     assert "not a pydirect file" in refused(capsys, "export", data, "-o", output)
     assert not output.exists()
     classifier = fit(*LINEAR, target="label")
-    message = refused(capsys, "export", classifier, "-o", output, "--budget", 600, "--data", data)
+    message = refused(capsys, "export", classifier, "-o", output, "--max-bytes", 600, "--data", data)
     assert "only for models of one target" in message
 
 

@@ -647,6 +647,87 @@ def test_bytes_that_hold_no_model_are_refused():
         fit_within(DirectClassifier(), x, y)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"levels": "x"}, "levels must be one of 'even', 'power_of_two', got 'x'"),
+        ({"max_nonzero": 2}, "max_nonzero must be at least 3, got 2"),
+        ({"n_samples": 1}, "n_samples must be at least 2, got 1"),
+        ({"n_samples": 17}, "n_samples must be at most 16, got 17"),
+        ({"feature_bits": "8"}, "feature_bits must be an integer, got '8'"),
+        ({"feature_bits": 12}, "feature_bits must be 8 or 16, got 12"),
+        ({"frequency_bits": 32}, "frequency_bits must be 8 or 16, got 32"),
+    ],
+)
+def test_budgets_name_the_argument_that_is_wrong(options, message):
+    x, y = data(40)
+    with pytest.raises((TypeError, ValueError), match=message):
+        fit_within(DirectRegressor(), x, y, **options)
+
+
+def test_a_budget_takes_one_target():
+    x, y = data(40)
+    with pytest.raises(ValueError, match="y must be one target, got 2"):
+        fit_within(DirectRegressor(), x, np.c_[y, y])
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e100])
+def test_budgets_do_not_depend_on_units(scale):
+    x, y = data(80)
+    plain = fit_within(DirectRegressor(), x, y, max_bytes=700)
+    scaled = fit_within(DirectRegressor(), x, scale * (y - y.mean()), max_bytes=700)
+    expected = (plain.predict(x) - y.mean()) * scale
+    assert np.sqrt(np.mean((scaled.predict(x) / scale - expected / scale) ** 2)) < 0.5 * y.std()
+    assert np.isfinite(scaled.predict(x, return_std=True)[1]).all()
+
+
+def test_a_target_whose_square_overflows_is_refused():
+    x, y = data(60)
+    with pytest.raises(ValueError, match="y must vary by less than"):
+        fit_within(DirectRegressor(), x, 1e300 * y)
+
+
+def test_columns_of_extreme_scale_have_an_integer_form_or_a_message():
+    x, y = data(60)
+    for factor in (1e-40, 1e300):
+        with pytest.raises(IntegerArithmeticError, match="single precision"):
+            fit_within(DirectRegressor(), x * factor, y, max_bytes=700)
+
+
+def test_precomputed_columns_keep_to_the_bound_whatever_their_range():
+    rng = np.random.default_rng(3)
+    phi = rng.standard_normal((120, 4)) * np.array([1e-3, 1.0, 40.0, 3000.0])
+    y = phi @ (np.array([1.0, -2.0, 1.5, 0.5]) / phi.std(axis=0)) + 0.1 * rng.standard_normal(120)
+    model = fitted(DirectRegressor(features="precomputed", basis="raw"), phi, y)
+    with pytest.raises(ValueError, match="X must be given for integers of precomputed columns"):
+        model.quantize(8, arithmetic="integer")
+    quantised = model.quantize(8, X=phi, levels="even", n_levels=255, arithmetic="integer")
+    assert (quantised.input_ranges()[:, 1] >= 2 * np.abs(phi).max(axis=0)).all()
+    difference = quantised.functions(phi) - quantised.using("float").functions(phi)
+    assert np.abs(difference).max() <= quantised.rounding_bound()[0]
+    assert quantised.rounding_bound()[0] < 0.02 * y.std()
+    np.testing.assert_array_equal(quantised.totals(phi), quantised.program.totals(phi))
+
+
+def test_intervals_of_a_level_next_to_one_are_finite(raw):
+    x, _ = data()
+    model = raw.quantize(8)
+    for own in (model, model.using("integer")):
+        lower, upper = own.predict_interval(x[:3], np.nextafter(1.0, 0.0))
+        mean, std = own.predict(x[:3], return_std=True)
+        np.testing.assert_allclose(upper - mean, 8.2924 * std, rtol=1e-3)
+        np.testing.assert_allclose(mean - lower, 8.2924 * std, rtol=1e-3)
+
+
+def test_reports_count_interpolation(raw):
+    model = raw.quantize(8)
+    wide, narrow = (replace(model, feature_bits=bits).using("integer") for bits in (16, 8))
+    f = wide.program.n_frequencies
+    assert wide.report()["table_lookups"] == 4 * f
+    assert narrow.report()["table_lookups"] == 2 * f
+    assert wide.report()["multiplications"] - narrow.report()["multiplications"] == 2 * f
+
+
 def test_levels_of_powers_of_two_are_chosen_by_name():
     levels = power_of_two_levels(15)
     np.testing.assert_array_equal(levels, -levels[::-1])

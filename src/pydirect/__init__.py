@@ -73,6 +73,7 @@ _PUBLIC = {
     "StochasticELBO": "pydirect.stochastic",
     "fit_stochastic": "pydirect.stochastic",
     "fit_within": "pydirect.quantized",
+    "fit_within": "pydirect.budget",
     "quantize": "pydirect.quantized",
 }
 # Modules that public names come from are attributes too, and so are these.

@@ -23,8 +23,8 @@ def add_export(commands: Any) -> None:
         "export",
         help="write a model as C or ONNX, in integers of a few bits",
         description="Write a few samples of a model's posterior as one C99 header, or as an ONNX graph, that predicts "
-        "mean and standard deviation, and say how large it is. With --budget a model that fits into so many bytes is "
-        "fitted anew to the rows of --data.",
+        "mean and standard deviation, and say how large it is. With --max-bytes or --max-nonzero "
+        "the best integer model of that size is fitted anew to the rows of --data.",
     )
     command.add_argument("model", type=Path, help="model file")
     command.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help="file to write")
@@ -43,18 +43,22 @@ def add_export(commands: Any) -> None:
         "--levels",
         choices=["model", "even", "power_of_two"],
         help="levels of the weights: the model's own, or new ones shared by all weights, for which --data is needed "
-        "(default: model, with --budget even)",
+        "(default: model, with --max-bytes even)",
     )
     command.add_argument(
-        "--budget", type=positive, metavar="BYTES", help="fit the best integer model of at most so many bytes"
+        "--max-bytes", type=positive, metavar="BYTES", help="fit the best integer model of at most so many bytes"
+    )
+    command.add_argument(
+        "--max-nonzero", type=positive, metavar="K", help="the same, of at most K weights that are not zero a sample"
+    )
+    command.add_argument(
+        "--feature-bits", type=int, choices=[8, 16], help="bits of a basis function in integer arithmetic (default: 16)"
     )
     command.add_argument(
         "--data", type=Path, metavar="TABLE", help="CSV or Parquet file with rows like those the model will see"
     )
-    command.add_argument("--prefix", default="pydirect", metavar="NAME", help="of all names in C (default: pydirect)")
-    command.add_argument(
-        "--interval", type=level, default=0.9, metavar="P", help="probability of the interval in C (default: 0.9)"
-    )
+    command.add_argument("--prefix", metavar="NAME", help="of all names in C (default: pydirect)")
+    command.add_argument("--interval", type=level, metavar="P", help="probability of the interval in C (default: 0.9)")
     command.add_argument("--single", action="store_true", help="single precision where there is floating point")
     command.set_defaults(run=_export)
 
@@ -64,14 +68,15 @@ def _export(args: argparse.Namespace) -> int:
     model, encoder, targets = load_for_tables(args.model)
     table = None if args.data is None else _read(args.data, encoder.text_columns)
     X = None if table is None else encoder.transform(table)
+    _check_form(args, model)
     quantised = _quantised(args, model, X, None if table is None else _targets(args, model, table, targets))
     if args.format == "onnx":
         quantised.to_onnx(args.output, dtype="float32" if args.single else "float64")
     else:
         quantised.to_c(
             args.output,
-            prefix=args.prefix,
-            level=args.interval,
+            prefix=args.prefix or "pydirect",
+            level=args.interval or 0.9,
             real="float" if args.single else "double",
             X=X,
             columns=encoder.feature_names,
@@ -83,15 +88,34 @@ def _export(args: argparse.Namespace) -> int:
 def _check_options(args: argparse.Namespace) -> None:
     args.format = args.format or FORMATS.get(args.output.suffix.lower(), "c")
     check_output(args.output, args.model, *([] if args.data is None else [args.data]))
-    if args.budget is not None:
+    for name in ("prefix", "interval"):
+        if args.format == "onnx" and getattr(args, name) is not None:
+            raise CommandError(f"--{name}: only for C")
+    if limit := _limit(args):
         if args.data is None:
-            raise CommandError("--budget: needs --data, the table that the model was fitted to")
+            raise CommandError(f"{limit}: needs --data, the table that the model was fitted to")
         if args.levels == "model" or args.method is not None or args.single:
-            raise CommandError("--budget: not with --levels model, --method or --single")
+            raise CommandError(f"{limit}: not with --levels model, --method or --single")
     elif args.levels in ("even", "power_of_two") and args.data is None:
         raise CommandError(f"--levels {args.levels}: needs --data, rows at which predictions are to agree")
     if args.integer and args.single:
         raise CommandError("--single: not with --integer")
+    if args.feature_bits is not None and not (args.integer or limit):
+        raise CommandError("--feature-bits: only with --integer, --max-bytes or --max-nonzero")
+
+
+def _limit(args: argparse.Namespace) -> str:
+    """Return the option that limits the size; empty without one."""
+    return "--max-bytes" if args.max_bytes is not None else "--max-nonzero" if args.max_nonzero is not None else ""
+
+
+def _check_form(args: argparse.Namespace, model: Any) -> None:
+    """Say which ways are open to a model that has no form in C."""
+    if args.format == "c" and not _limit(args) and getattr(getattr(model, "features_", None), "kind", "") == "nystroem":
+        raise CommandError(
+            "the model's features are 'nystroem', its training rows, too many for a C header: write OUT.onnx, or fit a "
+            "small model to the same table with --max-bytes BYTES --data TABLE, or fit with --features fourier"
+        )
 
 
 def _read(path: Path, text_columns: list[str]) -> Table:
@@ -104,10 +128,11 @@ def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[s
     """Return the column that a model of a given size is fitted to."""
     import numpy as np
 
-    if args.budget is None:
+    limit = _limit(args)
+    if not limit:
         return None
     if hasattr(model, "classes_") or len(targets) != 1:
-        raise CommandError("--budget: only for models of one target that is a number")
+        raise CommandError(f"{limit}: only for models of one target that is a number")
     table.require(targets)
     y = known_targets(table, targets)[:, 0]
     if np.isnan(y).any():
@@ -118,12 +143,20 @@ def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[s
 def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np.ndarray | None) -> Any:
     from pydirect.quantized import IntegerArithmeticError, quantize
 
-    if args.budget is not None:
-        from pydirect.quantized import fit_within
+    if _limit(args):
+        from pydirect.budget import fit_within
 
-        assert X is not None and y is not None  # a budget comes with data
-        options = {} if args.samples is None else {"n_samples": args.samples}
-        return fit_within(model, X, y, max_bytes=args.budget, levels=args.levels or "even", **options)
+        assert X is not None and y is not None  # a limit comes with data
+        return fit_within(
+            model,
+            X,
+            y,
+            max_bytes=args.max_bytes,
+            max_nonzero=args.max_nonzero,
+            n_samples=args.samples,
+            levels=args.levels or "even",
+            feature_bits=args.feature_bits or 16,
+        )
     try:
         return quantize(
             model,
@@ -132,9 +165,10 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
             X=X,
             levels=args.levels or "model",
             arithmetic="integer" if args.integer else "float",
+            feature_bits=args.feature_bits or 16,
         )
     except IntegerArithmeticError as error:
-        raise CommandError(f"{error}; --budget fits a model that is made for it") from None
+        raise CommandError(f"{error}; --max-bytes BYTES --data TABLE fits a model that is made for it") from None
 
 
 def _summary(args: argparse.Namespace, model: Any, quantised: Any, X: np.ndarray | None) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -333,8 +334,7 @@ def test_tables_take_the_bytes_that_the_report_says(tmp_path, fitted, small, fea
     tables = [found for found in re.findall(r"static const (\w+) m_(\w+)\[(\d+)\]", text) if "test_" not in found[1]]
     assert ("phase_shift" in {name for _, name, _ in tables}) == (features != "linear")
     total = sum(C_SIZES[kind] * int(count) for kind, _, count in tables)
-    # Constants are counted, but are no tables: the shift of deviations, and evenly spaced levels.
-    assert total + 1 + 2 * ("M_FIRST_LEVEL" in text and "m_powers" not in text) == quantised.n_bytes
+    assert total == quantised.n_bytes
 
 
 @needs_cc
@@ -509,6 +509,49 @@ def test_names_of_columns_stay_as_they_are_but_for_marks_of_comments(tmp_path, s
         (tmp_path / "main.c").write_text(SELF_TEST_MAIN)
         run_checked(["cc", *STRICT, "-o", tmp_path / "main", tmp_path / "main.c"])
         run_checked([tmp_path / "main"])
+
+
+def test_names_hold_no_trigraphs(tmp_path, small):
+    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", columns=["what??/", "a????=b", "c"])
+    assert "??" not in (tmp_path / "model.h").read_text()
+
+
+def test_a_prefix_stays_as_it_is(tmp_path, small):
+    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", prefix="boilerModel")
+    text = (tmp_path / "model.h").read_text()
+    assert "boilerModel_predict(" in text and "#define BOILERMODEL_N_SAMPLES" in text
+
+
+@needs_cc
+def test_a_float_header_without_codes_compiles(tmp_path, small):
+    model = quantize(small(small.regressor("linear", rank_inputs=False)), 4)
+    zero = replace(
+        model, packed=PackedCodes.pack(np.full_like(model.codes, 1), 2, 1), levels=np.array([-1.0, 0.0, 1.0])
+    )
+    assert zero.packed.n_bytes == 0
+    zero.to_c(tmp_path / "model.h", prefix="m")
+    (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return m_self_test(); }\n')
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wtype-limits"]
+    run_checked(["cc", *flags, "-o", tmp_path / "main", tmp_path / "main.c", "-lm"])
+    run_checked([tmp_path / "main"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"counts_per_unit": [1.0, 2.0]}, r"counts_per_unit must have shape \(3,\), got \(2,\)"),
+        ({"counts_per_unit": np.nan}, "counts_per_unit must be finite"),
+        ({"counts_per_unit": 0.0}, "counts_per_unit must not be zero"),
+        ({"counts_per_unit": 1.0, "zero_count": np.inf}, "zero_count must be finite"),
+        ({"zero_count": 3.0}, "zero_count must come with counts_per_unit"),
+    ],
+)
+def test_counts_are_checked(tmp_path, small, options, message):
+    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    with pytest.raises(ValueError, match=message):
+        model.to_c(tmp_path / "model.h", **options)
 
 
 def test_template_conditions_nest():

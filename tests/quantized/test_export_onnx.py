@@ -188,3 +188,10 @@ def test_a_type_that_is_not_floating_point_is_refused(tmp_path, small):
     quantised = quantize(small(small.regressor("linear", basis="raw", n_levels=7)), 4)
     with pytest.raises(ValueError, match="dtype must be float64 or float32"):
         quantised.to_onnx(tmp_path / "m.onnx", dtype=np.int32)
+
+
+def test_other_types_are_refused(tmp_path, small):
+    model = quantize(small(small.regressor("linear")), 4)
+    for dtype in ("foo", np.int32, "float16"):
+        with pytest.raises(ValueError, match="dtype must be float64 or float32"):
+            model.to_onnx(tmp_path / "m.onnx", dtype=dtype)

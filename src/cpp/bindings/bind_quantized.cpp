@@ -97,35 +97,33 @@ void run_program(const IntegerProgram& p, const Array<double>& x, Array<int> tot
   p.run(x.data(), n_rows, out, n_threads);
 }
 
-template <class T>
 struct Samples {
   Index n_features;
-  std::vector<T> levels;
+  std::vector<double> levels;
   LevelIndex index;
 
-  Samples(const Array<unsigned char>& codes, const std::vector<int>& taken, std::vector<T> kept)
+  Samples(const Array<unsigned char>& codes, const std::vector<int>& taken, std::vector<double> kept)
       : n_features(codes.shape(0)),
         levels(std::move(kept)),
         index(codes.data(), codes.shape(1), 0, n_features, taken, Index(levels.size())) {}
 };
 
-template <class T>
-void bind_samples(py::module_& m, const char* name) {
-  py::class_<Samples<T>>(m, name)
-      .def(py::init([](const Array<unsigned char>& codes, const Array<T>& levels) {
+void bind_samples(py::module_& m) {
+  py::class_<Samples>(m, "SamplesDouble")
+      .def(py::init([](const Array<unsigned char>& codes, const Array<double>& levels) {
              require_codes(codes, levels);
-             std::vector<T> kept;
+             std::vector<double> kept;
              const std::vector<int> taken = number_levels(levels, kept);
-             return std::make_unique<Samples<T>>(codes, taken, std::move(kept));
+             return std::make_unique<Samples>(codes, taken, std::move(kept));
            }),
            py::arg("codes").noconvert(), py::arg("levels").noconvert())
       .def(
           "sums",
-          [](const Samples<T>& s, const Array<T>& phi, Array<T> out, int n_threads) {
+          [](const Samples& s, const Array<double>& phi, Array<double> out, int n_threads) {
             const Index n_rows = phi.shape(0);
             require_shape(phi, "phi", {n_rows, s.n_features});
             require_shape(out, "out", {n_rows, s.index.n_columns});
-            T* to = out.mutable_data();
+            double* to = out.mutable_data();
             py::gil_scoped_release release;
             float_level_sums(s.index, s.levels, phi.data(), n_rows, s.n_features, to, n_threads);
           },
@@ -142,8 +140,7 @@ void bind_quantized(py::module_& m) {
            py::arg("constant"), py::arg("feature_bits"), py::arg("quarter").noconvert(), py::arg("groups"),
            py::arg("codes").noconvert(), py::arg("levels").noconvert())
       .def("run", &run_program, py::arg("x").noconvert(), py::arg("totals").noconvert(), py::arg("n_threads"));
-  bind_samples<float>(m, "SamplesSingle");
-  bind_samples<double>(m, "SamplesDouble");
+  bind_samples(m);
 }
 
 }  // namespace pydirect

@@ -41,7 +41,6 @@ void fourier(const IntegerFourier& f, signed char*) { kernels().integer_fourier_
 void fourier(const IntegerFourier& f, short*) { kernels().integer_fourier_16(f); }
 void sums(const LevelSums<signed char, int>& s) { kernels().level_sums_8(s); }
 void sums(const LevelSums<short, int>& s) { kernels().level_sums_16(s); }
-void sums(const LevelSums<float, float>& s) { kernels().level_sums_float(s); }
 void sums(const LevelSums<double, double>& s) { kernels().level_sums_double(s); }
 
 int linear_feature(int q, int limit, signed char*) {
@@ -111,27 +110,22 @@ void IntegerProgram::run(const double* x, Index n_rows, int* totals, int n_threa
     run_rows<short>(*this, x, n_rows, totals, n_threads);
 }
 
-template <class T>
-void float_level_sums(const LevelIndex& index, const std::vector<T>& levels, const T* phi, Index n_rows,
-                      Index n_features, T* out, int n_threads) {
+void float_level_sums(const LevelIndex& index, const std::vector<double>& levels, const double* phi, Index n_rows,
+                      Index n_features, double* out, int n_threads) {
   const Index n_columns = index.n_columns;
   for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
-    std::vector<T> side_by_side(n_features * kFloatRows), result(n_columns * kFloatRows);
+    std::vector<double> side_by_side(n_features * kFloatRows), result(n_columns * kFloatRows);
     for (Index row = begin; row < end; row += kFloatRows) {
       const Index count = std::min(kFloatRows, end - row);
       for (Index l = 0; l < kFloatRows; ++l)
         for (Index j = 0; j < n_features; ++j)
-          side_by_side[j * kFloatRows + l] = l < count ? phi[(row + l) * n_features + j] : T(0);
-      sums(LevelSums<T, T>{n_columns, index.n_levels, index.start.data(), index.index.data(), levels.data(), nullptr,
-                           side_by_side.data(), result.data()});
+          side_by_side[j * kFloatRows + l] = l < count ? phi[(row + l) * n_features + j] : 0.0;
+      sums(LevelSums<double, double>{n_columns, index.n_levels, index.start.data(), index.index.data(), levels.data(),
+                                     nullptr, side_by_side.data(), result.data()});
       for (Index l = 0; l < count; ++l)
         for (Index c = 0; c < n_columns; ++c) out[(row + l) * n_columns + c] = result[c * kFloatRows + l];
     }
   });
 }
-
-template void float_level_sums(const LevelIndex&, const std::vector<float>&, const float*, Index, Index, float*, int);
-template void float_level_sums(const LevelIndex&, const std::vector<double>&, const double*, Index, Index, double*,
-                               int);
 
 }  // namespace pydirect

@@ -363,7 +363,6 @@ struct KernelTable {
   void (*integer_fourier_16)(const IntegerFourier&);
   void (*level_sums_8)(const LevelSums<signed char, int>&);
   void (*level_sums_16)(const LevelSums<short, int>&);
-  void (*level_sums_float)(const LevelSums<float, float>&);
   void (*level_sums_double)(const LevelSums<double, double>&);
 
   // Element-wise maths with defined edges, exposed for tests.

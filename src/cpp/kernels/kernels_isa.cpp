@@ -78,8 +78,7 @@ constexpr KernelTable all_kernels(const char* name) {
   table.integer_fourier_16 = integer_fourier_16;
   table.level_sums_8 = integer_level_sums<signed char>;
   table.level_sums_16 = integer_level_sums<short>;
-  table.level_sums_float = float_level_sums<float>;
-  table.level_sums_double = float_level_sums<double>;
+  table.level_sums_double = float_level_sums;
   table.exp = exp_array;
   table.sincos_turns_double = sincos_turns_array<double>;
   table.sincos_turns_float = sincos_turns_array<float>;

@@ -243,19 +243,18 @@ void integer_level_sums(const LevelSums<T, int>& p) {
 }
 
 // The same in floating point, the basis functions of a level added in the order of their indices.
-template <class T>
-void float_level_sums(const LevelSums<T, T>& p) {
-  using P = Pack<T>;
+void float_level_sums(const LevelSums<double, double>& p) {
+  using P = PackD;
   constexpr Index parts = kFloatRows / P::lanes;
   const int* start = p.start;
   for (Index c = 0; c < p.n_columns; ++c) {
     P out[parts];
-    PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) out[r] = broadcast(T(0));
+    PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) out[r] = broadcast(0.0);
     for (Index k = 0; k < p.n_levels; ++k, ++start) {
       P sum[parts];
-      PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) sum[r] = broadcast(T(0));
+      PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) sum[r] = broadcast(0.0);
       for (Index n = start[0]; n < start[1]; ++n) {
-        const T* row = p.phi + Index(p.index[n]) * kFloatRows;
+        const double* row = p.phi + Index(p.index[n]) * kFloatRows;
         PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) sum[r] = sum[r] + load(row + r * P::lanes);
       }
       const P level = broadcast(p.levels[k]);

@@ -10,18 +10,12 @@ import numpy as np
 
 import pydirect
 from pydirect._validation import as_count
-from pydirect.estimators._files import (
-    FEATURE_CLASSES,
-    _as_json,
-    _build,
-    _check_features,
-    _check_input_map,
-    _Writer,
-)
+from pydirect.estimators._files import _as_json
 from pydirect.features import NystroemFeatures, TransformerFeatures
 from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap
 from pydirect.persistence import CorruptFileError, FileFormatError, read, write
+from pydirect.persistence_parts import FEATURE_CLASSES, Writer, build, check_features, check_input_map
 from pydirect.running_statistics import RunningStatistics
 
 if TYPE_CHECKING:
@@ -73,7 +67,7 @@ def write_checkpoint(
     layout : list
         Of the source up to `n_rows`.
     """
-    writer = _Writer()
+    writer = Writer()
     assert not isinstance(model.features_, TransformerFeatures)
     header, arrays = statistics.to_document()
     hyperparameters = model.hyperparameters_
@@ -143,9 +137,9 @@ class Checkpoint:
         try:
             kind = FEATURE_CLASSES[header["features"]["kind"]]
             nested = {"hyperparameters": KernelHyperparameters} if kind is NystroemFeatures else {}
-            features = _build(kind, header["features"], arrays, "features", nested)
-            input_map = _build(InputMap, header["input_map"], arrays, "input_map", {})
-            _check_features(features, _check_input_map(input_map, as_count(header["n_features_in"], "n_features_in")))
+            features = build(kind, header["features"], arrays, "features", nested)
+            input_map = build(InputMap, header["input_map"], arrays, "input_map", {})
+            check_features(features, check_input_map(input_map, as_count(header["n_features_in"], "n_features_in")))
             found = {
                 "features_": features,
                 "input_map_": input_map,
@@ -195,4 +189,4 @@ def _parameters(model: GrowingModel) -> dict[str, Any]:
 
 def _kernel(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelHyperparameters | None:
     fields = header["hyperparameters"]
-    return _build(KernelHyperparameters, fields, arrays, "hyperparameters", {}) if fields else None
+    return build(KernelHyperparameters, fields, arrays, "hyperparameters", {}) if fields else None

@@ -11,26 +11,39 @@ import numpy as np
 
 import pydirect
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import as_choice, as_count, as_float_array, as_float_array_unbounded, as_number
+from pydirect._validation import as_choice, as_count, as_float_array_unbounded
 from pydirect.coreset import NetworkCoreset
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import DeterministicPosterior
 from pydirect.distributions import PRIORS, FactorizedCategorical, TablePrior
 from pydirect.features import (
-    FourierFeatures,
-    LinearFeatures,
     NystroemFeatures,
-    PolynomialFeatures,
-    PrecomputedFeatures,
     TransformerFeatures,
 )
 from pydirect.hyperparameters import KernelHyperparameters
-from pydirect.inputs import LARGEST, InputMap, Rotation
+from pydirect.inputs import InputMap, Rotation
 from pydirect.mixture_priors import MixturePrior
 from pydirect.mixtures import MixturePosterior
 from pydirect.models import MeanFieldPosterior, NoisePosterior
 from pydirect.persistence import CorruptFileError, read, write
+from pydirect.persistence_parts import (
+    FEATURE_CLASSES,
+    Arrays,
+    Header,
+    Writer,
+    build,
+    check_features,
+    check_hyperparameters,
+    check_input_map,
+    classes_from_header,
+    classes_to_header,
+    require_array,
+    require_float64,
+    require_number,
+    require_positive,
+    require_type,
+)
 from pydirect.quadratic_network import NetworkPosterior, NetworkShape
 from pydirect.quadratic_training import NETWORK_ENGINES
 
@@ -42,9 +55,6 @@ if TYPE_CHECKING:
     from pydirect.estimators.quadratic_network import QuadraticBNNRegressor
     from pydirect.estimators.regression import DirectRegressor
 
-FEATURE_CLASSES: dict[str, Any] = {
-    c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
-}
 PRIOR_CLASSES: dict[str, Any] = {
     **PRIORS,
     "table": TablePrior,
@@ -57,60 +67,17 @@ POSTERIOR_CLASSES: dict[str, Any] = {
     "mixture": MixturePosterior,
 }
 
-# Numbers of a fitted model, raw inputs apart, stay below: products of three of them do not overflow.
-LARGEST_NUMBER = 1e100
 # Attributes ``<name>_`` that a header holds as they are.
 SHARED_ITEMS = ("n_samples", "fit_seconds")
 
 # Its square must stay finite.
 LARGEST_CALIBRATION_SCALE = 1e150
 
-Header = dict[str, Any]
-Arrays = dict[str, np.ndarray]
-
-
-class _Writer:
-    """Collects fields: arrays under names, the rest in a header."""
-
-    def __init__(self) -> None:
-        self.arrays: Arrays = {}
-
-    def fields(self, value: Any, name: str) -> Header:
-        """Return the header of a dataclass; its arrays go to `arrays`."""
-        header: Header = {}
-        for f in dataclasses.fields(value):
-            item, key = getattr(value, f.name), f"{name}.{f.name}"
-            if isinstance(item, np.ndarray):
-                self.arrays[key] = item
-            elif dataclasses.is_dataclass(item):
-                header[f.name] = self.fields(item, key)
-            else:
-                header[f.name] = item
-        return header
-
-
-def _build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str, Any]) -> Any:
-    """Rebuild a dataclass from what `_Writer.fields` made of it."""
-    values: Header = {}
-    _is(header, name, dict)
-    names = {f.name for f in dataclasses.fields(cls)}
-    if not header.keys() <= names | {"kind"}:
-        raise ValueError(f"{name} has no {', '.join(map(repr, header.keys() - names))}")
-    for f in dataclasses.fields(cls):
-        key = f"{name}.{f.name}"
-        if key in arrays:
-            values[f.name] = arrays[key]
-        elif f.name in nested:
-            values[f.name] = _build(nested[f.name], header[f.name], arrays, key, {})
-        else:
-            values[f.name] = header[f.name]
-    return cls(**values)
-
 
 def save_model(model: LatentFunctions, path: str | Path, metadata: dict[str, Any] | None) -> None:
     """Write a fitted estimator of a kind in `LAYOUTS`; see the estimators' ``save``."""
     kind = f"pydirect.{type(model).__name__}"
-    layout, writer = LAYOUTS[kind], _Writer()
+    layout, writer = LAYOUTS[kind], Writer()
     written = layout.write(model, writer)  # first: it tells features that cannot be saved
     header: Header = {
         "library": pydirect.__version__,
@@ -127,7 +94,7 @@ def save_model(model: LatentFunctions, path: str | Path, metadata: dict[str, Any
     write(path, kind, header, {**writer.arrays, **arrays})
 
 
-def _write_basis(model: BasisFunctionModel, writer: _Writer) -> Header:
+def _write_basis(model: BasisFunctionModel, writer: Writer) -> Header:
     if isinstance(model.features_, TransformerFeatures):
         raise TypeError(
             "features must be built in to be saved without pickle, got a transformer: save its output's model with "
@@ -146,29 +113,11 @@ def _write_basis(model: BasisFunctionModel, writer: _Writer) -> Header:
     }
 
 
-def _write_classifier(model: DirectClassifier, writer: _Writer) -> Header:
-    return {"classes": _classes_to_header(model.classes_), **_write_basis(model, writer)}
+def _write_classifier(model: DirectClassifier, writer: Writer) -> Header:
+    return {"classes": classes_to_header(model.classes_), **_write_basis(model, writer)}
 
 
-def _classes_to_header(classes: np.ndarray) -> Header:
-    values = classes.tolist()
-    if classes.dtype.kind not in "biufUO" or not all(isinstance(v, bool | int | float | str) for v in values):
-        raise TypeError(f"classes must be numbers or strings to be saved, got {classes.dtype} {values[0]!r}")
-    return {"dtype": classes.dtype.str, "values": values}
-
-
-def _classes_from_header(header: Header) -> np.ndarray:
-    dtype = np.dtype(header["dtype"])
-    _is(header["values"], "classes", list)
-    if dtype.kind not in "biufUO" or not all(isinstance(v, bool | int | float | str) for v in header["values"]):
-        raise TypeError(f"classes must be numbers or strings, got {dtype}")
-    classes = np.array(header["values"], dtype=dtype)
-    if len(classes) < 2 or classes.tolist() != header["values"] or len(set(header["values"])) != len(classes):
-        raise ValueError("classes must be two or more different values")
-    return classes
-
-
-def _write_network(model: QuadraticBNNRegressor, writer: _Writer) -> Header:
+def _write_network(model: QuadraticBNNRegressor, writer: Writer) -> Header:
     coreset = getattr(model, "coreset_", None)
     return {
         "rotation": writer.fields(model.rotation_, "rotation"),
@@ -177,12 +126,12 @@ def _write_network(model: QuadraticBNNRegressor, writer: _Writer) -> Header:
     }
 
 
-def _write_deterministic(model: DeterministicNetworkModel, writer: _Writer) -> Header:
+def _write_deterministic(model: DeterministicNetworkModel, writer: Writer) -> Header:
     return {"posteriors": [writer.fields(p, f"posterior{k}") for k, p in enumerate(model.posteriors_)]}
 
 
-def _write_deterministic_classifier(model: DVIClassifier, writer: _Writer) -> Header:
-    return {"classes": _classes_to_header(model.classes_), **_write_deterministic(model, writer)}
+def _write_deterministic_classifier(model: DVIClassifier, writer: Writer) -> Header:
+    return {"classes": classes_to_header(model.classes_), **_write_deterministic(model, writer)}
 
 
 def _as_json(name: str, value: Any) -> Any:
@@ -243,7 +192,7 @@ def _restore(layout: Layout, header: Header, arrays: Arrays) -> LatentFunctions:
         parameters["hidden_layer_sizes"] = tuple(parameters["hidden_layer_sizes"])
     model = getattr(pydirect, layout.estimator)(**parameters)
     model.metadata_ = header["metadata"]
-    model.input_map_ = _build(InputMap, header["input_map"], arrays, "input_map", {})
+    model.input_map_ = build(InputMap, header["input_map"], arrays, "input_map", {})
     for name in layout.arrays:
         setattr(model, f"{name}_", arrays[name])
     for name in (*SHARED_ITEMS, *layout.items):
@@ -263,17 +212,17 @@ def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) ->
         raise ValueError("features do not take the inputs")
     features = FEATURE_CLASSES[header["features"]["kind"]]
     nested = {"hyperparameters": KernelHyperparameters} if features is NystroemFeatures else {}
-    model.features_ = _build(features, header["features"], arrays, "features", nested)
+    model.features_ = build(features, header["features"], arrays, "features", nested)
     model.hyperparameters_ = (
-        _build(KernelHyperparameters, header["hyperparameters"], arrays, "hyperparameters", {})
+        build(KernelHyperparameters, header["hyperparameters"], arrays, "hyperparameters", {})
         if header["hyperparameters"] is not False
         else None
     )
     if "feature_y_scale" in header:
         model.feature_y_scale_ = np.array(header["feature_y_scale"], dtype=np.float64)
-        _positive(model.feature_y_scale_, "feature_y_scale", len(header["posteriors"]))
+        require_positive(model.feature_y_scale_, "feature_y_scale", len(header["posteriors"]))
     model.posteriors_ = [
-        _build(
+        build(
             POSTERIOR_CLASSES[h["kind"]],
             h,
             arrays,
@@ -285,24 +234,24 @@ def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) ->
 
 
 def _restore_classifier(model: DirectClassifier, header: Header, arrays: Arrays) -> None:
-    model.classes_ = _classes_from_header(header["classes"])
+    model.classes_ = classes_from_header(header["classes"])
     _restore_basis(model, header, arrays)
 
 
 def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Arrays) -> None:
-    model.rotation_ = _build(Rotation, header["rotation"], arrays, "rotation", {})
+    model.rotation_ = build(Rotation, header["rotation"], arrays, "rotation", {})
     nested = {"weights": FactorizedCategorical, "noise": NoisePosterior, "shape": NetworkShape}
     model.posteriors_ = [
-        _build(NetworkPosterior, h, arrays, f"posterior{k}", nested) for k, h in enumerate(header["posteriors"])
+        build(NetworkPosterior, h, arrays, f"posterior{k}", nested) for k, h in enumerate(header["posteriors"])
     ]
     if header["coreset"] is not False:
-        model.coreset_ = _build(NetworkCoreset, header["coreset"], arrays, "coreset", {})
+        model.coreset_ = build(NetworkCoreset, header["coreset"], arrays, "coreset", {})
 
 
 def _restore_deterministic(model: DeterministicNetworkModel, header: Header, arrays: Arrays) -> None:
     model.posteriors_ = [
         dataclasses.replace(
-            _build(DeterministicPosterior, h, arrays, f"posterior{k}", {}), network=_network_from_header(h["network"])
+            build(DeterministicPosterior, h, arrays, f"posterior{k}", {}), network=_network_from_header(h["network"])
         )
         for k, h in enumerate(header["posteriors"])
     ]
@@ -314,49 +263,20 @@ def _network_from_header(header: Header) -> DeterministicNetwork:
 
 
 def _restore_deterministic_classifier(model: DVIClassifier, header: Header, arrays: Arrays) -> None:
-    model.classes_ = _classes_from_header(header["classes"])
+    model.classes_ = classes_from_header(header["classes"])
     _restore_deterministic(model, header, arrays)
 
 
-def _array(value: Any, name: str, *shape: int | str, largest: float = LARGEST_NUMBER) -> np.ndarray:
-    _is_float64(value, name)
-    array = as_float_array(value, name, shape)
-    if np.abs(array).max(initial=0.0) > largest:
-        raise ValueError(f"{name} must be at most {largest:g} in magnitude, got {np.abs(array).max():g}")
-    return array
-
-
-def _number(value: Any, name: str, **bounds: float) -> float:
-    _is(value, name, float)
-    return as_number(value, name, **bounds)
-
-
-def _is_float64(value: Any, name: str) -> None:
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
-        got = f"{value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise TypeError(f"{name} must be a float64 array, got {got}")
-
-
 def _log_masses(value: Any, name: str, *shape: int | str) -> None:
-    _is_float64(value, name)
+    require_float64(value, name)
     if not (as_float_array_unbounded(value, name, shape) < np.inf).all():
         raise ValueError(f"{name} must be below infinity")
 
 
-def _positive(value: Any, name: str, *shape: int | str, largest: float = LARGEST_NUMBER) -> None:
-    if (_array(value, name, *shape, largest=largest) <= 0).any():
-        raise ValueError(f"{name} must be positive")
-
-
 def _masses(value: Any, name: str, *shape: int | str) -> None:
-    mass = _array(value, name, *shape)
+    mass = require_array(value, name, *shape)
     if (mass < 0).any() or not np.allclose(mass.sum(axis=-1), 1.0, rtol=0, atol=1e-6):
         raise ValueError(f"{name} must be probabilities")
-
-
-def _is(value: Any, name: str, *types: type) -> None:
-    if type(value) not in types:
-        raise TypeError(f"{name} must be {' or '.join(t.__name__ for t in types)}, got {type(value).__name__}")
 
 
 def _check(model: Any, header: Header) -> int:
@@ -365,33 +285,33 @@ def _check(model: Any, header: Header) -> int:
     resolve_n_threads(model.n_threads)
     d, n_outputs = as_count(model.n_features_in_, "n_features_in"), len(model.posteriors_)
     names = header["feature_names"]
-    _is(names, "feature_names", list)
+    require_type(names, "feature_names", list)
     if len(names) not in (0, d) or not all(isinstance(n, str) for n in names):
         raise ValueError(f"feature_names must be {d} strings or none")
-    _is(header["metadata"], "metadata", dict)
-    _is(header["fit_seconds"], "fit_seconds", dict)
-    _is(header["one_dimensional"], "one_dimensional", bool)
+    require_type(header["metadata"], "metadata", dict)
+    require_type(header["fit_seconds"], "fit_seconds", dict)
+    require_type(header["one_dimensional"], "one_dimensional", bool)
     if n_outputs != 1 and (n_outputs == 0 or header["one_dimensional"]):
         raise ValueError("posteriors do not fit the outputs")
-    _number(model.n_samples_, "n_samples", above=0.0)
-    return _check_input_map(model.input_map_, d)
+    require_number(model.n_samples_, "n_samples", above=0.0)
+    return check_input_map(model.input_map_, d)
 
 
 def _check_targets(model: ProbabilisticRegressor) -> None:
-    _number(model.calibration_scale_, "calibration_scale", above=0.0, at_most=LARGEST_CALIBRATION_SCALE)
-    _array(model.y_mean_, "y_mean", len(model.posteriors_))
-    _positive(model.y_scale_, "y_scale", len(model.posteriors_))
+    require_number(model.calibration_scale_, "calibration_scale", above=0.0, at_most=LARGEST_CALIBRATION_SCALE)
+    require_array(model.y_mean_, "y_mean", len(model.posteriors_))
+    require_positive(model.y_scale_, "y_scale", len(model.posteriors_))
 
 
 def _check_basis(model: BasisFunctionModel, n_inputs: int) -> None:
     n_outputs = len(model.posteriors_)
-    _number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
+    require_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
     if model.hyperparameters_ is not None:
-        _check_hyperparameters(model.hyperparameters_, n_inputs)
-    _check_features(model.features_, n_inputs)
+        check_hyperparameters(model.hyperparameters_, n_inputs)
+    check_features(model.features_, n_inputs)
     b = model.features_.n_weights
-    _positive(model.prior_scale_, "prior_scale", n_outputs)
-    _array(model.coefficients_, "coefficients", b, n_outputs)
+    require_positive(model.prior_scale_, "prior_scale", n_outputs)
+    require_array(model.coefficients_, "coefficients", b, n_outputs)
     if len({type(posterior) for posterior in model.posteriors_}) != 1:
         raise ValueError("posteriors must be of one kind")
     for posterior in model.posteriors_:
@@ -410,29 +330,29 @@ def _check_classifier(model: DirectClassifier, n_inputs: int) -> None:
         raise ValueError("posteriors do not fit the classes")
     if isinstance(model.posteriors_[0], MixturePosterior):
         raise ValueError("posteriors must factorise")
-    _array(model.intercept_, "intercept", n_outputs)
+    require_array(model.intercept_, "intercept", n_outputs)
 
 
 def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
     _check_targets(model)
     n_rotated = model.rotation_.n_outputs
-    _array(model.rotation_.matrix, "rotation", n_inputs, model.rotation_.matrix.shape[-1])
+    require_array(model.rotation_.matrix, "rotation", n_inputs, model.rotation_.matrix.shape[-1])
     for posterior in model.posteriors_:
-        _is(posterior.shape.bias, "bias", bool)
+        require_type(posterior.shape.bias, "bias", bool)
         if posterior.shape != model._shape_for(n_rotated):
             raise ValueError("posteriors are not of the network's shape")
-        _positive(posterior.prior_scale, "prior_scale", posterior.shape.depth + 1)
+        require_positive(posterior.prior_scale, "prior_scale", posterior.shape.depth + 1)
         as_choice(posterior.engine, "engine", NETWORK_ENGINES)
         _check_posterior(posterior, posterior.shape.n_weights)
     if hasattr(model, "coreset_"):
         coreset = model.coreset_
-        _is(coreset.bias, "coreset.bias", bool)
+        require_type(coreset.bias, "coreset.bias", bool)
         if not coreset.bias or as_count(coreset.depth, "coreset.depth") < model._shape_for(1).depth:
             raise ValueError("coreset does not serve the network")
-        _number(coreset.n_samples, "coreset.n_samples", above=0.0)
-        _array(coreset.x, "coreset.x", len(coreset.y), model.n_features_in_, largest=np.inf)
-        _array(coreset.y, "coreset.y", *coreset.y.shape[:1])
-        _positive(coreset.weight, "coreset.weight", len(coreset.y))
+        require_number(coreset.n_samples, "coreset.n_samples", above=0.0)
+        require_array(coreset.x, "coreset.x", len(coreset.y), model.n_features_in_, largest=np.inf)
+        require_array(coreset.y, "coreset.y", *coreset.y.shape[:1])
+        require_positive(coreset.weight, "coreset.weight", len(coreset.y))
 
 
 def _check_deterministic(model: DeterministicNetworkModel, n_inputs: int, n_outputs: int) -> None:
@@ -447,7 +367,7 @@ def _check_deterministic(model: DeterministicNetworkModel, n_inputs: int, n_outp
 
 def _check_deterministic_regressor(model: DVIRegressor, n_inputs: int) -> None:
     _check_targets(model)
-    _positive(model.mean_noise_, "mean_noise", len(model.posteriors_))
+    require_positive(model.mean_noise_, "mean_noise", len(model.posteriors_))
     _check_deterministic(model, n_inputs, 1)
 
 
@@ -457,86 +377,45 @@ def _check_deterministic_classifier(model: DVIClassifier, n_inputs: int) -> None
     _check_deterministic(model, n_inputs, len(model.classes_))
 
 
-def _check_input_map(m: InputMap, d: int) -> int:
-    _array(m.mean, "mean", d, largest=np.inf)
-    _positive(m.scale, "scale", d, largest=np.inf)
-    if m.kept.dtype.kind != "i" or m.kept.ndim != 1 or not np.isin(m.kept, np.arange(d)).all():
-        raise ValueError(f"kept must be columns below {d}")
-    _array(m.knots, "knots", *m.knots.shape, largest=np.inf)
-    _array(m.scores, "scores", *m.knots.shape, largest=LARGEST)
-    if m.knots.shape != (0, 0) and (len(m.knots) != len(m.kept) or m.knots.size == 0 or (np.diff(m.knots) < 0).any()):
-        raise ValueError("knots must ascend for every kept column")
-    return m.n_outputs
-
-
-def _check_hyperparameters(p: KernelHyperparameters, n_inputs: int) -> None:
-    if (_array(p.length_scales, "length_scales", n_inputs) < 1 / LARGEST).any():
-        raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
-    _number(p.noise_variance, "noise_variance", above=0.0)
-    _number(p.isotropic_length_scale, "isotropic_length_scale", above=0.0)
-    for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
-        _number(getattr(p, name), name, at_least=0.0, at_most=LARGEST)
-    if as_count(p.n_linear, "n_linear", 0) > n_inputs:
-        raise ValueError(f"n_linear must be at most {n_inputs}, got {p.n_linear}")
-
-
-def _check_features(features: Any, n_inputs: int) -> None:
-    if isinstance(features, NystroemFeatures):
-        _array(features.landmarks, "landmarks", "n_landmarks", n_inputs, largest=LARGEST)
-        _array(features.whitening, "whitening", *2 * features.landmarks.shape[:1])
-        _check_hyperparameters(features.hyperparameters, n_inputs)
-    elif isinstance(features, FourierFeatures):
-        _array(features.frequencies, "frequencies", n_inputs, "n_frequencies")
-        _array(features.amplitudes, "amplitudes", features.n_frequencies)
-        if features.linear_scale is not None:
-            _array(features.linear_scale, "linear_scale", *features.linear_scale.shape[:1])
-        if features.constant is not None:
-            _number(features.constant, "constant")
-    else:
-        _is(features.n_features_in, "n_features_in", int)
-        if isinstance(features, LinearFeatures):
-            _number(features.intercept_scale, "intercept_scale")
-
-
 def _check_posterior(p: MeanFieldPosterior | MixturePosterior, n_weights: int) -> None:
     if isinstance(p, MixturePosterior):
         _check_mixture(p, n_weights)
     else:
         _check_factorized(p, n_weights)
     _masses(p.noise.q, "noise q", "n_noise_levels")
-    _positive(p.noise.levels, "noise levels", *p.noise.q.shape)
+    require_positive(p.noise.levels, "noise levels", *p.noise.q.shape)
     _check_training(p)
 
 
 def _check_training(p: MeanFieldPosterior | MixturePosterior | DeterministicPosterior) -> None:
-    _number(p.elbo, "elbo")
-    _array(p.elbo_trace, "elbo_trace", *p.elbo_trace.shape[:1])
+    require_number(p.elbo, "elbo")
+    require_array(p.elbo_trace, "elbo_trace", *p.elbo_trace.shape[:1])
     as_count(p.n_iter, "n_iter", 0)
-    _is(p.converged, "converged", bool)
-    _is(p.interrupted, "interrupted", bool)
+    require_type(p.converged, "converged", bool)
+    require_type(p.interrupted, "interrupted", bool)
 
 
 def _check_mixture(p: MixturePosterior, n_weights: int) -> None:
     r, _, n_levels = p.component_q.shape
     _masses(p.component_q, "component_q", r, n_weights, n_levels)
     _masses(p.alpha, "alpha", r)
-    _positive(p.alpha, "alpha", r)
-    _array(p.levels, "levels", n_weights if len(p.levels) == n_weights else 1, n_levels)
+    require_positive(p.alpha, "alpha", r)
+    require_array(p.levels, "levels", n_weights if len(p.levels) == n_weights else 1, n_levels)
     shape = tuple(n if size == n else 1 for size, n in zip(p.log_prior.shape[:2], (r, n_weights), strict=True))
     _log_masses(p.log_prior, "log_prior", *shape, n_levels)
-    lower = _number(p.entropy_lower, "entropy_lower")
-    _number(p.entropy_upper, "entropy_upper", at_least=lower)
+    lower = require_number(p.entropy_lower, "entropy_lower")
+    require_number(p.entropy_upper, "entropy_upper", at_least=lower)
 
 
 def _check_factorized(p: MeanFieldPosterior, n_weights: int) -> None:
     if isinstance(p, DecorrelatedPosterior):
         n_directions = p.vectors.shape[1]
-        _array(p.vectors, "vectors", n_weights, n_directions)
-        _number(p.prior_variance, "prior_variance", above=0.0)
+        require_array(p.vectors, "vectors", n_weights, n_directions)
+        require_number(p.prior_variance, "prior_variance", above=0.0)
         n_weights = n_directions
     n_levels = p.weights.q.shape[1]
     _masses(p.weights.q, "q", n_weights, n_levels)
-    _array(p.weights.levels, "levels", n_weights if len(p.weights.levels) == n_weights else 1, n_levels)
+    require_array(p.weights.levels, "levels", n_weights if len(p.weights.levels) == n_weights else 1, n_levels)
     rows = len(p.log_prior)
     _log_masses(p.log_prior, "log_prior", n_weights if rows == n_weights else 1, n_levels)
 
@@ -551,7 +430,7 @@ class Layout:
     estimator: str
     arrays: tuple[str, ...]
     items: tuple[str, ...]
-    write: Callable[[Any, _Writer], Header]
+    write: Callable[[Any, Writer], Header]
     restore: Callable[[Any, Header, Arrays], None]
     check: Callable[[Any, int], None]
 

@@ -1,7 +1,6 @@
 """Posterior samples as integers: a fitted posterior in a few bits a weight, and inference with them."""
 
 from pydirect.quantized.arithmetic import AccumulatorOverflowError, IntegerProgram, RawInputs
-from pydirect.quantized.budget import fit_within
 from pydirect.quantized.files import load
 from pydirect.quantized.models import QuantizedClassifier, QuantizedModel, QuantizedRegressor
 from pydirect.quantized.program import IntegerArithmeticError
@@ -15,7 +14,6 @@ __all__ = [
     "QuantizedModel",
     "QuantizedRegressor",
     "RawInputs",
-    "fit_within",
     "load",
     "quantize",
 ]

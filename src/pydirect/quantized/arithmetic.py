@@ -36,7 +36,7 @@ zero, done on the magnitude so that no negative number is shifted: ``sign(v) · 
 
 4. Moments over the S samples of an output: ``sum = Σ_s total_s`` in int64 and ``d_s = S · total_s − sum``. Then
    ``V = noise + Σ_s round_shift(d_s, deviation_shift)²`` in uint64, which the bounds prove to stay below 2^63, and
-   ``root = ⌊√V⌋``. The half-width of a central interval is ``(z · root + 2^15) >> 16`` with z = round(2^16 Φ⁻¹((1 +
+   ``root = ⌊√V⌋``. The half-width of a central interval is ``(z · root + 2^15) >> 16`` with z = round(−2^16 Φ⁻¹((1 −
    level)/2)). A quantile p of the samples themselves: with the totals ascending, ``h = round(p 2^16) · (S − 1)``,
    i = h >> 16 and frac = h & 0xFFFF, it is ``total_i + (((total_{i+1} − total_i) · frac + 2^15) >> 16)``.
 
@@ -54,7 +54,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_float_array
 
 Integers = NDArray[np.int64]
 
@@ -74,9 +74,14 @@ class AccumulatorOverflowError(ValueError):
     """A sum of the integer arithmetic could leave its type."""
 
 
+def half_width(level: float) -> float:
+    """Return a central Gaussian interval's half-width in standard deviations; exact for levels next to one, too."""
+    return -NormalDist().inv_cdf((1 - level) / 2)
+
+
 def gaussian_z(level: float) -> int:
     """65536 times the standard deviations of a central Gaussian interval's half-width, rounded."""
-    return round(2**16 * NormalDist().inv_cdf((1 + level) / 2))
+    return round(2**16 * half_width(level))
 
 
 def round_shift(v: Any, shift: int) -> Any:
@@ -139,12 +144,17 @@ class RawInputs:
         ----------
         program : IntegerProgram
         counts_per_unit, zero_count : array_like of shape (n_features_in,) or numbers
+
+        Raises
+        ------
+        ValueError
+            When they are not finite, not of this shape, or the counts do not fit into 31 bits.
         """
         d = program.n_features_in
-        gain = np.broadcast_to(np.asarray(counts_per_unit, dtype=np.float64), (d,))[program.columns]
-        zero = np.broadcast_to(np.asarray(zero_count, dtype=np.float64), (d,))[program.columns]
-        if not (np.isfinite(gain) & (gain != 0)).all():
-            raise ValueError(f"counts_per_unit must be finite and not zero, got {gain}")
+        gain = _for_every_input(counts_per_unit, "counts_per_unit", d)[program.columns]
+        zero = _for_every_input(zero_count, "zero_count", d)[program.columns]
+        if (gain == 0).any():
+            raise ValueError(f"counts_per_unit must not be zero for an input that the model reads, got {gain}")
         origin = np.rint(zero + gain * program.origin.astype(np.float64))
         slope = program.multiplier.astype(np.float64) / gain  # units of q a count
         reach = np.ceil((program.limit + 1.0) / np.abs(slope))
@@ -168,6 +178,10 @@ class RawInputs:
         t = np.clip(t, -self.reach.astype(np.int64), self.reach) * self.multiplier
         q = np.sign(t) * ((np.abs(t) + ((1 << self.shift.astype(np.int64)) >> 1)) >> self.shift)
         return np.clip(q, -self.limit, self.limit)
+
+
+def _for_every_input(values: ArrayLike, name: str, d: int) -> FloatArray:
+    return np.broadcast_to(as_float_array(values, name, (d,) if np.ndim(values) else ()), (d,))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from pydirect.features import (
 )
 from pydirect.hyperparameters import LINEAR_REACH
 from pydirect.inputs import LARGEST, InputMap
+from pydirect.quantized.arithmetic import half_width
 from pydirect.quantized.c_source import definitions, table, template
 from pydirect.quantized.models import NetworkBasis
 from pydirect.quantized.packing import PackedCodes
@@ -53,7 +53,9 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     """
     network = isinstance(model.basis, NetworkBasis)
     # Networks read the weights of one sample after the other, which the sparse layout cannot.
-    packed = PackedCodes.pack(model.codes, model.packed.bits) if network else model.packed
+    # Sparse codes of no weight at all are no bytes, and compilers object to a test of bytes below 0.
+    dense = network or not model.packed.n_bytes
+    packed = PackedCodes.pack(model.codes, model.packed.bits) if dense else model.packed
     conditions = {packed.layout, f"bits{packed.bits}", *(["bytes"] if packed.bits == 8 else [])}
     largest = LARGEST if real == "double" else LARGEST_SINGLE
     macros: dict[str, int | str] = {
@@ -61,7 +63,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
         "N_OUTPUTS": model.n_outputs,
         "N_SAMPLES": model.n_samples,
         "LEVEL": repr(float(level)),
-        "Z": f"((pd_real){NormalDist().inv_cdf((1 + level) / 2)!r})",
+        "Z": f"((pd_real){half_width(level)!r})",
         "N_COLUMNS": packed.shape[1],
         "CODE_BYTES": packed.n_bytes,
         "CALIBRATION": f"((pd_real){model.calibration!r})",
@@ -167,7 +169,7 @@ def _add_basis(
     if isinstance(features, NystroemFeatures):
         raise ValueError(
             "features must not be 'nystroem' for C, which would hold every landmark: fit with features='fourier', or "
-            "let pydirect.quantized.fit_within choose a model of a given size"
+            "let pydirect.fit_within choose a model of a given size"
         )
     _add_features(features, conditions, macros, tables)
     n_basis = len(model.codes)

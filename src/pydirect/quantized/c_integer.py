@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, RawInputs, gaussian_z, smallest_integers
+from pydirect.quantized.arithmetic import IntegerProgram, RawInputs, gaussian_z
 from pydirect.quantized.c_source import definitions, table, template
 from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.tables import level_step, stored_tables
 
 # Counters of the generated code have 16 bits.
 LARGEST_COUNT = 65535
@@ -82,7 +81,7 @@ def _conditions(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | N
         "linear": len(program.linear) > 0,
         "wide": program.feature_bits == 16,
         "shifts": program.powers_of_two,
-        "even": _step(program.multipliers) is not None,
+        "even": level_step(program.multipliers) is not None,
         "raw": raw is not None,
         "classes": n_classes > 0,
         "two_classes": n_classes == 2,
@@ -111,75 +110,36 @@ def _macros(program: IntegerProgram, packed: PackedCodes, level: float, n_tests:
         "DEVIATION_SHIFT": program.deviation_shift,
         "N_TESTS": n_tests,
     }
+    stored = {name: a for part in stored_tables(program).values() for name, a in part.items()}
     if program.n_frequencies:
-        values["READ_FREQUENCY"] = f"PD_READ_{8 * program.frequencies.dtype.itemsize}"
-    values["READ_COLUMN"] = f"PD_READ_{8 * _indices(program, program.columns).dtype.itemsize}U"
-    values["READ_GAIN"] = f"PD_READ_{8 * _gains(program).dtype.itemsize}"
-    same = len(set(program.limit.tolist())) == 1
-    values["READ_LIMIT(i)"] = str(int(program.limit[0])) if same else "PD_READ_16(pd_limit + (i))"
-    step = _step(program.multipliers)
+        values["READ_FREQUENCY"] = f"PD_READ_{8 * stored['frequencies'].itemsize}"
+    values["READ_COLUMN"] = f"PD_READ_{8 * stored['columns'].itemsize}U"
+    values["READ_GAIN"] = f"PD_READ_{8 * stored['group_gain'].itemsize}"
+    values["READ_LIMIT(i)"] = "PD_READ_16(pd_limit + (i))" if "limit" in stored else str(int(program.limit[0]))
+    step = level_step(program.multipliers)
     if step is not None:
         values |= {"FIRST_LEVEL": f"INT32_C({program.multipliers[0]})", "LEVEL_STEP": f"INT32_C({step})"}
-    elif not program.powers_of_two:
-        values["READ_MULTIPLIER"] = f"PD_READ_{8 * smallest_integers(program.multipliers).dtype.itemsize}"
+    elif "multipliers" in stored:
+        values["READ_MULTIPLIER"] = f"PD_READ_{8 * stored['multipliers'].itemsize}"
     return values
 
 
-def _step(multipliers: NDArray[np.int32]) -> int | None:
-    """Return by how much one level differs from the next, if it is the same for all."""
-    steps = set(np.diff(multipliers).tolist())
-    return steps.pop() if len(steps) == 1 else None
-
-
-def _indices(program: IntegerProgram, values: NDArray[np.int32]) -> NDArray[Any]:
-    """Return numbers of columns in the smallest type that holds them all."""
-    return values.astype(np.uint8 if program.n_features_in <= 256 else np.uint16)
-
-
-def _gains(program: IntegerProgram) -> NDArray[Any]:
-    return smallest_integers([g.gain for g in program.groups])
-
-
-def _powers(multipliers: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """Return 0x80 for zero, otherwise the power of two, with 0x40 for a negative one."""
-    size = np.abs(multipliers.astype(np.int64))
-    power = np.log2(np.maximum(size, 1)).astype(np.uint8)
-    return np.where(size == 0, 0x80, power | np.where(multipliers < 0, 0x40, 0)).astype(np.uint8)
-
-
 def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None) -> list[str]:
-    codes = np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))
-    groups = program.groups
+    parts = stored_tables(program)
+    outputs = parts.pop("outputs")
+    stored = {name: a for part in parts.values() for name, a in part.items()}
+    single = {name: stored.pop(name) for name in ("origin", "multiplier")}
+    noise = outputs.pop("noise")
     out = [
-        table("pd_columns", _indices(program, program.columns)),
-        "#ifndef PD_NO_FLOAT\n",
-        table("pd_origin", program.origin),
-        table("pd_multiplier", program.multiplier),
-        "#endif\n",
-        table("pd_group_end", np.array([g.end for g in groups], dtype=np.uint16)),
-        table("pd_group_gain", _gains(program)),
-        table("pd_group_shift", np.array([g.shift for g in groups], dtype=np.uint8)),
-        table("pd_codes", codes),
+        *(table(f"pd_{name}", a) for name, a in stored.items()),
+        table("pd_codes", np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))),
         # Few, and of types that flash has no instructions for.
-        table("pd_noise", program.noise, mark=""),
+        table("pd_noise", noise, mark=""),
         "#ifndef PD_NO_FLOAT\n",
-        *(table(f"pd_{n}", getattr(program, n), mark="") for n in ("scale", "offset", "std_scale")),
+        *(table(f"pd_{name}", a) for name, a in single.items()),
+        *(table(f"pd_{name}", a, mark="") for name, a in outputs.items()),
         "#endif\n",
     ]
-    if program.n_frequencies:
-        out += [
-            table("pd_frequencies", program.frequencies),
-            table("pd_phase_shift", program.phase_shift),
-            table("pd_sine_table", SINE_TABLES[program.feature_bits]),
-        ]
-    if len(program.linear):
-        out.append(table("pd_linear", _indices(program, program.linear)))
-    if len(set(program.limit.tolist())) > 1:
-        out.append(table("pd_limit", program.limit.astype(np.int16)))
-    if program.powers_of_two:
-        out.append(table("pd_powers", _powers(program.multipliers)))
-    elif _step(program.multipliers) is None:
-        out.append(table("pd_multipliers", smallest_integers(program.multipliers)))
     if raw is not None:
         names = ("origin", "reach", "multiplier", "shift")
         out += [table(f"pd_count_{name}", getattr(raw, name)) for name in names]

@@ -51,7 +51,7 @@ def to_c(
     model : QuantizedModel
     path : str or Path
     prefix : str
-        Of all names.
+        Of all names; of macros in capitals.
     level : float
         Probability of intervals.
     real : {"double", "float"}
@@ -77,6 +77,8 @@ def to_c(
     prefix = checked_prefix(prefix)
     as_number(level, "level", above=0.0, below=1.0)
     as_choice(real, "real", REALS)
+    if counts_per_unit is None and np.any(zero_count):
+        raise ValueError("zero_count must come with counts_per_unit, how many counts a unit of every input makes")
     _require_inputs(model)
     rows = _test_rows(model, X)
     if model.arithmetic == "integer":
@@ -176,9 +178,7 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
     OSError
         When the file cannot be written.
     """
-    dtype = np.dtype(dtype)
-    if dtype not in (np.float64, np.float32):
-        raise ValueError(f"dtype must be float64 or float32, got {dtype}")
+    dtype = _as_real(dtype)
     _require_inputs(model)
     graph = Graph()
     shape = ["n_rows", model.n_outputs]
@@ -200,6 +200,16 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
     made = graph.model(inputs, outputs, pydirect.__version__, f"{model.n_samples} posterior samples")
     with atomic_open(path) as file:
         file.write(made.SerializeToString())
+
+
+def _as_real(dtype: Any) -> np.dtype[Any]:
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if found not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
+    return found
 
 
 def _add_integer(graph: Graph, model: QuantizedModel, shape: list[Any]) -> dict[str, Any]:

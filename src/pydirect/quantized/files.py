@@ -10,11 +10,22 @@ import numpy as np
 
 import pydirect
 from pydirect._validation import as_choice, as_count, as_number
-from pydirect.estimators import _files as estimator_files
 from pydirect.features import NystroemFeatures
 from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap
 from pydirect.persistence import CorruptFileError, read, write
+from pydirect.persistence_parts import (
+    FEATURE_CLASSES,
+    Writer,
+    build,
+    check_features,
+    check_hyperparameters,
+    check_input_map,
+    classes_from_header,
+    classes_to_header,
+    require_array,
+    require_type,
+)
 from pydirect.quadratic_network import NetworkShape
 from pydirect.quantized.models import (
     ARITHMETICS,
@@ -41,7 +52,7 @@ OUTPUTS = ("scale", "offset", "noise")
 
 def save_model(model: QuantizedModel, path: str | Path) -> None:
     """Write a quantised model to one file; see `QuantizedModel.save`."""
-    writer = estimator_files._Writer()
+    writer = Writer()
     header: dict[str, Any] = {
         "library": pydirect.__version__,
         "basis": writer.fields(model.basis, "basis"),
@@ -50,7 +61,7 @@ def save_model(model: QuantizedModel, path: str | Path) -> None:
         **{name: getattr(model, name) for name in ITEMS},
     }
     if isinstance(model, QuantizedClassifier):
-        header["classes"] = estimator_files._classes_to_header(model.classes)
+        header["classes"] = classes_to_header(model.classes)
     arrays = {name: getattr(model, name) for name in ("levels", "centre", "spread", *OUTPUTS)}
     write(path, f"pydirect.{type(model).__name__}", header, {**writer.arrays, **arrays})
 
@@ -81,7 +92,6 @@ def load(path: str | Path) -> Any:
 
 
 def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedModel:
-    build = estimator_files._build
     packed = build(PackedCodes, header["packed"], arrays, "packed", {})
     packed = replace(packed, shape=tuple(as_count(n, "shape") for n in packed.shape))
     basis: LinearBasis | NetworkBasis
@@ -90,7 +100,7 @@ def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) ->
         basis = build(NetworkBasis, header["basis"], arrays, "basis", nested)
     else:
         fields = header["basis"]
-        features = estimator_files.FEATURE_CLASSES[header["features"]]
+        features = FEATURE_CLASSES[header["features"]]
         nested = {"hyperparameters": KernelHyperparameters} if features is NystroemFeatures else {}
         whole = build(features, fields["features"], arrays, "basis.features", nested)
         inner: dict[str, Any] = {"input_map": InputMap}
@@ -100,7 +110,7 @@ def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) ->
     fields = {name: header[name] for name in ITEMS}
     fields |= {name: arrays[name] for name in ("levels", "centre", "spread", *OUTPUTS)}
     if cls is QuantizedClassifier:
-        fields["classes"] = estimator_files._classes_from_header(header["classes"])
+        fields["classes"] = classes_from_header(header["classes"])
     model: QuantizedModel = cls(basis=basis, packed=packed, **fields)
     _check(model)
     if model.arithmetic == "integer":
@@ -110,20 +120,19 @@ def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) ->
 
 def _check(model: QuantizedModel) -> None:
     """Raise unless all parts have their types and shapes and fit together."""
-    array = estimator_files._array
     d = as_count(model.n_features_in, "n_features_in")
     as_number(model.calibration, "calibration", above=0.0)
-    estimator_files._is(model.one_dimensional, "one_dimensional", bool)
+    require_type(model.one_dimensional, "one_dimensional", bool)
     as_choice(model.arithmetic, "arithmetic", ARITHMETICS)
     if model.feature_bits not in (8, 16) or model.frequency_bits not in ("auto", 8, 16, 32):
         raise ValueError("feature_bits or frequency_bits are of no known kind")
-    n_outputs = len(array(model.scale, "scale", "n_outputs"))
-    array(model.offset, "offset", n_outputs)
-    if (array(model.noise, "noise", n_outputs) < 0).any():
+    n_outputs = len(require_array(model.scale, "scale", "n_outputs"))
+    require_array(model.offset, "offset", n_outputs)
+    if (require_array(model.noise, "noise", n_outputs) < 0).any():
         raise ValueError("noise must not be negative")
     if model.one_dimensional and n_outputs != 1:
         raise ValueError("outputs do not fit")
-    packed, levels = model.packed, array(model.levels, "levels", "n_levels")
+    packed, levels = model.packed, require_array(model.levels, "levels", "n_levels")
     as_choice(packed.layout, "layout", LAYOUTS)
     if packed.bits not in BITS or packed.packed.dtype != np.uint8 or packed.packed.ndim != 1:
         raise ValueError("packed must be bytes of codes")
@@ -139,14 +148,14 @@ def _check(model: QuantizedModel) -> None:
         raise ValueError(f"codes must be below {len(levels)}")
     for name in ("centre", "spread"):
         value = getattr(model, name)
-        array(value, name, packed.shape[0] if len(value) != 1 else 1, n_outputs if value.shape[1] != 1 else 1)
+        require_array(value, name, packed.shape[0] if len(value) != 1 else 1, n_outputs if value.shape[1] != 1 else 1)
     if isinstance(model, QuantizedClassifier) and n_outputs != (len(model.classes) if len(model.classes) > 2 else 1):
         raise ValueError("outputs do not fit the classes")
     basis = model.basis
-    n_inputs = estimator_files._check_input_map(basis.input_map, d)
+    n_inputs = check_input_map(basis.input_map, d)
     as_number(basis.largest, "largest", above=0.0)
     if isinstance(basis, NetworkBasis):
-        array(basis.matrix, "matrix", n_inputs, basis.shape.n_inputs)
+        require_array(basis.matrix, "matrix", n_inputs, basis.shape.n_inputs)
         if packed.shape[0] != basis.shape.n_weights:
             raise ValueError("packed does not fit the network")
     else:
@@ -154,21 +163,20 @@ def _check(model: QuantizedModel) -> None:
 
 
 def _check_linear_basis(basis: LinearBasis, n_inputs: int, n_outputs: int, n_features: int) -> None:
-    array = estimator_files._array
     if basis.features.n_features_in != n_inputs:
         raise ValueError("features do not take the inputs")
-    estimator_files._check_features(basis.features, n_inputs)
+    check_features(basis.features, n_inputs)
     n_columns = basis.features.n_weights
     if basis.vectors is not None:
-        n_columns = array(basis.vectors, "vectors", n_columns, basis.vectors.shape[1]).shape[1]
+        n_columns = require_array(basis.vectors, "vectors", n_columns, basis.vectors.shape[1]).shape[1]
     order = basis.order
     if order.dtype.kind != "i" or order.shape != (n_features,) or not ((order >= 0) & (order < n_columns)).all():
         raise ValueError(f"order must be {n_features} columns below {n_columns}")
     if basis.edges.dtype.kind != "i" or basis.edges.shape != (n_outputs + 1,):
         raise ValueError("edges do not fit the outputs")
     for name in ("missing_scale", "outside_scale"):
-        if (array(getattr(basis, name), name, n_outputs) < 0).any():
+        if (require_array(getattr(basis, name), name, n_outputs) < 0).any():
             raise ValueError(f"{name} must not be negative")
     as_number(basis.mean_missing, "mean_missing", at_least=0.0)
     if basis.hyperparameters is not None:
-        estimator_files._check_hyperparameters(basis.hyperparameters, n_inputs)
+        check_hyperparameters(basis.hyperparameters, n_inputs)

@@ -14,12 +14,12 @@ from scipy.special import expit, logsumexp
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
-from pydirect.features import FeatureMap, NystroemFeatures
+from pydirect.features import FeatureMap, NystroemFeatures, PrecomputedFeatures
 from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap
 from pydirect.predictive import PredictiveDistribution
 from pydirect.quadratic_network import NetworkShape
-from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, smallest_integers
+from pydirect.quantized.arithmetic import IntegerProgram, half_width
 from pydirect.quantized.engine import FloatEngine, IntegerEngine
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.program import (
@@ -30,6 +30,7 @@ from pydirect.quantized.program import (
     lay_out,
     rounding_bound,
 )
+from pydirect.quantized.tables import program_bytes
 
 ARITHMETICS = ("float", "integer")
 BLOCK_ROWS = 4096
@@ -199,14 +200,19 @@ class QuantizedModel:
             When there is no integer-only form, with the reason.
         """
         if isinstance(self.basis, NetworkBasis):
-            raise IntegerArithmeticError("networks with quadratic activations run in floating point only")
-        if self.basis.vectors is not None or self.centre.any() or (self.spread != 1).any():
+            raise IntegerArithmeticError(
+                "networks with quadratic activations run in floating point only: keep arithmetic='float', or let "
+                "pydirect.fit_within fit a model of integers"
+            )
+        # Weights of a precomputed column are multiplied by what it is divided by, the unit of its group.
+        by_column = isinstance(self.basis.features, PrecomputedFeatures) and self.spread.shape[1] == 1
+        if self.basis.vectors is not None or self.centre.any() or ((self.spread != 1).any() and not by_column):
             raise IntegerArithmeticError(
                 "integers need levels that all weights share: quantise with levels='even', or fit with basis='raw'"
             )
-        used = np.zeros(self.basis.features.n_weights, dtype=bool)
-        used[self.basis.order] = True
-        return lay_out(self.basis.features, used)
+        spread = np.zeros(self.basis.features.n_weights)
+        spread[self.basis.order] = self.spread[:, 0]
+        return lay_out(self.basis.features, spread != 0, spread)
 
     @cached_property
     def program(self) -> IntegerProgram:
@@ -235,13 +241,24 @@ class QuantizedModel:
     def rounding_bound(self) -> FloatArray:
         """Bound of the difference between the integer and the float path for a sample's function, (n_outputs,).
 
-        It holds where no input is cut off, that is within eight standard deviations of the training mean, and so for
-        means of predictions; it says nothing of their standard deviations, see `using`.
+        It holds where no input is cut off, that is within `input_ranges`, and so for means of predictions; it says
+        nothing of their standard deviations, see `using`.
         """
         assert isinstance(self.basis, LinearBasis)
         return rounding_bound(
             self.program, self.basis.input_map, self.basis.features, self.layout, self.levels, self.scale
         )
+
+    def input_ranges(self) -> FloatArray:
+        """Least and largest value of every column that integers tell apart, (n_features_in, 2); others are cut off.
+
+        Eight standard deviations about the training mean; of ``features="precomputed"`` at least twice the largest
+        magnitude in the rows that `quantize` was given. Infinite where a column is not read.
+        """
+        program, ranges = self.program, np.tile([-np.inf, np.inf], (self.n_features_in, 1))
+        origin, reach = program.origin.astype(np.float64), program.limit / program.multiplier.astype(np.float64)
+        ranges[program.columns] = np.stack([origin - reach, origin + reach], axis=1)
+        return ranges
 
     @cached_property
     def _engine(self) -> IntegerEngine | FloatEngine:
@@ -252,9 +269,9 @@ class QuantizedModel:
     def using(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
 
-        Means differ by `rounding_bound` at most. Standard deviations in integers are those of the samples and the noise
-        alone: the variance that the basis functions lack far from the training data, beyond the reach of the linear
-        part of a model with ``features="fourier"``, is in those of the float path only.
+        Means differ by `rounding_bound` at most within `input_ranges`. Standard deviations in integers are those of the
+        samples and the noise alone: the variance that the basis functions lack far from the training data, beyond the
+        reach of the linear part of a model with ``features="fourier"``, is in those of the float path only.
 
         Raises
         ------
@@ -341,12 +358,13 @@ class QuantizedModel:
         -------
         dict
             ``bytes``, by part and in total; ``n_features``, ``n_weights``, ``n_nonzero`` (of all samples), ``zeros``
-            (fraction), ``additions``, ``multiplications`` and ``table_lookups`` of one row; ``layout``, ``bits``,
-            ``arithmetic``.
+            (fraction); of the functions at one row ``additions``, ``multiplications`` and ``table_lookups``, of
+            integers with those of the sines, whose int16 form takes two entries and interpolates, and of the groups'
+            gains; ``layout``, ``bits``, ``arithmetic``.
         """
         n_features, n_columns = self.packed.shape
         parts: dict[str, int] = {"weights": self.packed.n_stored_bytes}
-        lookups = inputs = n_frequencies = 0
+        lookups = inputs = n_frequencies = interpolations = gains = 0
         taken = self.levels != 0
         shifts_only = bool((np.frexp(np.abs(self.levels[taken] / np.abs(self.levels).max()))[0] == 0.5).all())
         try:
@@ -358,7 +376,9 @@ class QuantizedModel:
         else:
             parts |= program_bytes(program)
             taken, inputs, n_frequencies = program.multipliers != 0, program.n_inputs, program.n_frequencies
-            lookups, shifts_only = 2 * n_frequencies, program.powers_of_two
+            interpolations = 2 * n_frequencies if program.feature_bits == 16 else 0
+            lookups, shifts_only = 2 * n_frequencies + interpolations, program.powers_of_two
+            gains = len(program.groups) * program.n_columns
         nonzero = int(taken[self.codes].sum())
         return {
             "bytes": {**parts, "total": sum(parts.values())},
@@ -366,8 +386,12 @@ class QuantizedModel:
             "n_weights": n_features * n_columns,
             "n_nonzero": nonzero,
             "zeros": 1 - nonzero / max(n_features * n_columns, 1),
-            "additions": nonzero + n_frequencies * inputs,
-            "multiplications": (0 if shifts_only else nonzero) + n_frequencies * inputs + inputs,
+            "additions": nonzero + n_frequencies * inputs + 3 * interpolations + gains,
+            "multiplications": (0 if shifts_only else nonzero)
+            + n_frequencies * inputs
+            + inputs
+            + interpolations
+            + gains,
             "table_lookups": lookups,
             "layout": self.packed.layout,
             "bits": self.packed.bits,
@@ -396,27 +420,6 @@ class QuantizedModel:
         from pydirect.quantized.files import save_model
 
         save_model(self, path)
-
-
-def program_bytes(program: IntegerProgram) -> dict[str, int]:
-    """Bytes of a program's tables but for the codes, by part, and of its constants; as exported code stores them."""
-    wide = 2 if program.n_features_in > 256 else 1
-    fourier = program.n_frequencies > 0
-    limits = 2 if len(set(program.limit.tolist())) > 1 else 0
-    if program.powers_of_two:
-        levels = len(program.multipliers)
-    elif len(set(np.diff(program.multipliers).tolist())) == 1:
-        levels = 2  # the first one and the step
-    else:
-        levels = smallest_integers(program.multipliers).nbytes
-    return {
-        "inputs": program.n_inputs * (wide + 4 + 4 + limits + fourier) + wide * len(program.linear),
-        "frequencies": program.frequencies.nbytes,
-        "sine_table": SINE_TABLES[program.feature_bits].nbytes if fourier else 0,
-        "levels": levels,
-        "groups": 3 * len(program.groups) + smallest_integers([g.gain for g in program.groups]).nbytes,
-        "outputs": 32 * program.n_outputs + 1,
-    }
 
 
 def _array_bytes(value: Any) -> int:
@@ -469,7 +472,7 @@ class QuantizedRegressor(QuantizedModel):
             lower, upper = self.program.interval(self.totals(X), level)
         else:
             mean, std = self._moments(X)
-            half = std * PredictiveDistribution.gaussian(np.zeros(1), 1.0).quantile((1 + level) / 2)[0]
+            half = std * half_width(level)
             lower, upper = mean - half, mean + half
         return self._shape(lower), self._shape(upper)
 

@@ -53,10 +53,11 @@ class BasisLayout:
     unit: FloatArray
 
 
-def lay_out(features: FeatureMap, used: NDArray[np.bool_]) -> BasisLayout:
+def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | None = None) -> BasisLayout:
     """Return what a program keeps of a feature map, given which columns of Φ have weights that are not zero.
 
-    Frequencies and inputs of equal amplitudes stand together.
+    Frequencies and inputs of equal amplitudes stand together; `spread` is a further factor of the weights of
+    precomputed columns, (n_weights,).
 
     Raises
     ------
@@ -82,8 +83,9 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_]) -> BasisLayout:
         unit = np.concatenate([np.ones(len(linear)), [features.intercept_scale]])
         return BasisLayout(order, none, linear, constant, unit[: len(order)])
     if isinstance(features, PrecomputedFeatures):
-        linear = np.flatnonzero(used)
-        return BasisLayout(linear, none, linear, False, np.ones(len(linear)))
+        linear, unit = np.flatnonzero(used), np.ones(len(used)) if spread is None else spread
+        linear = linear[np.argsort(-unit[linear], kind="stable")]
+        return BasisLayout(linear, none, linear, False, unit[linear])
     raise IntegerArithmeticError(
         f"integers need features='fourier', 'linear' or 'precomputed', got {features.kind!r}: fit such a model, or let "
         "pydirect.fit_within choose one of a given size"
@@ -121,6 +123,12 @@ def input_columns(
     """Return column, origin and multiplier of inputs of a feature map."""
     columns = input_map.kept[inputs]
     origin, scale = input_map.mean[columns], input_map.scale[columns]
+    # Two powers of ten on either side, for the products of inputs near their limit.
+    low, high = 1e-33, 1e36
+    if (np.abs(origin) > high).any() or (scale > high).any() or (scale < low).any():
+        raise IntegerArithmeticError(
+            f"columns must vary between {low:g} and {high:g}, what single precision holds, for integers: scale X"
+        )
     return columns.astype(np.int32), origin.astype(np.float32), (1 / (scale * unit)).astype(np.float32)
 
 

@@ -12,8 +12,14 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic_training import DeterministicPosterior
 from pydirect.distributions import LEVEL_SHAPES
-from pydirect.features import FourierFeatures, NystroemFeatures, PolynomialFeatures, TransformerFeatures
-from pydirect.inputs import LARGEST
+from pydirect.features import (
+    FourierFeatures,
+    NystroemFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+)
+from pydirect.inputs import LARGEST, InputMap
 from pydirect.mixtures import MixturePosterior
 from pydirect.quadratic_network import NetworkPosterior
 from pydirect.quantized.models import (
@@ -26,7 +32,7 @@ from pydirect.quantized.models import (
     as_numpy,
 )
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
-from pydirect.quantized.program import FREQUENCY_BITS, IntegerArithmeticError, lay_out
+from pydirect.quantized.program import FREQUENCY_BITS, INPUT_LIMIT, INPUT_UNIT, IntegerArithmeticError, lay_out
 from pydirect.quantized.samples import METHODS, choose_samples, round_to_levels
 
 LEVELS = ("model", "even", "power_of_two")
@@ -73,7 +79,7 @@ def quantize(
         that mean and variance over the samples are those of the posterior.
     X : array_like of shape (n_rows, n_features_in), optional
         Typical rows, the training rows say: ``"moments"`` also matches the variance of predictions there. Needed for
-        ``levels`` other than ``"model"``.
+        ``levels`` other than ``"model"``, and for integers of precomputed columns, whose ranges it tells.
     levels : {"model", "even", "power_of_two"}, default="model"
         ``"model"``: those the model was fitted with. Else samples of the posterior, decorrelated or not, are rounded to
         `n_levels` levels shared by all weights of Φ, with the error of every weight made up for by the others at the
@@ -121,6 +127,9 @@ def quantize(
     rows = None if X is None else as_float_array(as_numpy(X), "X", ("n_rows", model.n_features_in_))
     rng = np.random.default_rng(random_state)
     common: dict[str, Any] = {"layout": layout, "feature_bits": feature_bits, "frequency_bits": frequency_bits}
+    precomputed = isinstance(getattr(model, "features_", None), PrecomputedFeatures)
+    if precomputed and arithmetic == "integer" and rows is None:
+        raise ValueError("X must be given for integers of precomputed columns: rows that tell the columns' ranges")
     if isinstance(model.posteriors_[0], NetworkPosterior):
         if levels != "model":
             raise ValueError("levels must be 'model' for a network")
@@ -132,7 +141,29 @@ def quantize(
             raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
         grid = unit_levels(levels, n_levels)
         quantised = _quantize_rounded(model, n_samples, method, rows, grid, rng, **common)
+    if precomputed and rows is not None:
+        quantised = with_ranges(quantised, rows)
     return quantised.using(arithmetic) if arithmetic == "integer" else quantised
+
+
+def with_ranges(model: QuantizedModel, rows: FloatArray) -> QuantizedModel:
+    """Divide precomputed columns by powers of two, so that integers hold twice their largest magnitude in rows of X.
+
+    Weights are multiplied by as much; columns of one power stand together.
+    """
+    basis = model.basis
+    if not isinstance(basis, LinearBasis) or basis.vectors is not None or model.spread.shape[0] > 1:
+        return model
+    largest = np.abs(rows).max(axis=0)
+    unit = 2.0 ** np.ceil(np.log2(np.where(largest > 0, largest, 1.0) * 2 / (INPUT_LIMIT * INPUT_UNIT)))
+    order = np.argsort(-unit[basis.order], kind="stable")
+    packed, n_inputs = model.packed, len(basis.input_map.mean)
+    return replace(
+        model,
+        basis=replace(basis, input_map=replace(InputMap.identity(n_inputs), scale=unit), order=basis.order[order]),
+        packed=PackedCodes.pack(np.ascontiguousarray(model.codes[order]), packed.bits, packed.zero, packed.layout),
+        spread=model.spread * unit[basis.order[order], None],
+    )
 
 
 def unit_levels(name: str, n_levels: int) -> FloatArray:

@@ -45,8 +45,7 @@ struct IntegerProgram {
 };
 
 // out (n_rows, n_columns) = Σ_j φ_j level(code_j), added level by level.
-template <class T>
-void float_level_sums(const LevelIndex& index, const std::vector<T>& levels, const T* phi, Index n_rows,
-                      Index n_features, T* out, int n_threads);
+void float_level_sums(const LevelIndex& index, const std::vector<double>& levels, const double* phi, Index n_rows,
+                      Index n_features, double* out, int n_threads);
 
 }  // namespace pydirect
