@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
-from pydirect.deterministic import DeterministicNetwork
+from pydirect.deterministic import CLASSIFICATIONS, DeterministicNetwork
 from pydirect.optimize import AdamSchedule, Outcome, adam, lbfgs
 
 INFERENCES = ("dvi", "mcvi", "rmcvi", "map")
@@ -268,7 +268,7 @@ def fit_deterministic_network(
         Its architecture, likelihood and prior.
     x : array_like of shape (n_samples, n_inputs)
         Of order one.
-    y : array_like of shape (n_samples,)
+    y : array_like of shape (n_samples,), or (n_samples, n_targets) for a network with several targets
         Targets of order one, or numbers of classes.
     sample_weight : array_like of shape (n_samples,), optional
         How many times each row counts.
@@ -299,7 +299,8 @@ def fit_deterministic_network(
         When an argument has a wrong shape, type or range.
     """
     x = as_float_array(x, "x", ("n_samples", network.n_inputs))
-    y = as_float_array(y, "y", (len(x),))
+    single = network.n_targets == 1 or network.likelihood in CLASSIFICATIONS
+    y = as_float_array(y, "y", (len(x),) if single else (len(x), network.n_targets))
     weight = as_sample_weight(sample_weight, len(x))
     weight = np.ones(len(x)) if weight is None else weight
     as_choice(inference, "inference", INFERENCES)
