@@ -37,7 +37,7 @@ WORST = -1e10
 RELATIVE_RISE = 1e-7
 BATCH_SIZE = 100
 # Steps of Adam unless asked for: so many, or so many passes over the rows if that is more.
-LEAST_STEPS, LEAST_PASSES = 5000, 100
+LEAST_STEPS, LEAST_PASSES = 3000, 100
 N_CHECKS = 50
 # Rows that count less on average leave a KL term whose square overflows.
 SMALLEST_MEAN_WEIGHT = 1e-100

@@ -189,7 +189,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         predictions gain by that where there is next to no noise, and lose where the noise depends on the inputs.
         ``"lbfgs"`` alone knows neither batches nor a KL term that rises.
     n_steps : int, optional
-        Steps of Adam: 5000 by default, or as many as 100 passes over the rows take if that is more.
+        Steps of Adam: 3000 by default, or as many as 100 passes over the rows take if that is more.
     learning_rate : float, default=0.01
         Of Adam at first; it falls to zero along half a cosine.
     batch_size : int, default=100
@@ -200,8 +200,9 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         Iterations of L-BFGS at most; after Adam only the best of several starts has them.
     initial_scale : float, default=0.05
         First posterior standard deviations, in units of the spread of the first means.
-    n_restarts : int, default=2
-        Random starts; the one with the highest bound is kept.
+    n_restarts : int, default=1
+        Random starts; the one with the highest bound is kept. It is not always the one that predicts best where the
+        noise depends on the inputs.
     predictive : {"quadrature", "moment", "mc"}, default="quadrature"
         Distribution of the target given the Gaussian outputs: a mixture over the nodes of a Gauss-Hermite rule for the
         log noise variance, exact in the limit; one Gaussian with its two moments, as published; or a mixture over draws
@@ -279,7 +280,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
         initial_scale: float = 0.05,
-        n_restarts: int = 2,
+        n_restarts: int = 1,
         predictive: str = "quadrature",
         n_threads: int | None = None,
         random_state: Any = 0,
