@@ -71,5 +71,5 @@ def test_wrong_shapes_are_refused():
         linear_moments(units, layer, np.zeros((4, 2, 2)))
     with pytest.raises(ValueError, match="mean_bar must have shape"):
         linear_moments_vjp(units, layer, MEAN_BAR, COVARIANCE_BAR)
-    with pytest.raises(ValueError, match="layer.bias_mean must have shape"):
+    with pytest.raises(ValueError, match=r"layer\.bias_mean must have shape"):
         linear_moments(units, layer._replace(bias_mean=np.zeros(3)))

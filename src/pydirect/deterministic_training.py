@@ -93,13 +93,13 @@ class TrainingSchedule:
         return tuple(self.optimizer.split("+"))
 
     def steps(self, n_rows: int) -> int:
-        """Steps of Adam for so many rows."""
+        """Return Adam's steps for so many rows."""
         if self.n_steps is not None:
             return self.n_steps
         return max(LEAST_STEPS, LEAST_PASSES * self.n_batches(n_rows))
 
     def n_batches(self, n_rows: int) -> int:
-        """Batches of a pass over so many rows."""
+        """Return the batches of a pass over so many rows."""
         return max(1, n_rows // self.batch_size)
 
     def kl_weight(self, progress: float) -> float:
@@ -325,7 +325,7 @@ def fit_deterministic_network(
         replace(schedule, optimizer="adam") if best_alone else schedule,
         threading.Event(),
     )
-    runs = [_Run(_initial_theta(network, generator, initial_scale), generator) for generator in rng.spawn(n_restarts)]
+    runs = [_Run(network.initial_parameters(generator, std_ratio=initial_scale), generator) for generator in rng.spawn(n_restarts)]
     workers = min(n_threads, n_restarts)
     finished: list[float] = []
 
@@ -356,28 +356,6 @@ def fit_deterministic_network(
         best.converged and not interrupted,
         interrupted,
     )
-
-
-# First weights: hinges of the first layer are spread over the data, the log noise variance is nearly constant.
-FIRST_LOG_NOISE = -1.0
-BIAS_SPREAD = 0.5
-LOG_NOISE_SPREAD = 0.1
-
-
-def _initial_theta(network: DeterministicNetwork, rng: np.random.Generator, scale: float) -> FloatArray:
-    """Means that keep the activations of order one; standard deviations in units of their spread."""
-    theta = np.zeros(network.n_parameters)
-    for layer, (n_in, _) in zip(network.unpack(theta), network.layers, strict=True):
-        spread = 1.0 / np.sqrt(n_in)
-        layer.weight_mean[:] = spread * rng.standard_normal(layer.weight_mean.shape)
-        layer.bias_mean[:] = BIAS_SPREAD * rng.standard_normal(layer.bias_mean.shape)
-        layer.weight_log_std[:] = layer.bias_log_std[:] = np.log(scale * spread)
-    layer.bias_mean[:] = 0.0
-    if network.likelihood in ("heteroscedastic", "softplus"):
-        layer.weight_mean[:, network.n_targets :] *= LOG_NOISE_SPREAD
-        layer.bias_mean[network.n_targets :] = FIRST_LOG_NOISE
-    theta[network.log_noise] = FIRST_LOG_NOISE
-    return theta
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def linear_moments_vjp(
     Returns
     -------
     units_bar : UnitMoments
-        In the moments of h. With a covariance the derivative in the variance is zero: it is on the diagonal of the last.
+        In the moments of h. With a covariance that of the variance is zero: it is on the diagonal of the last result.
     layer_bar : LayerParameters
         In the layer's parameters, summed over rows.
     covariance_bar : ndarray of shape (n, n_in, n_in), or None where there is no covariance
