@@ -325,7 +325,10 @@ def fit_deterministic_network(
         replace(schedule, optimizer="adam") if best_alone else schedule,
         threading.Event(),
     )
-    runs = [_Run(network.initial_parameters(generator, std_ratio=initial_scale), generator) for generator in rng.spawn(n_restarts)]
+    runs = [
+        _Run(network.initial_parameters(generator, std_ratio=initial_scale), generator)
+        for generator in rng.spawn(n_restarts)
+    ]
     workers = min(n_threads, n_restarts)
     finished: list[float] = []
 
