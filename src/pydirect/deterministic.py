@@ -133,6 +133,12 @@ class DeterministicNetwork:
         Length of θ.
     n_outputs : int
         Units of the output layer.
+
+    Notes
+    -----
+    All of it is in double precision: variances of certain units and their derivatives do not fit single precision.
+    Rows are taken in blocks, so that memory does not grow with them: an evaluation of the objective takes 16 MB for two
+    hidden layers of 128 units and 500 rows, and 3 MB for each further thread.
     """
 
     n_inputs: int
