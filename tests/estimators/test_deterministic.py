@@ -21,9 +21,9 @@ from pydirect.estimators.deterministic import _delta_log_probabilities, _draw_ou
 
 FAST = {"hidden_layer_sizes": (4,), "n_steps": 150, "max_iter": 60, "n_restarts": 1}
 CONFIGURATIONS = [
-    DVIRegressor(**FAST | {"n_steps": 60, "max_iter": 20}),
+    DVIRegressor(**FAST | {"n_steps": 200}),
     DVIRegressor(**FAST | {"n_steps": 200}, noise="homoscedastic", prior=0.5),
-    DVIClassifier(**FAST | {"n_steps": 60, "max_iter": 20}),
+    DVIClassifier(**FAST | {"n_steps": 100}),
 ]
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-1, 1, (90, 2)), RNG.uniform(-1, 1, (25, 2))
