@@ -73,6 +73,7 @@ _PUBLIC = {
 _OTHER_MODULES = (
     "activations",
     "deterministic",
+    "gaussian_layers",
     "hyperparameters",
     "inputs",
     "kron",
