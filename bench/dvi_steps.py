@@ -161,7 +161,6 @@ def report(name, arguments, rate):
     x = rng.standard_normal((N_ROWS, shape[0]))
     y = np.sin(x[:, 0]) + 0.1 * rng.standard_normal(N_ROWS)
     theta = networks["exact"].initial_parameters(rng)
-    theta[networks["exact"].means] *= np.sqrt(0.4)  # weights of variance 2 / n_in
 
     steps = {
         label: lambda network=network: network.objective(theta, x, y, n_threads=arguments.threads)

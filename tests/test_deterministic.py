@@ -30,7 +30,6 @@ def make_case(*args, seed=0, n_rows=5, std_ratio=0.3, **options):
     network = DeterministicNetwork(*args, **options)
     rng = np.random.default_rng(seed)
     theta = network.initial_parameters(rng, std_ratio=std_ratio)
-    theta[network.means] *= 0.5
     theta += 0.1 * rng.standard_normal(theta.size)
     x = rng.standard_normal((n_rows, network.n_inputs))
     if network.likelihood in CLASSIFICATION:
@@ -108,17 +107,17 @@ def propagate(network, theta, x):
 
 @pytest.mark.parametrize("activation", ["relu", "heaviside"])
 def test_output_of_one_hidden_layer_has_the_moments_of_draws(activation):
-    network, theta, x, _ = make_case(3, (6,), n_targets=2, activation=activation, n_rows=2, std_ratio=1.0)
+    network, theta, x, _ = make_case(3, (6,), n_targets=2, activation=activation, n_rows=1, std_ratio=1.0)
     mean, covariance = network.moments(theta, x)
     for row, m, c in zip(x, mean, covariance, strict=True):
-        assert_moments_of_draws(draw_pre_activations(network, theta, row, 300_000, np.random.default_rng(1)), m, c)
+        assert_moments_of_draws(draw_pre_activations(network, theta, row, 1_000_000, np.random.default_rng(1)), m, c)
 
 
 @pytest.mark.parametrize("activation", ["relu", "heaviside"])
 def test_skip_connection_has_the_moments_of_draws(activation):
     network, theta, x, _ = make_case(2, (4, 4), activation=activation, skip=True, n_rows=1, std_ratio=1.0)
     mean, covariance = network.moments(theta, x, layer=1)
-    draws = draw_pre_activations(network, theta, x[0], 300_000, np.random.default_rng(2), layer=1)
+    draws = draw_pre_activations(network, theta, x[0], 1_000_000, np.random.default_rng(2), layer=1)
     assert_moments_of_draws(draws, mean[0], covariance[0])
 
 
@@ -126,12 +125,12 @@ def test_skip_connection_has_the_moments_of_draws(activation):
 def test_deep_networks_are_nearly_gaussian(hidden, bound):
     network = DeterministicNetwork(1, hidden)
     theta = network.initial_parameters(np.random.default_rng(3), std_ratio=0.3)
-    theta[network.means] *= np.sqrt(0.4)  # weights of variance 2 / n_in
-    x, n_draws = np.array([[0.25]]), 60_000
-    draws = draw_pre_activations(network, theta, x[0], n_draws, np.random.default_rng(4))
+    theta[network.means] *= np.sqrt(2.0)  # weights of variance 2 / n_in
+    # 100 000 draws have a standard error of 0.0045. Five narrow layers are off by 3 to 7 % without any noise.
+    x, rng = np.array([[0.25]]), np.random.default_rng(4)
+    draws = np.concatenate([draw_pre_activations(network, theta, x[0], 20_000, rng) for _ in range(5)])
     _, covariance = network.moments(theta, x)
-    ratio = np.diag(covariance[0]) / draws.var(axis=0)
-    assert (np.abs(ratio - 1) <= bound + STANDARD_ERRORS * np.sqrt(2 / n_draws)).all()
+    assert (np.abs(np.diag(covariance[0]) / draws.var(axis=0) - 1) <= bound).all()
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -143,8 +142,8 @@ def test_every_path_equals_plain_propagation(activation, covariance, skip):
         network, theta, x, _ = make_case(3, hidden, activation=activation, covariance=covariance, skip=skip, n_rows=7)
         for layer, (mean, cov) in enumerate(propagate(network, theta, x)):
             got_mean, got_cov = network.moments(theta, x, layer)
-            np.testing.assert_allclose(got_mean, mean, rtol=1e-11, atol=1e-12)
-            np.testing.assert_allclose(got_cov, cov, rtol=1e-11, atol=1e-11 * np.abs(cov).max())
+            np.testing.assert_allclose(got_mean, mean, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(got_cov, cov, rtol=0, atol=1e-12 * np.abs(cov).max())
             np.testing.assert_allclose(network.marginals(theta, x, layer)[1], np.einsum("nii->ni", got_cov), rtol=1e-15)
 
 
@@ -179,6 +178,14 @@ def log_likelihood(network, theta, outputs, y):
     return stats.norm.logpdf(y, outputs[:, :n], np.sqrt(variance)).sum(axis=1)
 
 
+def gaussian_expectation(function, mean, covariance):
+    """Product Gauss-Hermite rule with 24 nodes a dimension."""
+    z, weight = np.polynomial.hermite_e.hermegauss(24)
+    points = np.stack(np.meshgrid(*[z] * len(mean), indexing="ij"), axis=-1).reshape(-1, len(mean))
+    weights = np.prod(np.meshgrid(*[weight / weight.sum()] * len(mean), indexing="ij"), axis=0).ravel()
+    return weights @ function(mean + points @ np.linalg.cholesky(covariance).T)
+
+
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_expected_log_likelihood_of_the_gaussian_output(likelihood, covariance):
@@ -187,18 +194,16 @@ def test_expected_log_likelihood_of_the_gaussian_output(likelihood, covariance):
         3, (7,), n_targets=n, likelihood=likelihood, covariance=covariance, std_ratio=std, n_rows=3
     )
     mean, cov = network.moments(theta, x)
-    rng = np.random.default_rng(5)
     for i in range(len(x)):
         value, _ = network.objective(theta, x[i : i + 1], y[i : i + 1], kl_weight=0.0)
-        draws = log_likelihood(network, theta, rng.multivariate_normal(mean[i], cov[i], 300_000), y[i])
-        error = STANDARD_ERRORS * draws.std() / np.sqrt(draws.size)
+        expected = gaussian_expectation(lambda o, t=y[i]: log_likelihood(network, theta, o, t), mean[i], cov[i])
         if likelihood == "classification":  # eq. 21 is a second-order expansion
-            assert np.diag(cov[i]).max() < 0.3
-            error += 2e-3
-        if likelihood == "tilted_classification":  # a lower bound, near where variances are small
-            assert -error - 0.02 <= -value - draws.mean() <= error
+            assert np.diag(cov[i]).max() < 0.2
+            assert -value == pytest.approx(expected, abs=1e-3)
+        elif likelihood == "tilted_classification":  # a lower bound, near where variances are small
+            assert expected - 0.02 <= -value <= expected
         else:
-            assert abs(-value - draws.mean()) <= error
+            assert -value == pytest.approx(expected, rel=1e-7)
 
 
 def test_overflow_is_capped_and_never_nan():
@@ -240,6 +245,15 @@ def test_gradient_of_one_output():
 def test_gradient_of_every_kernel(activation, kernel, skip):
     network, theta, x, y = make_case(2, (3, 3, 3), activation=activation, kernel=kernel, skip=skip, n_rows=2)
     assert_gradient(lambda t: network.objective(t, x, y), theta)
+
+
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+def test_the_fast_kernels_gradient_is_the_exact_ones(activation):
+    exact, theta, x, y = make_case(2, (6, 6, 6), activation=activation, n_rows=3)
+    fast = DeterministicNetwork(2, (6, 6, 6), activation=activation, kernel="fast")
+    (f, g), (f_fast, g_fast) = exact.objective(theta, x, y), fast.objective(theta, x, y)
+    assert f_fast == pytest.approx(f, rel=1e-6)
+    np.testing.assert_allclose(g_fast, g, rtol=0, atol=1e-6 * np.abs(g).max())
 
 
 @pytest.mark.parametrize("activation", ["relu", "heaviside"])
@@ -322,8 +336,8 @@ def test_prior_variance_is_the_best_one(alpha, beta):
 
 
 def test_the_released_codes_hyperprior_has_its_mode_at_the_initial_variance():
-    prior = EmpiricalBayes.released_code()
-    _, _, alpha, beta = prior._key(7)
+    objective, _, alpha, beta = EmpiricalBayes.released_code()._key(7)
+    assert (objective, alpha) == ("code", 4.4798)
     assert beta / (alpha + 1) == pytest.approx(5 / 7, rel=1e-14)
 
 
@@ -373,6 +387,18 @@ def test_local_draws_vary_less():
         for name in ("mcvi_objective", "rmcvi_objective")
     }
     assert spread["rmcvi_objective"] < 0.5 * spread["mcvi_objective"]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_no_deviations_at_all_leave_the_point_estimate(covariance, skip):
+    network, theta, x, y = make_case(2, (5, 5), covariance=covariance, skip=skip)
+    theta[network.log_deviations] = -400.0  # whose squares' exponentials are zero
+    point = network.map_objective(theta, x, y, kl_weight=0.0)
+    for objective in (network.objective, network.mcvi_objective, network.rmcvi_objective):
+        value, gradient = objective(theta, x, y, kl_weight=0.0)
+        assert value == pytest.approx(point[0], rel=1e-12)
+        np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-9, atol=1e-12)
 
 
 def test_draws_of_no_spread_are_the_point_estimate():
@@ -436,6 +462,7 @@ CASES = [
     {"hidden_layer_sizes": (13, 13), "skip": True},
     {"hidden_layer_sizes": (7, 12, 4), "activation": "heaviside", "kernel": "paper"},
     {"hidden_layer_sizes": (9, 9), "covariance": "diagonal", "likelihood": "softplus"},
+    {"hidden_layer_sizes": (6, 6), "n_targets": 3, "likelihood": "tilted_classification"},
 ]
 
 
@@ -472,13 +499,16 @@ def test_views_cover_the_parameters():
     assert theta[network.means].max() == 10 and theta[network.log_deviations].min() == 3
 
 
-def test_initial_parameters_have_their_scale():
+def test_training_starts_at_activations_of_order_one_and_nearly_constant_noise():
     network = DeterministicNetwork(10, (200,))
     theta = network.initial_parameters(np.random.default_rng(0), std_ratio=0.1)
-    first = network.unpack(theta)[0]
-    assert first.weight_mean.std() == pytest.approx(np.sqrt(0.5), rel=0.05)
-    assert not first.bias_mean.any()
-    np.testing.assert_allclose(np.exp(first.weight_log_std), 0.1 * np.sqrt(0.5), rtol=1e-14)
+    first, last = network.unpack(theta)
+    assert first.weight_mean.std() == pytest.approx(np.sqrt(0.1), rel=0.05)
+    assert first.bias_mean.std() == pytest.approx(0.5, rel=0.1)
+    np.testing.assert_allclose(np.exp(first.weight_log_std), 0.1 * np.sqrt(0.1), rtol=1e-14)
+    np.testing.assert_array_equal(last.bias_mean, [0.0, -1.0])
+    noise = network.moments(theta, np.random.default_rng(1).standard_normal((50, 10)))[0][:, 1]
+    assert noise.std() < 0.2
 
 
 def test_description_is_a_value():

@@ -64,3 +64,22 @@ def test_large_variances_are_not_rewarded():
     wide = theta.copy()
     wide[network.log_deviations] += 3.0
     assert expected_log_likelihood(network, wide, y) < expected_log_likelihood(network, theta, y) - 10
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("variance", [1.0, 1e2, 1e4, 1e6])
+def test_the_tilt_is_the_best_one_for_any_variance(variance, covariance):
+    """At the optimum t is the softmax u, and the adjoints of one row's biases tell both."""
+    rng = np.random.default_rng(2)
+    for n_classes in (2, 3, 7):
+        network, theta, _ = network_and_theta(n_classes, covariance=covariance)
+        for _ in range(5):
+            layer = network.unpack(theta)[-1]
+            spread = np.sqrt(variance) * rng.lognormal(size=n_classes)
+            layer.weight_log_std[:] = layer.bias_log_std[:] = np.log(spread)
+            layer.weight_mean[:] = variance**0.25 * rng.standard_normal(layer.weight_mean.shape)
+            gradient = network.objective(theta, rng.standard_normal((1, 3)), np.zeros(1), kl_weight=0.0)[1]
+            adjoint = network.unpack(gradient)[-1]
+            u = adjoint.bias_mean + np.eye(n_classes)[0]
+            # −2 dELL/d variance = u − 2ut + t², which is u − u² for t = u.
+            np.testing.assert_allclose(adjoint.bias_log_std / spread**2, u - u**2, atol=1e-12)

@@ -49,6 +49,9 @@ class Step:
     def time_step(self, network: str) -> None:
         self.step()
 
+    def peakmem_step(self, network: str) -> None:
+        self.step()
+
     def track_fraction_of_limit(self, network: str) -> float:
         return fraction_of_limit(self.step, (multiplying("float64", 400, 400), N_ROWS * NETWORKS[network][3]))
 

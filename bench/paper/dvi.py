@@ -166,13 +166,12 @@ def figure3(path: Path) -> None:
     x, y = toy_data()
     figure = Figure(figsize=(11, 6.5), layout="constrained")
     axes = figure.subplot_mosaic([["fit", "m0", "l0"], ["fit", "m1", "l1"]], width_ratios=[1.6, 1, 1])
-    options = {"hidden_layer_sizes": (128, 128), "n_restarts": 1}
     at = np.array([[0.25]])
     for when, label, stage in (
-        (0, "before training", {"optimizer": "adam", "n_steps": 1, "learning_rate": 1e-9}),
+        (0, "before training", {"n_steps": 1, "learning_rate": 1e-9}),
         (1, "after training", {}),
     ):
-        model = DVIRegressor(**options, **stage).fit(x, y)
+        model = DVIRegressor((128, 128), **stage).fit(x, y)
         posterior, inputs = model.posterior_, model.input_map_.transform(at)
         mean, covariance = posterior.moments(inputs)
         rng = np.random.default_rng(0)

@@ -80,6 +80,7 @@ _PUBLIC = {
 _OTHER_MODULES = (
     "activations",
     "deterministic",
+    "gaussian_layers",
     "hyperparameters",
     "inputs",
     "kron",

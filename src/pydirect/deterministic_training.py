@@ -1,4 +1,4 @@
-"""Training of Gaussian networks: Adam, then L-BFGS, on a deterministic bound; stochastic baselines by Adam alone.
+"""Training of Gaussian networks: Adam, or L-BFGS, on a deterministic bound; stochastic baselines by Adam alone.
 
 The objective F = λ KL/N − mean expected log-likelihood (Wu et al. 2019, section 4) is per row and of order one; the
 optimisers climb −F. λ is one at the end, and may be zero at first and rise after (warm-up and ramp), so that a network
@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike
 
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
-from pydirect.deterministic import DeterministicNetwork
+from pydirect.deterministic import CLASSIFICATIONS, DeterministicNetwork
 from pydirect.optimize import AdamSchedule, Outcome, adam, lbfgs
 
 INFERENCES = ("dvi", "mcvi", "rmcvi", "map")
-NETWORK_OPTIMIZERS = ("auto", "adam+lbfgs", "adam", "lbfgs")
+NETWORK_OPTIMIZERS = ("adam", "adam+lbfgs", "lbfgs")
 STOCHASTIC = ("mcvi", "rmcvi")
 _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "relu": lambda a: np.maximum(a, 0.0),
@@ -35,11 +35,9 @@ LOG_SIGMA_BOUNDS = (-12.0, 3.0)
 WORST = -1e10
 # An iteration of L-BFGS that raises the bound a row by less than this is the last.
 RELATIVE_RISE = 1e-7
-# Up to so many rows a step takes all of them.
-FULL_BATCH = 1000
-BATCH_SIZE = 500
-# Unless asked for, L-BFGS, which takes all rows at every step, serves up to so many.
-MOST_LBFGS_ROWS = 10_000
+BATCH_SIZE = 100
+# Steps of Adam unless asked for: so many, or so many passes over the rows if that is more.
+LEAST_STEPS, LEAST_PASSES = 3000, 100
 N_CHECKS = 50
 # Rows that count less on average leave a KL term whose square overflows.
 SMALLEST_MEAN_WEIGHT = 1e-100
@@ -51,63 +49,64 @@ class TrainingSchedule:
 
     Parameters
     ----------
-    optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}
-        ``"auto"`` is Adam, followed by L-BFGS where the objective is deterministic and the rows are not too many.
-    n_steps : int
-        Of Adam.
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}
+        L-BFGS takes the bound to its optimum. Held-out rows seldom gain by that, and lose much where the noise depends
+        on the inputs: small batches of a moderate number of steps end where the bound is flat.
+    n_steps : int, optional
+        Of Adam. By default `LEAST_STEPS`, or what `LEAST_PASSES` passes over the rows take if that is more.
     learning_rate : float
         First step size of Adam; it falls to zero along half a cosine.
-    batch_size : int, optional
-        Rows of a step of Adam; by default all up to `FULL_BATCH` rows, else `BATCH_SIZE`.
+    batch_size : int
+        Rows of a step of Adam.
     kl_warmup, kl_ramp : float in [0, 1)
         Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one.
     max_iter : int
         Of L-BFGS. After Adam it serves the best of several starts alone.
     """
 
-    optimizer: str = "auto"
-    n_steps: int = 3000
+    optimizer: str = "adam"
+    n_steps: int | None = None
     learning_rate: float = 0.01
-    batch_size: int | None = None
+    batch_size: int = BATCH_SIZE
     kl_warmup: float = 0.0
     kl_ramp: float = 0.0
     max_iter: int = 2000
 
     def __post_init__(self) -> None:
         as_choice(self.optimizer, "optimizer", NETWORK_OPTIMIZERS)
-        as_count(self.n_steps, "n_steps")
+        if self.n_steps is not None:
+            as_count(self.n_steps, "n_steps")
         as_number(self.learning_rate, "learning_rate", above=0.0)
-        if self.batch_size is not None:
-            as_count(self.batch_size, "batch_size")
+        as_count(self.batch_size, "batch_size")
         as_number(self.kl_warmup, "kl_warmup", at_least=0.0, below=1.0)
         as_number(self.kl_ramp, "kl_ramp", at_least=0.0, at_most=1.0 - self.kl_warmup)
         as_count(self.max_iter, "max_iter")
         if self.optimizer == "lbfgs":
-            for name, unused in (("batch_size", None), ("kl_warmup", 0.0), ("kl_ramp", 0.0)):
+            for name, unused in (("kl_warmup", 0.0), ("kl_ramp", 0.0)):
                 if getattr(self, name) != unused:
                     raise ValueError(f"{name} must be {unused} for optimizer='lbfgs', got {getattr(self, name)}")
 
-    def stages(self, inference: str, n_rows: int = 1) -> tuple[str, ...]:
+    def stages(self, inference: str) -> tuple[str, ...]:
         """Return the optimisers in turn."""
-        if inference in STOCHASTIC:
-            if self.optimizer not in ("auto", "adam"):
-                raise ValueError(f"optimizer must be 'adam' for inference={inference!r}, got {self.optimizer!r}")
-            return ("adam",)
-        if self.optimizer == "auto":
-            return ("adam", "lbfgs") if n_rows <= MOST_LBFGS_ROWS else ("adam",)
+        if inference in STOCHASTIC and self.optimizer != "adam":
+            raise ValueError(f"optimizer must be 'adam' for inference={inference!r}, got {self.optimizer!r}")
         return tuple(self.optimizer.split("+"))
 
-    def kl_weight(self, step: int) -> float:
-        """λ at a step of Adam."""
-        begin, length = self.kl_warmup * self.n_steps, self.kl_ramp * self.n_steps
-        if step < begin:
-            return 0.0
-        return min(1.0, (step - begin) / length) if length > 0 else 1.0
+    def steps(self, n_rows: int) -> int:
+        """Return Adam's steps for so many rows."""
+        if self.n_steps is not None:
+            return self.n_steps
+        return max(LEAST_STEPS, LEAST_PASSES * self.n_batches(n_rows))
 
-    @property
-    def first_full_step(self) -> int:
-        """First step at which λ is one."""
-        return int(np.ceil((self.kl_warmup + self.kl_ramp) * self.n_steps))
+    def n_batches(self, n_rows: int) -> int:
+        """Return the batches of a pass over so many rows."""
+        return max(1, n_rows // self.batch_size)
+
+    def kl_weight(self, progress: float) -> float:
+        """λ after a fraction of Adam's steps."""
+        if progress < self.kl_warmup:
+            return 0.0
+        return min(1.0, (progress - self.kl_warmup) / self.kl_ramp) if self.kl_ramp > 0 else 1.0
 
 
 @dataclass
@@ -268,7 +267,7 @@ def fit_deterministic_network(
         Its architecture, likelihood and prior.
     x : array_like of shape (n_samples, n_inputs)
         Of order one.
-    y : array_like of shape (n_samples,)
+    y : array_like of shape (n_samples,), or (n_samples, n_targets) for a network with several targets
         Targets of order one, or numbers of classes.
     sample_weight : array_like of shape (n_samples,), optional
         How many times each row counts.
@@ -299,7 +298,8 @@ def fit_deterministic_network(
         When an argument has a wrong shape, type or range.
     """
     x = as_float_array(x, "x", ("n_samples", network.n_inputs))
-    y = as_float_array(y, "y", (len(x),))
+    single = network.n_targets == 1 or network.likelihood in CLASSIFICATIONS
+    y = as_float_array(y, "y", (len(x),) if single else (len(x), network.n_targets))
     weight = as_sample_weight(sample_weight, len(x))
     weight = np.ones(len(x)) if weight is None else weight
     as_choice(inference, "inference", INFERENCES)
@@ -314,7 +314,7 @@ def fit_deterministic_network(
     if mean_weight < SMALLEST_MEAN_WEIGHT:
         raise ValueError(f"sample_weight must have a mean of at least {SMALLEST_MEAN_WEIGHT}, got {mean_weight}")
     # Starts are compared after Adam: L-BFGS takes the best one to rest, in the time that its share of all would take.
-    best_alone = n_restarts > 1 and schedule.stages(inference, int(used.sum())) == ("adam", "lbfgs")
+    best_alone = n_restarts > 1 and schedule.stages(inference) == ("adam", "lbfgs")
     problem = _Problem(
         network,
         np.ascontiguousarray(x[used]),
@@ -325,7 +325,10 @@ def fit_deterministic_network(
         replace(schedule, optimizer="adam") if best_alone else schedule,
         threading.Event(),
     )
-    runs = [_Run(_initial_theta(network, generator, initial_scale), generator) for generator in rng.spawn(n_restarts)]
+    runs = [
+        _Run(network.initial_parameters(generator, std_ratio=initial_scale), generator)
+        for generator in rng.spawn(n_restarts)
+    ]
     workers = min(n_threads, n_restarts)
     finished: list[float] = []
 
@@ -358,28 +361,6 @@ def fit_deterministic_network(
     )
 
 
-# First weights: hinges of the first layer are spread over the data, the log noise variance is nearly constant.
-FIRST_LOG_NOISE = -1.0
-BIAS_SPREAD = 0.5
-LOG_NOISE_SPREAD = 0.1
-
-
-def _initial_theta(network: DeterministicNetwork, rng: np.random.Generator, scale: float) -> FloatArray:
-    """Means that keep the activations of order one; standard deviations in units of their spread."""
-    theta = np.zeros(network.n_parameters)
-    for layer, (n_in, _) in zip(network.unpack(theta), network.layers, strict=True):
-        spread = 1.0 / np.sqrt(n_in)
-        layer.weight_mean[:] = spread * rng.standard_normal(layer.weight_mean.shape)
-        layer.bias_mean[:] = BIAS_SPREAD * rng.standard_normal(layer.bias_mean.shape)
-        layer.weight_log_std[:] = layer.bias_log_std[:] = np.log(scale * spread)
-    layer.bias_mean[:] = 0.0
-    if network.likelihood in ("heteroscedastic", "softplus"):
-        layer.weight_mean[:, network.n_targets :] *= LOG_NOISE_SPREAD
-        layer.bias_mean[network.n_targets :] = FIRST_LOG_NOISE
-    theta[network.log_noise] = FIRST_LOG_NOISE
-    return theta
-
-
 @dataclass(frozen=True)
 class _Run:
     """One start and what has become of it."""
@@ -400,7 +381,7 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
         problem.heed_interruption()
         return problem.bound(theta, seed, n_threads)
 
-    for stage in problem.schedule.stages(problem.inference, len(problem.y)):
+    for stage in problem.schedule.stages(problem.inference):
         if stage == "adam":
             theta, outcome = _by_adam(problem, run, seed, n_threads)
         else:
@@ -432,8 +413,7 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
 def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[FloatArray, Outcome]:
     """Adam on batches of shuffled rows; the objective is evaluated on all rows, with the same draws, every so often."""
     schedule, n_rows = problem.schedule, len(problem.y)
-    size = schedule.batch_size or (n_rows if n_rows <= FULL_BATCH else BATCH_SIZE)
-    n_batches = max(1, n_rows // size)
+    n_batches, n_steps = schedule.n_batches(n_rows), schedule.steps(n_rows)
     order = np.arange(n_rows)
 
     def gradient(theta: FloatArray, step: int) -> FloatArray:
@@ -445,14 +425,15 @@ def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[F
                 run.rng.shuffle(order)
             rows = np.sort(order[batch * n_rows // n_batches : (batch + 1) * n_rows // n_batches])
         # A new seed a step: draws of the stochastic estimates must be independent.
-        return problem.bound(theta, seed + 1 + step, n_threads, rows, schedule.kl_weight(step))[1]
+        return problem.bound(theta, seed + 1 + step, n_threads, rows, schedule.kl_weight(step / n_steps))[1]
 
-    steps = AdamSchedule(schedule.n_steps, schedule.learning_rate, N_CHECKS)
+    steps = AdamSchedule(n_steps, schedule.learning_rate, N_CHECKS)
+    first_full_step = int(np.ceil((schedule.kl_warmup + schedule.kl_ramp) * n_steps))  # where λ is one
     return adam(
         gradient,
         lambda theta: problem.bound(theta, seed, n_threads)[0],
         run.theta,
         steps,
         problem.bounds,
-        schedule.first_full_step,
+        first_full_step,
     )

@@ -16,7 +16,7 @@ void activation_moments_and_slopes(Activation activation, Index d, const double*
 
 void activation_moments_adjoint(Activation activation, Index d, const double* mean, const double* variance,
                                 const KeptMoments& kept, const double* hm_bar, const double* v_bar,
-                                const double* hv_bar, double* mean_bar, double* variance_bar) {
+                                const double* hv_bar, double* __restrict mean_bar, double* __restrict variance_bar) {
   const double *hm = kept.hm, *cdf = kept.cdf, *density = kept.density;
   if (activation == Activation::kRelu) {
     for (Index i = 0; i < d; ++i) {

@@ -174,10 +174,12 @@ void mirror_upper(Index n, double* s) {
     for (Index k = 0; k < i; ++k) s[i * n + k] = s[k * n + i];
 }
 
-// What d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, owes to mean and variance.
+// What d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, owes to mean and variance; to a
+// unit that is certain nothing.
 void unit_slopes_adjoint(Activation activation, Index n, const LayerRows& rows, const double* slope_bar,
                          double* mean_bar, double* variance_bar) {
   for (Index i = 0; i < n; ++i) {
+    if (!(rows.variance[i] > 0.0)) continue;
     const double bar = slope_bar[i] * rows.units.density[i], square = rows.mean[i] * rows.mean[i];
     if (activation == Activation::kRelu) {
       mean_bar[i] += bar;

@@ -97,7 +97,7 @@ class Pass {
         for (Index i = 0; i < o; ++i) {
           const double e = noise[b * stride + unit + i], s = std::sqrt(layer.spread[b * o + i]);
           layer.a[b * o + i] += s * e;
-          layer.half_ratio[b * o + i] = 0.5 * e / s;  // ∂a/∂ variance
+          layer.half_ratio[b * o + i] = s > 0.0 ? 0.5 * e / s : 0.0;  // ∂a/∂ variance
         }
       square_units(l);
     }

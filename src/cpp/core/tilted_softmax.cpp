@@ -9,12 +9,18 @@ namespace pydirect::gaussian_network {
 namespace {
 
 constexpr int kMostSteps = 50, kMostHalvings = 30;
-constexpr double kRest = 1e-13;
+// A decrease below this fraction of the value cannot be told from rounding.
+constexpr double kRounding = 1e-13;
+// Armijo's fraction of the decrease that the slope promises.
+constexpr double kSufficient = 0.1;
+constexpr double kCooling = 0.25;
 
-// The bound as a function of t; u is the softmax of its exponents.
+// The bound as a function of t, its log Σ exp at a temperature τ; u is the softmax of its exponents over τ.
 class TiltedBound {
  public:
   TiltedBound(const OutputGaussian& output, double* product) : output_(output), product_(product) {}
+
+  double temperature = 1.0;
 
   double covariance(Index i, Index k) const {
     if (i == k) return output_.variance[i];
@@ -31,9 +37,9 @@ class TiltedBound {
       u[i] = output_.mean[i] + 0.5 * output_.variance[i] - product_[i];
       highest = std::max(highest, u[i]);
     }
-    for (Index i = 0; i < n; ++i) total += u[i] = std::exp(u[i] - highest);
+    for (Index i = 0; i < n; ++i) total += u[i] = std::exp((u[i] - highest) / temperature);
     for (Index i = 0; i < n; ++i) u[i] /= total;
-    return 0.5 * quadratic + highest + std::log(total);
+    return 0.5 * quadratic + highest + temperature * std::log(total);
   }
 
  private:
@@ -63,42 +69,66 @@ void solve(Index n, double* matrix, double* b) {
   }
 }
 
+// Newton's step to the optimum of the bound, (I + JΣ/τ) step = u − t with J = diag u − uuᵀ, the softmax' Jacobian.
+// Returns the step's decrement (u − t)ᵀ Σ step, the decrease that the slope promises.
+double newton_step(const TiltedBound& bound, Index n, const double* t, const double* u, double* matrix, double* step) {
+  for (Index k = 0; k < n; ++k) {
+    step[k] = u[k] - t[k];
+    double mean = 0.0;
+    for (Index i = 0; i < n; ++i) mean += u[i] * bound.covariance(i, k);
+    for (Index i = 0; i < n; ++i)
+      matrix[i * n + k] = (i == k ? 1.0 : 0.0) + u[i] * (bound.covariance(i, k) - mean) / bound.temperature;
+  }
+  solve(n, matrix, step);
+  double decrement = 0.0;
+  for (Index i = 0; i < n; ++i)
+    for (Index k = 0; k < n; ++k) decrement += (u[i] - t[i]) * bound.covariance(i, k) * step[k];
+  return decrement;
+}
+
+struct Iterate { double *t, *u, *next, *next_u, *step, *matrix; };
+
+// Moves t to the optimum, to within `rest` of it; leaves u there and returns the value. Steps are held to a sufficient
+// decrease while rounding lets it be seen, then to falling decrements, so that there is no cycle.
+double minimise(const TiltedBound& bound, Index n, double rest, const Iterate& m) {
+  double value = bound(m.t, m.u), last_decrement = INFINITY;
+  for (int iteration = 0; iteration < kMostSteps; ++iteration) {
+    const double decrement = newton_step(bound, n, m.t, m.u, m.matrix, m.step);
+    if (!(decrement > rest)) break;
+    const bool visible = decrement > kRounding * (1.0 + std::fabs(value));
+    if (!visible && !(decrement < kCooling * last_decrement)) break;
+    last_decrement = decrement;
+    double length = 1.0, next_value = value;
+    for (int halving = 0;; length *= 0.5) {
+      for (Index i = 0; i < n; ++i) m.next[i] = m.t[i] + length * m.step[i];
+      next_value = bound(m.next, m.next_u);
+      if (!visible || next_value <= value - kSufficient * length * decrement || ++halving == kMostHalvings) break;
+    }
+    std::copy_n(m.next, n, m.t);
+    std::copy_n(m.next_u, n, m.u);
+    value = next_value;
+  }
+  return value;
+}
+
 }  // namespace
 
 double tilted_classification(Index label, const OutputGaussian& output, double factor, const OutputAdjoint& adjoint) {
   const Index n = output.n_outputs;
   thread_local std::vector<double> memory;
   memory.resize(size_t(n * (n + 6)));
-  double *t = memory.data(), *u = t + n, *next = u + n, *next_u = next + n, *step = next_u + n, *matrix = step + n;
-  const TiltedBound bound(output, matrix + n * n);
+  double *t = memory.data(), *u = t + n, *matrix = u + 4 * n;
+  TiltedBound bound(output, matrix + n * n);
+  const Iterate work{t, u, u + n, u + 2 * n, u + 3 * n, matrix};
 
+  // Large variances make corners of the exponents' ties, which Newton's method sees only from close by: the bound is
+  // cooled to temperature one, each time to where the exponents are near enough for the next.
+  const double widest = *std::max_element(output.variance, output.variance + n);
   std::fill_n(t, n, 1.0 / double(n));
-  double value = bound(t, u);
-  for (int iteration = 0; iteration < kMostSteps; ++iteration) {
-    // Newton: (I + JΣ) step = u − t, J = diag u − uuᵀ the softmax' Jacobian.
-    double furthest = 0.0;
-    for (Index i = 0; i < n; ++i) {
-      step[i] = u[i] - t[i];
-      furthest = std::max(furthest, std::fabs(step[i]));
-    }
-    if (!(furthest > kRest)) break;
-    for (Index k = 0; k < n; ++k) {
-      double mean = 0.0;
-      for (Index i = 0; i < n; ++i) mean += u[i] * bound.covariance(i, k);
-      for (Index i = 0; i < n; ++i) matrix[i * n + k] = (i == k ? 1.0 : 0.0) + u[i] * (bound.covariance(i, k) - mean);
-    }
-    solve(n, matrix, step);
-    double length = 1.0, next_value = value;
-    for (int halving = 0; halving < kMostHalvings; ++halving, length *= 0.5) {
-      for (Index i = 0; i < n; ++i) next[i] = t[i] + length * step[i];
-      next_value = bound(next, next_u);
-      if (next_value <= value + kRest * (1.0 + std::fabs(value))) break;
-    }
-    if (!(next_value <= value + kRest * (1.0 + std::fabs(value)))) break;
-    std::copy_n(next, n, t);
-    std::copy_n(next_u, n, u);
-    value = next_value;
-  }
+  for (bound.temperature = kCooling * kCooling * widest; bound.temperature > 1.0; bound.temperature *= kCooling)
+    minimise(bound, n, 0.01 * bound.temperature * bound.temperature / widest, work);
+  bound.temperature = 1.0;
+  const double value = minimise(bound, n, 0.0, work);
 
   // t is at its optimum, so that only the direct dependence on the moments counts.
   for (Index k = 0; k < n; ++k) {

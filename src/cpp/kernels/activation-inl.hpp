@@ -83,11 +83,14 @@ PYDIRECT_INLINE Unit unit(const PackD& mean, const PackD& variance) {
   const PackD x = min(select(random, size / divisor, select(less(zero, size), farthest, zero)), farthest);
   u.mu = select(u.negative, zero - x, x);
   u.density = normal_density(x);
-  const PackD w = one / (x + broadcast(4.0));
-  const PackD y = (x - broadcast(4.0)) * w;
-  const PackD tail = u.density * (w * polynomial(kMills, y));
-  u.first_tail = u.density * (w * w * polynomial(kFirstTail, y));
-  u.second_tail = u.density * (w * w * w * polynomial(kSecondTail, y));
+  // H from its series; M = (x + H)/(1 + x²) and G = (1 − x H)/(1 + x²) follow without cancellation: x H < 0.33.
+  const PackD shifted = x + broadcast(4.0), square = one + x * x;
+  const PackD inverse = one / (shifted * square);  // of both denominators
+  const PackD w = square * inverse, density_over_square = u.density * (shifted * inverse);
+  const PackD H = w * w * w * polynomial(kSecondTail, (x - broadcast(4.0)) * w);
+  const PackD tail = density_over_square * (x + H);
+  u.first_tail = density_over_square * (one - x * H);
+  u.second_tail = u.density * H;
   u.cdf = select(u.negative, tail, one - tail);
   u.complement = select(u.negative, one - tail, tail);
   return u;

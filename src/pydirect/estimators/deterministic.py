@@ -18,6 +18,7 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import (
+    BATCH_SIZE,
     INFERENCES,
     TrainingSchedule,
     fit_deterministic_network,
@@ -112,7 +113,7 @@ class DeterministicNetworkModel(LatentFunctions):
                     progress=_report if self.verbose else None,
                 )
             self.posteriors_.append(posterior)
-        self._last_stage = self._schedule().stages(self.inference, len(x))[-1]
+        self._last_stage = self._schedule().stages(self.inference)[-1]
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(weight.sum())
 
@@ -183,23 +184,25 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         posterior but the mode ("map").
     n_draws : int, default=10
         Draws a step for ``"mcvi"`` and ``"rmcvi"``.
-    optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
-        Adam, then, unasked up to 10 000 rows, L-BFGS where the bound is deterministic. ``"lbfgs"`` alone knows neither
-        batches nor a KL term that rises.
-    n_steps : int, default=3000
-        Steps of Adam.
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
+        Adam on batches of shuffled rows. L-BFGS, on all rows, takes the bound to its optimum where it is deterministic;
+        predictions gain by that where there is next to no noise, and lose where the noise depends on the inputs.
+        ``"lbfgs"`` alone knows neither batches nor a KL term that rises.
+    n_steps : int, optional
+        Steps of Adam: 3000 by default, or as many as 100 passes over the rows take if that is more.
     learning_rate : float, default=0.01
         Of Adam at first; it falls to zero along half a cosine.
-    batch_size : int, optional
-        Rows of a step of Adam. All of them, when they are few, by default.
+    batch_size : int, default=100
+        Rows of a step of Adam.
     kl_warmup, kl_ramp : float, default=0.0
         Fraction of Adam's steps without the KL term, and of steps after these in which its weight rises to one.
     max_iter : int, default=2000
         Iterations of L-BFGS at most; after Adam only the best of several starts has them.
     initial_scale : float, default=0.05
         First posterior standard deviations, in units of the spread of the first means.
-    n_restarts : int, default=2
-        Random starts; the one with the highest bound is kept.
+    n_restarts : int, default=1
+        Random starts; the one with the highest bound is kept. It is not always the one that predicts best where the
+        noise depends on the inputs.
     predictive : {"quadrature", "moment", "mc"}, default="quadrature"
         Distribution of the target given the Gaussian outputs: a mixture over the nodes of a Gauss-Hermite rule for the
         log noise variance, exact in the limit; one Gaussian with its two moments, as published; or a mixture over draws
@@ -269,15 +272,15 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         prior: Any = "empirical_bayes",
         inference: str = "dvi",
         n_draws: int = 10,
-        optimizer: str = "auto",
-        n_steps: int = 3000,
+        optimizer: str = "adam",
+        n_steps: int | None = None,
         learning_rate: float = 0.01,
-        batch_size: int | None = None,
+        batch_size: int = BATCH_SIZE,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
         initial_scale: float = 0.05,
-        n_restarts: int = 2,
+        n_restarts: int = 1,
         predictive: str = "quadrature",
         n_threads: int | None = None,
         random_state: Any = 0,
@@ -488,10 +491,10 @@ class DVIClassifier(ProbabilisticClassifier, DeterministicNetworkModel):
     prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
     inference : {"dvi", "mcvi", "rmcvi", "map"}, default="dvi"
     n_draws : int, default=10
-    optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
-    n_steps : int, default=3000
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
+    n_steps : int, optional
     learning_rate : float, default=0.01
-    batch_size : int, optional
+    batch_size : int, default=100
     kl_warmup, kl_ramp : float, default=0.0
     max_iter : int, default=2000
     initial_scale : float, default=0.05
@@ -536,10 +539,10 @@ class DVIClassifier(ProbabilisticClassifier, DeterministicNetworkModel):
         prior: Any = "empirical_bayes",
         inference: str = "dvi",
         n_draws: int = 10,
-        optimizer: str = "auto",
-        n_steps: int = 3000,
+        optimizer: str = "adam",
+        n_steps: int | None = None,
         learning_rate: float = 0.01,
-        batch_size: int | None = None,
+        batch_size: int = BATCH_SIZE,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
