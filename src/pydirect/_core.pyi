@@ -134,7 +134,10 @@ class GaussianNetwork:
         n_draws: int,
         seed: int,
         n_threads: int,
+        law: str = "normal",
+        exact_last_layer: bool = False,
     ) -> tuple[float, _Double]: ...
+    def base_draws(self, law: str, seed: int, n_draws: int) -> _Double: ...
     def moments(
         self, parameters: _Double, x: _Double, layer: int, covariance: bool, n_threads: int
     ) -> tuple[_Double, _Double]: ...
