@@ -30,8 +30,8 @@ def targets(net):
 
 
 def by_hand(net, theta, n_draws, seed):
-    """−mean log-likelihood of the networks that `base_draws` gives, weighted, one draw after another."""
-    xi = net.base_draws(n_draws, seed)
+    """−mean log-likelihood of the networks that `standardised_draws` gives, weighted, one draw after another."""
+    xi = net.standardised_draws(n_draws, seed)
     total = 0.0
     for weights in theta[net.means] + np.exp(theta[net.log_deviations]) * xi:
         a, first = X, 0
@@ -60,7 +60,7 @@ def log_likelihood(net, theta, a):
 @pytest.mark.parametrize("law", POSTERIORS)
 def test_base_draws_have_mean_zero_and_variance_one(law):
     net = SampledNetwork(3, (20,), 1, prior=1.0, posterior=law)
-    xi = net.base_draws(20_000, 3)
+    xi = net.standardised_draws(20_000, 3)
     per_set = np.split(xi, np.cumsum(net.set_sizes)[:-1], axis=1)
     for values in per_set:
         # Radial draws share a length: draws are independent, coordinates are not.
@@ -77,13 +77,13 @@ def test_base_draws_have_mean_zero_and_variance_one(law):
 @pytest.mark.parametrize(("law", "distribution"), [("laplace", stats.laplace), ("logistic", stats.logistic)])
 def test_base_draws_follow_their_law(law, distribution):
     net = SampledNetwork(4, (9,), 1, prior=1.0, posterior=law)
-    xi = net.base_draws(400, 5).ravel()
+    xi = net.standardised_draws(400, 5).ravel()
     assert stats.kstest(xi, distribution(scale=1.0 / distribution.std()).cdf).pvalue > 1e-3
 
 
 def test_radial_draws_have_uniform_directions_and_normal_lengths():
     net = SampledNetwork(2, (1,), 1, prior=1.0, likelihood="homoscedastic", posterior="radial")
-    xi = net.base_draws(4000, 2)[:, :2] / np.sqrt(2.0)
+    xi = net.standardised_draws(4000, 2)[:, :2] / np.sqrt(2.0)
     angle = np.arctan2(xi[:, 1], xi[:, 0])
     assert stats.kstest(angle, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-3
     assert stats.kstest(np.hypot(*xi.T), stats.halfnorm.cdf).pvalue > 1e-3
@@ -91,7 +91,7 @@ def test_radial_draws_have_uniform_directions_and_normal_lengths():
 
 def test_draws_of_an_element_do_not_depend_on_the_number_of_draws():
     net = network(posterior="radial")
-    np.testing.assert_array_equal(net.base_draws(3, 7), net.base_draws(9, 7)[:3])
+    np.testing.assert_array_equal(net.standardised_draws(3, 7), net.standardised_draws(9, 7)[:3])
 
 
 @pytest.mark.parametrize(("law", "distribution"), [("laplace", stats.laplace), ("logistic", stats.logistic)])

@@ -212,14 +212,14 @@ class SampledNetwork(DeterministicNetwork):
         """Weights of the matrix and of the biases of each layer in turn."""
         return [size for n_in, n_out in self.layers for size in (n_in * n_out, n_out)]
 
-    def base_draws(self, n_draws: int, seed: int) -> FloatArray:
+    def standardised_draws(self, n_draws: int, seed: int) -> FloatArray:
         """ξ of all weights, (n_draws, n_weights): the numbers that the objectives of that seed use.
 
         Parameters
         ----------
         n_draws, seed : int
         """
-        return self._compiled.base_draws(self.posterior, as_count(seed, "seed", 0) % 2**64, n_draws)
+        return self._compiled.standardised_draws(self.posterior, as_count(seed, "seed", 0) % 2**64, n_draws)
 
 
 def lost_entropy(law: str, size: int) -> float:
@@ -260,7 +260,7 @@ class SampledPosterior(DeterministicPosterior):
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw all weights, (n_samples, n_weights)."""
         mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
-        return mean + sd * self.network.base_draws(n_samples, int(rng.integers(2**63)))
+        return mean + sd * self.network.standardised_draws(n_samples, int(rng.integers(2**63)))
 
 
 def evaluated(

@@ -54,12 +54,12 @@ GaussianNetwork make_network(const std::vector<Index>& widths, Index n_targets, 
   return network;
 }
 
-BaseLaw base_law(const std::string& name) {
-  return choose<BaseLaw>({{"normal", BaseLaw::kNormal},
-                          {"laplace", BaseLaw::kLaplace},
-                          {"logistic", BaseLaw::kLogistic},
-                          {"radial", BaseLaw::kRadial}},
-                         name);
+WeightLaw weight_law(const std::string& name) {
+  return choose<WeightLaw>({{"normal", WeightLaw::kNormal},
+                            {"laplace", WeightLaw::kLaplace},
+                            {"logistic", WeightLaw::kLogistic},
+                            {"radial", WeightLaw::kRadial}},
+                           name);
 }
 
 const double* parameters_of(const GaussianNetwork& network, const Array<double>& parameters) {
@@ -106,9 +106,9 @@ py::tuple sampled(const GaussianNetwork& network, const Array<double>& parameter
                                                      {"mean", WeightDraws::Kind::kMean}},
                                                     kind),
                           n_draws, seed,
-                          base_law(law), exact_last_layer};
+                          weight_law(law), exact_last_layer};
   if (n_draws < 1) throw std::invalid_argument("n_draws must be positive");
-  if (draws.kind != WeightDraws::Kind::kShared && draws.law != BaseLaw::kNormal)
+  if (draws.kind != WeightDraws::Kind::kShared && draws.law != WeightLaw::kNormal)
     throw std::invalid_argument("only weights are drawn from other laws than the normal one");
   if (network.activation != Activation::kRelu) throw std::invalid_argument("pathwise gradients need ReLU units");
   Array<double> gradient(network.n_parameters());
@@ -172,12 +172,12 @@ void bind_deterministic(py::module_& m) {
       .def("divergence", &divergence, py::arg("parameters").noconvert(), py::arg("with_deviations"))
       .def("prior_variances", &variances, py::arg("parameters").noconvert(), py::arg("with_deviations"))
       .def(
-          "base_draws",
+          "standardised_draws",
           [](const GaussianNetwork& network, const std::string& law, std::uint64_t seed, Index n_draws) {
             Array<double> out({n_draws, network.n_weights()});
             for (Index draw = 0; draw < n_draws; ++draw)
-              base_draws(network, base_law(law), seed, std::uint64_t(draw), network.n_layers(),
-                         out.mutable_data() + draw * network.n_weights());
+              standardised_draws(network, weight_law(law), seed, std::uint64_t(draw), network.n_layers(),
+                                 out.mutable_data() + draw * network.n_weights());
             return out;
           },
           py::arg("law"), py::arg("seed"), py::arg("n_draws"))

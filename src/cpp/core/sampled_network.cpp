@@ -265,7 +265,7 @@ void shared_draws(const GaussianNetwork& network, const double* parameters, cons
   Weights weights;
   for (Index draw = first_draw; draw < last_draw; ++draw) {
     if (!fixed) {
-      base_draws(network, draws.law, draws.seed, std::uint64_t(draw), n_layers, noise.data());
+      standardised_draws(network, draws.law, draws.seed, std::uint64_t(draw), n_layers, noise.data());
       for (Index i = 0; i < n; ++i) drawn[size_t(i)] = parameters[i] + deviations[i] * noise[size_t(i)];
     }
     set_weights(network, drawn.data(), weights);

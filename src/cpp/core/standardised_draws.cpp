@@ -33,13 +33,13 @@ void to_radial(Index n, double length, double* z) {
 
 }  // namespace
 
-void base_draws(const GaussianNetwork& network, BaseLaw law, std::uint64_t seed, std::uint64_t stream, Index n_layers,
-                double* out) {
+void standardised_draws(const GaussianNetwork& network, WeightLaw law, std::uint64_t seed, std::uint64_t stream,
+                        Index n_layers, double* out) {
   const Index n = network.first_weight(n_layers);
   counter_normals(seed, stream, 0, n, out);
-  if (law == BaseLaw::kLaplace) return to_laplace(n, out);
-  if (law == BaseLaw::kLogistic) return to_logistic(n, out);
-  if (law == BaseLaw::kNormal) return;
+  if (law == WeightLaw::kLaplace) return to_laplace(n, out);
+  if (law == WeightLaw::kLogistic) return to_logistic(n, out);
+  if (law == WeightLaw::kNormal) return;
   std::uint64_t counter = std::uint64_t(network.n_weights());  // lengths come after all weights
   for (Index l = 0; l < n_layers; ++l)
     for (const Index size : {network.n_in(l) * network.n_out(l), network.n_out(l)}) {
