@@ -1,10 +1,13 @@
 """Networks with weights M + σ ξ: laws of ξ, objectives from draws and their gradients, divergences."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from pydirect.deterministic import DeterministicNetwork
+from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
+from pydirect.monte_carlo import InadmissiblePairError
 from pydirect.sampled_network import POSTERIORS, SampledNetwork, lost_entropy
 
 RNG = np.random.default_rng(0)
@@ -231,7 +234,110 @@ def test_exact_divergence_has_its_gradient(posterior):
         assert gradient[i] == pytest.approx((net.kl(theta + step)[0] - net.kl(theta - step)[0]) / 2e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("kl_mode", ["direct", "shared", "independent", "naive"])
+@pytest.mark.parametrize("prior", [0.7, EmpiricalBayes()], ids=["fixed", "empirical"])
+def test_estimated_divergences_and_their_gradients_are_unbiased(posterior, kl_mode, prior):
+    if not goes_with(posterior, kl_mode):
+        pytest.skip("refused")
+    exact = network(posterior=posterior, prior=prior)
+    net = network(posterior=posterior, prior=prior, kl_mode=kl_mode, n_kl_draws=20)
+    theta = start(net)
+    draws = [net.kl(theta, seed) for seed in range(150)]
+    for part, expected in enumerate(exact.kl(theta)):
+        values = np.array([np.atleast_1d(draw[part]) for draw in draws])
+        error = values.std(axis=0, ddof=1) / np.sqrt(len(draws))
+        assert (np.abs(values.mean(axis=0) - expected) <= 5.0 * error + 1e-12).all()
+
+
+def goes_with(posterior, kl_mode):
+    """Sums of their own law are those of normal draws; radial draws cannot be shared."""
+    return not (kl_mode == "direct" and posterior != "normal") and not (kl_mode == "shared" and posterior == "radial")
+
+
+@pytest.mark.parametrize("kl_mode", ["direct", "shared", "independent", "naive"])
+def test_the_bound_tends_to_the_exact_one_as_draws_grow_many(kl_mode):
+    """E10: at the same draws of the network, the mean and the spread of the gap for growing M."""
+    exact = network("heteroscedastic", prior=0.7)
+    theta, n = start(exact, std_ratio=0.1), len(X)
+    reference = exact.mcvi_objective(theta, X, TARGETS, n_draws=5, seed=0)[0]
+    divergence = exact.kl(theta)[0]
+    spreads = []
+    for n_kl_draws in (10, 100, 1000):
+        net = network("heteroscedastic", prior=0.7, kl_mode=kl_mode, n_kl_draws=n_kl_draws)
+        values = np.array([net.kl(theta, seed)[0] for seed in range(60)])
+        # The rest of the bound does not depend on the mode.
+        one = net.mcvi_objective(theta, X, TARGETS, n_draws=5, seed=0)[0]
+        assert one - reference == pytest.approx((values[0] - divergence) / n, abs=1e-10)
+        spreads.append(values.std(ddof=1))
+        assert abs(values.mean() - divergence) < 4.5 * spreads[-1] / np.sqrt(60)
+    slope = np.polyfit(np.log([10, 100, 1000]), np.log(spreads), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.1)
+
+
+def test_the_variance_of_the_gradient_falls_as_one_over_the_draws():
+    """As in figure 2, left, of the paper; one shared set of draws has more of it than one a weight."""
+    totals = {}
+    for kl_mode in ("independent", "shared"):
+        for n_kl_draws in (10, 100, 1000):
+            net = network(prior=0.7, kl_mode=kl_mode, n_kl_draws=n_kl_draws)
+            theta = start(net, std_ratio=1.0)
+            gradients = np.array([net.kl(theta, seed)[1] for seed in range(80)])
+            totals[kl_mode, n_kl_draws] = gradients.var(axis=0, ddof=1).sum()
+        slope = np.polyfit(np.log([10, 100, 1000]), np.log([totals[kl_mode, m] for m in (10, 100, 1000)]), 1)[0]
+        assert slope == pytest.approx(-1.0, abs=0.15)
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_draws_of_the_divergence_that_are_kept_make_it_deterministic(posterior):
+    net, other = (network(posterior=posterior, kl_mode="fixed", n_kl_draws=30, seed=s) for s in (1, 2))
+    theta = start(net)
+    value, gradient = net.kl(theta, 5)
+    assert net.kl(theta, 6)[0] == value
+    assert other.kl(theta)[0] != value
+    assert pickle.loads(pickle.dumps(net)).kl(theta)[0] == value
+    for i in range(0, net.n_parameters - 2, 9):
+        step = np.zeros_like(theta)
+        step[i] = 1e-5
+        assert gradient[i] == pytest.approx((net.kl(theta + step)[0] - net.kl(theta - step)[0]) / 2e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("prior", "kl_mode", "density"),
+    [
+        (("normal", 0.3, 1.2), "exact", stats.norm(0.3, 1.2)),
+        (("laplace", 0.1, 0.8), "independent", stats.laplace(0.1, 0.8)),
+        (("logistic", 0.0, 0.6), "naive", stats.logistic(0.0, 0.6)),
+    ],
+)
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_named_priors_are_those_of_the_average_over_draws(posterior, prior, kl_mode, density):
+    net = network(posterior=posterior, weight_prior=prior, kl_mode=kl_mode, n_kl_draws=50)
+    theta = start(net)
+    estimates = np.array([net.kl(theta, seed)[0] for seed in range(100)])
+    weights = theta[net.means] + np.exp(theta[net.log_deviations]) * net.standardised_draws(20_000, 9)
+    cross = -density.logpdf(weights).sum(axis=1)
+    entropy = theta[net.log_deviations].sum() + net.n_weights * stats.norm.entropy()
+    entropy -= sum(lost_entropy(posterior, size) for size in net.set_sizes)
+    error = np.hypot(estimates.std() / 10.0, cross.std() / np.sqrt(len(cross)))
+    assert abs(estimates.mean() - (cross.mean() - entropy)) < 4.5 * error
+
+
 # ---------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"posterior": "laplace", "kl_mode": "direct"}, "mode 'direct' must draw the law of the sums"),
+        ({"posterior": "radial", "kl_mode": "shared"}, "cannot be shared"),
+        ({"weight_prior": ("exponential", 1.0)}, "support"),
+        ({"weight_prior": ("laplace", 0.0, 1.0)}, "mode must be"),
+    ],
+)
+def test_pairs_and_modes_that_do_not_go_together_are_told(options, message):
+    with pytest.raises(InadmissiblePairError, match=message):
+        network(**options)
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,21 @@ from draws that its gradient never has to visit (section 3). Shapes, parameters,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect.deterministic import DeterministicNetwork
 from pydirect.deterministic_training import DeterministicPosterior
+from pydirect.monte_carlo import MonteCarloDivergence, PosteriorFamily
+from pydirect.monte_carlo.divergence import MODES
 
 POSTERIORS = ("normal", "laplace", "logistic", "radial")
-KL_MODES = ("exact", "direct", "shared", "independent", "fixed", "naive")
 SAMPLED_LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", "classification")
 # Draws of the bound of a trained network, from a seed that training's, below 2³², do not reach.
 BOUND_DRAWS = 100
@@ -73,12 +74,14 @@ class SampledNetwork(DeterministicNetwork):
         as_choice(self.likelihood, "likelihood", SAMPLED_LIKELIHOODS)
         as_choice(self.activation, "activation", ("relu",))
         as_choice(self.posterior, "posterior", POSTERIORS)
-        as_choice(self.kl_mode, "kl_mode", KL_MODES)
+        as_choice(self.kl_mode, "kl_mode", MODES)
         for name in ("n_kl_draws", "n_draws"):
             object.__setattr__(self, name, as_count(getattr(self, name), name))
         object.__setattr__(self, "exact_last_layer", as_flag(self.exact_last_layer, "exact_last_layer"))
         object.__setattr__(self, "seed", as_count(self.seed, "seed", 0) % 2**64)
         object.__setattr__(self, "weight_prior", tuple(self.weight_prior))
+        # Pairs and modes that do not go together are told here.
+        MonteCarloDivergence(self.posterior, self.weight_prior or "normal", self.kl_mode, n_samples=1)
 
     @property
     def last_layer_is_exact(self) -> bool:
@@ -179,13 +182,15 @@ class SampledNetwork(DeterministicNetwork):
         )
         if factor == 0.0 or not np.isfinite(value):
             return value, gradient
-        divergence, slope = self.kl(theta, seed)
+        divergence, slope = self.kl(theta, seed, n_threads)
         value, gradient = value + factor * divergence, gradient + factor * slope
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return np.inf, np.zeros_like(gradient)
         return value, gradient
 
-    def kl(self, theta: ArrayLike, seed: int | None = None) -> tuple[float, FloatArray]:
+    def kl(
+        self, theta: ArrayLike, seed: int | None = None, n_threads: int | None = 1
+    ) -> tuple[float, FloatArray]:
         """KL(q ‖ p), exact or an unbiased estimate by `kl_mode`, and its gradient.
 
         Parameters
@@ -193,19 +198,75 @@ class SampledNetwork(DeterministicNetwork):
         theta : array_like of shape (n_parameters,)
         seed : int, optional
             Of the draws, by default the network's own; ``"exact"`` has none, ``"fixed"`` has always its own.
+        n_threads : int, optional
 
         Returns
         -------
         float, ndarray of shape (n_parameters,)
         """
         theta = self._theta(theta)
-        value, gradient = super().kl(theta)  # depends on the law through its variance and its entropy
-        return value + self._lost_entropy, gradient
+        if self.weight_prior:
+            return self._estimated_kl(theta, self._divergences(seed, n_threads), np.ones(len(self.set_sizes)))
+        value, gradient = super().kl(theta)  # the law enters by its variance and by its entropy
+        value += sum(lost_entropy(self.posterior, size) for size in self.set_sizes)
+        if self.kl_mode == "exact":
+            return value, gradient
+        # The prior variances are stationary or given: an estimate at them replaces the exact divergence from them.
+        deviations = np.sqrt(self.prior_variances(theta))
+        estimate = self._estimated_kl(theta, self._divergences(seed, n_threads), deviations)
+        exact = self._estimated_kl(theta, self._exact_divergences, deviations)
+        return value + estimate[0] - exact[0], gradient + estimate[1] - exact[1]
 
-    @property
-    def _lost_entropy(self) -> float:
-        """Entropy of Gaussian weights of the same variances less that of these."""
-        return sum(lost_entropy(self.posterior, size) for size in self.set_sizes)
+    def _estimated_kl(
+        self, theta: FloatArray, divergences: list[MonteCarloDivergence], deviations: FloatArray
+    ) -> tuple[float, FloatArray]:
+        """Σ KL of the sets of weights, each in units of a deviation of its own."""
+        value, gradient, first = 0.0, np.zeros_like(theta), 0
+        for divergence, deviation in zip(divergences, deviations, strict=True):
+            size = divergence.group_size
+            mean, log_deviation = (slice(start + first, start + first + size) for start in (0, self.n_weights))
+            scale = np.log(deviation) + self._log_base_deviation(size)
+            part, slope = divergence.value_and_grad([theta[mean] / deviation, theta[log_deviation] - scale])
+            value += part
+            gradient[mean], gradient[log_deviation] = slope[0] / deviation, slope[1]
+            first += size
+        return value, gradient
+
+    def _log_base_deviation(self, size: int) -> float:
+        """Log standard deviation of the ξ of the library, which is not standardised."""
+        return 0.5 * np.log(PosteriorFamily(self.posterior).moment(2, size))
+
+    def _divergences(self, seed: int | None, n_threads: int | None) -> list[MonteCarloDivergence]:
+        """One for every set of weights, with draws of a seed where they are not kept."""
+        if self.kl_mode in ("exact", "fixed"):
+            return self._kept_divergences
+        seed = self.seed if seed is None else seed
+        return [self._divergence(k, self.kl_mode, seed, n_threads) for k in range(len(self.set_sizes))]
+
+    def _divergence(self, k: int, mode: str, seed: int, n_threads: int | None = 1) -> MonteCarloDivergence:
+        """Of the k-th set of weights, from the named prior or from N(0, 1)."""
+        return MonteCarloDivergence(
+            self.posterior,
+            self.weight_prior or ("normal", 0.0, 1.0),
+            mode,
+            self.n_kl_draws,
+            self.set_sizes[k],
+            parameterization="log",
+            seed=int(np.random.SeedSequence([seed, k]).generate_state(1, np.uint64)[0]),
+            n_threads=n_threads,
+        )
+
+    @cached_property
+    def _kept_divergences(self) -> list[MonteCarloDivergence]:
+        return [self._divergence(k, self.kl_mode, self.seed) for k in range(len(self.set_sizes))]
+
+    @cached_property
+    def _exact_divergences(self) -> list[MonteCarloDivergence]:
+        return [self._divergence(k, "exact", 0) for k in range(len(self.set_sizes))]
+
+    def __getstate__(self) -> dict[str, Any]:
+        made = ("_kept_divergences", "_exact_divergences")
+        return {name: value for name, value in super().__getstate__().items() if name not in made}
 
     @property
     def set_sizes(self) -> list[int]:
@@ -229,23 +290,10 @@ def lost_entropy(law: str, size: int) -> float:
     ----------
     law : {"normal", "laplace", "logistic", "radial"}
     size : int
-
-    Notes
-    -----
-    A radial ξ = √D r u has the density p(r) / (S r^(D−1)) at the radius r on the sphere of surface S; E log |r| =
-    −(γ + log 2)/2.
     """
-    if law == "radial":
-        surface = np.log(2.0) + 0.5 * size * np.log(np.pi) - gammaln(0.5 * size)
-        length = 0.5 * np.log(0.5 * np.pi * np.e)
-        spread = -0.5 * (size - 1) * (np.euler_gamma + np.log(2.0))
-        return float(size * (NORMAL_ENTROPY - 0.5 * np.log(size)) - surface - length - spread)
-    entropy = {
-        "normal": NORMAL_ENTROPY,
-        "laplace": 1.0 + 0.5 * np.log(2.0),
-        "logistic": 2.0 - np.log(np.pi / np.sqrt(3.0)),
-    }[law]
-    return float(size * (NORMAL_ENTROPY - entropy))
+    family = PosteriorFamily(law)
+    entropy = family.base_entropy(size) - 0.5 * size * np.log(family.moment(2, size))
+    return float(size * NORMAL_ENTROPY - entropy)
 
 
 @dataclass
@@ -282,6 +330,8 @@ def evaluated(
     """
     network = posterior.network
     assert isinstance(network, SampledNetwork)
+    mode = network.kl_mode if network.weight_prior else "exact"
+    judge = replace(network, kl_mode="independent" if mode == "fixed" else mode)
     rows = {"sample_weight": weight, "n_total": float(weight.sum()), "n_threads": n_threads}
-    value, _ = network.mcvi_objective(posterior.theta, x, y, n_draws=BOUND_DRAWS, seed=BOUND_SEED, **rows)
+    value, _ = judge.mcvi_objective(posterior.theta, x, y, n_draws=BOUND_DRAWS, seed=BOUND_SEED, **rows)
     return SampledPosterior(**{**vars(posterior), "elbo": -float(weight.sum()) * value})
