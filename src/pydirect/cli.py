@@ -228,7 +228,7 @@ def _add_model_options(command: argparse.ArgumentParser) -> None:
         type=positive,
         nargs="+",
         metavar="H",
-        help="units of a network's hidden layers; give the file before this (default: 16 8; 50 for dvi and monte-carlo)",
+        help="units of a network's hidden layers; give the file before this (default: 16 8; 50 for rectified units)",
     )
     command.add_argument(
         "--posterior",
@@ -630,7 +630,7 @@ def _kind_of_model(model: Any) -> str:
 
 
 def _is_gaussian_network(model: Any) -> bool:
-    return hasattr(model, "prior_variances_")
+    return hasattr(model.posteriors_[0], "network")
 
 
 def _n_weights(model: Any) -> int:

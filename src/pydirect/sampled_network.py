@@ -188,9 +188,7 @@ class SampledNetwork(DeterministicNetwork):
             return np.inf, np.zeros_like(gradient)
         return value, gradient
 
-    def kl(
-        self, theta: ArrayLike, seed: int | None = None, n_threads: int | None = 1
-    ) -> tuple[float, FloatArray]:
+    def kl(self, theta: ArrayLike, seed: int | None = None, n_threads: int | None = 1) -> tuple[float, FloatArray]:
         """KL(q ‖ p), exact or an unbiased estimate by `kl_mode`, and its gradient.
 
         Parameters
@@ -332,6 +330,7 @@ def evaluated(
     assert isinstance(network, SampledNetwork)
     mode = network.kl_mode if network.weight_prior else "exact"
     judge = replace(network, kl_mode="independent" if mode == "fixed" else mode)
-    rows = {"sample_weight": weight, "n_total": float(weight.sum()), "n_threads": n_threads}
-    value, _ = judge.mcvi_objective(posterior.theta, x, y, n_draws=BOUND_DRAWS, seed=BOUND_SEED, **rows)
+    value, _ = judge.mcvi_objective(
+        posterior.theta, x, y, n_draws=BOUND_DRAWS, seed=BOUND_SEED, sample_weight=weight, n_threads=n_threads
+    )
     return SampledPosterior(**{**vars(posterior), "elbo": -float(weight.sum()) * value})

@@ -92,7 +92,7 @@ class SampledNetworkModel(DeterministicNetworkModel):
         return max(network.hidden_layer_sizes) + (self.n_predictive_draws + network.n_outputs) * network.n_outputs
 
     def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
-        """Outputs of the networks that predictions average over, (n_rows, n_outputs, n_draws) each."""
+        """Return outputs of the networks that predictions average over, (n_rows, n_outputs, n_draws) each."""
         return self._output_sampler(self.n_predictive_draws, np.random.default_rng(PREDICTIVE_SEED))(rows)
 
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
@@ -104,7 +104,7 @@ class SampledNetworkModel(DeterministicNetworkModel):
         return moments
 
 
-class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):
+class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):  # type: ignore[override]
     """Bayesian neural network whose weights have laws of several kinds, trained from draws.
 
     Every weight is w = M + σ ξ. The expected log-likelihood is estimated from draws of the hidden layers, and for the
@@ -301,7 +301,7 @@ class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):
         return mean, epistemic, aleatoric
 
 
-class MonteCarloBNNClassifier(SampledNetworkModel, DVIClassifier):
+class MonteCarloBNNClassifier(SampledNetworkModel, DVIClassifier):  # type: ignore[override]
     """Bayesian neural network for classes whose weights have laws of several kinds, trained from draws.
 
     The log-likelihood of the softmax is averaged over drawn networks, in training as in prediction; parameters and
