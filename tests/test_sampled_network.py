@@ -22,6 +22,10 @@ def network(likelihood="homoscedastic", **options):
     return SampledNetwork(3, (5, 4), n, likelihood=likelihood, **{"prior": 0.7} | options)
 
 
+def small(**options):
+    return SampledNetwork(2, (3,), 1, likelihood="homoscedastic", **{"prior": 0.7} | options)
+
+
 def start(net, scale=0.4, std_ratio=0.3):
     theta = net.initial_parameters(np.random.default_rng(1), std_ratio=std_ratio)
     theta[net.means] *= scale
@@ -237,44 +241,44 @@ def test_exact_divergence_has_its_gradient(posterior):
         assert gradient[i] == pytest.approx((net.kl(theta + step)[0] - net.kl(theta - step)[0]) / 2e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("posterior", POSTERIORS)
-@pytest.mark.parametrize("kl_mode", ["direct", "shared", "independent", "naive"])
+# Sums of their own law are those of normal draws; radial draws cannot be shared.
+ESTIMATES = [
+    *(("normal", kl_mode) for kl_mode in ("direct", "shared", "independent", "naive")),
+    *((law, kl_mode) for law in ("laplace", "logistic") for kl_mode in ("shared", "independent", "naive")),
+    *(("radial", kl_mode) for kl_mode in ("independent", "naive")),
+]
+
+
+@pytest.mark.parametrize(("posterior", "kl_mode"), ESTIMATES)
 @pytest.mark.parametrize("prior", [0.7, EmpiricalBayes()], ids=["fixed", "empirical"])
 def test_estimated_divergences_and_their_gradients_are_unbiased(posterior, kl_mode, prior):
-    if not goes_with(posterior, kl_mode):
-        pytest.skip("refused")
-    exact = network(posterior=posterior, prior=prior)
-    net = network(posterior=posterior, prior=prior, kl_mode=kl_mode, n_kl_draws=20)
+    exact = small(posterior=posterior, prior=prior)
+    net = small(posterior=posterior, prior=prior, kl_mode=kl_mode, n_kl_draws=20)
     theta = start(net)
-    draws = [net.kl(theta, seed) for seed in range(150)]
+    draws = [net.kl(theta, seed) for seed in range(80)]
     for part, expected in enumerate(exact.kl(theta)):
         values = np.array([np.atleast_1d(draw[part]) for draw in draws])
         error = values.std(axis=0, ddof=1) / np.sqrt(len(draws))
         assert (np.abs(values.mean(axis=0) - expected) <= 5.0 * error + 1e-12).all()
 
 
-def goes_with(posterior, kl_mode):
-    """Sums of their own law are those of normal draws; radial draws cannot be shared."""
-    return not (kl_mode == "direct" and posterior != "normal") and not (kl_mode == "shared" and posterior == "radial")
-
-
 @pytest.mark.parametrize("kl_mode", ["direct", "shared", "independent", "naive"])
 def test_the_bound_tends_to_the_exact_one_as_draws_grow_many(kl_mode):
     """E10: at the same draws of the network, the mean and the spread of the gap for growing M."""
-    exact = network("heteroscedastic", prior=0.7)
+    exact = small(prior=0.7)
     theta, n = start(exact, std_ratio=0.1), len(X)
-    reference = exact.mcvi_objective(theta, X, TARGETS, n_draws=5, seed=0)[0]
+    reference = exact.mcvi_objective(theta, X[:, :2], TARGETS[:, 0], n_draws=5, seed=0)[0]
     divergence = exact.kl(theta)[0]
     spreads = []
-    for n_kl_draws in (10, 100, 1000):
-        net = network("heteroscedastic", prior=0.7, kl_mode=kl_mode, n_kl_draws=n_kl_draws)
+    for n_kl_draws in (5, 50, 500):
+        net = small(prior=0.7, kl_mode=kl_mode, n_kl_draws=n_kl_draws)
         values = np.array([net.kl(theta, seed)[0] for seed in range(60)])
         # The rest of the bound does not depend on the mode.
-        one = net.mcvi_objective(theta, X, TARGETS, n_draws=5, seed=0)[0]
+        one = net.mcvi_objective(theta, X[:, :2], TARGETS[:, 0], n_draws=5, seed=0)[0]
         assert one - reference == pytest.approx((values[0] - divergence) / n, abs=1e-10)
         spreads.append(values.std(ddof=1))
         assert abs(values.mean() - divergence) < 4.5 * spreads[-1] / np.sqrt(60)
-    slope = np.polyfit(np.log([10, 100, 1000]), np.log(spreads), 1)[0]
+    slope = np.polyfit(np.log([5, 50, 500]), np.log(spreads), 1)[0]
     assert slope == pytest.approx(-0.5, abs=0.1)
 
 
@@ -282,12 +286,12 @@ def test_the_variance_of_the_gradient_falls_as_one_over_the_draws():
     """As in figure 2, left, of the paper; one shared set of draws has more of it than one a weight."""
     totals = {}
     for kl_mode in ("independent", "shared"):
-        for n_kl_draws in (10, 100, 1000):
-            net = network(prior=0.7, kl_mode=kl_mode, n_kl_draws=n_kl_draws)
+        for n_kl_draws in (5, 50, 500):
+            net = small(prior=0.7, kl_mode=kl_mode, n_kl_draws=n_kl_draws)
             theta = start(net, std_ratio=1.0)
             gradients = np.array([net.kl(theta, seed)[1] for seed in range(80)])
             totals[kl_mode, n_kl_draws] = gradients.var(axis=0, ddof=1).sum()
-        slope = np.polyfit(np.log([10, 100, 1000]), np.log([totals[kl_mode, m] for m in (10, 100, 1000)]), 1)[0]
+        slope = np.polyfit(np.log([5, 50, 500]), np.log([totals[kl_mode, m] for m in (5, 50, 500)]), 1)[0]
         assert slope == pytest.approx(-1.0, abs=0.15)
 
 
