@@ -283,7 +283,7 @@ def test_the_bound_tends_to_the_exact_one_as_draws_grow_many(kl_mode):
 
 
 def test_the_variance_of_the_gradient_falls_as_one_over_the_draws():
-    """As in figure 2, left, of the paper; one shared set of draws has more of it than one a weight."""
+    """As in figure 2, left, of the paper: summed over parameters."""
     totals = {}
     for kl_mode in ("independent", "shared"):
         for n_kl_draws in (5, 50, 500):
@@ -339,7 +339,7 @@ def test_named_priors_are_those_of_the_average_over_draws(posterior, prior, kl_m
         ({"posterior": "laplace", "kl_mode": "direct"}, "mode 'direct' must draw the law of the sums"),
         ({"posterior": "radial", "kl_mode": "shared"}, "cannot be shared"),
         ({"weight_prior": ("exponential", 1.0)}, "support"),
-        ({"weight_prior": ("laplace", 0.0, 1.0)}, "mode must be"),
+        ({"posterior": "laplace", "weight_prior": ("laplace", 0.0, 1.0)}, "mode must be"),
     ],
 )
 def test_pairs_and_modes_that_do_not_go_together_are_told(options, message):

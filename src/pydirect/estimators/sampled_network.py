@@ -123,7 +123,7 @@ class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):  # type: ignore
         length.
     prior : "empirical_bayes", EmpiricalBayes, float or tuple, default="empirical_bayes"
         Gaussian, with a variance found for every weight matrix and bias vector or one fixed number; or the name of
-        another law and its parameters, for example ``("laplace", 0.0, 1.0)``.
+        another law and its parameters, for example ``("laplace", 0.0, 1.0)``, where `kl_mode` can serve it.
     kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
         Where the divergence comes from: expectations, or draws of several kinds, fresh at every step. ``"fixed"``: the
         draws of the first step are kept, of the network too, so that the bound is deterministic and L-BFGS applies.
@@ -170,7 +170,8 @@ class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):  # type: ignore
     converged_ : bool
     interrupted_ : bool
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Expected noise variance in squared units of y, an average over the training rows.
+        Expected noise variance in squared units of y, an average over the training rows; its logarithm is taken to be
+        Gaussian with the moments of the draws.
     calibration_scale_ : float
     fit_seconds_ : dict of str to float
 
