@@ -44,7 +44,10 @@ VARIANTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "local": (MonteCarloBNNRegressor, HIDDEN | {"sampling": "pre_activations"}),
     "independent": (MonteCarloBNNRegressor, HIDDEN | {"kl_mode": "independent"}),
     "direct": (MonteCarloBNNRegressor, HIDDEN | {"kl_mode": "direct"}),
-    "fixed": (MonteCarloBNNRegressor, HIDDEN | {"kl_mode": "fixed", "noise": "homoscedastic"}),
+    "fixed": (
+        MonteCarloBNNRegressor,
+        HIDDEN | {"kl_mode": "fixed", "noise": "homoscedastic", "optimizer": "adam+lbfgs"},
+    ),
     "DVI": (DVIRegressor, HIDDEN),
     "DIRECT": (DirectRegressor, {}),
 }

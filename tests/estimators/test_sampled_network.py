@@ -127,10 +127,8 @@ def test_calibration_rescales_the_deviations():
 
 @pytest.mark.parametrize("kl_mode", ["exact", "direct", "shared", "independent", "fixed", "naive"])
 def test_every_mode_comes_near_the_exact_bound(kl_mode):
-    """Not below it, that is: after L-BFGS with draws that are kept it is above."""
-    options = {"noise": "homoscedastic", "max_iter": 30}
-    exact, model = fit(**options, optimizer="adam"), fit(**options, kl_mode=kl_mode, n_kl_draws=20)
-    assert model.elbo_ > exact.elbo_ - 0.3 * len(Y)
+    exact, model = (fit(noise="homoscedastic", kl_mode=mode, n_kl_draws=20) for mode in ("exact", kl_mode))
+    assert model.elbo_ == pytest.approx(exact.elbo_, abs=0.3 * len(Y))
 
 
 def test_the_bound_comes_near_the_deterministic_one():
@@ -142,15 +140,15 @@ def test_the_bound_comes_near_the_deterministic_one():
 
 
 def test_draws_that_are_kept_serve_lbfgs():
-    model = fit(kl_mode="fixed", optimizer="lbfgs", max_iter=30)
-    assert model.n_iter_ <= 30
+    model = fit(kl_mode="fixed", optimizer="adam+lbfgs", max_iter=30)
+    assert 150 < model.n_iter_ <= 180
     assert (np.diff(model.elbo_trace_) >= 0).all()
     assert model.elbo_trace_[-1] > model.elbo_trace_[0]
 
 
 def test_the_bound_is_that_of_fresh_draws():
     """Two posteriors by the same fixed draws: what these promise is more than others keep."""
-    model = fit(kl_mode="fixed", noise="homoscedastic", n_draws=2, max_iter=100)
+    model = fit(kl_mode="fixed", noise="homoscedastic", n_draws=2, optimizer="adam+lbfgs", max_iter=100)
     assert model.elbo_ < model.elbo_trace_[-1]
 
 

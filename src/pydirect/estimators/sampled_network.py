@@ -45,7 +45,7 @@ class SampledNetworkModel(DeterministicNetworkModel):
                 f"{self.sampling!r} with posterior={self.posterior!r} and kl_mode={self.kl_mode!r}"
             )
         schedule = self._schedule()
-        if not fixed and self.optimizer not in ("auto", "adam"):
+        if not fixed and self.optimizer != "adam":
             raise ValueError(f"optimizer must be 'adam' for kl_mode={self.kl_mode!r}, got {self.optimizer!r}")
         schedule.stages(self.inference)
         if isinstance(self.prior, str):
@@ -136,11 +136,11 @@ class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):  # type: ignore
         variance, for normal weights (local reparameterisation).
     exact_last_layer : bool, default=True
         Integrate over the output layer's weights in closed form: for homoscedastic noise and for normal weights.
-    optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
-        Adam, and after it L-BFGS for ``kl_mode="fixed"``, up to 10 000 rows.
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
+        L-BFGS for ``kl_mode="fixed"`` only.
     n_steps : int, default=3000
     learning_rate : float, default=0.01
-    batch_size : int, optional
+    batch_size : int, default=100
     kl_warmup, kl_ramp : float, default=0.0
     max_iter : int, default=2000
     initial_scale : float, default=0.05
@@ -204,10 +204,10 @@ class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):  # type: ignore
         n_draws: int = 10,
         sampling: str = "weights",
         exact_last_layer: bool = True,
-        optimizer: str = "auto",
+        optimizer: str = "adam",
         n_steps: int = 3000,
         learning_rate: float = 0.01,
-        batch_size: int | None = None,
+        batch_size: int = 100,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
@@ -317,10 +317,10 @@ class MonteCarloBNNClassifier(SampledNetworkModel, DVIClassifier):  # type: igno
     n_kl_draws : int, default=100
     n_draws : int, default=10
     sampling : {"weights", "pre_activations"}, default="weights"
-    optimizer : {"auto", "adam+lbfgs", "adam", "lbfgs"}, default="auto"
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
     n_steps : int, default=3000
     learning_rate : float, default=0.01
-    batch_size : int, optional
+    batch_size : int, default=100
     kl_warmup, kl_ramp : float, default=0.0
     max_iter : int, default=2000
     initial_scale : float, default=0.05
@@ -365,10 +365,10 @@ class MonteCarloBNNClassifier(SampledNetworkModel, DVIClassifier):  # type: igno
         n_kl_draws: int = 100,
         n_draws: int = 10,
         sampling: str = "weights",
-        optimizer: str = "auto",
+        optimizer: str = "adam",
         n_steps: int = 3000,
         learning_rate: float = 0.01,
-        batch_size: int | None = None,
+        batch_size: int = 100,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
