@@ -187,7 +187,7 @@ def test_several_layers_are_trained():
         ({"sampling": "rows"}, "sampling must be one of"),
         ({"sampling": "pre_activations", "posterior": "radial"}, "sampling must be 'weights' but for normal weights"),
         ({"sampling": "pre_activations", "kl_mode": "fixed"}, "sampling must be 'weights' but for normal weights"),
-        ({"optimizer": "lbfgs"}, "optimizer must be 'adam' for kl_mode='exact', got 'lbfgs'"),
+        ({"optimizer": "adam+lbfgs"}, "optimizer must be 'adam' for kl_mode='exact', got 'adam.lbfgs'"),
         ({"prior": "horseshoe"}, "prior must be one of"),
         ({"prior": -1.0}, "prior must hold variances"),
         ({"prior": ("cauchy", 1.0)}, "prior must be one of"),
