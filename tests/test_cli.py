@@ -142,10 +142,20 @@ def test_a_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys):
     assert "hidden_layer_sizes" in out
 
 
-@pytest.mark.parametrize(("target", "estimator"), [("y", "DVIRegressor"), ("colour", "DVIClassifier")])
-def test_a_gaussian_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys, target, estimator):
+@pytest.mark.parametrize(
+    ("target", "model", "estimator"),
+    [
+        ("y", ["dvi"], "DVIRegressor"),
+        ("colour", ["dvi"], "DVIClassifier"),
+        ("y", ["monte-carlo", "--posterior", "laplace"], "MonteCarloBNNRegressor"),
+        ("colour", ["monte-carlo"], "MonteCarloBNNClassifier"),
+    ],
+)
+def test_a_network_of_rectified_units_is_fitted_predicts_and_is_described(
+    tmp_path, data, capsys, target, model, estimator
+):
     path = tmp_path / "m"
-    command = ["fit", data, "--target", target, "--model", "dvi", "--hidden", "2", "--plot", tmp_path / "p.png"]
+    command = ["fit", data, "--target", target, "--model", *model, "--hidden", "2", "--plot", tmp_path / "p.png"]
     assert run(*command, "-o", path) == 0
     captured = capsys.readouterr()
     assert "relu network with 2 hidden units" in captured.out
@@ -237,6 +247,7 @@ def test_default_features_are_the_estimators(tmp_path, data):
         (["--target", "y", "--hidden", "3"], "--hidden: only for --model network"),
         (["--target", "y", "--model", "network", "--basis", "raw"], "--basis: not for --model network"),
         (["--target", "y", "--model", "dvi", "--degree", "3"], "--degree: not for --model dvi"),
+        (["--target", "y", "--posterior", "radial"], "--posterior: only for --model monte-carlo"),
         (["--target", "colour", "--model", "network"], "--model network: its target must be a number, not a class"),
         (
             ["--target", "y", "--model", "network", "--hidden", "0"],

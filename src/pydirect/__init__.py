@@ -17,6 +17,8 @@ _PUBLIC = {
     "QuadraticBNNRegressor": "pydirect.estimators.quadratic_network",
     "DVIClassifier": "pydirect.estimators.deterministic",
     "DVIRegressor": "pydirect.estimators.deterministic",
+    "MonteCarloBNNClassifier": "pydirect.estimators.sampled_network",
+    "MonteCarloBNNRegressor": "pydirect.estimators.sampled_network",
     "load": "pydirect.estimators._files",
     "FactorizedCategorical": "pydirect.distributions",
     "GaussianPrior": "pydirect.distributions",

@@ -134,7 +134,10 @@ class GaussianNetwork:
         n_draws: int,
         seed: int,
         n_threads: int,
+        law: str = "normal",
+        exact_last_layer: bool = False,
     ) -> tuple[float, _Double]: ...
+    def standardised_draws(self, law: str, seed: int, n_draws: int) -> _Double: ...
     def moments(
         self, parameters: _Double, x: _Double, layer: int, covariance: bool, n_threads: int
     ) -> tuple[_Double, _Double]: ...
@@ -403,3 +406,63 @@ class IntegerProgram:
 class SamplesDouble:
     def __init__(self, codes: NDArray[np.uint8], levels: _Double) -> None: ...
     def sums(self, phi: _Double, out: _Double, n_threads: int) -> None: ...
+
+# Divergences by Monte Carlo: layouts 'independent', 'shared', 'radial'. Shared draws are those of one weight.
+
+class BaseDraws:
+    def __init__(
+        self, layout: str, law: str, shape: float, seed: int, epoch: int, n_draws: int, n_weights: int
+    ) -> None: ...
+    def draws(self, n_threads: int) -> _Double: ...
+    def mean_powers(self, exponents: list[float], n_logs: int, n_threads: int) -> _Double: ...
+    def mean_powers_of_normals(self, n_threads: int) -> _Double: ...
+    def mean_products(self, n_threads: int) -> tuple[_Double, _Double]: ...
+
+class LogDensity:
+    def __init__(
+        self,
+        kind: str,
+        centre: float,
+        scale: float,
+        log_scale: float,
+        pieces: list[list[float]],
+        knots: list[float],
+        exponents: list[float],
+        factors: list[float],
+        n_logs: int,
+        log_factor: float,
+        log_square_factor: float,
+        log_centre: float,
+    ) -> None: ...
+    # Slopes are written; there is no location where weights are θ ξ.
+    def divergence_from_sums(
+        self,
+        location: _Double | None,
+        scale: _Double,
+        sums: _Double,
+        location_slope: _Double | None,
+        scale_slope: _Double,
+        n_threads: int,
+    ) -> float: ...
+    def divergence_from_draws(
+        self,
+        draws: BaseDraws,
+        exponential: bool,
+        location: _Double | None,
+        scale: _Double,
+        location_slope: _Double | None,
+        scale_slope: _Double,
+        n_threads: int,
+    ) -> float: ...
+
+class SortedDraws:
+    def __init__(self, draws: BaseDraws, degree: int, n_threads: int) -> None: ...
+    def divergence(
+        self,
+        density: LogDensity,
+        location: _Double | None,
+        scale: _Double,
+        location_slope: _Double | None,
+        scale_slope: _Double,
+        n_threads: int,
+    ) -> float: ...

@@ -218,17 +218,22 @@ def _add_fit(commands: Any) -> None:
 def _add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--model",
-        choices=["direct", "network", "dvi"],
+        choices=["direct", "network", "dvi", "monte-carlo"],
         default="direct",
         help="basis functions, a network with quadratic activations, or a network of rectified linear units with "
-        "Gaussian weights, trained by deterministic variational inference (default: %(default)s)",
+        "Gaussian weights, trained by deterministic variational inference or from draws (default: %(default)s)",
     )
     command.add_argument(
         "--hidden",
         type=positive,
         nargs="+",
         metavar="H",
-        help="units of a network's hidden layers; give the file before this (default: 16 8; 50 for dvi)",
+        help="units of a network's hidden layers; give the file before this (default: 16 8; 50 for rectified units)",
+    )
+    command.add_argument(
+        "--posterior",
+        choices=["normal", "laplace", "logistic", "radial"],
+        help="law of the weights of --model monte-carlo (default: normal)",
     )
     command.add_argument(
         "--basis",
@@ -330,10 +335,12 @@ def _fit(args: argparse.Namespace) -> int:
 
 def _check_fit_options(args: argparse.Namespace) -> None:
     if args.hidden is not None and args.model == "direct":
-        raise CommandError("--hidden: only for --model network or dvi")
+        raise CommandError("--hidden: only for --model network, dvi or monte-carlo")
     for option in ("basis", "features", "n_features", "degree") if args.model != "direct" else ():
         if getattr(args, option) is not None:
             raise CommandError(f"--{option.replace('_', '-')}: not for --model {args.model}")
+    if args.posterior is not None and args.model != "monte-carlo":
+        raise CommandError("--posterior: only for --model monte-carlo")
     if args.n_features is not None and args.features not in (None, "auto", "nystroem", "fourier"):
         raise CommandError("--n-features: only for --features nystroem or fourier")
     if args.degree is not None and args.features != "polynomial":
@@ -556,6 +563,9 @@ def _new_model(args: argparse.Namespace, classes: bool) -> Any:
     elif args.model == "dvi":
         given = {"hidden_layer_sizes": args.hidden}
         estimator = pydirect.DVIClassifier if classes else pydirect.DVIRegressor
+    elif args.model == "monte-carlo":
+        given = {"hidden_layer_sizes": args.hidden, "posterior": args.posterior}
+        estimator = pydirect.MonteCarloBNNClassifier if classes else pydirect.MonteCarloBNNRegressor
     else:
         names = ("features", "basis", "n_features", "degree")
         given = {name: getattr(args, name) for name in names}
@@ -620,7 +630,7 @@ def _kind_of_model(model: Any) -> str:
 
 
 def _is_gaussian_network(model: Any) -> bool:
-    return hasattr(model, "prior_variances_")
+    return hasattr(model.posteriors_[0], "network")
 
 
 def _n_weights(model: Any) -> int:

@@ -54,6 +54,14 @@ GaussianNetwork make_network(const std::vector<Index>& widths, Index n_targets, 
   return network;
 }
 
+WeightLaw weight_law(const std::string& name) {
+  return choose<WeightLaw>({{"normal", WeightLaw::kNormal},
+                            {"laplace", WeightLaw::kLaplace},
+                            {"logistic", WeightLaw::kLogistic},
+                            {"radial", WeightLaw::kRadial}},
+                           name);
+}
+
 const double* parameters_of(const GaussianNetwork& network, const Array<double>& parameters) {
   require_shape(parameters, "parameters", {network.n_parameters()});
   return parameters.data();
@@ -89,16 +97,19 @@ py::tuple objective(const GaussianNetwork& network, const Array<double>& paramet
 
 py::tuple sampled(const GaussianNetwork& network, const Array<double>& parameters, const Array<double>& x,
                   const Array<double>& y, const std::optional<Array<double>>& weight, double total_weight,
-                  double divergence_factor, const std::string& kind, Index n_draws, std::uint64_t seed,
-                  int n_threads) {
+                  double divergence_factor, const std::string& kind, Index n_draws, std::uint64_t seed, int n_threads,
+                  const std::string& law, bool exact_last_layer) {
   const double* theta = parameters_of(network, parameters);
   const NetworkRows rows = make_rows(network, x, y, weight, total_weight);
   const WeightDraws draws{choose<WeightDraws::Kind>({{"shared", WeightDraws::Kind::kShared},
                                                      {"local", WeightDraws::Kind::kLocal},
                                                      {"mean", WeightDraws::Kind::kMean}},
                                                     kind),
-                          n_draws, seed};
+                          n_draws, seed,
+                          weight_law(law), exact_last_layer};
   if (n_draws < 1) throw std::invalid_argument("n_draws must be positive");
+  if (draws.kind != WeightDraws::Kind::kShared && draws.law != WeightLaw::kNormal)
+    throw std::invalid_argument("only weights are drawn from other laws than the normal one");
   if (network.activation != Activation::kRelu) throw std::invalid_argument("pathwise gradients need ReLU units");
   Array<double> gradient(network.n_parameters());
   double *g = gradient.mutable_data(), value = 0.0;
@@ -154,11 +165,22 @@ void bind_deterministic(py::module_& m) {
            py::arg("divergence_factor"), py::arg("n_threads"))
       .def("sampled_objective", &sampled, py::arg("parameters").noconvert(), py::arg("x").noconvert(),
            py::arg("y").noconvert(), py::arg("weight").noconvert(), py::arg("total_weight"),
-           py::arg("divergence_factor"), py::arg("kind"), py::arg("n_draws"), py::arg("seed"), py::arg("n_threads"))
+           py::arg("divergence_factor"), py::arg("kind"), py::arg("n_draws"), py::arg("seed"), py::arg("n_threads"),
+           py::arg("law") = "normal", py::arg("exact_last_layer") = false)
       .def("moments", &moments, py::arg("parameters").noconvert(), py::arg("x").noconvert(), py::arg("layer"),
            py::arg("covariance"), py::arg("n_threads"))
       .def("divergence", &divergence, py::arg("parameters").noconvert(), py::arg("with_deviations"))
       .def("prior_variances", &variances, py::arg("parameters").noconvert(), py::arg("with_deviations"))
+      .def(
+          "standardised_draws",
+          [](const GaussianNetwork& network, const std::string& law, std::uint64_t seed, Index n_draws) {
+            Array<double> out({n_draws, network.n_weights()});
+            for (Index draw = 0; draw < n_draws; ++draw)
+              standardised_draws(network, weight_law(law), seed, std::uint64_t(draw), network.n_layers(),
+                                 out.mutable_data() + draw * network.n_weights());
+            return out;
+          },
+          py::arg("law"), py::arg("seed"), py::arg("n_draws"))
       .def_property_readonly("n_parameters", &GaussianNetwork::n_parameters);
   m.def(
       "counter_normals",

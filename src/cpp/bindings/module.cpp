@@ -13,6 +13,7 @@ void bind_mean_field(pybind11::module_&);
 void bind_network_moments(pybind11::module_&);
 void bind_quadratic_network(pybind11::module_&);
 void bind_mixture(pybind11::module_&);
+void bind_monte_carlo(pybind11::module_&);
 void bind_quantized(pybind11::module_&);
 }  // namespace pydirect
 
@@ -30,5 +31,6 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_network_moments(m);
   pydirect::bind_quadratic_network(m);
   pydirect::bind_mixture(m);
+  pydirect::bind_monte_carlo(m);
   pydirect::bind_quantized(m);
 }

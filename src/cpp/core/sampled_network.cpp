@@ -52,8 +52,11 @@ class Pass {
     return arrays * kRows * (padded(widest_layer(network)) + kSlack) + 2 * padded(network.widths.back());
   }
 
-  Pass(const GaussianNetwork& network, const double* parameters, double* memory)
-      : network_(network), parameters_(parameters) {
+  // spreads and variances: of the weights, where variances of outputs are to be found.
+  Pass(const GaussianNetwork& network, const double* parameters, const Weights& spreads, const double* variances,
+       bool exact_last_layer, double* memory)
+      : network_(network), parameters_(parameters), spreads_(spreads), variances_(variances),
+        exact_layer_(exact_last_layer ? network.n_layers() - 1 : -1) {
     const Index size = kRows * (padded(widest_layer(network)) + kSlack);
     const auto take = [&] { return (memory += size) - size; };
     for (Index l = 0; l < network.n_layers(); ++l)
@@ -73,26 +76,32 @@ class Pass {
               const Sums& sums, double* weight_bar) {
     start(rows, begin, end);
     for (Index l = 0; l < network_.n_layers(); ++l) pre_activations(weights, bias_source, l, layers_[size_t(l)].a);
+    if (exact_layer_ >= 0) {
+      if (exact_layer_ > 0) square_units(exact_layer_ - 1);
+      pre_activation_variances(exact_layer_);
+    }
     likelihood(rows, begin, sums);
     for (Index l = network_.n_layers() - 1; l >= 0; --l) {
       add_mean_gradient(l, weight_bar);
+      if (l == exact_layer_) add_variance_gradient(l, sums.deviation);
       if (l == 0) break;
       backward(weights[size_t(l)], n_, bar_, bar_below_);
+      if (l == exact_layer_) through_squares(l);
       through_relu(l);
     }
   }
 
   // Pre-activations as drawn: a = h M + b + √(h² V + v_b) ε; ∂ of M and V is added. noise: (n, units of all layers).
-  void local(const Weights& means, const Weights& spreads, const double* variances, const double* noise, Index stride,
-             const NetworkRows& rows, Index begin, Index end, const Sums& sums) {
+  void local(const Weights& means, const double* noise, Index stride, const NetworkRows& rows, Index begin, Index end,
+             const Sums& sums) {
     start(rows, begin, end);
     Index unit = 0;
     for (Index l = 0; l < network_.n_layers(); unit += network_.n_out(l++)) {
       const Layer& layer = layers_[size_t(l)];
       const Index o = network_.n_out(l);
       pre_activations(means, parameters_, l, layer.a);
-      add_biases(variances, l, layer.spread);
-      forward(spreads[size_t(l)], n_, squares(l), layer.spread, true);
+      pre_activation_variances(l);
+      if (l == exact_layer_) break;
       for (Index b = 0; b < n_; ++b)
         for (Index i = 0; i < o; ++i) {
           const double e = noise[b * stride + unit + i], s = std::sqrt(layer.spread[b * o + i]);
@@ -104,16 +113,13 @@ class Pass {
     likelihood(rows, begin, sums);
     for (Index l = network_.n_layers() - 1; l >= 0; --l) {
       const Layer& layer = layers_[size_t(l)];
-      const Index o = network_.n_out(l), d = network_.n_in(l), first = network_.first_weight(l);
-      for (Index i = 0; i < n_ * o; ++i) spread_bar_[i] = bar_[i] * layer.half_ratio[i];
+      if (l != exact_layer_)
+        for (Index i = 0; i < n_ * network_.n_out(l); ++i) spread_bar_[i] = bar_[i] * layer.half_ratio[i];
       add_mean_gradient(l, sums.mean);
-      add_transposed({d, n_, o}, squares(l), d, spread_bar_, o, sums.deviation + first, o);
-      add_bias_gradient(l, spread_bar_, sums.deviation);
+      add_variance_gradient(l, sums.deviation);
       if (l == 0) break;
       backward(means[size_t(l)], n_, bar_, bar_below_);
-      backward(spreads[size_t(l)], n_, spread_bar_, square_bar_);
-      const double* h = inputs(l);
-      for (Index i = 0; i < n_ * d; ++i) bar_below_[i] += 2.0 * h[i] * square_bar_[i];
+      through_squares(l);
       through_relu(l);
     }
   }
@@ -148,6 +154,13 @@ class Pass {
     for (Index i = 0; i < n_ * network_.n_out(l); ++i) out[i] += below[i];
   }
 
+  // h² V + v_b.
+  void pre_activation_variances(Index l) {
+    double* spread = layers_[size_t(l)].spread;
+    add_biases(variances_, l, spread);
+    forward(spreads_[size_t(l)], n_, squares(l), spread, true);
+  }
+
   void square_units(Index l) {
     const Layer& layer = layers_[size_t(l)];
     for (Index i = 0; i < n_ * network_.n_out(l); ++i) {
@@ -159,12 +172,15 @@ class Pass {
   void likelihood(const NetworkRows& rows, Index begin, const Sums& sums) {
     const Index o = network_.widths.back();
     const Index y_stride = is_classification(network_.likelihood) ? 1 : network_.n_targets;
+    const bool exact = exact_layer_ >= 0;
     for (Index b = 0; b < n_; ++b) {
       const double w = rows.weight ? rows.weight[begin + b] : 1.0;
-      const OutputGaussian output{o, layers_.back().a + b * o, no_variance_, nullptr};
+      const OutputGaussian output{o, layers_.back().a + b * o, exact ? layers_.back().spread + b * o : no_variance_,
+                                  nullptr};
       *sums.likelihood += w * expected_log_likelihood(network_, rows.y + (begin + b) * y_stride,
                                                       parameters_ + 2 * network_.n_weights(), output, w,
-                                                      {bar_ + b * o, unused_, nullptr, sums.noise});
+                                                      {bar_ + b * o, exact ? spread_bar_ + b * o : unused_, nullptr,
+                                                       sums.noise});
     }
   }
 
@@ -181,6 +197,19 @@ class Pass {
     add_bias_gradient(l, bar_, weight_bar);
   }
 
+  void add_variance_gradient(Index l, double* variance_bar) const {
+    const Index d = network_.n_in(l), o = network_.n_out(l);
+    add_transposed({d, n_, o}, squares(l), d, spread_bar_, o, variance_bar + network_.first_weight(l), o);
+    add_bias_gradient(l, spread_bar_, variance_bar);
+  }
+
+  // What the units below owe to the variances above.
+  void through_squares(Index l) {
+    backward(spreads_[size_t(l)], n_, spread_bar_, square_bar_);
+    const double* h = inputs(l);
+    for (Index i = 0; i < n_ * network_.n_in(l); ++i) bar_below_[i] += 2.0 * h[i] * square_bar_[i];
+  }
+
   void through_relu(Index l) {
     const double* a = layers_[size_t(l) - 1].a;
     const Index n = n_ * network_.n_in(l);
@@ -192,6 +221,9 @@ class Pass {
 
   const GaussianNetwork& network_;
   const double* parameters_;
+  const Weights& spreads_;
+  const double* variances_;
+  const Index exact_layer_;  // whose weights are not drawn; -1: none
   std::vector<Layer> layers_;
   double *bar_, *bar_below_, *spread_bar_, *square_bar_, *x_squared_, *no_variance_, *unused_;
   const double* x_ = nullptr;
@@ -221,19 +253,19 @@ Tasks split(const GaussianNetwork& network, Index n_rows, Index n_draws, bool ro
   return tasks;
 }
 
-// Weights M + σ ε of one draw after another, on the same rows.
-void shared_draws(const GaussianNetwork& network, const double* parameters, const double* deviations,
+// Weights M + σ ξ of one draw after another, on the same rows.
+void shared_draws(const GaussianNetwork& network, const double* parameters, const double* deviations, Pass& pass,
                   const NetworkRows& rows, const WeightDraws& draws, Index first_draw, Index last_draw, Index begin,
                   Index end, double* memory) {
   const Index n = network.n_weights();
+  const Index n_layers = network.n_layers() - (draws.exact_last_layer ? 1 : 0);
   const bool fixed = draws.kind == WeightDraws::Kind::kMean;
   const Sums sums(network, memory);
   std::vector<double> noise(size_t(n), 0.0), drawn(parameters, parameters + n), bar(size_t(n), 0.0);
   Weights weights;
-  Pass pass(network, parameters, workspace(Memory::kChunk, Pass::memory_size(network)));
   for (Index draw = first_draw; draw < last_draw; ++draw) {
     if (!fixed) {
-      counter_normals(draws.seed, std::uint64_t(draw), 0, n, noise.data());
+      standardised_draws(network, draws.law, draws.seed, std::uint64_t(draw), n_layers, noise.data());
       for (Index i = 0; i < n; ++i) drawn[size_t(i)] = parameters[i] + deviations[i] * noise[size_t(i)];
     }
     set_weights(network, drawn.data(), weights);
@@ -256,10 +288,8 @@ double sampled_objective(const GaussianNetwork& network, const double* parameter
   std::vector<double> deviations(variances);
   for (double& s : deviations) s = std::sqrt(s);
   Weights means, spreads;
-  if (local) {
-    set_weights(network, parameters, means);
-    set_weights(network, variances.data(), spreads);
-  }
+  if (local) set_weights(network, parameters, means);
+  if (local || draws.exact_last_layer) set_weights(network, variances.data(), spreads);
   const Tasks tasks = split(network, rows.n_rows, draws.n_draws, local);
   double* accumulators = workspace(Memory::kCall, tasks.count() * size);
   for_chunks(tasks.count(), 1, n_threads, [&](Index task, Index) {
@@ -269,17 +299,18 @@ double sampled_objective(const GaussianNetwork& network, const double* parameter
     const Index end = std::min(begin + tasks.row_chunk, rows.n_rows);
     const Index first = task / tasks.n_row_chunks * tasks.draw_chunk;
     const Index last = std::min(first + tasks.draw_chunk, draws.n_draws);
+    Pass pass(network, parameters, spreads, variances.data(), draws.exact_last_layer,
+              workspace(Memory::kChunk, Pass::memory_size(network)));
     if (!local)
-      return shared_draws(network, parameters, deviations.data(), rows, draws, first, last, begin, end, memory);
+      return shared_draws(network, parameters, deviations.data(), pass, rows, draws, first, last, begin, end, memory);
     const Index stride = n_units(network);
     std::vector<double> noise(size_t(kRows * stride));
-    Pass pass(network, parameters, workspace(Memory::kChunk, Pass::memory_size(network)));
     for (Index row = begin; row < end; row += kRows) {
       const Index stop = std::min(row + kRows, end);
       for (Index draw = first; draw < last; ++draw) {
         counter_normals(draws.seed, std::uint64_t(draw), std::uint64_t(row * stride), (stop - row) * stride,
                         noise.data());
-        pass.local(means, spreads, variances.data(), noise.data(), stride, rows, row, stop, Sums(network, memory));
+        pass.local(means, noise.data(), stride, rows, row, stop, Sums(network, memory));
       }
     }
   });
@@ -287,8 +318,10 @@ double sampled_objective(const GaussianNetwork& network, const double* parameter
   const Sums sums(network, accumulators);
   const double factor = -1.0 / (rows.total_weight * double(draws.n_draws));
   for (Index i = 0; i < n; ++i) gradient[i] = factor * sums.mean[i];
+  // Those of weights that are drawn are derivatives in σ, the others in σ².
+  const Index n_drawn = local ? 0 : draws.exact_last_layer ? network.first_weight(network.n_layers() - 1) : n;
   for (Index i = 0; i < n; ++i)
-    gradient[n + i] = factor * sums.deviation[i] * (local ? 2.0 * variances[size_t(i)] : deviations[size_t(i)]);
+    gradient[n + i] = factor * sums.deviation[i] * (i < n_drawn ? deviations[size_t(i)] : 2.0 * variances[size_t(i)]);
   for (Index t = 0; t < network.n_noise(); ++t) gradient[2 * n + t] = factor * sums.noise[t];
   const double divergence = weight_divergence(network, parameters, with_deviations, divergence_factor, gradient);
   return finite_or_infinity(divergence_factor * divergence + factor * *sums.likelihood, network.n_parameters(),

@@ -272,6 +272,65 @@ struct LevelSums {
   Sum* out;           // (n_columns, rows)
 };
 
+// Draws for blocks of weights, a row for every draw. Two draws share a counter.
+inline constexpr Index kDrawColumns = 64, kDrawRows = 64, kMostSums = 16;
+
+enum class BaseLaw {
+  kNormal, kLaplace, kLogistic, kExponential, kGamma, kWeibull, kRayleigh, kInverseGamma, kWald, kHorseshoe
+};
+
+struct DrawBlock {
+  BaseLaw law;
+  double shape;
+  std::uint64_t seed;
+  std::uint32_t epoch, purpose;  // purpose below 4
+  std::uint32_t first_column, first_pair;
+  Index n_columns, n_pairs;      // columns up to a multiple of 8 are written
+  double* xi;                    // (2 n_pairs, kDrawColumns)
+  double* log_xi;                // the same, or null; of positive laws
+};
+
+struct PowerSums {
+  Index n_columns, n_draws;
+  const double* xi;         // (n_draws, kDrawColumns)
+  const double* log_xi;     // null unless there are exponents beyond the integers and −1, or logs
+  Index n_exponents, n_integers;  // exponents: first positive integers, ascending
+  const double* exponents;  // (n_exponents,)
+  Index n_logs;             // 1: log ξ, 2: its square too
+  double* sums;             // (n_exponents + n_logs, kDrawColumns) increased
+};
+
+// log p(w) of a prior up to a constant of the caller's.
+struct LogDensity {
+  enum class Kind { kPolynomial, kPowers, kLogistic } kind;
+  double centre, scale, log_scale;
+  // Piecewise polynomial in w − centre, one row of coefficients more than there are knots.
+  Index degree, n_knots;
+  const double *coefficients, *knots;
+  // Σ factor w^exponent + log_factor log w + log_square_factor (log w − log_centre)²
+  Index n_powers, n_logs;
+  const double *exponents, *factors;
+  double log_factor, log_square_factor, log_centre;
+};
+
+// Σ over weights of −log σ − mean log p(μ + σ ξ), mean powers of ξ given; slopes are written.
+struct DivergenceBlock {
+  Index n_columns;
+  const double *location, *scale;  // (n_columns,); no location for powers
+  const double* sums;              // means, (n_sums, sum_stride)
+  Index sum_stride;
+  double *location_slope, *scale_slope;
+};
+
+// The same sums draw by draw: of log p(w), its derivative, and ξ times it.
+struct DirectSums {
+  Index n_columns, n_draws;
+  bool exponential;  // w = exp(μ + σ ξ), and the density is that of log w
+  const double *location, *scale;  // (n_columns up to a multiple of 8,)
+  const double* xi;                // (n_draws, kDrawColumns)
+  double *value, *slope, *scale_slope;  // increased
+};
+
 struct KernelTable {
   const char* name;
 
@@ -365,8 +424,16 @@ struct KernelTable {
   void (*level_sums_16)(const LevelSums<short, int>&);
   void (*level_sums_double)(const LevelSums<double, double>&);
 
+  void (*draw_block)(const DrawBlock&);
+  void (*add_power_sums)(const PowerSums&);
+  double (*divergence_from_sums)(const LogDensity&, const DivergenceBlock&);
+  void (*add_log_densities)(const LogDensity&, const DirectSums&);
+  // Rows of stride kDrawColumns, each times a factor of its own.
+  void (*scale_rows)(Index n_columns, Index n_rows, const double* factor, double* rows);
+
   // Element-wise maths with defined edges, exposed for tests.
   void (*exp)(Index n, const double* x, double* out);
+  void (*log)(Index n, const double* x, double* out);  // positive normal numbers
   void (*sincos_turns_double)(Index n, const double* t, double* sine, double* cosine);
   void (*sincos_turns_float)(Index n, const float* t, float* sine, float* cosine);
 };

@@ -21,6 +21,7 @@ namespace PYDIRECT_ISA {
 #include "exponential-inl.hpp"
 #include "fourier-inl.hpp"
 #include "moments-inl.hpp"
+#include "monte_carlo-inl.hpp"
 #include "network-inl.hpp"
 #include "product-inl.hpp"
 #include "matrix-inl.hpp"
@@ -79,7 +80,15 @@ constexpr KernelTable all_kernels(const char* name) {
   table.level_sums_8 = integer_level_sums<signed char>;
   table.level_sums_16 = integer_level_sums<short>;
   table.level_sums_double = float_level_sums;
+  table.level_sums_float = float_level_sums<float>;
+  table.level_sums_double = float_level_sums<double>;
+  table.draw_block = draw_block;
+  table.add_power_sums = add_power_sums;
+  table.divergence_from_sums = divergence_from_sums;
+  table.add_log_densities = add_log_densities;
+  table.scale_rows = scale_rows;
   table.exp = exp_array;
+  table.log = log_array;
   table.sincos_turns_double = sincos_turns_array<double>;
   table.sincos_turns_float = sincos_turns_array<float>;
   return table;

@@ -46,6 +46,7 @@ from pydirect.persistence_parts import (
 )
 from pydirect.quadratic_network import NetworkPosterior, NetworkShape
 from pydirect.quadratic_training import NETWORK_ENGINES
+from pydirect.sampled_network import SampledNetwork, SampledPosterior
 
 if TYPE_CHECKING:
     from pydirect.estimators._base import LatentFunctions, ProbabilisticRegressor
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from pydirect.estimators.deterministic import DeterministicNetworkModel, DVIClassifier, DVIRegressor
     from pydirect.estimators.quadratic_network import QuadraticBNNRegressor
     from pydirect.estimators.regression import DirectRegressor
+    from pydirect.estimators.sampled_network import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 
 PRIOR_CLASSES: dict[str, Any] = {
     **PRIORS,
@@ -249,17 +251,30 @@ def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Array
 
 
 def _restore_deterministic(model: DeterministicNetworkModel, header: Header, arrays: Arrays) -> None:
-    model.posteriors_ = [
+    model.posteriors_ = _network_posteriors(header, arrays, DeterministicPosterior, DeterministicNetwork)
+
+
+def _restore_sampled(model: MonteCarloBNNRegressor, header: Header, arrays: Arrays) -> None:
+    model.posteriors_ = _network_posteriors(header, arrays, SampledPosterior, SampledNetwork)
+
+
+def _restore_sampled_classifier(model: MonteCarloBNNClassifier, header: Header, arrays: Arrays) -> None:
+    model.classes_ = _classes_from_header(header["classes"])
+    model.posteriors_ = _network_posteriors(header, arrays, SampledPosterior, SampledNetwork)
+
+
+def _network_posteriors(header: Header, arrays: Arrays, posterior: Any, network: Any) -> list[Any]:
+    return [
         dataclasses.replace(
-            build(DeterministicPosterior, h, arrays, f"posterior{k}", {}), network=_network_from_header(h["network"])
+            build(posterior, h, arrays, f"posterior{k}", {}), network=_network_from_header(h["network"], network)
         )
         for k, h in enumerate(header["posteriors"])
     ]
 
 
-def _network_from_header(header: Header) -> DeterministicNetwork:
+def _network_from_header(header: Header, network: Any) -> Any:
     prior = header["prior"]
-    return DeterministicNetwork(**{**header, "prior": EmpiricalBayes(**prior) if isinstance(prior, dict) else prior})
+    return network(**{**header, "prior": EmpiricalBayes(**prior) if isinstance(prior, dict) else prior})
 
 
 def _restore_deterministic_classifier(model: DVIClassifier, header: Header, arrays: Arrays) -> None:
@@ -476,6 +491,22 @@ LAYOUTS = {
             (),
             _write_deterministic_classifier,
             _restore_deterministic_classifier,
+            _check_deterministic_classifier,
+        ),
+        Layout(
+            "MonteCarloBNNRegressor",
+            ("y_mean", "y_scale", "mean_noise"),
+            ("calibration_scale",),
+            _write_deterministic,
+            _restore_sampled,
+            _check_deterministic_regressor,
+        ),
+        Layout(
+            "MonteCarloBNNClassifier",
+            (),
+            (),
+            _write_deterministic_classifier,
+            _restore_sampled_classifier,
             _check_deterministic_classifier,
         ),
     )

@@ -56,11 +56,18 @@ struct NetworkRows {
   double total_weight;
 };
 
+// Laws of ξ in w = M + σ ξ, of variance one; radial: ξ = √D r u for the D weights of a set, u uniform on the sphere.
+enum class WeightLaw { kNormal, kLaplace, kLogistic, kRadial };
+
 // How the expectation of the log-likelihood is taken over the weights.
 struct WeightDraws {
   enum class Kind { kShared, kLocal, kMean } kind;  // weights; pre-activations of each row; no draw: the means
   Index n_draws;
   std::uint64_t seed;
+  WeightLaw law = WeightLaw::kNormal;
+  // The expectation over the output layer's weights is taken in closed form, by the mean and the variance of the
+  // outputs: exact for homoscedastic noise, and for outputs that are Gaussian.
+  bool exact_last_layer = false;
 };
 
 // Σ KL of the weights' Gaussians to their priors; times factor, its gradient is added. Without standard deviations:
@@ -83,5 +90,9 @@ void deterministic_moments(const GaussianNetwork& network, const double* paramet
 
 // Standard normal draws by counter (Philox 4x32-10): element i of a stream is the same whatever is drawn beside it.
 void counter_normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, Index n, double* out);
+
+// ξ of the weights of the first layers, (first_weight(n_layers),), from the normal draws of a stream.
+void standardised_draws(const GaussianNetwork& network, WeightLaw law, std::uint64_t seed, std::uint64_t stream,
+                        Index n_layers, double* out);
 
 }  // namespace pydirect

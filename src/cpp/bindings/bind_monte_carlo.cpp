@@ -1,0 +1,187 @@
+#include <optional>
+
+#include <pybind11/stl.h>
+
+#include "arrays.hpp"
+#include "pydirect/monte_carlo.hpp"
+
+namespace pydirect {
+namespace {
+
+using Slopes = std::optional<Array<double>>;
+using Location = std::optional<Array<double>>;
+
+template <class T, std::size_t n>
+T one_of(const std::string& name, const char* const (&names)[n]) {
+  for (std::size_t i = 0; i < n; ++i)
+    if (name == names[i]) return T(i);
+  throw std::invalid_argument("unknown name: " + name);
+}
+
+BaseDraws make_draws(const std::string& layout, const std::string& law, double shape, std::uint64_t seed,
+                     std::uint32_t epoch, Index n_draws, Index n_weights) {
+  static const char* const layouts[] = {"independent", "shared", "radial"};
+  static const char* const laws[] = {"normal",  "laplace",  "logistic",      "exponential", "gamma",
+                                     "weibull", "rayleigh", "inverse_gamma", "wald",        "horseshoe"};
+  if (n_draws < 1 || n_weights < 1) throw std::invalid_argument("there must be draws and weights");
+  return {one_of<BaseDraws::Layout>(layout, layouts), one_of<BaseLaw>(law, laws), shape, seed, epoch, n_draws,
+          n_weights};
+}
+
+// A log-density with the arrays that it points to.
+class Density {
+ public:
+  Density(const std::string& kind, double centre, double scale, double log_scale,
+          std::vector<std::vector<double>> pieces, std::vector<double> knots, std::vector<double> exponents,
+          std::vector<double> factors, Index n_logs, double log_factor, double log_square_factor, double log_centre)
+      : knots_(std::move(knots)), exponents_(std::move(exponents)), factors_(std::move(factors)) {
+    static const char* const kinds[] = {"polynomial", "powers", "logistic"};
+    for (const auto& piece : pieces) coefficients_.insert(coefficients_.end(), piece.begin(), piece.end());
+    const Index degree = pieces.empty() ? 0 : Index(pieces[0].size()) - 1, n_powers = Index(exponents_.size());
+    const auto type = one_of<LogDensity::Kind>(kind, kinds);
+    if (degree > kMostSums || n_powers + n_logs > kMostSums || exponents_.size() != factors_.size() ||
+        coefficients_.size() != pieces.size() * std::size_t(degree + 1) ||
+        (type == LogDensity::Kind::kPolynomial && pieces.size() != knots_.size() + 1))
+      throw std::invalid_argument("inconsistent log-density");
+    density_ = {type,      centre,            scale,         log_scale, degree, Index(knots_.size()), nullptr,
+                nullptr,   n_powers,          n_logs,        nullptr,   nullptr, log_factor, log_square_factor,
+                log_centre};
+  }
+
+  LogDensity get() const {
+    LogDensity density = density_;
+    density.coefficients = coefficients_.data();
+    density.knots = knots_.data();
+    density.exponents = exponents_.data();
+    density.factors = factors_.data();
+    return density;
+  }
+
+ private:
+  std::vector<double> coefficients_, knots_, exponents_, factors_;
+  LogDensity density_;
+};
+
+const double* data_of(const Location& a, const char* name, Index n) {
+  if (!a) return nullptr;
+  require_shape(*a, name, {n});
+  return a->data();
+}
+
+double* data_of(Slopes& a, Index n) {
+  if (!a) return nullptr;
+  require_shape(*a, "location_slope", {n});
+  return a->mutable_data();
+}
+
+double from_sums(const Density& density, const Location& location, const Array<double>& scale,
+                 const Array<double>& sums, Slopes location_slope, Array<double> scale_slope, int n_threads) {
+  const LogDensity p = density.get();
+  const Index n = scale.shape(0);
+  const bool powers = p.kind == LogDensity::Kind::kPowers;
+  if (p.kind == LogDensity::Kind::kLogistic || p.n_knots > 0 || (!powers && (!location || !location_slope)))
+    throw std::invalid_argument("no sums hold this log-density");
+  const bool shared = sums.ndim() == 2 && sums.shape(1) == 1;
+  require_shape(sums, "sums", {powers ? p.n_powers + p.n_logs : p.degree, shared ? 1 : n});
+  require_shape(scale_slope, "scale_slope", {n});
+  const double* mu = data_of(location, "location", n);
+  double* mu_slope = data_of(location_slope, n);
+  double* out = scale_slope.mutable_data();
+  py::gil_scoped_release release;
+  return divergence_from_sums(p, n, mu, scale.data(), sums.data(), shared, mu_slope, out, n_threads);
+}
+
+double from_draws(const Density& density, const BaseDraws& draws, bool exponential, const Location& location,
+                  const Array<double>& scale, Slopes location_slope, Array<double> scale_slope, int n_threads) {
+  const Index n = draws.n_weights;
+  require_shape(scale, "scale", {n});
+  require_shape(scale_slope, "scale_slope", {n});
+  const double* mu = data_of(location, "location", n);
+  double* mu_slope = data_of(location_slope, n);
+  double* out = scale_slope.mutable_data();
+  py::gil_scoped_release release;
+  return divergence_from_draws(density.get(), draws, exponential, mu, scale.data(), mu_slope, out, n_threads);
+}
+
+double from_ranks(const SortedDraws& sorted, const Density& density, const Location& location,
+                  const Array<double>& scale, Slopes location_slope, Array<double> scale_slope, int n_threads) {
+  const Index n = scale.shape(0);
+  require_shape(scale_slope, "scale_slope", {n});
+  const double* mu = data_of(location, "location", n);
+  double* mu_slope = data_of(location_slope, n);
+  double* out = scale_slope.mutable_data();
+  py::gil_scoped_release release;
+  return sorted.divergence(density.get(), n, mu, scale.data(), mu_slope, out, n_threads);
+}
+
+}  // namespace
+
+void bind_monte_carlo(py::module_& m) {
+  py::class_<BaseDraws>(m, "BaseDraws")
+      .def(py::init(&make_draws), py::arg("layout"), py::arg("law"), py::arg("shape"), py::arg("seed"),
+           py::arg("epoch"), py::arg("n_draws"), py::arg("n_weights"))
+      .def(
+          "draws",
+          [](const BaseDraws& d, int n_threads) {
+            Array<double> out({d.n_draws, d.n_columns()});
+            double* data = out.mutable_data();
+            py::gil_scoped_release release;
+            base_draws(d, data, n_threads);
+            return out;
+          },
+          py::arg("n_threads"))
+      .def(
+          "mean_powers",
+          [](const BaseDraws& d, std::vector<double> exponents, Index n_logs, int n_threads) {
+            const Exponents e{std::move(exponents), n_logs};
+            if (e.n_sums() < 1 || e.n_sums() > kMostSums) throw std::invalid_argument("too many sums, or none");
+            Array<double> out({e.n_sums(), d.n_columns()});
+            double* data = out.mutable_data();
+            py::gil_scoped_release release;
+            mean_powers(d, e, data, n_threads);
+            return out;
+          },
+          py::arg("exponents"), py::arg("n_logs"), py::arg("n_threads"))
+      .def(
+          "mean_powers_of_normals",
+          [](const BaseDraws& d, int n_threads) {
+            Array<double> out({Index(2), d.n_weights});
+            double* data = out.mutable_data();
+            py::gil_scoped_release release;
+            mean_powers_of_normals(d, data, n_threads);
+            return out;
+          },
+          py::arg("n_threads"))
+      .def(
+          "mean_products",
+          [](const BaseDraws& d, int n_threads) {
+            Array<double> mean(d.n_weights), products({d.n_weights, d.n_weights});
+            double *first = mean.mutable_data(), *second = products.mutable_data();
+            {
+              py::gil_scoped_release release;
+              mean_products(d, first, second, n_threads);
+            }
+            return py::make_tuple(mean, products);
+          },
+          py::arg("n_threads"));
+  py::class_<Density>(m, "LogDensity")
+      .def(py::init<const std::string&, double, double, double, std::vector<std::vector<double>>, std::vector<double>,
+                    std::vector<double>, std::vector<double>, Index, double, double, double>(),
+           py::arg("kind"), py::arg("centre"), py::arg("scale"), py::arg("log_scale"), py::arg("pieces"),
+           py::arg("knots"), py::arg("exponents"), py::arg("factors"), py::arg("n_logs"), py::arg("log_factor"),
+           py::arg("log_square_factor"), py::arg("log_centre"))
+      .def("divergence_from_sums", &from_sums, py::arg("location").noconvert(), py::arg("scale").noconvert(),
+           py::arg("sums").noconvert(), py::arg("location_slope").noconvert(), py::arg("scale_slope").noconvert(),
+           py::arg("n_threads"))
+      .def("divergence_from_draws", &from_draws, py::arg("draws"), py::arg("exponential"),
+           py::arg("location").noconvert(), py::arg("scale").noconvert(), py::arg("location_slope").noconvert(),
+           py::arg("scale_slope").noconvert(), py::arg("n_threads"));
+  py::class_<SortedDraws>(m, "SortedDraws")
+      .def(py::init<const BaseDraws&, Index, int>(), py::arg("draws"), py::arg("degree"), py::arg("n_threads"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("divergence", &from_ranks, py::arg("density"), py::arg("location").noconvert(),
+           py::arg("scale").noconvert(), py::arg("location_slope").noconvert(), py::arg("scale_slope").noconvert(),
+           py::arg("n_threads"));
+}
+
+}  // namespace pydirect
