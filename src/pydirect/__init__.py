@@ -66,6 +66,8 @@ _PUBLIC = {
     "fit_logistic_decorrelated": "pydirect.logistic",
     "predictive_probability": "pydirect.logistic",
     "PredictiveDistribution": "pydirect.predictive",
+    "LinearOutput": "pydirect.monte_carlo",
+    "MonteCarloDivergence": "pydirect.monte_carlo",
     "fit_within": "pydirect.quantized",
     "quantize": "pydirect.quantized",
 }

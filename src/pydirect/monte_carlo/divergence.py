@@ -7,9 +7,9 @@ all, and where the expected powers are known neither does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -183,7 +183,7 @@ class MonteCarloDivergence:
             )
         terms = self._terms
         powers = (self.prior.tail_power,) if isinstance(self.prior, UserDensity) else terms.tail_powers if terms else ()
-        if q.exponential and terms is not None and _needs_exponential_moments(self.prior):
+        if self._exponentiated and terms is not None:
             if q.name == "log_gamma":
                 raise InadmissiblePairError(
                     f"{name} needs powers of the log_gamma posterior's weights, which exist for some scales only"
@@ -254,10 +254,15 @@ class MonteCarloDivergence:
         if self.mode in ("exact", "direct"):
             raise ValueError(f"mode must be one with draws, got {self.mode!r}")
         if isinstance(self.posterior, CustomFamily):
-            return np.concatenate(list(self._custom_blocks(self.posterior)))
+            return np.concatenate(list(self._blocks()))
         return self._base_draws().draws(resolve_n_threads(self.n_threads))
 
     # How
+
+    @property
+    def _exponentiated(self) -> bool:
+        """Whether exponentials of draws enter: not where the prior, too, has a simple density of log w."""
+        return self.posterior.exponential and not _has_log_space_terms(self.prior)
 
     def _scale(self, raw: FloatArray) -> tuple[FloatArray, FloatArray | None]:
         """Scales, and their derivatives where they are not parameters themselves."""
@@ -275,7 +280,7 @@ class MonteCarloDivergence:
         if terms is None:
             self._require_naive("a prior of your own is evaluated draw by draw")
             return self._from_python
-        if q.exponential and _needs_exponential_moments(self.prior):
+        if self._exponentiated:
             if self.mode == "exact" and q.name == "lognormal":
                 return self._from_exponential_moments
             self._require_naive(f"no finite set of sums holds {type(self.prior).__name__} and exponentials of draws")
@@ -319,7 +324,9 @@ class MonteCarloDivergence:
         elif self._evaluate == self._from_sums:
             self.sums_ = np.ascontiguousarray(self._sums())
 
-    def _base_draws(self, law: str | None = None, shape: float | None = None, n_draws: int | None = None) -> Any:
+    def _base_draws(
+        self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0
+    ) -> _core.BaseDraws:
         layout = "independent" if law or self.mode != "shared" else "shared"
         return _core.BaseDraws(
             "radial" if self.posterior.name == "radial" else layout,
@@ -327,6 +334,7 @@ class MonteCarloDivergence:
             (getattr(self.posterior, "shape", None) or 1.0) if shape is None else shape,
             self.seed,
             self._epoch,
+            first_draw,
             n_draws or self.n_samples,
             self.group_size,
         )
@@ -343,7 +351,7 @@ class MonteCarloDivergence:
         if self.mode == "direct":
             return self._direct_sums(threads)
         if isinstance(q, CustomFamily):
-            return self._custom_sums(q, powers, n_logs)
+            return self._custom_sums(powers, n_logs)
         return np.asarray(self._base_draws().mean_powers(powers, n_logs, threads))
 
     def _direct_sums(self, threads: int) -> FloatArray:
@@ -356,18 +364,23 @@ class MonteCarloDivergence:
         # ξ is a gamma variable, or √(2 E) with an exponential E.
         return np.asarray(self._base_draws("gamma", n * shape, 1).draws(threads)) * ((1 + (law == "rayleigh")) / n)
 
-    def _custom_blocks(self, family: CustomFamily) -> Any:
-        """Draws of a sampler in Python, some rows at a time."""
+    def _blocks(self) -> Iterator[FloatArray]:
+        """The draws, some rows at a time."""
         generator = np.random.default_rng([self.seed, self._epoch])
         n_columns = 1 if self.mode == "shared" else self.group_size
-        rows = max(1, BLOCK_SIZE // n_columns)
-        for begin in range(0, self.n_samples, rows):
-            shape = (min(rows, self.n_samples - begin), n_columns)
-            yield as_float_array(family.sampler(generator, shape), "the sampler's draws", shape)
+        size = max(2, BLOCK_SIZE // n_columns // 2 * 2)
+        for begin in range(0, self.n_samples, size):
+            n_rows = min(size, self.n_samples - begin)
+            if isinstance(self.posterior, CustomFamily):
+                xi = self.posterior.sampler(generator, (n_rows, n_columns))
+                yield as_float_array(xi, "the sampler's draws", (n_rows, n_columns))
+            else:
+                threads = resolve_n_threads(self.n_threads)
+                yield self._base_draws(n_draws=n_rows, first_draw=begin).draws(threads)
 
-    def _custom_sums(self, family: CustomFamily, powers: list[float], n_logs: int) -> FloatArray:
+    def _custom_sums(self, powers: list[float], n_logs: int) -> FloatArray:
         total: Any = 0.0
-        for xi in self._custom_blocks(family):
+        for xi in self._blocks():
             logs = [np.log(xi) ** (k + 1) for k in range(n_logs)]
             total = total + np.stack([f.sum(axis=0) for f in [*(xi**r for r in powers), *logs]])
         return np.asarray(total / self.n_samples)
@@ -387,12 +400,28 @@ class MonteCarloDivergence:
     def _from_draws(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
         assert self._compiled is not None
         arguments = (location, scale, location_slope, scale_slope, resolve_n_threads(self.n_threads))
-        # Where the density is that of log w already, weights are not exponentials any more.
-        exponential = self.posterior.exponential and _needs_exponential_moments(self.prior)
-        return self._compiled.divergence_from_draws(self._base_draws(), exponential, *arguments)
+        return self._compiled.divergence_from_draws(self._base_draws(), self._exponentiated, *arguments)
 
     def _from_python(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
-        raise NotImplementedError
+        """Draw by draw, for what has no compiled form."""
+        value, slope, product = 0.0, np.zeros_like(scale), np.zeros_like(scale)
+        for xi in self._blocks():
+            v = scale * xi if location is None else location + scale * xi
+            w = np.exp(v) if self._exponentiated else v
+            if isinstance(self.prior, UserDensity):
+                log_p, slopes = self.prior.log_density(w), self.prior.slope(w)
+            else:
+                assert self._terms is not None
+                log_p, slopes = self._terms.log_density_and_slope(w)
+            if self._exponentiated:  # the density of v = log w
+                log_p, slopes = log_p + v, slopes * w + 1
+            value += float(log_p.sum())
+            slope += slopes.sum(axis=0)
+            product += (slopes * xi).sum(axis=0)
+        if location is not None:
+            location_slope[:] = -slope / self.n_samples
+        scale_slope[:] = -1 / scale - product / self.n_samples
+        return float(-np.log(scale).sum() - value / self.n_samples)
 
     def _from_exponential_moments(
         self, location: FloatArray, scale: FloatArray, location_slope: FloatArray, scale_slope: FloatArray
@@ -432,9 +461,8 @@ def _as_index(value: Any, name: str) -> int:
     return int(value)
 
 
-def _needs_exponential_moments(prior: Any) -> bool:
-    """Whether exponentials of draws enter: not where the prior, too, has a simple density of log w."""
-    return not isinstance(prior, LogNormalDensity | ParetoDensity)
+def _has_log_space_terms(prior: Any) -> TypeGuard[LogNormalDensity | ParetoDensity]:
+    return isinstance(prior, LogNormalDensity | ParetoDensity)
 
 
 def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
@@ -447,11 +475,9 @@ def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
     """
     if isinstance(prior, UserDensity):
         return None
-    if q.exponential and isinstance(prior, LogNormalDensity | ParetoDensity):
-        terms = prior.log_space_terms()
-    else:
-        terms = prior.terms()
-    positive = not q.has_location or (q.exponential and not isinstance(prior, LogNormalDensity | ParetoDensity))
+    in_log_space = q.exponential and _has_log_space_terms(prior)
+    terms = prior.log_space_terms() if in_log_space else prior.terms()  # type: ignore[union-attr]
+    positive = not q.has_location or (q.exponential and not in_log_space)
     form = terms.as_powers() if positive else terms.as_polynomial()
     if form is None and terms.kind == "powers":
         raise InadmissiblePairError(

@@ -92,6 +92,25 @@ class Terms:
             self.log_centre,
         )
 
+    def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The log-density without its constant, and its derivative, element-wise."""
+        if self.kind == "logistic":
+            x = (w - self.centre) / self.scale
+            return -np.abs(x) - 2 * np.log1p(np.exp(-np.abs(x))) - math.log(self.scale), -np.tanh(x / 2) / self.scale
+        if self.kind == "polynomial":
+            x = w - self.centre
+            piece = sum((x > knot for knot in self.knots), start=np.zeros(x.shape, dtype=np.intp))
+            polynomials = [np.polynomial.Polynomial(p) for p in self.pieces]
+            values = [np.choose(piece, [f(x) for f in fs]) for fs in (polynomials, [p.deriv() for p in polynomials])]
+            return values[0], values[1]
+        log_w = np.log(w)
+        shifted, square = log_w - self.log_centre, self.log_square_factor
+        value, slope = self.log_factor * log_w + square * shifted**2, self.log_factor + 2 * square * shifted
+        for r, factor in zip(self.exponents, self.factors, strict=True):
+            value = value + factor * w**r
+            slope = slope + r * factor * w**r
+        return value, slope / w
+
     def as_powers(self) -> Terms | None:
         """The same density on w > 0 as a sum of powers of w, or None where it is not one."""
         if self.kind == "powers":

@@ -15,7 +15,7 @@ struct BaseDraws {
   double shape;
   std::uint64_t seed;
   std::uint32_t epoch;  // another one, other draws
-  Index n_draws, n_weights;
+  Index first_draw, n_draws, n_weights;  // first_draw even, zero where shared
 
   // Shared draws count as one weight.
   Index n_columns() const { return layout == Layout::kShared ? 1 : n_weights; }
