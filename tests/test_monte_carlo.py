@@ -530,9 +530,7 @@ def test_a_positive_family_of_ones_own_may_need_logs():
 def test_a_log_density_of_ones_own_is_evaluated_draw_by_draw():
     own = mc.UserDensity(lambda w: stats.norm.logpdf(w), lambda w: -w, tail_power=2.0)
     for posterior in ("normal", "radial", "exponential", "lognormal"):
-        pair = [
-            mc.MonteCarloDivergence(posterior, prior, "naive", 70_001, 7, seed=2) for prior in (own, ("normal",))
-        ]
+        pair = [mc.MonteCarloDivergence(posterior, prior, "naive", 70_001, 7, seed=2) for prior in (own, ("normal",))]
         parameters = parameters_for(pair[0])
         (value, gradient), (expected, expected_gradient) = (kl.value_and_grad(parameters) for kl in pair)
         assert value == pytest.approx(expected, rel=1e-11)

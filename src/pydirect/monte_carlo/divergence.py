@@ -205,7 +205,7 @@ class MonteCarloDivergence:
     # Values
 
     def value_and_grad(self, parameters: ArrayLike) -> tuple[float, FloatArray]:
-        """The divergence, and its gradient with respect to the parameters.
+        """Return the divergence, and its gradient with respect to the parameters.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ class MonteCarloDivergence:
         return self
 
     def draws(self) -> FloatArray:
-        """The current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared: what the sums are sums of.
+        """Return the current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared: the sums are theirs.
 
         Made for the occasion: they take `n_samples` times the memory of the parameters.
 
@@ -365,7 +365,7 @@ class MonteCarloDivergence:
         return np.asarray(self._base_draws("gamma", n * shape, 1).draws(threads)) * ((1 + (law == "rayleigh")) / n)
 
     def _blocks(self) -> Iterator[FloatArray]:
-        """The draws, some rows at a time."""
+        """Yield the draws, some rows at a time."""
         generator = np.random.default_rng([self.seed, self._epoch])
         n_columns = 1 if self.mode == "shared" else self.group_size
         size = max(2, BLOCK_SIZE // n_columns // 2 * 2)
@@ -455,7 +455,7 @@ def as_posterior(value: Any) -> Posterior:
 
 
 def _as_index(value: Any, name: str) -> int:
-    """A positive count below 2³², as counters of draws are."""
+    """Return a positive count below 2³², as counters of draws are."""
     if as_count(value, name) >= 2**32:
         raise ValueError(f"{name} must be below 2**32, got {value}")
     return int(value)
@@ -466,7 +466,7 @@ def _has_log_space_terms(prior: Any) -> TypeGuard[LogNormalDensity | ParetoDensi
 
 
 def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
-    """The prior's terms in the form that goes with the posterior, or None for those that must be evaluated in Python.
+    """Return the prior's terms in the form that goes with the posterior, or None for those evaluated in Python.
 
     Raises
     ------

@@ -151,7 +151,7 @@ class PosteriorFamily:
             log_length = -(np.euler_gamma + math.log(2)) / 2
             log_area = math.log(2) + n_weights / 2 * math.log(math.pi) - float(gammaln(n_weights / 2))
             return 0.5 * math.log(math.pi * math.e / 2) + log_area + (n_weights - 1) * log_length
-        entropy = {
+        entropies: dict[str, Callable[[], float]] = {
             "normal": lambda: 0.5 * math.log(2 * math.pi * math.e),
             "laplace": lambda: 1 + math.log(2),
             "logistic": lambda: 2.0,
@@ -162,8 +162,8 @@ class PosteriorFamily:
             "gamma": lambda: k + gammaln(k) + (1 - k) * digamma(k),
             "inverse_gamma": lambda: k + gammaln(k) - (1 + k) * digamma(k),
             "wald": lambda: 0.5 * math.log(2 * math.pi / k) + 1.5 * self.log_moments()[0] + 0.5,
-        }[self.law]()
-        return n_weights * float(entropy)
+        }
+        return n_weights * float(entropies[self.law]())
 
 
 @dataclass(frozen=True)

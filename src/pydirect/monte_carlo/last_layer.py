@@ -79,7 +79,7 @@ class LinearOutput:
         self._draw()
 
     def draws(self) -> FloatArray:
-        """The current draws ξ, (n_samples, n_units); of mode ``"independent"``."""
+        """Return the current draws ξ, (n_samples, n_units); of mode ``"independent"``."""
         if self.mode == "exact":
             raise ValueError("mode must be 'independent' for draws, got 'exact'")
         return self._base_draws().draws(resolve_n_threads(self.n_threads))

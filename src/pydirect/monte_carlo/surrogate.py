@@ -71,5 +71,6 @@ def polynomial_surrogate(
     series = np.polynomial.Chebyshev.interpolate(lambda t: log_density(centre + half * t), degree)
     grid = np.cos(np.linspace(0.0, np.pi, 20 * degree + 1))
     error = float(np.abs(series(grid) - log_density(centre + half * grid)).max())
-    coefficients = series.convert(kind=np.polynomial.Polynomial).coef / half ** np.arange(degree + 1)
+    coefficients = np.asarray(series.convert(kind=np.polynomial.Polynomial).coef, dtype=np.float64)
+    coefficients /= half ** np.arange(degree + 1)
     return PolynomialSurrogate(PolynomialDensity([coefficients.tolist()], centre), (low, high), error)
