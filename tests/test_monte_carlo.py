@@ -363,7 +363,8 @@ def test_borders_of_existence_are_where_they_should_be():
     [
         ("normal", ("logistic",), "exact", "mode must be 'naive'"),
         ("normal", ("logistic",), "independent", "mode must be 'naive'"),
-        ("normal", ("laplace",), "exact", "must have draws to sort"),
+        ("laplace", ("laplace",), "exact", "must have draws to sort"),
+        ("lognormal", ("logistic",), "exact", "mode must be 'naive'"),
         ("laplace", ("normal",), "direct", "not known"),
         ("radial", ("normal",), "direct", "not known"),
         ("radial", ("normal",), "shared", "cannot be shared"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import factorial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -18,7 +19,14 @@ from scipy.special import expit
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array
-from pydirect.monte_carlo.families import SUPPORTS, CustomFamily, Posterior, PosteriorFamily, has_moment
+from pydirect.monte_carlo.families import (
+    SUPPORTS,
+    CustomFamily,
+    Posterior,
+    PosteriorFamily,
+    has_moment,
+    partial_normal_moments,
+)
 from pydirect.monte_carlo.priors import Density, LogNormalDensity, ParetoDensity, Terms, UserDensity, as_prior
 
 MODES = ("exact", "direct", "independent", "shared", "fixed", "naive")
@@ -281,7 +289,7 @@ class MonteCarloDivergence:
             self._require_naive("a prior of your own is evaluated draw by draw")
             return self._from_python
         if self._exponentiated:
-            if self.mode == "exact" and q.name == "lognormal":
+            if self.mode == "exact" and q.name == "lognormal" and terms.kind == "powers":
                 return self._from_exponential_moments
             self._require_naive(f"no finite set of sums holds {type(self.prior).__name__} and exponentials of draws")
             return self._from_python if isinstance(q, CustomFamily) else self._from_draws
@@ -290,6 +298,8 @@ class MonteCarloDivergence:
         if terms.kind == "logistic":
             self._require_naive("no finite set of sums holds a logistic log-density")
         if terms.knots:
+            if self.mode == "exact" and q.name == "normal":
+                return self._from_partial_moments
             if self.mode in ("exact", "direct"):
                 raise InadmissiblePairError(
                     f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
@@ -423,10 +433,32 @@ class MonteCarloDivergence:
         scale_slope[:] = -1 / scale - product / self.n_samples
         return float(-np.log(scale).sum() - value / self.n_samples)
 
+    def _from_partial_moments(
+        self, location: FloatArray, scale: FloatArray, location_slope: FloatArray, scale_slope: FloatArray
+    ) -> float:
+        """Return that of normal weights, several pieces of a log-density: Σ_pieces Σ_j σ^j p⁽ʲ⁾(A)/j! E[ξ^j; ξ in the piece]."""
+        terms = self._terms
+        assert terms is not None
+        A, n = location - terms.centre, terms.degree + 1
+        borders = np.array([-np.inf, *terms.knots, np.inf])[:, None]
+        below = partial_normal_moments((borders - A) / scale, terms.degree)
+        powers = scale ** np.arange(n)[:, None]
+        value, location_slope[:], scale_slope[:] = 0.0, 0.0, -1 / scale
+        for piece, coefficients in enumerate(terms.pieces):
+            means = below[:, piece + 1] - below[:, piece]
+            p = np.polynomial.Polynomial(coefficients)
+            q = [p.deriv(j)(A) / factorial(j) if j else p(A) for j in range(n)]
+            for j in range(n):
+                value += float((powers[j] * means[j] * q[j]).sum())
+                if j:
+                    location_slope -= j * powers[j - 1] * means[j - 1] * q[j]
+                    scale_slope -= j * powers[j - 1] * means[j] * q[j]
+        return float(-np.log(scale).sum() - value)
+
     def _from_exponential_moments(
         self, location: FloatArray, scale: FloatArray, location_slope: FloatArray, scale_slope: FloatArray
     ) -> float:
-        """Log-normal weights: E w^r = exp(r μ + r² σ²/2), E log w = μ."""
+        """Return that of log-normal weights: E w^r = exp(r μ + r² σ²/2), E log w = μ."""
         terms = self._terms
         assert terms is not None
         shifted = location - terms.log_centre

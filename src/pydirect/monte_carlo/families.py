@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import digamma, exp1, gammaln, hyperu, kve, polygamma, zeta
+from scipy.special import digamma, exp1, gammaln, hyperu, kve, ndtr, polygamma, zeta
 
 from pydirect._validation import FloatArray, as_choice, as_count, as_number
 
@@ -247,6 +247,27 @@ def has_moment(family: Posterior, r: float) -> bool:
     """
     low, high = family.moment_bounds()
     return r == 0 or low < r < high
+
+
+def partial_normal_moments(c: FloatArray, degree: int) -> FloatArray:
+    """E[ξ^j; ξ ≤ c] of a standard normal ξ for j = 0 … degree.
+
+    Parameters
+    ----------
+    c : ndarray
+        Infinities are allowed.
+    degree : int
+
+    Returns
+    -------
+    ndarray of shape (degree + 1, ...)
+    """
+    finite = np.where(np.isfinite(c), c, 0.0)
+    density = np.where(np.isfinite(c), np.exp(-0.5 * finite**2) / math.sqrt(2 * math.pi), 0.0)
+    moments = [ndtr(c), -density]
+    for j in range(2, degree + 1):  # by parts
+        moments.append((j - 1) * moments[j - 2] - finite ** (j - 1) * density)
+    return np.stack(moments[: degree + 1])
 
 
 def _wald_log_square(k: float) -> float:
