@@ -436,7 +436,7 @@ class MonteCarloDivergence:
     def _from_partial_moments(
         self, location: FloatArray, scale: FloatArray, location_slope: FloatArray, scale_slope: FloatArray
     ) -> float:
-        """Return that of normal weights, several pieces of a log-density: Σ_pieces Σ_j σ^j p⁽ʲ⁾(A)/j! E[ξ^j; ξ in the piece]."""
+        """Return Σ_pieces Σ_j σ^j p⁽ʲ⁾(A)/j! E[ξ^j; ξ in the piece], and the rest, for normal weights."""
         terms = self._terms
         assert terms is not None
         A, n = location - terms.centre, terms.degree + 1
