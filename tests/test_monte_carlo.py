@@ -12,6 +12,7 @@ from scipy import integrate, stats
 
 from pydirect import _core
 from pydirect import monte_carlo as mc
+from pydirect.monte_carlo import divergence
 from pydirect.testing import finite_difference_gradient
 
 # Scipy's laws of the draws, and of weights under priors.
@@ -69,6 +70,8 @@ def named(pair):
 def parameters_for(kl, seed=0):
     rng = np.random.default_rng(seed)
     scale = rng.uniform(0.3, 0.9, kl.group_size)
+    if kl.parameterization != "natural":
+        scale = np.log(scale) if kl.parameterization == "log" else np.log(np.expm1(scale))
     return np.stack([rng.normal(0.2, 0.8, kl.group_size), scale]) if kl.posterior.has_location else scale[None]
 
 
@@ -94,7 +97,8 @@ def direct_sum(kl, parameters):
 @pytest.mark.parametrize("mode", ["independent", "shared", "naive"])
 def test_sums_hold_all_that_the_draws_contribute(mode):
     for posterior, prior in pairs(mode):
-        for n_samples, group_size in ((1, 1), (7, 50), (1000, 1), (1000, 50)):
+        largest = 50 if prior[0] == "normal" and posterior in ("normal", "radial", ("gamma", 2.5)) else 2
+        for n_samples, group_size in ((1, 1), (7, 50), (1000, largest)):
             kl = mc.MonteCarloDivergence(posterior, prior, mode, n_samples, group_size, seed=3)
             parameters = parameters_for(kl)
             value, gradient = kl.value_and_grad(parameters)
@@ -176,14 +180,19 @@ def log_integral(posterior, prior, location, scale):
             return 0.0
         v = location + scale * xi
         w, log_jacobian = (math.exp(v), v) if exponential else (v, 0.0)
-        return density * (base.logpdf(xi) - math.log(scale) - log_jacobian - p.logpdf(w))
+        return density * (base.logpdf(xi) - math.log(scale) - log_jacobian - log_prior(w, v))
 
-    low, high = base.ppf(1e-18), base.isf(1e-18)
+    def log_prior(w, v):
+        if prior[0] == "laplace":  # scipy takes the log of a density that has underflowed
+            return -abs(w - prior[1]) / prior[2] - math.log(2 * prior[2])
+        if prior[0] == "pareto":
+            return math.log(prior[1]) - (prior[1] + 1) * v
+        return p.logpdf(w)
+
+    low, high = 2 * base.ppf(1e-18), 2 * base.isf(1e-18)
     if positive:
-        low, high = math.log(max(low, 1e-60)) - 3, math.log(high) + 3
-    else:
-        low, high = low * 2, high * 2
-    middle = np.linspace(low, high, 12)[1:-1]
+        low, high = -100.0, math.log(high) + 3
+    middle = np.linspace(low, high, 26)[1:-1]
     return integrate.quad(integrand, low, high, points=middle, epsabs=1e-12, epsrel=1e-12, limit=2000)[0]
 
 
@@ -213,7 +222,7 @@ def test_sampled_divergences_tend_to_the_exact_one(posterior):
 def test_moments_agree_with_quadrature(posterior):
     family = mc.PosteriorFamily(*((posterior,) if isinstance(posterior, str) else posterior))
     base, positive = BASES[posterior], posterior in POSITIVE
-    low, high = (-80.0, 80.0) if not positive else (-100.0, 30.0)
+    low, high = (-80.0, 80.0) if not positive else (-300.0, 30.0)
 
     def mean_of(function):
         def integrand(t):
@@ -221,10 +230,10 @@ def test_moments_agree_with_quadrature(posterior):
             density = base.pdf(xi) * (xi if positive else 1.0)
             return density * function(xi) if density > 1e-250 else 0.0
 
-        points = np.linspace(low, high, 27)[1:-1] if positive else [-30.0, -10.0, -3.0, 0.0, 3.0, 10.0, 30.0]
+        points = np.linspace(low, high, 34)[1:-1] if positive else [-30.0, -10.0, -3.0, 0.0, 3.0, 10.0, 30.0]
         return integrate.quad(integrand, low, high, points=points, epsabs=0.0, epsrel=1e-12, limit=3000)[0]
 
-    for r in (-1.5, -1.0, -0.3, 0.7, 1.0, 2.0, 2.5) if positive else (1.0, 2.0, 3.0, 4.0, 6.0):
+    for r in (-1.5, -1.0, -0.3, 2.0, 2.5) if positive else (1.0, 2.0, 3.0, 4.0, 6.0):
         if mc.has_moment(family, r):
             if positive or r % 2 == 0:
                 assert_allclose(family.moment(r, 1), mean_of(lambda xi, r=r: xi**r), rtol=1e-10)
@@ -495,7 +504,7 @@ def student(generator, shape):
     return generator.standard_t(9.0, shape)
 
 
-def test_a_sampler_and_its_moments_make_a_family():
+def test_a_sampler_and_its_moments_make_a_family(monkeypatch):
     family = mc.CustomFamily(student, True, (-1.0, 9.0), {1.0: 0.0, 2.0: 9 / 7}, entropy=float(stats.t(9).entropy()))
     exact = mc.MonteCarloDivergence(family, ("normal", 0.3, 1.2))
     expected = integrate.quad(
@@ -507,8 +516,9 @@ def test_a_sampler_and_its_moments_make_a_family():
         epsabs=1e-11,
     )[0]
     assert exact.value_and_grad([[0.4], [0.6]])[0] == pytest.approx(expected, rel=1e-8)
+    monkeypatch.setattr(divergence, "BLOCK_SIZE", 500)
     for mode in ("independent", "naive", "shared", "fixed"):
-        kl = mc.MonteCarloDivergence(family, ("normal", 0.3, 1.2), mode, 30_001, 10, seed=4)
+        kl = mc.MonteCarloDivergence(family, ("normal", 0.3, 1.2), mode, 301, 10, seed=4)
         parameters = parameters_for(kl)
         value, gradient = kl.value_and_grad(parameters)
         direct, direct_gradient, size, slope = direct_sum(kl, parameters)
@@ -528,10 +538,11 @@ def test_a_positive_family_of_ones_own_may_need_logs():
             mc.MonteCarloDivergence(family, prior)
 
 
-def test_a_log_density_of_ones_own_is_evaluated_draw_by_draw():
+def test_a_log_density_of_ones_own_is_evaluated_draw_by_draw(monkeypatch):
+    monkeypatch.setattr(divergence, "BLOCK_SIZE", 500)
     own = mc.UserDensity(lambda w: stats.norm.logpdf(w), lambda w: -w, tail_power=2.0)
     for posterior in ("normal", "radial", "exponential", "lognormal"):
-        pair = [mc.MonteCarloDivergence(posterior, prior, "naive", 70_001, 7, seed=2) for prior in (own, ("normal",))]
+        pair = [mc.MonteCarloDivergence(posterior, prior, "naive", 701, 7, seed=2) for prior in (own, ("normal",))]
         parameters = parameters_for(pair[0])
         (value, gradient), (expected, expected_gradient) = (kl.value_and_grad(parameters) for kl in pair)
         assert value == pytest.approx(expected, rel=1e-11)

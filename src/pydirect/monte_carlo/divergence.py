@@ -278,7 +278,8 @@ class MonteCarloDivergence:
             if not (raw > 0.0).all():
                 raise ValueError(f"scales must be positive, got {raw.min()}")
             return raw, None
-        scale = np.exp(raw) if self.parameterization == "log" else np.logaddexp(0.0, raw)
+        with np.errstate(over="ignore", under="ignore"):
+            scale = np.exp(raw) if self.parameterization == "log" else np.logaddexp(0.0, raw)
         if not (np.isfinite(scale).all() and (scale > 0.0).all()):
             raise ValueError(f"scales must be positive and finite, got parameters from {raw.min()} to {raw.max()}")
         return scale, scale if self.parameterization == "log" else expit(raw)
