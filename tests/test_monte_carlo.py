@@ -222,7 +222,7 @@ def test_sampled_divergences_tend_to_the_exact_one(posterior):
 def test_moments_agree_with_quadrature(posterior):
     family = mc.PosteriorFamily(*((posterior,) if isinstance(posterior, str) else posterior))
     base, positive = BASES[posterior], posterior in POSITIVE
-    low, high = (-80.0, 80.0) if not positive else (-300.0, 30.0)
+    low, high = (-80.0, 80.0) if not positive else (-300.0 if posterior == ("gamma", 0.4) else -100.0, 30.0)
 
     def mean_of(function):
         def integrand(t):
@@ -401,6 +401,7 @@ def test_modes_that_cannot_serve_a_pair_say_so(posterior, prior, mode, reason):
         ({"mode": "magic"}, "mode must be one of"),
         ({"n_samples": 0}, "n_samples must be at least 1"),
         ({"group_size": 2**32}, "group_size must be below"),
+        ({"seed": 2**64}, "seed must be below"),
         ({"parameterization": "cubic"}, "parameterization must be one of"),
     ],
 )

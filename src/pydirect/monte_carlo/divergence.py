@@ -74,7 +74,8 @@ class MonteCarloDivergence:
     parameterization : {"natural", "log", "softplus"}
         Whether the last row of parameters holds the scales σ (θ), their logs, or ρ with σ = log(1 + exp ρ).
     seed : int
-        Draws are a function of it and of the number of calls of `resample`, not of the number of threads.
+        Draws are a function of it and of the number of calls of `resample`, not of the number of threads. Tensors of
+        one network should have seeds of their own, lest they share their draws.
     n_threads : int, optional
     allow_inadmissible : bool
         Go on where the divergence is infinite, as published experiments do; its estimate then means little.
@@ -122,7 +123,7 @@ class MonteCarloDivergence:
         self.n_samples = _as_index(n_samples, "n_samples")
         self.group_size = _as_index(group_size, "group_size")
         self.parameterization = as_choice(parameterization, "parameterization", PARAMETERIZATIONS)
-        self.seed = as_count(seed, "seed", 0)
+        self.seed = as_seed(seed)
         self.n_threads = n_threads
         self._epoch = 0
         self._sorted: _core.SortedDraws | None = None
@@ -485,6 +486,13 @@ def as_posterior(value: Any) -> Posterior:
     if not isinstance(value, PosteriorFamily | CustomFamily):
         raise TypeError(f"posterior must be a family, a name or a tuple (name, shape), got {value!r}")
     return value
+
+
+def as_seed(value: Any) -> int:
+    """Return a seed below 2⁶⁴, as the generator's key is."""
+    if as_count(value, "seed", 0) >= 2**64:
+        raise ValueError(f"seed must be below 2**64, got {value}")
+    return int(value)
 
 
 def _as_index(value: Any, name: str) -> int:

@@ -14,7 +14,7 @@ from scipy.special import log_expit
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_target
-from pydirect.monte_carlo.divergence import as_posterior
+from pydirect.monte_carlo.divergence import as_posterior, as_seed
 from pydirect.monte_carlo.families import CustomFamily, Posterior
 
 # Nodes of Gauss and Hermite: E log(1 + exp u) to 1e-9 for variances up to about 10.
@@ -73,7 +73,7 @@ class LinearOutput:
         self.n_units = as_count(n_units, "n_units")
         self.mode = as_choice(mode, "mode", ("exact", "independent"))
         self.n_samples = as_count(n_samples, "n_samples")
-        self.seed = as_count(seed, "seed", 0)
+        self.seed = as_seed(seed)
         self.n_threads = n_threads
         self._epoch = 0
         self._draw()
