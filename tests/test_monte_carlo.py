@@ -574,6 +574,17 @@ def test_a_huber_density_is_normalised_and_continuous():
             assert density(knot - 1e-9) == pytest.approx(density(knot + 1e-9), rel=1e-7)
 
 
+def test_a_scale_mixture_is_the_mean_over_its_scales():
+    kl = mc.MonteCarloDivergence("laplace", ("scale_mixture", 0.3, -0.4, 0.5))
+    node, weight = np.polynomial.hermite_e.hermegauss(60)
+    values = [
+        mc.MonteCarloDivergence("laplace", ("normal", 0.3, math.exp(-0.4 + 0.5 * z))).value_and_grad([[0.1], [0.7]])[0]
+        for z in node
+    ]
+    expected = np.dot(weight, values) / weight.sum()
+    assert kl.value_and_grad([[0.1], [0.7]])[0] == pytest.approx(expected, rel=1e-12)
+
+
 def test_pieces_of_a_polynomial_are_found_by_rank():
     prior = mc.PolynomialDensity([[0.5, 2.0], [0.0, 0.0, -1.0, 0.0], [0.0, -1.0]], 0.1, [-0.5, 1.0])
     for mode in ("independent", "shared", "fixed", "naive"):

@@ -161,6 +161,30 @@ class NormalDensity:
 
 
 @dataclass(frozen=True)
+class ScaleMixtureDensity:
+    """Mean log-density of N(mean, s²) over an auxiliary scale, log s ~ N(log_scale_mean, log_scale_deviation²).
+
+    The conditional form of a horseshoe: s = τ λ, and of log-normal τ and λ the means and variances of the logs add up.
+    A horseshoe itself, the scales integrated out, has no log-density that a finite set of sums holds.
+    """
+
+    mean: float = 0.0
+    log_scale_mean: float = 0.0
+    log_scale_deviation: float = 0.0
+
+    def __post_init__(self) -> None:
+        as_number(self.mean, "mean")
+        as_number(self.log_scale_mean, "log_scale_mean")
+        as_number(self.log_scale_deviation, "log_scale_deviation", at_least=0.0)
+
+    def terms(self) -> Terms:
+        """Return the log-density's terms: E s⁻² = exp(−2 E log s + 2 Var log s)."""
+        precision = math.exp(-2 * self.log_scale_mean + 2 * self.log_scale_deviation**2)
+        constant = -self.log_scale_mean - 0.5 * math.log(2 * math.pi)
+        return Terms("polynomial", "real", constant, self.mean, pieces=((0.0, 0.0, -0.5 * precision),))
+
+
+@dataclass(frozen=True)
 class LogNormalDensity:
     """w = exp v, v ~ N(mean, scale²)."""
 
@@ -437,6 +461,7 @@ class UserDensity:
 
 Density = (
     NormalDensity
+    | ScaleMixtureDensity
     | LogNormalDensity
     | ExponentialDensity
     | GammaDensity
@@ -454,6 +479,7 @@ Density = (
 
 PRIORS: dict[str, type[Density]] = {
     "normal": NormalDensity,
+    "scale_mixture": ScaleMixtureDensity,
     "lognormal": LogNormalDensity,
     "exponential": ExponentialDensity,
     "gamma": GammaDensity,
