@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -114,6 +115,19 @@ def test_fixed_draws_stay_and_other_draws_change():
         first, _ = kl.value_and_grad(np.ones((2, 5)))
         assert kl.value_and_grad(np.ones((2, 5)))[0] == first
         assert (kl.resample().value_and_grad(np.ones((2, 5)))[0] == first) is same, mode
+
+
+@pytest.mark.parametrize("mode", ["exact", "direct", "independent", "naive"])
+@pytest.mark.parametrize("prior", ["normal", "laplace"])
+def test_copies_have_the_same_draws(mode, prior):
+    if (mode, prior) == ("direct", "laplace"):
+        return
+    kl = mc.MonteCarloDivergence("normal", prior, mode, 10, 5).resample()
+    copy = pickle.loads(pickle.dumps(kl))
+    for _ in range(2):
+        assert copy.value_and_grad(np.ones((2, 5)))[0] == kl.value_and_grad(np.ones((2, 5)))[0]
+        copy.resample()
+        kl.resample()
 
 
 @pytest.mark.parametrize("posterior", ["normal", "radial", ("gamma", 0.4), ("wald", 1.5), "logistic"], ids=str)

@@ -135,6 +135,14 @@ class MonteCarloDivergence:
         self.sums_: FloatArray | None = None
         self._draw()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_compiled", "_sorted")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._compiled = None if self._terms is None else self._terms.compiled()
+        self._draw()
+
     # What is computed
 
     @property
