@@ -392,8 +392,9 @@ def test_borders_of_existence_are_where_they_should_be():
     ],
 )
 def test_modes_that_cannot_serve_a_pair_say_so(posterior, prior, mode, reason):
-    with pytest.raises(mc.InadmissiblePairError, match=reason):
-        mc.MonteCarloDivergence(posterior, prior, mode)
+    for override in (False, True):
+        with pytest.raises(mc.InadmissiblePairError, match=reason):
+            mc.MonteCarloDivergence(posterior, prior, mode, allow_inadmissible=override)
 
 
 @pytest.mark.parametrize(

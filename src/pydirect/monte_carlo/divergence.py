@@ -130,6 +130,7 @@ class MonteCarloDivergence:
         self._terms = _terms_for(self.posterior, self.prior)
         if not as_flag(allow_inadmissible, "allow_inadmissible"):
             self.check_admissible()
+        self._check_mode()
         self._evaluate = self._evaluator()
         self._compiled = None if self._terms is None else self._terms.compiled()
         self.sums_: FloatArray | None = None
@@ -211,6 +212,11 @@ class MonteCarloDivergence:
                     raise InadmissiblePairError(
                         f"{name} needs E |xi|^{r:g}, which is infinite for the {q.name} posterior: so is the divergence"
                     )
+        self._check_mode()
+
+    def _check_mode(self) -> None:
+        """Raise when the mode cannot compute even an estimate of an infinite divergence."""
+        q = self.posterior
         if self.mode == "direct" and not set(self._used_powers()) <= set(DIRECT_POWERS.get(self._direct_law, ())):
             raise InadmissiblePairError(
                 f"mode 'direct' must draw the law of the sums, which is not known for {self._used_powers()} "
