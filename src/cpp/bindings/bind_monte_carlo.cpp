@@ -19,13 +19,14 @@ T one_of(const std::string& name, const char* const (&names)[n]) {
 }
 
 BaseDraws make_draws(const std::string& layout, const std::string& law, double shape, std::uint64_t seed,
-                     std::uint32_t epoch, Index n_draws, Index n_weights) {
+                     std::uint32_t epoch, Index first_draw, Index n_draws, Index n_weights) {
   static const char* const layouts[] = {"independent", "shared", "radial"};
   static const char* const laws[] = {"normal",  "laplace",  "logistic",      "exponential", "gamma",
                                      "weibull", "rayleigh", "inverse_gamma", "wald",        "horseshoe"};
-  if (n_draws < 1 || n_weights < 1) throw std::invalid_argument("there must be draws and weights");
-  return {one_of<BaseDraws::Layout>(layout, layouts), one_of<BaseLaw>(law, laws), shape, seed, epoch, n_draws,
-          n_weights};
+  if (n_draws < 1 || n_weights < 1 || first_draw < 0 || first_draw % 2 != 0 || (first_draw > 0 && layout == "shared"))
+    throw std::invalid_argument("no such draws");
+  return {one_of<BaseDraws::Layout>(layout, layouts), one_of<BaseLaw>(law, laws), shape, seed, epoch, first_draw,
+          n_draws, n_weights};
 }
 
 // A log-density with the arrays that it points to.
@@ -119,7 +120,7 @@ double from_ranks(const SortedDraws& sorted, const Density& density, const Locat
 void bind_monte_carlo(py::module_& m) {
   py::class_<BaseDraws>(m, "BaseDraws")
       .def(py::init(&make_draws), py::arg("layout"), py::arg("law"), py::arg("shape"), py::arg("seed"),
-           py::arg("epoch"), py::arg("n_draws"), py::arg("n_weights"))
+           py::arg("epoch"), py::arg("first_draw"), py::arg("n_draws"), py::arg("n_weights"))
       .def(
           "draws",
           [](const BaseDraws& d, int n_threads) {

@@ -34,6 +34,12 @@ Array<double> exp_array(const Array<double>& x) {
   return out;
 }
 
+Array<double> log_array(const Array<double>& x) {
+  Array<double> out(x.size());
+  kernels().log(x.size(), x.data(), out.mutable_data());
+  return out;
+}
+
 template <class T>
 py::tuple sincos_turns(const Array<T>& t) {
   Array<T> sine(t.size()), cosine(t.size());
@@ -56,6 +62,7 @@ void bind_runtime(py::module_& m) {
   });
   m.def("default_threads", &default_threads);
   m.def("exp", &exp_array, py::arg("x").noconvert());
+  m.def("log", &log_array, py::arg("x").noconvert());
   m.def("sincos_turns", &sincos_turns<double>, py::arg("t").noconvert());
   m.def("sincos_turns", &sincos_turns<float>, py::arg("t").noconvert());
 }

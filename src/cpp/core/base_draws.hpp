@@ -23,7 +23,7 @@ struct RowsOfDraws {
 
 inline DrawBlock draw_block_of(const BaseDraws& d, std::uint32_t purpose, Index first_column, Index n_columns,
                                Index first_draw, Index n_draws, double* xi, double* log_xi) {
-  return {d.law, d.shape, d.seed, d.epoch, purpose, std::uint32_t(first_column), std::uint32_t(first_draw / 2),
+  return {d.law, d.shape, d.seed, d.epoch, purpose, std::uint32_t(first_column), std::uint32_t((d.first_draw + first_draw) / 2),
           n_columns, (n_draws + 1) / 2, xi, log_xi};
 }
 

@@ -2,6 +2,7 @@
 
 from pydirect.monte_carlo.divergence import InadmissiblePairError, MonteCarloDivergence
 from pydirect.monte_carlo.families import CustomFamily, PosteriorFamily, has_moment
+from pydirect.monte_carlo.last_layer import LinearOutput, SquaredErrors, expected_logistic_likelihood
 from pydirect.monte_carlo.priors import (
     ExponentialDensity,
     GammaDensity,
@@ -15,10 +16,12 @@ from pydirect.monte_carlo.priors import (
     ParetoDensity,
     PolynomialDensity,
     RayleighDensity,
+    ScaleMixtureDensity,
     UserDensity,
     WaldDensity,
     WeibullDensity,
 )
+from pydirect.monte_carlo.surrogate import PolynomialSurrogate, polynomial_surrogate
 
 __all__ = [
     "CustomFamily",
@@ -29,16 +32,22 @@ __all__ = [
     "InadmissiblePairError",
     "InverseGammaDensity",
     "LaplaceDensity",
+    "LinearOutput",
     "LogNormalDensity",
     "LogisticDensity",
     "MonteCarloDivergence",
     "NormalDensity",
     "ParetoDensity",
     "PolynomialDensity",
+    "PolynomialSurrogate",
     "PosteriorFamily",
     "RayleighDensity",
+    "ScaleMixtureDensity",
+    "SquaredErrors",
     "UserDensity",
     "WaldDensity",
     "WeibullDensity",
+    "expected_logistic_likelihood",
     "has_moment",
+    "polynomial_surrogate",
 ]

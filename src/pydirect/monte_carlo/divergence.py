@@ -7,9 +7,10 @@ all, and where the expected powers are known neither does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from math import factorial
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +19,14 @@ from scipy.special import expit
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array
-from pydirect.monte_carlo.families import SUPPORTS, CustomFamily, Posterior, PosteriorFamily, has_moment
+from pydirect.monte_carlo.families import (
+    SUPPORTS,
+    CustomFamily,
+    Posterior,
+    PosteriorFamily,
+    has_moment,
+    partial_normal_moments,
+)
 from pydirect.monte_carlo.priors import Density, LogNormalDensity, ParetoDensity, Terms, UserDensity, as_prior
 
 MODES = ("exact", "direct", "independent", "shared", "fixed", "naive")
@@ -66,7 +74,8 @@ class MonteCarloDivergence:
     parameterization : {"natural", "log", "softplus"}
         Whether the last row of parameters holds the scales σ (θ), their logs, or ρ with σ = log(1 + exp ρ).
     seed : int
-        Draws are a function of it and of the number of calls of `resample`, not of the number of threads.
+        Draws are a function of it and of the number of calls of `resample`, not of the number of threads. Tensors of
+        one network should have seeds of their own, lest they share their draws.
     n_threads : int, optional
     allow_inadmissible : bool
         Go on where the divergence is infinite, as published experiments do; its estimate then means little.
@@ -114,16 +123,25 @@ class MonteCarloDivergence:
         self.n_samples = _as_index(n_samples, "n_samples")
         self.group_size = _as_index(group_size, "group_size")
         self.parameterization = as_choice(parameterization, "parameterization", PARAMETERIZATIONS)
-        self.seed = as_count(seed, "seed", 0)
+        self.seed = as_seed(seed)
         self.n_threads = n_threads
         self._epoch = 0
         self._sorted: _core.SortedDraws | None = None
         self._terms = _terms_for(self.posterior, self.prior)
         if not as_flag(allow_inadmissible, "allow_inadmissible"):
             self.check_admissible()
+        self._check_mode()
         self._evaluate = self._evaluator()
         self._compiled = None if self._terms is None else self._terms.compiled()
         self.sums_: FloatArray | None = None
+        self._draw()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_compiled", "_sorted")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._compiled = None if self._terms is None else self._terms.compiled()
         self._draw()
 
     # What is computed
@@ -183,7 +201,7 @@ class MonteCarloDivergence:
             )
         terms = self._terms
         powers = (self.prior.tail_power,) if isinstance(self.prior, UserDensity) else terms.tail_powers if terms else ()
-        if q.exponential and terms is not None and _needs_exponential_moments(self.prior):
+        if self._exponentiated and terms is not None:
             if q.name == "log_gamma":
                 raise InadmissiblePairError(
                     f"{name} needs powers of the log_gamma posterior's weights, which exist for some scales only"
@@ -194,6 +212,11 @@ class MonteCarloDivergence:
                     raise InadmissiblePairError(
                         f"{name} needs E |xi|^{r:g}, which is infinite for the {q.name} posterior: so is the divergence"
                     )
+        self._check_mode()
+
+    def _check_mode(self) -> None:
+        """Raise when the mode cannot compute even an estimate of an infinite divergence."""
+        q = self.posterior
         if self.mode == "direct" and not set(self._used_powers()) <= set(DIRECT_POWERS.get(self._direct_law, ())):
             raise InadmissiblePairError(
                 f"mode 'direct' must draw the law of the sums, which is not known for {self._used_powers()} "
@@ -205,7 +228,7 @@ class MonteCarloDivergence:
     # Values
 
     def value_and_grad(self, parameters: ArrayLike) -> tuple[float, FloatArray]:
-        """The divergence, and its gradient with respect to the parameters.
+        """Return the divergence, and its gradient with respect to the parameters.
 
         Parameters
         ----------
@@ -242,7 +265,7 @@ class MonteCarloDivergence:
         return self
 
     def draws(self) -> FloatArray:
-        """The current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared: what the sums are sums of.
+        """Return the current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared: the sums are theirs.
 
         Made for the occasion: they take `n_samples` times the memory of the parameters.
 
@@ -254,10 +277,15 @@ class MonteCarloDivergence:
         if self.mode in ("exact", "direct"):
             raise ValueError(f"mode must be one with draws, got {self.mode!r}")
         if isinstance(self.posterior, CustomFamily):
-            return np.concatenate(list(self._custom_blocks(self.posterior)))
+            return np.concatenate(list(self._blocks()))
         return self._base_draws().draws(resolve_n_threads(self.n_threads))
 
     # How
+
+    @property
+    def _exponentiated(self) -> bool:
+        """Whether exponentials of draws enter: not where the prior, too, has a simple density of log w."""
+        return self.posterior.exponential and not _has_log_space_terms(self.prior)
 
     def _scale(self, raw: FloatArray) -> tuple[FloatArray, FloatArray | None]:
         """Scales, and their derivatives where they are not parameters themselves."""
@@ -265,7 +293,8 @@ class MonteCarloDivergence:
             if not (raw > 0.0).all():
                 raise ValueError(f"scales must be positive, got {raw.min()}")
             return raw, None
-        scale = np.exp(raw) if self.parameterization == "log" else np.logaddexp(0.0, raw)
+        with np.errstate(over="ignore", under="ignore"):
+            scale = np.exp(raw) if self.parameterization == "log" else np.logaddexp(0.0, raw)
         if not (np.isfinite(scale).all() and (scale > 0.0).all()):
             raise ValueError(f"scales must be positive and finite, got parameters from {raw.min()} to {raw.max()}")
         return scale, scale if self.parameterization == "log" else expit(raw)
@@ -275,8 +304,8 @@ class MonteCarloDivergence:
         if terms is None:
             self._require_naive("a prior of your own is evaluated draw by draw")
             return self._from_python
-        if q.exponential and _needs_exponential_moments(self.prior):
-            if self.mode == "exact" and q.name == "lognormal":
+        if self._exponentiated:
+            if self.mode == "exact" and q.name == "lognormal" and terms.kind == "powers":
                 return self._from_exponential_moments
             self._require_naive(f"no finite set of sums holds {type(self.prior).__name__} and exponentials of draws")
             return self._from_python if isinstance(q, CustomFamily) else self._from_draws
@@ -285,6 +314,8 @@ class MonteCarloDivergence:
         if terms.kind == "logistic":
             self._require_naive("no finite set of sums holds a logistic log-density")
         if terms.knots:
+            if self.mode == "exact" and q.name == "normal":
+                return self._from_partial_moments
             if self.mode in ("exact", "direct"):
                 raise InadmissiblePairError(
                     f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
@@ -319,7 +350,9 @@ class MonteCarloDivergence:
         elif self._evaluate == self._from_sums:
             self.sums_ = np.ascontiguousarray(self._sums())
 
-    def _base_draws(self, law: str | None = None, shape: float | None = None, n_draws: int | None = None) -> Any:
+    def _base_draws(
+        self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0
+    ) -> _core.BaseDraws:
         layout = "independent" if law or self.mode != "shared" else "shared"
         return _core.BaseDraws(
             "radial" if self.posterior.name == "radial" else layout,
@@ -327,6 +360,7 @@ class MonteCarloDivergence:
             (getattr(self.posterior, "shape", None) or 1.0) if shape is None else shape,
             self.seed,
             self._epoch,
+            first_draw,
             n_draws or self.n_samples,
             self.group_size,
         )
@@ -343,7 +377,7 @@ class MonteCarloDivergence:
         if self.mode == "direct":
             return self._direct_sums(threads)
         if isinstance(q, CustomFamily):
-            return self._custom_sums(q, powers, n_logs)
+            return self._custom_sums(powers, n_logs)
         return np.asarray(self._base_draws().mean_powers(powers, n_logs, threads))
 
     def _direct_sums(self, threads: int) -> FloatArray:
@@ -356,18 +390,23 @@ class MonteCarloDivergence:
         # ξ is a gamma variable, or √(2 E) with an exponential E.
         return np.asarray(self._base_draws("gamma", n * shape, 1).draws(threads)) * ((1 + (law == "rayleigh")) / n)
 
-    def _custom_blocks(self, family: CustomFamily) -> Any:
-        """Draws of a sampler in Python, some rows at a time."""
+    def _blocks(self) -> Iterator[FloatArray]:
+        """Yield the draws, some rows at a time."""
         generator = np.random.default_rng([self.seed, self._epoch])
         n_columns = 1 if self.mode == "shared" else self.group_size
-        rows = max(1, BLOCK_SIZE // n_columns)
-        for begin in range(0, self.n_samples, rows):
-            shape = (min(rows, self.n_samples - begin), n_columns)
-            yield as_float_array(family.sampler(generator, shape), "the sampler's draws", shape)
+        size = max(2, BLOCK_SIZE // n_columns // 2 * 2)
+        for begin in range(0, self.n_samples, size):
+            n_rows = min(size, self.n_samples - begin)
+            if isinstance(self.posterior, CustomFamily):
+                xi = self.posterior.sampler(generator, (n_rows, n_columns))
+                yield as_float_array(xi, "the sampler's draws", (n_rows, n_columns))
+            else:
+                threads = resolve_n_threads(self.n_threads)
+                yield self._base_draws(n_draws=n_rows, first_draw=begin).draws(threads)
 
-    def _custom_sums(self, family: CustomFamily, powers: list[float], n_logs: int) -> FloatArray:
+    def _custom_sums(self, powers: list[float], n_logs: int) -> FloatArray:
         total: Any = 0.0
-        for xi in self._custom_blocks(family):
+        for xi in self._blocks():
             logs = [np.log(xi) ** (k + 1) for k in range(n_logs)]
             total = total + np.stack([f.sum(axis=0) for f in [*(xi**r for r in powers), *logs]])
         return np.asarray(total / self.n_samples)
@@ -387,17 +426,55 @@ class MonteCarloDivergence:
     def _from_draws(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
         assert self._compiled is not None
         arguments = (location, scale, location_slope, scale_slope, resolve_n_threads(self.n_threads))
-        # Where the density is that of log w already, weights are not exponentials any more.
-        exponential = self.posterior.exponential and _needs_exponential_moments(self.prior)
-        return self._compiled.divergence_from_draws(self._base_draws(), exponential, *arguments)
+        return self._compiled.divergence_from_draws(self._base_draws(), self._exponentiated, *arguments)
 
     def _from_python(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
-        raise NotImplementedError
+        """Draw by draw, for what has no compiled form."""
+        value, slope, product = 0.0, np.zeros_like(scale), np.zeros_like(scale)
+        for xi in self._blocks():
+            v = scale * xi if location is None else location + scale * xi
+            w = np.exp(v) if self._exponentiated else v
+            if isinstance(self.prior, UserDensity):
+                log_p, slopes = self.prior.log_density(w), self.prior.slope(w)
+            else:
+                assert self._terms is not None
+                log_p, slopes = self._terms.log_density_and_slope(w)
+            if self._exponentiated:  # the density of v = log w
+                log_p, slopes = log_p + v, slopes * w + 1
+            value += float(log_p.sum())
+            slope += slopes.sum(axis=0)
+            product += (slopes * xi).sum(axis=0)
+        if location is not None:
+            location_slope[:] = -slope / self.n_samples
+        scale_slope[:] = -1 / scale - product / self.n_samples
+        return float(-np.log(scale).sum() - value / self.n_samples)
+
+    def _from_partial_moments(
+        self, location: FloatArray, scale: FloatArray, location_slope: FloatArray, scale_slope: FloatArray
+    ) -> float:
+        """Return Σ_pieces Σ_j σ^j p⁽ʲ⁾(A)/j! E[ξ^j; ξ in the piece], and the rest, for normal weights."""
+        terms = self._terms
+        assert terms is not None
+        A, n = location - terms.centre, terms.degree + 1
+        borders = np.array([-np.inf, *terms.knots, np.inf])[:, None]
+        below = partial_normal_moments((borders - A) / scale, terms.degree)
+        powers = scale ** np.arange(n)[:, None]
+        value, location_slope[:], scale_slope[:] = 0.0, 0.0, -1 / scale
+        for piece, coefficients in enumerate(terms.pieces):
+            means = below[:, piece + 1] - below[:, piece]
+            p = np.polynomial.Polynomial(coefficients)
+            q = [p.deriv(j)(A) / factorial(j) if j else p(A) for j in range(n)]
+            for j in range(n):
+                value += float((powers[j] * means[j] * q[j]).sum())
+                if j:
+                    location_slope -= j * powers[j - 1] * means[j - 1] * q[j]
+                    scale_slope -= j * powers[j - 1] * means[j] * q[j]
+        return float(-np.log(scale).sum() - value)
 
     def _from_exponential_moments(
         self, location: FloatArray, scale: FloatArray, location_slope: FloatArray, scale_slope: FloatArray
     ) -> float:
-        """Log-normal weights: E w^r = exp(r μ + r² σ²/2), E log w = μ."""
+        """Return that of log-normal weights: E w^r = exp(r μ + r² σ²/2), E log w = μ."""
         terms = self._terms
         assert terms is not None
         shifted = location - terms.log_centre
@@ -425,20 +502,26 @@ def as_posterior(value: Any) -> Posterior:
     return value
 
 
+def as_seed(value: Any) -> int:
+    """Return a seed below 2⁶⁴, as the generator's key is."""
+    if as_count(value, "seed", 0) >= 2**64:
+        raise ValueError(f"seed must be below 2**64, got {value}")
+    return int(value)
+
+
 def _as_index(value: Any, name: str) -> int:
-    """A positive count below 2³², as counters of draws are."""
+    """Return a positive count below 2³², as counters of draws are."""
     if as_count(value, name) >= 2**32:
         raise ValueError(f"{name} must be below 2**32, got {value}")
     return int(value)
 
 
-def _needs_exponential_moments(prior: Any) -> bool:
-    """Whether exponentials of draws enter: not where the prior, too, has a simple density of log w."""
-    return not isinstance(prior, LogNormalDensity | ParetoDensity)
+def _has_log_space_terms(prior: Any) -> TypeGuard[LogNormalDensity | ParetoDensity]:
+    return isinstance(prior, LogNormalDensity | ParetoDensity)
 
 
 def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
-    """The prior's terms in the form that goes with the posterior, or None for those that must be evaluated in Python.
+    """Return the prior's terms in the form that goes with the posterior, or None for those evaluated in Python.
 
     Raises
     ------
@@ -447,11 +530,9 @@ def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
     """
     if isinstance(prior, UserDensity):
         return None
-    if q.exponential and isinstance(prior, LogNormalDensity | ParetoDensity):
-        terms = prior.log_space_terms()
-    else:
-        terms = prior.terms()
-    positive = not q.has_location or (q.exponential and not isinstance(prior, LogNormalDensity | ParetoDensity))
+    in_log_space = q.exponential and _has_log_space_terms(prior)
+    terms = prior.log_space_terms() if in_log_space else prior.terms()  # type: ignore[union-attr]
+    positive = not q.has_location or (q.exponential and not in_log_space)
     form = terms.as_powers() if positive else terms.as_polynomial()
     if form is None and terms.kind == "powers":
         raise InadmissiblePairError(

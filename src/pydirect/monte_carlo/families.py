@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import digamma, exp1, gammaln, hyperu, kve, polygamma, zeta
+from scipy.special import digamma, exp1, gammaln, hyperu, kve, ndtr, polygamma, zeta
 
 from pydirect._validation import FloatArray, as_choice, as_count, as_number
 
@@ -151,7 +151,7 @@ class PosteriorFamily:
             log_length = -(np.euler_gamma + math.log(2)) / 2
             log_area = math.log(2) + n_weights / 2 * math.log(math.pi) - float(gammaln(n_weights / 2))
             return 0.5 * math.log(math.pi * math.e / 2) + log_area + (n_weights - 1) * log_length
-        entropy = {
+        entropies: dict[str, Callable[[], float]] = {
             "normal": lambda: 0.5 * math.log(2 * math.pi * math.e),
             "laplace": lambda: 1 + math.log(2),
             "logistic": lambda: 2.0,
@@ -162,8 +162,8 @@ class PosteriorFamily:
             "gamma": lambda: k + gammaln(k) + (1 - k) * digamma(k),
             "inverse_gamma": lambda: k + gammaln(k) - (1 + k) * digamma(k),
             "wald": lambda: 0.5 * math.log(2 * math.pi / k) + 1.5 * self.log_moments()[0] + 0.5,
-        }[self.law]()
-        return n_weights * float(entropy)
+        }
+        return n_weights * float(entropies[self.law]())
 
 
 @dataclass(frozen=True)
@@ -247,6 +247,27 @@ def has_moment(family: Posterior, r: float) -> bool:
     """
     low, high = family.moment_bounds()
     return r == 0 or low < r < high
+
+
+def partial_normal_moments(c: FloatArray, degree: int) -> FloatArray:
+    """E[ξ^j; ξ ≤ c] of a standard normal ξ for j = 0 … degree.
+
+    Parameters
+    ----------
+    c : ndarray
+        Infinities are allowed.
+    degree : int
+
+    Returns
+    -------
+    ndarray of shape (degree + 1, ...)
+    """
+    finite = np.where(np.isfinite(c), c, 0.0)
+    density = np.where(np.isfinite(c), np.exp(-0.5 * finite**2) / math.sqrt(2 * math.pi), 0.0)
+    moments = [ndtr(c), -density]
+    for j in range(2, degree + 1):  # by parts
+        moments.append((j - 1) * moments[j - 2] - finite ** (j - 1) * density)
+    return np.stack(moments[: degree + 1])
 
 
 def _wald_log_square(k: float) -> float:

@@ -75,7 +75,7 @@ class Terms:
         return tuple(float(k) for k in range(1, self.degree + 1) if any(k < len(t) and t[k] for t in tails))
 
     def compiled(self) -> _core.LogDensity:
-        """The terms for the kernels; `constant` is left to the caller."""
+        """Return the terms for the kernels; `constant` is left to the caller."""
         degree = self.degree
         return _core.LogDensity(
             self.kind,
@@ -92,8 +92,27 @@ class Terms:
             self.log_centre,
         )
 
+    def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the log-density without its constant, and its derivative, element-wise."""
+        if self.kind == "logistic":
+            x = (w - self.centre) / self.scale
+            return -np.abs(x) - 2 * np.log1p(np.exp(-np.abs(x))) - math.log(self.scale), -np.tanh(x / 2) / self.scale
+        if self.kind == "polynomial":
+            x = w - self.centre
+            piece = sum((x > knot for knot in self.knots), start=np.zeros(x.shape, dtype=np.intp))
+            polynomials = [np.polynomial.Polynomial(p) for p in self.pieces]
+            values = [np.choose(piece, [f(x) for f in fs]) for fs in (polynomials, [p.deriv() for p in polynomials])]
+            return values[0], values[1]
+        log_w = np.log(w)
+        shifted, square = log_w - self.log_centre, self.log_square_factor
+        value, slope = self.log_factor * log_w + square * shifted**2, self.log_factor + 2 * square * shifted
+        for r, factor in zip(self.exponents, self.factors, strict=True):
+            value = value + factor * w**r
+            slope = slope + r * factor * w**r
+        return value, slope / w
+
     def as_powers(self) -> Terms | None:
-        """The same density on w > 0 as a sum of powers of w, or None where it is not one."""
+        """Return the same density on w > 0 as a sum of powers of w, or None where it is not one."""
         if self.kind == "powers":
             return self
         if self.kind != "polynomial" or any(knot + self.centre > 0.0 for knot in self.knots):
@@ -108,9 +127,8 @@ class Terms:
             factors=tuple(f for _, f in used),
         )
 
-
     def as_polynomial(self) -> Terms | None:
-        """The same density as a polynomial in w, or None where it is not one."""
+        """Return the same density as a polynomial in w, or None where it is not one."""
         if self.kind == "polynomial":
             return self
         if self.kind != "powers" or self.n_logs or any(r != int(r) or r < 1 for r in self.exponents):
@@ -137,9 +155,33 @@ class NormalDensity:
         _positive(self, "scale")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         constant = -math.log(self.scale) - 0.5 * math.log(2 * math.pi)
         return Terms("polynomial", "real", constant, self.mean, pieces=((0.0, 0.0, -0.5 / self.scale**2),))
+
+
+@dataclass(frozen=True)
+class ScaleMixtureDensity:
+    """Mean log-density of N(mean, s²) over an auxiliary scale, log s ~ N(log_scale_mean, log_scale_deviation²).
+
+    The conditional form of a horseshoe: s = τ λ, and of log-normal τ and λ the means and variances of the logs add up.
+    A horseshoe itself, the scales integrated out, has no log-density that a finite set of sums holds.
+    """
+
+    mean: float = 0.0
+    log_scale_mean: float = 0.0
+    log_scale_deviation: float = 0.0
+
+    def __post_init__(self) -> None:
+        as_number(self.mean, "mean")
+        as_number(self.log_scale_mean, "log_scale_mean")
+        as_number(self.log_scale_deviation, "log_scale_deviation", at_least=0.0)
+
+    def terms(self) -> Terms:
+        """Return the log-density's terms: E s⁻² = exp(−2 E log s + 2 Var log s)."""
+        precision = math.exp(-2 * self.log_scale_mean + 2 * self.log_scale_deviation**2)
+        constant = -self.log_scale_mean - 0.5 * math.log(2 * math.pi)
+        return Terms("polynomial", "real", constant, self.mean, pieces=((0.0, 0.0, -0.5 * precision),))
 
 
 @dataclass(frozen=True)
@@ -154,13 +196,13 @@ class LogNormalDensity:
         _positive(self, "scale")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         constant = -math.log(self.scale) - 0.5 * math.log(2 * math.pi)
         square = -0.5 / self.scale**2
         return Terms("powers", "positive", constant, log_factor=-1.0, log_square_factor=square, log_centre=self.mean)
 
     def log_space_terms(self) -> Terms:
-        """Terms of the density of v = log w."""
+        """Return the terms of the density of v = log w."""
         return NormalDensity(self.mean, self.scale).terms()
 
 
@@ -174,13 +216,13 @@ class ExponentialDensity:
         _positive(self, "rate")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         return Terms("powers", "positive", math.log(self.rate), exponents=(1.0,), factors=(-self.rate,))
 
 
 @dataclass(frozen=True)
 class GammaDensity:
-    """Gamma of the given shape and rate; Erlang for an integer shape, χ² of 2 · shape degrees of freedom at rate 1/2."""
+    """Gamma of the given shape and rate: Erlang for an integer shape, χ² of 2 · shape degrees of freedom at rate ½."""
 
     shape: float
     rate: float = 1.0
@@ -189,7 +231,7 @@ class GammaDensity:
         _positive(self, "shape", "rate")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         constant = self.shape * math.log(self.rate) - float(gammaln(self.shape))
         powers = {"exponents": (1.0,), "factors": (-self.rate,)}
         return Terms("powers", "positive", constant, log_factor=self.shape - 1, **powers)  # type: ignore[arg-type]
@@ -206,7 +248,7 @@ class InverseGammaDensity:
         _positive(self, "shape", "scale")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         constant = self.shape * math.log(self.scale) - float(gammaln(self.shape))
         powers = {"exponents": (-1.0,), "factors": (-self.scale,)}
         return Terms("powers", "positive", constant, log_factor=-self.shape - 1, **powers)  # type: ignore[arg-type]
@@ -222,7 +264,7 @@ class RayleighDensity:
         _positive(self, "scale")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         constant, factor = -2 * math.log(self.scale), -0.5 / self.scale**2
         return Terms("powers", "positive", constant, exponents=(2.0,), factors=(factor,), log_factor=1.0)
 
@@ -238,7 +280,7 @@ class WeibullDensity:
         _positive(self, "shape", "scale")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         k = self.shape
         powers = {"exponents": (k,), "factors": (-(self.scale**-k),)}
         constant = math.log(k) - k * math.log(self.scale)
@@ -256,7 +298,7 @@ class WaldDensity:
         _positive(self, "mean", "shape")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         m, k = self.mean, self.shape
         constant = 0.5 * math.log(k / (2 * math.pi)) + k / m
         powers = {"exponents": (1.0, -1.0), "factors": (-k / (2 * m * m), -k / 2)}
@@ -273,11 +315,11 @@ class ParetoDensity:
         _positive(self, "exponent")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         return Terms("powers", "above one", math.log(self.exponent), log_factor=-self.exponent - 1)
 
     def log_space_terms(self) -> Terms:
-        """Terms of the density of v = log w."""
+        """Return the terms of the density of v = log w."""
         return Terms("polynomial", "positive", math.log(self.exponent), pieces=((0.0, -self.exponent),))
 
 
@@ -293,7 +335,7 @@ class LogisticDensity:
         _positive(self, "scale")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         return Terms("logistic", "real", 0.0, self.location, self.scale)
 
 
@@ -310,7 +352,7 @@ class GeneralizedErrorDensity:
         _positive(self, "scale", "exponent")
 
     def terms(self) -> Terms:
-        """The log-density's terms: a polynomial or two, or a power of w > 0 alone."""
+        """Return the log-density's terms: a polynomial or two, or a power of w > 0 alone."""
         c, factor = self.exponent, -(self.scale**-self.exponent)
         constant = math.log(c) - math.log(2 * self.scale) - float(gammaln(1 / c))
         if c == int(c) and c <= HIGHEST_DEGREE:
@@ -334,7 +376,7 @@ class LaplaceDensity:
         _positive(self, "diversity")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         return GeneralizedErrorDensity(self.location, self.diversity, 1.0).terms()
 
 
@@ -351,7 +393,7 @@ class HuberDensity:
         _positive(self, "scale", "threshold")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         s, k = self.scale, self.threshold
         mass = math.sqrt(2 * math.pi) * math.erf(k / math.sqrt(2)) + 2 / k * math.exp(-k * k / 2)
         left, right = ((k * k / 2, sign * k / s, 0.0) for sign in (1.0, -1.0))
@@ -389,7 +431,7 @@ class PolynomialDensity:
             raise ValueError(f"knots must ascend, got {tuple(self.knots)}")
 
     def terms(self) -> Terms:
-        """The log-density's terms."""
+        """Return the log-density's terms."""
         pieces = tuple(tuple(map(float, piece)) for piece in self.pieces)
         return Terms("polynomial", "real", 0.0, self.centre, pieces=pieces, knots=tuple(map(float, self.knots)))
 
@@ -419,6 +461,7 @@ class UserDensity:
 
 Density = (
     NormalDensity
+    | ScaleMixtureDensity
     | LogNormalDensity
     | ExponentialDensity
     | GammaDensity
@@ -436,6 +479,7 @@ Density = (
 
 PRIORS: dict[str, type[Density]] = {
     "normal": NormalDensity,
+    "scale_mixture": ScaleMixtureDensity,
     "lognormal": LogNormalDensity,
     "exponential": ExponentialDensity,
     "gamma": GammaDensity,
@@ -457,6 +501,6 @@ def as_prior(value: Any) -> Density | UserDensity:
         value = (value,)
     if isinstance(value, tuple) and value and isinstance(value[0], str):
         return PRIORS[as_choice(value[0], "prior", tuple(PRIORS))](*value[1:])
-    if not isinstance(value, (*PRIORS.values(), PolynomialDensity, UserDensity)):
+    if not isinstance(value, Density | UserDensity):
         raise TypeError(f"prior must be a density, a name or a tuple (name, parameter, ...), got {value!r}")
-    return value  # type: ignore[no-any-return]
+    return value

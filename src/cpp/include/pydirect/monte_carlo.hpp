@@ -15,7 +15,7 @@ struct BaseDraws {
   double shape;
   std::uint64_t seed;
   std::uint32_t epoch;  // another one, other draws
-  Index n_draws, n_weights;
+  Index first_draw, n_draws, n_weights;  // first_draw even, zero where shared
 
   // Shared draws count as one weight.
   Index n_columns() const { return layout == Layout::kShared ? 1 : n_weights; }
@@ -58,7 +58,7 @@ class SortedDraws {
   std::vector<double> sums_;    // (n_columns, degree, n_draws + 1)
 };
 
-// mean ξ (H,) and mean ξ ξᵀ (H, H) of the weights of the last layer.
+// mean ξ (H,) and mean ξ ξᵀ (H, H) of the weights of a last layer, not shared; some draws at a time are stored.
 void mean_products(const BaseDraws&, double* mean, double* products, int n_threads);
 
 }  // namespace pydirect

@@ -1,0 +1,172 @@
+"""A linear last layer u = h·w, w = μ + σ ξ, whose likelihood needs two means of its draws and not the draws.
+
+Source: Nazarovs et al. 2021, section 4.2, with the signs and the expansion of the logistic likelihood corrected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import log_expit
+
+from pydirect import _core
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_target
+from pydirect.monte_carlo.divergence import as_posterior, as_seed
+from pydirect.monte_carlo.families import CustomFamily, Posterior
+
+# Nodes of Gauss and Hermite: E log(1 + exp u) to 1e-9 for variances up to about 10.
+QUADRATURE_NODES = 64
+
+
+@dataclass(frozen=True)
+class SquaredErrors:
+    """E (y − h·w)² of every datum, and the gradients of their sum over the data.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_samples,)
+    location_gradient, scale_gradient : ndarray of shape (n_units,)
+    unit_gradient : ndarray of shape (n_samples, n_units)
+        With respect to h, for the layers below.
+    """
+
+    values: FloatArray
+    location_gradient: FloatArray
+    scale_gradient: FloatArray
+    unit_gradient: FloatArray
+
+
+class LinearOutput:
+    """Expected squared errors of a linear output whose weights have a location-scale posterior.
+
+    Parameters
+    ----------
+    posterior : str, tuple or PosteriorFamily
+        With a location and without an exponential.
+    n_units : int
+        Units h of the layer below, H.
+    mode : {"exact", "independent"}
+        By the expected ξ and ξ ξᵀ, or by their means over `n_samples` draws: the same values as those draws give one
+        by one, at a cost of H² instead of H · n_samples a datum.
+    n_samples : int
+    seed : int
+    n_threads : int, optional
+    """
+
+    def __init__(
+        self,
+        posterior: str | tuple[str, float] | Posterior,
+        n_units: int,
+        mode: str = "exact",
+        n_samples: int = 1000,
+        *,
+        seed: int = 0,
+        n_threads: int | None = None,
+    ) -> None:
+        family = as_posterior(posterior)
+        if isinstance(family, CustomFamily) or not family.has_location or family.exponential:
+            raise ValueError(f"posterior must be a location-scale family with a sampler here, got {family.name!r}")
+        self.posterior = family
+        self.n_units = as_count(n_units, "n_units")
+        self.mode = as_choice(mode, "mode", ("exact", "independent"))
+        self.n_samples = as_count(n_samples, "n_samples")
+        self.seed = as_seed(seed)
+        self.n_threads = n_threads
+        self._epoch = 0
+        self._draw()
+
+    def draws(self) -> FloatArray:
+        """Return the current draws ξ, (n_samples, n_units); of mode ``"independent"``."""
+        if self.mode == "exact":
+            raise ValueError("mode must be 'independent' for draws, got 'exact'")
+        return self._base_draws().draws(resolve_n_threads(self.n_threads))
+
+    def resample(self) -> LinearOutput:
+        """Draw anew."""
+        self._epoch += 1
+        self._draw()
+        return self
+
+    def squared_errors(self, h: ArrayLike, y: ArrayLike, location: ArrayLike, scale: ArrayLike) -> SquaredErrors:
+        """Mean over the draws of (y − h·w)², without a loop over them.
+
+        (y − h·(μ + σ∘t))² + (h∘σ)ᵀ (T − t tᵀ) (h∘σ) with t = mean ξ and T = mean ξ ξᵀ.
+
+        Parameters
+        ----------
+        h : array_like of shape (n_samples, n_units)
+        y : array_like of shape (n_samples,)
+        location, scale : array_like of shape (n_units,)
+
+        Returns
+        -------
+        SquaredErrors
+        """
+        h = as_float_array(h, "h", ("n_samples", self.n_units))
+        y = as_target(y, "y", len(h))[:, 0]
+        location = as_float_array(location, "location", (self.n_units,))
+        scale = as_float_array(scale, "scale", (self.n_units,))
+        mean = location + scale * self._mean
+        residual = y - h @ mean
+        scaled = h * scale
+        spread = scaled @ self._covariance if self._covariance.ndim == 2 else scaled * self._covariance
+        by_mean, by_scaled = -2 * h.T @ residual, 2 * spread
+        return SquaredErrors(
+            residual**2 + np.einsum("ij,ij->i", spread, scaled),
+            by_mean,
+            by_mean * self._mean + np.einsum("ij,ij->j", by_scaled, h),
+            -2 * residual[:, None] * mean + by_scaled * scale,
+        )
+
+    def _base_draws(self) -> _core.BaseDraws:
+        layout = "radial" if self.posterior.name == "radial" else "independent"
+        shape = self.posterior.shape or 1.0 if not isinstance(self.posterior, CustomFamily) else 1.0
+        arguments = (self.posterior.law, shape, self.seed, self._epoch, 0, self.n_samples, self.n_units)
+        return _core.BaseDraws(layout, *arguments)
+
+    def _draw(self) -> None:
+        self._mean: FloatArray
+        self._covariance: FloatArray  # T − t tᵀ, or its diagonal where that is all
+        if self.mode == "exact":
+            self._mean = np.zeros(self.n_units)
+            self._covariance = np.full(self.n_units, self.posterior.moment(2, self.n_units))
+            return
+        self._mean, products = self._base_draws().mean_products(resolve_n_threads(self.n_threads))
+        self._covariance = products - np.outer(self._mean, self._mean)
+
+
+def expected_logistic_likelihood(
+    y: ArrayLike, mean: ArrayLike, variance: ArrayLike, method: str = "quadrature"
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """E log p(y | u) of a binary label under u ~ N(mean, variance), log p = −log(1 + exp(−u)) − (1 − y) u.
+
+    Parameters
+    ----------
+    y : array_like of shape (n_samples,)
+        Zeros and ones.
+    mean, variance : array_like of shape (n_samples,)
+    method : {"quadrature", "expansion"}
+        Gauss and Hermite's, or −log 2 + u/2 − u²/8 + u⁴/192 − (1 − y) u, which holds for |u| < 1 alone.
+
+    Returns
+    -------
+    value, mean_slope, variance_slope : ndarray of shape (n_samples,)
+    """
+    mean = as_float_array(mean, "mean", ("n_samples",))
+    variance = as_float_array(variance, "variance", mean.shape)
+    y = as_float_array(y, "y", mean.shape)
+    if as_choice(method, "method", ("quadrature", "expansion")) == "expansion":
+        square, fourth = mean**2 + variance, mean**4 + 6 * mean**2 * variance + 3 * variance**2
+        value = -np.log(2.0) + (y - 0.5) * mean - square / 8 + fourth / 192
+        mean_slope = (y - 0.5) - mean / 4 + (mean**3 + 3 * mean * variance) / 48
+        return value, mean_slope, -1 / 8 + (mean**2 + variance) / 32
+    node, weight = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
+    weight = weight / weight.sum()
+    u = mean[:, None] + np.sqrt(variance)[:, None] * node
+    p = np.exp(log_expit(u))
+    value = log_expit(u) @ weight - (1 - y) * mean
+    # E f'' / 2 (Bonnet and Price), f'' = −p (1 − p).
+    return value, (1 - p) @ weight - (1 - y), -0.5 * (p * (1 - p)) @ weight

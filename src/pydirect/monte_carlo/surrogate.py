@@ -1,0 +1,76 @@
+"""A polynomial in place of a log-density that no finite set of sums holds, with the error that this makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect._validation import as_count, as_float_array, as_number
+from pydirect.monte_carlo.priors import HIGHEST_DEGREE, Density, PolynomialDensity, UserDensity
+
+
+@dataclass(frozen=True)
+class PolynomialSurrogate:
+    """A polynomial that stands for a log-density on an interval.
+
+    Attributes
+    ----------
+    density : PolynomialDensity
+        To be used as a prior.
+    interval : (float, float)
+    max_error : float
+        Largest difference of the log-densities within the interval, found on a fine grid.
+    """
+
+    density: PolynomialDensity
+    interval: tuple[float, float]
+    max_error: float
+
+
+def polynomial_surrogate(
+    prior: Density | UserDensity, location: ArrayLike, scale: ArrayLike, *, degree: int = 8, width: float = 6.0
+) -> PolynomialSurrogate:
+    """Interpolate a log-density at Chebyshev's nodes of an interval that holds all weights' μ ± width σ.
+
+    Unlike a Taylor series, whose error grows with its length outside a small disc, this is good on the whole interval;
+    it says nothing of draws outside, so that a wide one is needed, and a new one when the weights have moved.
+
+    Parameters
+    ----------
+    prior : density
+    location, scale : array_like of shape (n_weights,)
+    degree : int
+        Even, so that the log-density's tails do not rise, at most 16.
+    width : float
+
+    Returns
+    -------
+    PolynomialSurrogate
+
+    Examples
+    --------
+    >>> from pydirect.monte_carlo import LogisticDensity
+    >>> polynomial_surrogate(LogisticDensity(), [0.0], [0.3]).max_error < 1e-5
+    True
+    """
+    if as_count(degree, "degree", 2) % 2 or degree > HIGHEST_DEGREE:
+        raise ValueError(f"degree must be even and at most {HIGHEST_DEGREE}, got {degree}")
+    mu = as_float_array(location, "location", ("n_weights",))
+    reach = as_number(width, "width", above=0.0) * as_float_array(scale, "scale", mu.shape)
+    low, high = float((mu - reach).min()), float((mu + reach).max())
+    centre, half = (low + high) / 2, (high - low) / 2
+
+    def log_density(w: np.ndarray) -> np.ndarray:
+        if isinstance(prior, UserDensity):
+            return prior.log_density(w)
+        terms = prior.terms()
+        return terms.constant + terms.log_density_and_slope(w)[0]
+
+    series = np.polynomial.Chebyshev.interpolate(lambda t: log_density(centre + half * t), degree)
+    grid = np.cos(np.linspace(0.0, np.pi, 20 * degree + 1))
+    error = float(np.abs(series(grid) - log_density(centre + half * grid)).max())
+    coefficients = np.asarray(series.convert(kind=np.polynomial.Polynomial).coef, dtype=np.float64)
+    coefficients /= half ** np.arange(degree + 1)
+    return PolynomialSurrogate(PolynomialDensity([coefficients.tolist()], centre), (low, high), error)
