@@ -77,7 +77,6 @@ _PUBLIC = {
     "fit_within": "pydirect.budget",
     "LinearOutput": "pydirect.monte_carlo",
     "MonteCarloDivergence": "pydirect.monte_carlo",
-    "fit_within": "pydirect.quantized",
     "quantize": "pydirect.quantized",
 }
 # Modules that public names come from are attributes too, and so are these.

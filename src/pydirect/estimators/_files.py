@@ -259,7 +259,7 @@ def _restore_sampled(model: MonteCarloBNNRegressor, header: Header, arrays: Arra
 
 
 def _restore_sampled_classifier(model: MonteCarloBNNClassifier, header: Header, arrays: Arrays) -> None:
-    model.classes_ = _classes_from_header(header["classes"])
+    model.classes_ = classes_from_header(header["classes"])
     model.posteriors_ = _network_posteriors(header, arrays, SampledPosterior, SampledNetwork)
 
 
