@@ -48,6 +48,7 @@ _PUBLIC = {
     "NoiseGridWarning": "pydirect.models",
     "NoisePosterior": "pydirect.models",
     "fit_mean_field": "pydirect.models",
+    "fit_mean_fields": "pydirect.many",
     "MixturePrior": "pydirect.mixture_priors",
     "MixturePosterior": "pydirect.mixtures",
     "fit_mixture": "pydirect.mixtures",

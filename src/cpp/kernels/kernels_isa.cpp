@@ -26,6 +26,7 @@ namespace PYDIRECT_ISA {
 #include "matrix-inl.hpp"
 #include "quantized-inl.hpp"
 #include "mixture-inl.hpp"
+#include "lanes-inl.hpp"
 
 constexpr KernelTable all_kernels(const char* name) {
   KernelTable table{};
@@ -33,6 +34,10 @@ constexpr KernelTable all_kernels(const char* name) {
   table.tilt = tilt;
   table.tilt_probabilities = tilt_probabilities;
   table.sweep = sweep;
+  table.lane_tilt = lane_tilt;
+  table.lane_sweep = lane_sweep;
+  table.lane_lattice = lane_lattice;
+  table.lane_product = lane_product;
   table.sweep_components = sweep_components;
   table.overlap_factors = overlap_factors;
   table.softmax = softmax;
