@@ -42,6 +42,8 @@ from pydirect.optimize import (
 # Models whose ridges lie within this factor start from one factorisation, that of the largest.
 SHARED_RIDGES = 4.0
 REFINEMENTS = 8
+# So few models are faster one by one.
+FEW = 4
 REFRESH_EVERY = 20
 NEWTON_STEPS, CG_STEPS, CG_TOLERANCE = 30, 20, 0.2
 
@@ -388,7 +390,7 @@ class _Run:
             try:
                 self.sweep(10)
                 if coarse.any():
-                    self.search_neighbourhoods(self.all[coarse], problems)
+                    self.alone(self.all[coarse], lambda solver, k: neighbourhoods(solver, problems[k], 40))
                 if self.small or not coarse.all():
                     self.newton(self.all if self.small else self.all[~coarse])
                 self.sweep(self.max_iter)
@@ -422,10 +424,11 @@ class _Run:
         part = self.batch.take(lanes)
         traces: list[list[float]] = [[] for _ in lanes]
         at_rest = np.zeros(len(lanes), dtype=bool)
+        n_sweeps = min(n_sweeps, self.max_iter)
         columns = lanes  # of `part`, one a lane in `lanes`
         threshold = np.full(part.tau.shape, self.precision * MOVE_THRESHOLD)
         try:
-            for i in range(min(n_sweeps, self.max_iter)):
+            for i in range(n_sweeps):
                 moved = part.problem.sweep(part.state, part.residual, part.drift, part.tau, threshold)[columns]
                 if (i + 1) % REFRESH_EVERY == 0:
                     part.refresh()
@@ -443,7 +446,7 @@ class _Run:
                 self.batch.put(lanes[done], part, columns[done])
                 threshold[columns[done]] = np.inf
                 lanes, columns = lanes[~done], columns[~done]
-                if not len(lanes):
+                if len(lanes) <= FEW:
                     break
                 if _padded(len(lanes)) < len(part.tau):
                     part = part.take(columns)
@@ -454,30 +457,33 @@ class _Run:
                 self.batch.put(lanes, part, columns)
             self._add(self.all, traces, at_rest)
         self.batch.refresh()
+        left = n_sweeps - max(len(trace) for trace in traces)
+        if len(lanes) and left:
+            fine = self.precision
+            threshold_alone, rise = fine * MOVE_THRESHOLD, fine * RELATIVE_RISE
+            self.alone(lanes, lambda solver, _: solver.coordinate_ascent(left, threshold_alone, rise, REFRESH_EVERY, 0))
 
-    def search_neighbourhoods(self, lanes: Lanes, problems: Sequence[QuadraticProblem]) -> None:
-        """Large-neighbourhood steps, which are sequential: model by model, spread over threads."""
-        batch, stop = self.batch, threading.Event()
+    def alone(self, lanes: Lanes, stage: Callable[[Any, int], tuple[int, bool, FloatArray]]) -> None:
+        """Carry out a stage model by model with the solver of one model, spread over threads."""
+        batch, state, stop = self.batch, self.batch.state, threading.Event()
 
-        def search(k: int) -> tuple[Any, tuple[int, bool, FloatArray]] | None:
+        def one(k: int) -> tuple[Any, tuple[int, bool, FloatArray]] | None:
             if stop.is_set():
                 return None
             solver = self.models[k].solver(1, batch.a)
             solver.set_noise(np.ascontiguousarray(batch.q_noise[: self.models[k].noise_levels.size, k]))
-            state = batch.state
             solver.start_from_naturals(np.ascontiguousarray(state.eta[:, k]), np.ascontiguousarray(state.kappa[:, k]))
-            return solver, neighbourhoods(solver, problems[k], 40)
+            return solver, stage(solver, k)
 
-        found = for_each(search, [int(k) for k in lanes], min(self.n_threads, len(lanes)), stop)
+        found = for_each(one, [int(k) for k in lanes], min(self.n_threads, len(lanes)), stop)
         for k, result in zip(lanes, found, strict=True):
-            if result is None:
-                continue
-            solver, step = result
-            batch.state.eta[:, k], batch.state.kappa[:, k] = solver.eta, solver.kappa
-            batch.q_noise[: self.models[k].noise_levels.size, k] = solver.q_noise
-            self.outcomes[k].add(step)
+            if result is not None:
+                solver, step = result
+                state.eta[:, k], state.kappa[:, k] = solver.eta, solver.kappa
+                batch.q_noise[: self.models[k].noise_levels.size, k] = solver.q_noise
+                self.outcomes[k].add(step)
         batch.set_noise(batch.q_noise)
-        batch.problem.tilt(batch.state)
+        batch.problem.tilt(state)
         batch.refresh()
         if stop.is_set():
             raise KeyboardInterrupt
@@ -486,7 +492,7 @@ class _Run:
         """Newton's method in eta, as in the single fit, for models whose levels are fine."""
         tolerance, rise = 1e-4 * self.precision, 3e-6 * self.precision
         part = self.batch.take(lanes)
-        n_lanes = len(lanes)
+        n_lanes, n_steps, few = len(lanes), min(NEWTON_STEPS, self.max_iter), lanes[:0]
         traces: dict[int, list[float]] = {int(k): [] for k in lanes}
         at_rest = dict.fromkeys(traces, False)
         part.rescale(np.ones(len(part.tau), dtype=bool))
@@ -494,7 +500,7 @@ class _Run:
         current = part.value(part.update_noise())
         self.batch.put(lanes, part, np.arange(n_lanes))
         try:
-            for _ in range(min(NEWTON_STEPS, self.max_iter)):
+            for _ in range(n_steps):
                 stale = np.abs(part.tau - family_tau) > 1e-5 * part.tau
                 if stale.any():
                     part.rescale(stale)
@@ -516,7 +522,8 @@ class _Run:
                         at_rest[k] = leaves[j] = current[j] - before[j] <= rise * (abs(current[j]) + 1.0)
                 self.batch.put(lanes, part, np.arange(len(lanes)))
                 stays = np.flatnonzero(~leaves[: len(lanes)])
-                if not len(stays):
+                few = lanes[stays]
+                if len(stays) <= FEW:
                     break
                 if len(stays) < len(lanes):
                     part, lanes = part.take(stays), lanes[stays]
@@ -525,6 +532,9 @@ class _Run:
         finally:
             self._add(np.array(list(traces)), list(traces.values()), np.array(list(at_rest.values())))
         self.batch.refresh()
+        left = n_steps - max(len(trace) for trace in traces.values())
+        if len(few) and left > 0:
+            self.alone(few, lambda solver, _: solver.newton(left, tolerance, CG_STEPS, CG_TOLERANCE, rise, False))
 
     @staticmethod
     def _climb(
