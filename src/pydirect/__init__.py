@@ -17,6 +17,8 @@ _PUBLIC = {
     "QuadraticBNNRegressor": "pydirect.estimators.quadratic_network",
     "DVIClassifier": "pydirect.estimators.deterministic",
     "DVIRegressor": "pydirect.estimators.deterministic",
+    "DirectSearchCV": "pydirect.estimators.model_selection",
+    "fit_many": "pydirect.estimators._many",
     "load": "pydirect.estimators._files",
     "FactorizedCategorical": "pydirect.distributions",
     "GaussianPrior": "pydirect.distributions",

@@ -23,6 +23,7 @@ from pydirect.models import (
     MeanFieldRegression,
     NoisePosterior,
     as_regression,
+    fit_regression,
     middle_noise,
     quadratic_problem,
     warn_at_edge,
@@ -132,6 +133,12 @@ def fit_regressions(
         groups.setdefault(id(model.statistics), []).append(k)
     interrupted = False  # what is left is kept short
     for members in groups.values():
+        if len(members) <= FEW:
+            for k in members:
+                limit = 1 if interrupted else max_iter
+                posteriors[k] = fit_regression(models[k], "pipeline", None, limit, seeds[k], n_threads)
+                interrupted = interrupted or posteriors[k].interrupted
+            continue
         run = _Run([models[k] for k in members], 1 if interrupted else max_iter, [seeds[k] for k in members], n_threads)
         for k, posterior in zip(members, run.posteriors(), strict=True):
             posteriors[k] = posterior
