@@ -23,6 +23,7 @@ from pydirect.estimators._streaming import Standardised
 from pydirect.estimators.regression import DirectRegressor
 from pydirect.hyperparameters import distinct_rows
 from pydirect.running_statistics import RunningStatistics
+from pydirect.statistics import GaussianStatistics
 
 # Scores that follow from sums over the held-out rows.
 SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
@@ -132,12 +133,14 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 data = _FoldedData(models[members[0]], x, targets, folds)
                 kept[key] = data.model, data.total
                 for f in range(len(folds)):
-                    training = data.training(f)
+                    training, held = data.training(f), None
                     for k in members:
                         begin = time.perf_counter()
                         fitted = data.fitted(models[k], training)
                         seconds[k, f] = time.perf_counter() - begin
-                        scores[k, f] = self._score(data, f, fitted)
+                        if held is None and self.scoring in SCORES_OF_SUMS:
+                            held = data.folds[f].gaussian(fitted.y_mean_, fitted.y_scale_)
+                        scores[k, f] = self._score(data, f, fitted, held)
         self._set_search_results(candidates, scores, seconds)
         if self.refit:
             begin = time.perf_counter()
@@ -160,9 +163,11 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             raise ValueError("cv must hold out every row at most once")
         return folds
 
-    def _score(self, data: _FoldedData, fold: int, model: DirectRegressor) -> float:
-        if isinstance(self.scoring, str) and self.scoring in SCORES_OF_SUMS:
-            error = data.squared_error(fold, model)
+    def _score(
+        self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None
+    ) -> float:
+        if held is not None:
+            error = squared_error(held, model)
             if self.scoring == "r2":
                 return float(np.mean(1 - error / data.folds[fold].y_scatter))
             mean = error / data.folds[fold].n_samples
@@ -227,12 +232,12 @@ class _FoldedData:
         found._warn_if_unfinished()
         return found
 
-    def squared_error(self, fold: int, model: DirectRegressor) -> FloatArray:
-        """``Σ(y − φᵀs)²`` over the fold in the targets' units, from its sums; (n_outputs,)."""
-        held = self.folds[fold].gaussian(model.y_mean_, model.y_scale_)
-        s = model.coefficients_
-        error = held.yty - 2 * np.einsum("jk,jk->k", held.c, s) + np.einsum("jk,jk->k", s, held.A @ s)
-        return np.maximum(error, 0.0) * model.y_scale_**2
+
+def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
+    """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows, standardised as the model's; (n_outputs,)."""
+    s = model.coefficients_
+    error = held.yty - 2 * np.einsum("jk,jk->k", held.c, s) + np.einsum("jk,jk->k", s, held.A @ s)
+    return np.maximum(error, 0.0) * model.y_scale_**2
 
 
 def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
