@@ -171,8 +171,11 @@ def compare_search(x: np.ndarray, y: np.ndarray, n_weights: int, n_folds: int, n
         worst = max(worst, abs(found / scores[0] - 1))
     n_fits = len(candidates) * n_folds + 1
     report(
-        f"{n_folds}-fold search of {len(candidates)}", ours, n_fits * float(np.mean(apart)), f" ({n_grid_fits} fits of "
-        f"{n_fits} measured), scores equal to {worst:.1e}, best {search.best_params_}, RMSE {-search.best_score_:.4f}"
+        f"{n_folds}-fold search of {len(candidates)}",
+        ours,
+        n_fits * float(np.mean(apart)),
+        f" ({n_grid_fits} fits of "
+        f"{n_fits} measured), scores equal to {worst:.1e}, best {search.best_params_}, RMSE {-search.best_score_:.4f}",
     )
 
 

@@ -1,5 +1,8 @@
 """Many models at once: each is what its own fit gives."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.kernel_approximation import RBFSampler
@@ -270,7 +273,9 @@ def test_fit_many_refuses_what_does_not_fit_together(data):
 FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
 
 
-@pytest.mark.parametrize("scoring", ["r2", "neg_root_mean_squared_error", "neg_mean_squared_error", "neg_median_absolute_error"])
+@pytest.mark.parametrize(
+    "scoring", ["r2", "neg_root_mean_squared_error", "neg_mean_squared_error", "neg_median_absolute_error"]
+)
 def test_search_equals_grid_search_where_features_do_not_depend_on_rows(data, scoring):
     x, y = data
     grid = {"prior": ["gaussian", "laplace"], "noise": ["auto", 0.5]}
@@ -324,3 +329,10 @@ def test_search_refuses_what_sums_cannot_do(data):
     with pytest.raises(TypeError, match="estimator"):
         DirectSearchCV("linear", {"n_levels": [7]}).fit(x, y)
     assert not hasattr(DirectSearchCV(model, {"n_levels": [7]}, refit=False).fit(x, y), "best_estimator_")
+
+
+def test_the_page_on_many_models_runs_as_written():
+    page = Path(__file__).resolve().parents[1] / "docs" / "many_models.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    exec("\n".join(blocks), {})  # noqa: S102

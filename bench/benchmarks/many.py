@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from .common import SIZES, fraction_of_limit, make_problem, make_statistics, multiplying, require, require_public, seconds
+from .common import (
+    SIZES,
+    fraction_of_limit,
+    make_problem,
+    make_statistics,
+    multiplying,
+    require,
+    require_public,
+    seconds,
+)
 
 N_MODELS = 32
 

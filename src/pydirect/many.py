@@ -544,9 +544,7 @@ class _Run:
             self.alone(few, lambda solver, _: solver.newton(left, tolerance, CG_STEPS, CG_TOLERANCE, rise, False))
 
     @staticmethod
-    def _climb(
-        part: _Batch, velocity: FloatArray, current: FloatArray, moves: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
+    def _climb(part: _Batch, velocity: FloatArray, current: FloatArray, moves: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Go along the step, or a fraction of it, until the ELBO rises; return where it never does."""
         pending = np.flatnonzero(moves)
         t = 1.0

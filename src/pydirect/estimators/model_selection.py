@@ -163,9 +163,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             raise ValueError("cv must hold out every row at most once")
         return folds
 
-    def _score(
-        self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None
-    ) -> float:
+    def _score(self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None) -> float:
         if held is not None:
             error = squared_error(held, model)
             if self.scoring == "r2":
