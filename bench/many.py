@@ -26,11 +26,11 @@ from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
+from benchmarks.common import make_data, make_features  # noqa: E402
 from sklearn.base import clone  # noqa: E402
 from sklearn.kernel_approximation import RBFSampler  # noqa: E402
 from sklearn.model_selection import KFold, ParameterGrid  # noqa: E402
 
-from benchmarks.common import make_data, make_features  # noqa: E402
 from pydirect import (  # noqa: E402
     DirectRegressor,
     DirectSearchCV,

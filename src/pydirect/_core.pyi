@@ -208,7 +208,7 @@ LEVEL_PADDING: Final[int]
 
 _Progress: TypeAlias = tuple[int, bool, _Double]  # iterations, converged, ELBO after each
 
-# Several models of the same A side by side, a model to a lane; arrays (n_weights, lanes), lanes a multiple of LANE_PACK.
+# Several models of the same A, a model to a lane: arrays (n_weights, lanes), lanes a multiple of LANE_PACK.
 LANE_PACK: int
 
 class LaneProblem:

@@ -1,7 +1,8 @@
-"""Mean-field inference for many models of the same A at once: matrix times matrix where one model has matrix times vector.
+"""Mean-field inference for many models of the same A at once.
 
-Targets, noise levels, priors and level ranges may differ from model to model. Every stage is that of `fit_mean_field`'s
-pipeline, carried out for all models together; a model that comes to rest leaves the batch.
+Products with A are matrix times matrix, where one model has matrix times vector. Targets, noise levels, priors and level
+ranges may differ from model to model. Every stage is that of `fit_mean_field`'s pipeline, carried out for all models
+together; a model that comes to rest leaves the batch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from pydirect.optimize import (
     RELATIVE_RISE,
     SMALL_PROBLEM,
     Outcome,
-    QuadraticProblem,
     cholesky_of_ridge,
     neighbourhoods,
     solve_factored,
@@ -407,7 +407,7 @@ class _Run:
             elbo = batch.value(batch.squared_error())
         for outcome in self.outcomes:
             outcome.interrupted, outcome.converged = interrupted, outcome.converged and not interrupted
-        return [self._posterior(k, float(elbo[k])) for k in self.all]
+        return [self._posterior(k, float(elbo[k])) for k in range(len(self.models))]
 
     def _posterior(self, k: int, elbo: float) -> MeanFieldPosterior:
         model, outcome, state = self.models[k], self.outcomes[k], self.batch.state

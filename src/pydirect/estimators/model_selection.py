@@ -177,7 +177,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         mean = scores.mean(axis=1)
         results: dict[str, Any] = {"mean_fit_time": seconds.mean(axis=1), "std_fit_time": seconds.std(axis=1)}
         for name in sorted({name for candidate in candidates for name in candidate}):
-            values: Any = np.ma.masked_all(len(candidates), dtype=object)
+            values: Any = np.ma.MaskedArray(np.empty(len(candidates), dtype=object), mask=True)
             for k, candidate in enumerate(candidates):
                 if name in candidate:
                     values[k] = candidate[name]
