@@ -1,8 +1,8 @@
 """Mean-field inference for many models of the same A at once.
 
-Products with A are matrix times matrix, where one model has matrix times vector. Targets, noise levels, priors and level
-ranges may differ from model to model. Every stage is that of `fit_mean_field`'s pipeline, carried out for all models
-together; a model that comes to rest leaves the batch.
+Products with A are matrix times matrix, where one model has matrix times vector. Targets, noise levels, priors and
+level ranges may differ from model to model. Every stage is that of `fit_mean_field`'s pipeline, carried out for all
+models together; a model that comes to rest leaves the batch.
 """
 
 from __future__ import annotations
@@ -383,7 +383,7 @@ class _Run:
         """Fit and return the posterior of every model."""
         batch = self.batch
         start = np.zeros(batch.q_noise.shape)
-        for k in range(start.shape[1]):
+        for k in range(len(batch.tau)):
             model = self.models[min(k, len(self.models) - 1)]
             start[: model.noise_levels.size, k] = middle_noise(model)
         batch.set_noise(start)
