@@ -212,6 +212,40 @@ LEVEL_PADDING: Final[int]
 
 _Progress: TypeAlias = tuple[int, bool, _Double]  # iterations, converged, ELBO after each
 
+# Several models of the same A, a model to a lane: arrays (n_weights, lanes), lanes a multiple of LANE_PACK.
+LANE_PACK: int
+
+class LaneProblem:
+    def __init__(
+        self,
+        a: _Single,
+        diagonal: _Double,
+        levels: _Double,
+        log_prior: _Double,
+        prior_precision: _Double,
+        n_threads: int,
+    ) -> None: ...
+    def tilt(self, state: LaneState) -> None: ...
+    def sweep(
+        self, state: LaneState, residual: _Double, drift: _Single, tau: _Double, threshold: _Double
+    ) -> _Double: ...
+    def start_from_lattice(self, state: LaneState, factor: _Single, ridge: _Double, tau: _Double) -> None: ...
+
+class LaneState:
+    def __init__(self, problem: LaneProblem) -> None: ...
+    @property
+    def eta(self) -> _Double: ...
+    @property
+    def kappa(self) -> _Double: ...
+    @property
+    def mean(self) -> _Double: ...
+    @property
+    def second(self) -> _Double: ...
+    @property
+    def gain(self) -> _Double: ...
+
+def multiply_lanes(a: NDArray[_Real], x: NDArray[_Real], n_threads: int) -> NDArray[_Real]: ...
+
 class MeanField:
     def __init__(
         self,

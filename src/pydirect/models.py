@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, xlogy
 
 from pydirect import _core
@@ -202,12 +202,25 @@ class MeanFieldRegression:
             - xlogy(q_noise, q_noise).sum()
         )
 
-    def solver(self, n_threads: int) -> _core.MeanField:
-        """Return the compiled solver of this problem, at no particular state."""
+    @classmethod
+    def of(
+        cls,
+        statistics: GaussianStatistics,
+        levels: ArrayLike,
+        log_prior: ArrayLike,
+        noise_levels: ArrayLike,
+        log_noise_prior: ArrayLike | None = None,
+        output: int = 0,
+    ) -> MeanFieldRegression:
+        """Validate the arguments that `fit_mean_field` describes and return them as a model."""
+        return as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+
+    def solver(self, n_threads: int, narrow: NDArray[np.float32] | None = None) -> _core.MeanField:
+        """Return the compiled solver of this problem, at no particular state; `narrow` is A in single precision."""
         levels, log_prior = pad_levels(self.levels, self.log_prior)
         a = self.statistics.A
         return _core.MeanField(
-            a=a.astype(np.float32),
+            a=a.astype(np.float32) if narrow is None else narrow,
             a_exact=a,
             diagonal=np.ascontiguousarray(a.diagonal()),
             c=np.ascontiguousarray(self.statistics.c[:, self.output]),
@@ -377,10 +390,21 @@ def _fit_naturals(
     max_iter: int,
     random_state: int,
 ) -> Outcome:
-    levels = model.levels
-    gaps = np.diff(np.sort(levels, axis=1), axis=1)
-    problem = QuadraticProblem(
-        a=solver.a,
+    problem = quadratic_problem(model, solver.a, max_iter, random_state)
+    if start is None:
+        solver.set_noise(middle_noise(model))
+    else:
+        _warm_start(model, solver, start)
+    return run(optimizer, solver, problem, warm=start is not None)
+
+
+def quadratic_problem(
+    model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int, random_state: int
+) -> QuadraticProblem:
+    """Return what optimisers see of a model; `narrow` is A in single precision."""
+    gaps = np.diff(np.sort(model.levels, axis=1), axis=1)
+    return QuadraticProblem(
+        a=narrow,
         a_exact=model.statistics.A,
         c=model.statistics.c[:, model.output],
         prior_precision=model.prior_precision(),
@@ -388,16 +412,15 @@ def _fit_naturals(
         max_iter=max_iter,
         random_state=random_state,
     )
-    if start is None:
-        # Between the levels' extremes, weighed by their prior: the middle of the usual symmetric grid.
-        middle = np.zeros(model.noise_levels.size)
-        mass = np.exp(model.log_noise_prior - logsumexp(model.log_noise_prior))
-        target = np.exp(mass @ np.log(model.noise_levels))
-        middle[np.argmin(np.where(mass > 0, np.abs(np.log(model.noise_levels / target)), np.inf))] = 1.0
-        solver.set_noise(middle)
-    else:
-        _warm_start(model, solver, start)
-    return run(optimizer, solver, problem, warm=start is not None)
+
+
+def middle_noise(model: MeanFieldRegression) -> FloatArray:
+    """Return q_σ to start from: between the levels' extremes, weighed by their prior; one level of the grid."""
+    middle = np.zeros(model.noise_levels.size)
+    mass = np.exp(model.log_noise_prior - logsumexp(model.log_noise_prior))
+    target = np.exp(mass @ np.log(model.noise_levels))
+    middle[np.argmin(np.where(mass > 0, np.abs(np.log(model.noise_levels / target)), np.inf))] = 1.0
+    return middle
 
 
 def _warm_start(model: MeanFieldRegression, solver: _core.MeanField, start: MeanFieldPosterior) -> None:

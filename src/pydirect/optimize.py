@@ -132,7 +132,8 @@ def _newton(solver: Any, problem: QuadraticProblem) -> tuple[int, bool, FloatArr
     return solver.newton(min(30, problem.max_iter), 1e-4 * problem.precision, 20, 0.2, 3e-6 * problem.precision, False)
 
 
-def _neighbourhoods(solver: Any, problem: QuadraticProblem, n_steps: int) -> tuple[int, bool, FloatArray]:
+def neighbourhoods(solver: Any, problem: QuadraticProblem, n_steps: int) -> tuple[int, bool, FloatArray]:
+    """Take large-neighbourhood steps on random blocks of weights."""
     b = problem.a.shape[0]
     rng = np.random.default_rng(problem.random_state)
     size = max(1, min(BLOCK_SIZE, b // 2))
@@ -158,7 +159,7 @@ def _lattice_stages(problem: QuadraticProblem, tau: float) -> list[Stage]:
     small = problem.a.shape[0] <= SMALL_PROBLEM
     stages: list[Stage] = [lambda s, p: _sweeps(s, p, 10)]
     if coarse:
-        stages.append(lambda s, p: _neighbourhoods(s, p, 40))
+        stages.append(lambda s, p: neighbourhoods(s, p, 40))
     if small or not coarse:
         stages.append(_newton)
     return [*stages, lambda s, p: _sweeps(s, p, p.max_iter)]
@@ -196,7 +197,7 @@ def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = Fal
         "pipeline": _lattice_stages(problem, solver.tau),
         "large_neighbourhood": [
             *_lattice_stages(problem, solver.tau),
-            lambda s, p: _neighbourhoods(s, p, 200),
+            lambda s, p: neighbourhoods(s, p, 200),
             lambda s, p: _sweeps(s, p, p.max_iter),
         ],
     }

@@ -300,7 +300,7 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
             raise KeyboardInterrupt
         return solver.coordinate_ascent(1, 1e-3, 1e-7, 20, 0)
 
-    for name in ("_newton", "_neighbourhoods"):
+    for name in ("_newton", "neighbourhoods"):
         monkeypatch.setattr(optimize, name, interrupted)
     model = DirectRegressor("linear", basis="raw", noise=noise)
     with pytest.warns(ConvergenceWarning, match="interrupted"):

@@ -9,6 +9,7 @@ void bind_features(pybind11::module_&);
 void bind_gaussian_process(pybind11::module_&);
 void bind_kron(pybind11::module_&);
 void bind_statistics(pybind11::module_&);
+void bind_many_fields(pybind11::module_&);
 void bind_mean_field(pybind11::module_&);
 void bind_network_moments(pybind11::module_&);
 void bind_quadratic_network(pybind11::module_&);
@@ -27,6 +28,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_gaussian_process(m);
   pydirect::bind_kron(m);
   pydirect::bind_statistics(m);
+  pydirect::bind_many_fields(m);
   pydirect::bind_mean_field(m);
   pydirect::bind_network_moments(m);
   pydirect::bind_quadratic_network(m);

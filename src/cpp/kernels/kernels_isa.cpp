@@ -27,6 +27,7 @@ namespace PYDIRECT_ISA {
 #include "matrix-inl.hpp"
 #include "quantized-inl.hpp"
 #include "mixture-inl.hpp"
+#include "lanes-inl.hpp"
 
 constexpr KernelTable all_kernels(const char* name) {
   KernelTable table{};
@@ -34,6 +35,10 @@ constexpr KernelTable all_kernels(const char* name) {
   table.tilt = tilt;
   table.tilt_probabilities = tilt_probabilities;
   table.sweep = sweep;
+  table.lane_tilt = lane_tilt;
+  table.lane_sweep = lane_sweep;
+  table.lane_lattice = lane_lattice;
+  table.lane_product = lane_product;
   table.sweep_components = sweep_components;
   table.overlap_factors = overlap_factors;
   table.softmax = softmax;
@@ -80,8 +85,6 @@ constexpr KernelTable all_kernels(const char* name) {
   table.level_sums_8 = integer_level_sums<signed char>;
   table.level_sums_16 = integer_level_sums<short>;
   table.level_sums_double = float_level_sums;
-  table.level_sums_float = float_level_sums<float>;
-  table.level_sums_double = float_level_sums<double>;
   table.draw_block = draw_block;
   table.add_power_sums = add_power_sums;
   table.divergence_from_sums = divergence_from_sums;

@@ -6,6 +6,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,11 +19,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sample_weight
+from pydirect.decorrelated import RotatedStatistics, decorrelate
 from pydirect.estimators._base import ProbabilisticRegressor
 from pydirect.estimators._basis import BasisFunctionModel
 from pydirect.features import RowFeatures
 from pydirect.persistence import FileFormatError
 from pydirect.running_statistics import RunningStatistics, fingerprint
+from pydirect.statistics import GaussianStatistics
 from pydirect.streams import (
     Rows,
     Source,
@@ -40,6 +44,39 @@ class FeatureMapWarning(UserWarning):
 
 class ForgottenRowsWarning(UserWarning):
     """Rows that a model was fitted to do not count in what it grows into."""
+
+
+@dataclass
+class Standardised:
+    """Statistics of standardised targets, which models of one feature map can share.
+
+    Attributes
+    ----------
+    location, scale : ndarray of shape (n_outputs,)
+        Of the targets; the scale is 1 where they are constant.
+    gaussian : GaussianStatistics
+    repetitions : float
+        How many times an average row counts.
+    """
+
+    location: FloatArray
+    scale: FloatArray
+    gaussian: GaussianStatistics
+    repetitions: float
+
+    @classmethod
+    def of(cls, statistics: RunningStatistics) -> Self:
+        """Standardise the targets."""
+        location, scale = statistics.target_location_scale()
+        constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
+        gaussian = statistics.gaussian(location, scale)
+        gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
+        return cls(location, scale, gaussian, statistics.n_samples / statistics.n_rows)
+
+    @cached_property
+    def rotated(self) -> RotatedStatistics:
+        """The same in the decorrelated basis."""
+        return decorrelate(self.gaussian)
 
 
 class StreamedModel(BasisFunctionModel):
@@ -304,7 +341,9 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
         return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
 
-    def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
+    def _fit_to(
+        self, statistics: RunningStatistics, progress: Progress, warm: bool, shared: Standardised | None = None
+    ) -> None:
         """Set everything that follows from statistics; until `_set_results` there is no posterior."""
         learned = self.hyperparameters_ is not None and self.length_scale is None
         if learned and len(self.feature_y_scale_) != statistics.n_outputs:
@@ -312,25 +351,26 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
                 f"y must have {len(self.feature_y_scale_)} outputs, as when the kernel's hyperparameters were learned, "
                 f"got {statistics.n_outputs}"
             )
-        location, scale = statistics.target_location_scale()
-        constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
+        shared = Standardised.of(statistics) if shared is None else shared
+        gaussian = shared.gaussian
         before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
-        gaussian = statistics.gaussian(location, scale)
-        gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
         n_threads = resolve_n_threads(self.n_threads)
         self._forget()
-        self.y_mean_, self.y_scale_, self.calibration_scale_ = location, scale, 1.0
-        self.repetitions_ = statistics.n_samples / statistics.n_rows
+        self.y_mean_, self.y_scale_, self.calibration_scale_ = shared.location, shared.scale, 1.0
+        self.repetitions_ = shared.repetitions
         prior_variance = statistics.prior_variance_sum / statistics.n_samples
         self.mean_missing_variance_ = max(prior_variance - gaussian.mean_square, 0.0) if prior_variance else 0.0
         with single_blas_thread(), progress.stage("inference"):
-            self._infer_from_statistics(gaussian, self._generator(), n_threads, before)
+            rotated = shared.rotated if self.basis == "decorrelated" else None
+            self._infer_from_statistics(gaussian, self._generator(), n_threads, before, rotated)
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = statistics.n_samples
         self.statistics_ = statistics
         self._set_results()
 
-    def _infer_from_statistics(self, statistics: Any, rng: Any, n_threads: int, before: Any) -> None:
+    def _infer_from_statistics(
+        self, statistics: Any, rng: Any, n_threads: int, before: Any, rotated: Any = None
+    ) -> None:
         raise NotImplementedError
 
     # --- data that do not fit into memory

@@ -31,9 +31,10 @@ from pydirect.distributions import (
 from pydirect.estimators._basis import in_prior_units
 from pydirect.estimators._streaming import GrowingModel
 from pydirect.hyperparameters import distinct_rows
+from pydirect.many import fit_regressions
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.mixtures import ENTROPIES, MixturePosterior, as_component_count, fit_mixture
-from pydirect.models import MeanFieldPosterior, NoiseGridWarning, fit_mean_field
+from pydirect.models import MeanFieldPosterior, NoiseGridWarning, as_regression, fit_mean_field
 from pydirect.scales import fit_level_scale
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
@@ -57,6 +58,7 @@ class _Training:
     rng: np.random.Generator
     n_threads: int
     starts: Sequence[MeanFieldPosterior | None] = ()  # one an output, in standardised units of y; none to start afresh
+    rotated: RotatedStatistics | None = None  # where they are known already
 
     @property
     def n_rows(self) -> int:
@@ -310,6 +312,7 @@ class DirectRegressor(GrowingModel):
         rng: np.random.Generator,
         n_threads: int,
         before: tuple[list[Posterior], FloatArray, FloatArray] | None,
+        rotated: RotatedStatistics | None = None,
     ) -> None:
         starts: list[MeanFieldPosterior | None] = []
         if before is not None and self.basis == "raw" and not isinstance(as_prior(self.prior), MixturePrior):
@@ -318,7 +321,7 @@ class DirectRegressor(GrowingModel):
                     starts.append(in_prior_units(posterior, 1 / (scale * ratio)))
                 else:
                     starts.append(None)
-        self._infer(_Training(statistics, None, None, None, rng, n_threads, starts))
+        self._infer(_Training(statistics, None, None, None, rng, n_threads, starts, rotated))
 
     def _start(self, output: int) -> tuple[float, float | None]:
         """Noise variance to start from, and the prior variance of the weights where that is known."""
@@ -354,7 +357,7 @@ class DirectRegressor(GrowingModel):
         statistics = training.statistics
         prior = as_prior(self.prior)
         assert isinstance(prior, DensityPrior)
-        rotated = decorrelate(statistics)
+        rotated = training.rotated or decorrelate(statistics)
         posteriors: list[Posterior] = []
         scales = np.empty(statistics.n_outputs)
         for k in range(statistics.n_outputs):
@@ -384,33 +387,42 @@ class DirectRegressor(GrowingModel):
         posteriors: list[Posterior] = []
         interrupted = False  # by the user: what is left is kept short
         scale_known = self._start(0)[1] is not None
-        rotated = None if scale_known else decorrelate(statistics)
+        rotated = None if scale_known else training.rotated or decorrelate(statistics)
+        noises: list[float] = []
+        option_sets: list[dict[str, Any]] = []
         for k in range(statistics.n_outputs):
             noise, known = self._start(k)
             if rotated is not None:
                 noise, known = self._evidence(rotated, k)
             assert known is not None
             scales[k] = np.sqrt(known)
-            options: dict[str, Any] = {
-                "levels": levels * scales[k],
-                "log_prior": log_prior,
-                "optimizer": self.optimizer,
-                "max_iter": 1 if interrupted else self.max_iter,
-                "n_threads": training.n_threads,
-                "random_state": int(training.rng.integers(2**31)),
-            }
+            option_sets.append(
+                {
+                    "levels": levels * scales[k],
+                    "log_prior": log_prior,
+                    "optimizer": self.optimizer,
+                    "max_iter": self.max_iter,
+                    "n_threads": training.n_threads,
+                    "random_state": int(training.rng.integers(2**31)),
+                }
+            )
             fixed = self._fixed_noise(k)
             if fixed is not None:
                 noise = fixed
-            elif self.noise == "held_out" and training.n_rows >= 20 and not interrupted:
-                noise, interrupted = self._held_out_noise(training, k, noise, options)
-                options["max_iter"] = 1 if interrupted else options["max_iter"]
             elif self.noise in ("auto", "evidence") and scale_known:
                 noise = max(noise_by_evidence(statistics, noise, known, output=k), NOISE_FLOOR)
-            grid = np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
+            noises.append(noise)
+        grid = np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
+        firsts = self._first_fits(training, noises, grid, option_sets)
+        for k, (noise, options) in enumerate(zip(noises, option_sets, strict=True)):
+            if interrupted:
+                options["max_iter"] = 1
+            if self.noise == "held_out" and training.n_rows >= 20 and not interrupted:
+                noise, interrupted = self._held_out_noise(training, k, noise, options)
+                options["max_iter"] = 1 if interrupted else options["max_iter"]
             start = training.starts[k] if training.starts else None
             warm = options if start is None else {**options, "start": start}
-            posteriors.append(_fit_on_grid(partial(_fit_raw_at, statistics, k, grid, warm), noise))
+            posteriors.append(_fit_on_grid(partial(_fit_raw_at, statistics, k, grid, warm), noise, firsts[k]))
             if self.noise in ("auto", "evidence"):
                 posteriors[-1] = _with_lattice_noise(statistics, posteriors[-1], k, warm)
             if self.prior_scale == "elbo" and not posteriors[-1].interrupted:
@@ -422,6 +434,20 @@ class DirectRegressor(GrowingModel):
                 posteriors[-1] = self._split(statistics, posteriors[-1], k, interrupted, options)
             interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
         return [in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
+
+    def _first_fits(
+        self, training: _Training, noises: list[float], grid: FloatArray, option_sets: list[dict[str, Any]]
+    ) -> Sequence[Posterior | None]:
+        """Fit all outputs together, where they share more than A's memory."""
+        together = self.optimizer == "pipeline" and self.noise != "held_out" and not any(training.starts)
+        if not together or len(noises) < 2 or isinstance(option_sets[0]["log_prior"], MixturePriorTable):
+            return [None] * len(noises)
+        models = [
+            as_regression(training.statistics, options["levels"], options["log_prior"], noise * grid, output=k)
+            for k, (noise, options) in enumerate(zip(noises, option_sets, strict=True))
+        ]
+        seeds = [options["random_state"] for options in option_sets]
+        return fit_regressions(models, self.max_iter, seeds, training.n_threads)
 
     def _prior_table(self, prior: MixturePrior, levels: FloatArray, n_weights: int) -> MixturePriorTable:
         """Tabulate a prior; groups of X's columns leave out the constant, the last weight of linear features.
@@ -552,12 +578,15 @@ def _fit_factorized(statistics: GaussianStatistics, **options: Any) -> Posterior
     return fit_mean_field(statistics, **options)
 
 
-def _fit_on_grid(fit: Callable[[float], Posterior], noise: float) -> Posterior:
-    """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""
+def _fit_on_grid(fit: Callable[[float], Posterior], noise: float, first: Posterior | None = None) -> Posterior:
+    """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge.
+
+    `first` is the posterior at `noise`, where it is known already.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseGridWarning)
         for _ in range(GRID_RECENTRINGS):
-            posterior = fit(noise)
+            posterior, first = fit(noise) if first is None else first, None
             edge = posterior.noise.at_edge()
             if edge is None or posterior.interrupted or (edge == "lower" and noise <= NOISE_FLOOR):
                 return posterior

@@ -1,0 +1,149 @@
+"""Fitting several regressors at once: what their features and data have in common is computed once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_instance
+from pydirect.decorrelated import decorrelate
+from pydirect.estimators.regression import DirectRegressor, _Training
+from pydirect.hyperparameters import distinct_rows
+from pydirect.statistics import GaussianStatistics, collect_statistics
+
+# Parameters that the feature map, or the sums over its outputs, depend on.
+FEATURE_PARAMETERS = (
+    "features",
+    "n_features",
+    "degree",
+    "rank_inputs",
+    "length_scale",
+    "max_hyperparameter_rows",
+    "block_dtype",
+    "random_state",
+)
+
+
+def feature_key(model: DirectRegressor) -> str:
+    """Return a digest that is the same for models whose feature maps are, given the same rows."""
+    used = {name: getattr(model, name) for name in FEATURE_PARAMETERS}
+    kind = model._feature_kind()
+    return str(joblib.hash({**used, "features": model.features if kind == "transformer" else kind}))
+
+
+def fit_many(
+    estimators: Sequence[DirectRegressor],
+    X: ArrayLike,
+    y: ArrayLike | Sequence[ArrayLike],
+    sample_weight: ArrayLike | None = None,
+) -> list[DirectRegressor]:
+    """Fit several regressors to the same rows, with one pass over them for each distinct feature map.
+
+    Each is fitted as its ``fit`` would fit it, to rounding. Models whose features agree share features, sums over rows
+    and, in the decorrelated basis, the factorisation of ΦᵀΦ: they may differ in target, noise, prior, levels and all
+    else that comes after. Features with a learned kernel are shared by models with the same target.
+
+    Parameters
+    ----------
+    estimators : sequence of DirectRegressor
+        Fitted in place.
+    X : array_like of shape (n_samples, n_features_in)
+    y : array_like of shape (n_samples,) or (n_samples, n_outputs), or a list or tuple of them
+        One target for all, or a list with one an estimator.
+    sample_weight : array_like of shape (n_samples,), optional
+
+    Returns
+    -------
+    list of DirectRegressor
+        The estimators.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the data or a parameter is not as `DirectRegressor.fit` describes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor, fit_many
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> models = fit_many([DirectRegressor("linear"), DirectRegressor("linear", noise=0.5)], X, X @ [1.0, 2.0, 0.0])
+    >>> [bool(model.converged_) for model in models]
+    [True, True]
+    """
+    estimators = list(estimators)
+    for k, model in enumerate(estimators):
+        as_instance(model, f"estimators[{k}]", DirectRegressor)
+        model._check_parameters()
+    if len({id(model) for model in estimators}) != len(estimators):
+        raise ValueError("estimators must be different objects: clone them")
+    targets = _targets(y, len(estimators))
+    groups: dict[tuple[str, str], list[int]] = {}
+    for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
+        learned = model._feature_kind() in ("nystroem", "fourier") and model.length_scale is None
+        groups.setdefault((feature_key(model), str(joblib.hash(np.asarray(target))) if learned else ""), []).append(k)
+    for members in groups.values():
+        _fit_group([estimators[k] for k in members], X, [targets[k] for k in members], sample_weight)
+    return estimators
+
+
+def _targets(y: Any, n_models: int) -> list[Any]:
+    if not isinstance(y, list | tuple) or np.ndim(y[0]) == 0:
+        return [y] * n_models
+    if len(y) != n_models:
+        raise ValueError(f"y must be one target or a list of one an estimator, {n_models}, got {len(y)}")
+    return list(y)
+
+
+def _fit_group(
+    models: Sequence[DirectRegressor], X: ArrayLike, targets: Sequence[Any], sample_weight: ArrayLike | None
+) -> None:
+    """Fit models that share their feature map, which the first of them fits."""
+    lead = models[0]
+    n_threads = resolve_n_threads(lead.n_threads)
+    rng = np.random.default_rng(check_random_state(lead.random_state).randint(2**31))
+    columns: list[FloatArray] = []
+    for model, target in zip(models, targets, strict=True):
+        x, given, standardised, weight = model._start_fit(X, target, sample_weight)
+        model._forget_all()
+        model.repetitions_ = float(distinct_rows(x, given, weight)[2].mean())
+        columns.append(standardised)
+    with single_blas_thread():
+        lead._fit_features(x, columns[0], weight, rng, n_threads)
+        inputs = lead.input_map_.transform(x)
+        statistics = collect_statistics(
+            lead.features_, inputs, np.hstack(columns), weight, block_dtype=lead.block_dtype, n_threads=n_threads
+        )
+        missing = lead._mean_missing_variance(inputs, weight, statistics)
+        rotated = decorrelate(statistics) if any(m.basis == "decorrelated" for m in models) else None
+        end = 0
+        for model, standardised in zip(models, columns, strict=True):
+            for name in ("features_", "input_map_", "hyperparameters_"):
+                setattr(model, name, getattr(lead, name))
+            model.feature_y_scale_, model.mean_missing_variance_ = model.y_scale_, missing
+            begin, end = end, end + standardised.shape[1]
+            own = slice(begin, end)
+            if model.basis == "raw":
+                statistics.A  # noqa: B018 (formed once)
+            part = GaussianStatistics(
+                np.ascontiguousarray(statistics.c[:, own]),
+                statistics.yty[own],
+                statistics.n_samples,
+                statistics.gram,
+                statistics.rows,
+            )
+            turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
+            rest = copy.deepcopy(rng)  # every model goes on from the generator's state after the features
+            model._infer(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
+            model.fit_seconds_ = {}
+            model.n_samples_ = statistics.n_samples
+            model._set_results()
+            model._warn_if_unfinished()

@@ -1,0 +1,247 @@
+"""Cross-validated search over hyperparameters on sums over rows: one pass over the data for each feature map."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import ParameterGrid, check_cv
+from sklearn.utils import Tags, get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_flag, as_instance
+from pydirect.estimators._many import feature_key
+from pydirect.estimators._streaming import Standardised
+from pydirect.estimators.regression import DirectRegressor
+from pydirect.hyperparameters import distinct_rows
+from pydirect.running_statistics import RunningStatistics
+from pydirect.statistics import GaussianStatistics
+
+# Scores that follow from sums over the held-out rows.
+SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
+
+
+class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
+    """Search a grid of parameters of `DirectRegressor` by cross-validation, on sums over rows.
+
+    What `sklearn.model_selection.GridSearchCV` does, without its passes over the data: the sums of every fold are taken
+    once for each distinct feature map, those of a training set are all sums less the fold's, and candidates that leave
+    the features alone (noise, levels, prior, …) share both, with the factorisation of ΦᵀΦ. Held-out errors follow from
+    the fold's sums too, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
+
+    Targets are standardised by each training set. The feature map (scaling of the inputs, landmarks, the kernel's
+    hyperparameters) comes from all rows, those held out too: scores equal GridSearchCV's, to rounding, where features
+    do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close, and a
+    little too good where a kernel is learned from few rows.
+
+    Parameters
+    ----------
+    estimator : DirectRegressor
+    param_grid : dict of str to sequence, or a list of such dicts
+    scoring : str or callable, default="r2"
+        ``"r2"``, ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums; any other scorer of
+        scikit-learn's, which may use predictive deviations, is given each candidate and the held-out rows.
+    cv : int or splitter, default=5
+        Folds in which every row is held out at most once and the others train.
+    refit : bool, default=True
+        Fit the best candidate to all rows, from their sums.
+
+    Attributes
+    ----------
+    cv_results_ : dict
+        As in scikit-learn's GridSearchCV; times are of inference alone.
+    best_params_ : dict
+    best_score_ : float
+    best_index_ : int
+    best_estimator_ : DirectRegressor
+        When `refit`.
+    n_splits_ : int
+    refit_time_ : float
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from pydirect import DirectRegressor, DirectSearchCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> search = DirectSearchCV(DirectRegressor("polynomial"), {"noise": ["elbo", 2500.0], "n_levels": [7, 15]})
+    >>> search.fit(X, y).best_params_["n_levels"] in (7, 15)
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: DirectRegressor,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+        scoring: Any = "r2",
+        cv: Any = 5,
+        refit: bool = True,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.scoring = scoring
+        self.cv = cv
+        self.refit = refit
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = get_tags(self.estimator).target_tags.multi_output
+        return tags
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Score every candidate, and fit the best one to all rows.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            When the data, a candidate or the splits are not as described.
+        """
+        as_instance(self.estimator, "estimator", DirectRegressor)
+        as_flag(self.refit, "refit")
+        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        targets = np.asarray(given, dtype=np.float64)
+        candidates = list(ParameterGrid(self.param_grid))
+        models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
+        for model in models:
+            model._check_parameters()
+            model._refuse_held_out()
+        folds = self._folds(x, targets)
+        self.n_splits_ = len(folds)
+        scores, seconds = np.empty((2, len(models), len(folds)))
+        groups: dict[str, list[int]] = {}
+        for k, model in enumerate(models):
+            groups.setdefault(feature_key(model), []).append(k)
+        kept: dict[str, tuple[DirectRegressor, RunningStatistics]] = {}
+        with single_blas_thread():
+            for key, members in groups.items():
+                data = _FoldedData(models[members[0]], x, targets, folds)
+                kept[key] = data.model, data.total
+                for f in range(len(folds)):
+                    training, held = data.training(f), None
+                    for k in members:
+                        begin = time.perf_counter()
+                        fitted = data.fitted(models[k], training)
+                        seconds[k, f] = time.perf_counter() - begin
+                        if held is None and self.scoring in SCORES_OF_SUMS:
+                            held = data.folds[f].gaussian(fitted.y_mean_, fitted.y_scale_)
+                        scores[k, f] = self._score(data, f, fitted, held)
+        self._set_search_results(candidates, scores, seconds)
+        if self.refit:
+            begin = time.perf_counter()
+            best = models[self.best_index_]
+            shared, total = kept[feature_key(best)]
+            self.best_estimator_ = _with_features(clone(best), shared)
+            self.best_estimator_.fit_statistics(total)
+            self.refit_time_ = time.perf_counter() - begin
+        return self
+
+    def _folds(self, x: FloatArray, y: FloatArray) -> list[np.ndarray]:
+        """Return the held-out rows of every split."""
+        folds = []
+        for train, test in check_cv(self.cv).split(x, y):
+            if not np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(x))):
+                raise ValueError("cv must train on all rows that it does not hold out, each once")
+            folds.append(np.sort(test))
+        held = np.concatenate(folds)
+        if len(np.unique(held)) != len(held):
+            raise ValueError("cv must hold out every row at most once")
+        return folds
+
+    def _score(self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None) -> float:
+        if held is not None:
+            error = squared_error(held, model)
+            if self.scoring == "r2":
+                return float(np.mean(1 - error / data.folds[fold].y_scatter))
+            mean = error / data.folds[fold].n_samples
+            return -float(np.mean(np.sqrt(mean) if "root" in self.scoring else mean))
+        rows = data.rows[fold]
+        return float(check_scoring(model, self.scoring)(model, data.x[rows], data.y[rows]))
+
+    def _set_search_results(self, candidates: list[dict[str, Any]], scores: FloatArray, seconds: FloatArray) -> None:
+        mean = scores.mean(axis=1)
+        results: dict[str, Any] = {"mean_fit_time": seconds.mean(axis=1), "std_fit_time": seconds.std(axis=1)}
+        for name in sorted({name for candidate in candidates for name in candidate}):
+            values: Any = np.ma.MaskedArray(np.empty(len(candidates), dtype=object), mask=True)
+            for k, candidate in enumerate(candidates):
+                if name in candidate:
+                    values[k] = candidate[name]
+            results[f"param_{name}"] = values
+        results["params"] = candidates
+        results |= {f"split{f}_test_score": scores[:, f] for f in range(scores.shape[1])}
+        results |= {"mean_test_score": mean, "std_test_score": scores.std(axis=1)}
+        results["rank_test_score"] = rankdata(-mean, method="min").astype(np.int32)
+        self.cv_results_ = results
+        self.best_index_ = int(results["rank_test_score"].argmin())
+        self.best_score_, self.best_params_ = float(mean[self.best_index_]), candidates[self.best_index_]
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict with the best estimator; see `DirectRegressor.predict`."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict(X, return_std=return_std)
+
+
+class _FoldedData:
+    """Rows in folds, and their sums under one feature map."""
+
+    def __init__(self, model: DirectRegressor, x: FloatArray, y: FloatArray, rows: list[np.ndarray]) -> None:
+        self.x, self.y, self.rows = x, y, rows
+        self.model = clone(model).fit_features(x, y)
+        targets = y.reshape(len(x), -1)
+        n_threads = resolve_n_threads(model.n_threads)
+        self.folds = [
+            self.model.new_statistics(targets.shape[1]).update(x[r], targets[r], n_threads=n_threads) for r in rows
+        ]
+        self.total = self.folds[0].emptied()
+        for fold in self.folds:
+            self.total.merge(fold, n_threads=n_threads)
+        never_held = np.setdiff1d(np.arange(len(x)), np.concatenate(rows))
+        if len(never_held):
+            self.total.update(x[never_held], targets[never_held], n_threads=n_threads)
+
+    def training(self, fold: int) -> tuple[RunningStatistics, Standardised]:
+        """Return sums over all rows but a fold's."""
+        statistics = self.total.copy().subtract(self.folds[fold])
+        shared = Standardised.of(statistics)
+        kept = np.ones(len(self.x), dtype=bool)
+        kept[self.rows[fold]] = False
+        shared.repetitions = float(distinct_rows(self.x[kept], self.y.reshape(len(self.x), -1)[kept], None)[2].mean())
+        return statistics, shared
+
+    def fitted(self, model: DirectRegressor, training: tuple[RunningStatistics, Standardised]) -> DirectRegressor:
+        """Return a copy of a model fitted to sums."""
+        found = _with_features(clone(model), self.model)
+        found._fit_to(training[0], Progress(0), warm=False, shared=training[1])
+        found._warn_if_unfinished()
+        return found
+
+
+def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
+    """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows, standardised as the model's; (n_outputs,)."""
+    s = model.coefficients_
+    error = held.yty - 2 * np.einsum("jk,jk->k", held.c, s) + np.einsum("jk,jk->k", s, held.A @ s)
+    return np.maximum(error, 0.0) * model.y_scale_**2
+
+
+def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
+    """Give a model the feature map of another one."""
+    names = ("features_", "input_map_", "hyperparameters_", "feature_y_scale_", "y_scale_", "_one_dimensional")
+    for name in (*names, "n_features_in_", "feature_names_in_"):
+        if hasattr(shared, name):
+            setattr(model, name, getattr(shared, name))
+    return model

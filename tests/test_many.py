@@ -1,0 +1,338 @@
+"""Many models at once: each is what its own fit gives."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit
+
+from pydirect import (
+    DirectRegressor,
+    DirectSearchCV,
+    GaussianPrior,
+    GaussianStatistics,
+    LaplacePrior,
+    MeanFieldRegression,
+    RunningStatistics,
+    _core,
+    evenly_spaced_levels,
+    fit_many,
+    fit_mean_field,
+    fit_mean_fields,
+    many,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
+
+LEVELS = evenly_spaced_levels(9, 3.0)
+NOISE = np.geomspace(0.01, 1.0, 7)
+
+
+def make_statistics(n=120, b=20, n_outputs=20, seed=0):
+    rng = np.random.default_rng(seed)
+    phi = rng.standard_normal((n, b))
+    return GaussianStatistics.from_arrays(
+        phi, phi @ rng.standard_normal((b, n_outputs)) + 0.3 * rng.standard_normal((n, n_outputs))
+    )
+
+
+def single(model, seed=0):
+    return fit_mean_field(
+        model.statistics,
+        model.levels,
+        model.log_prior,
+        model.noise_levels,
+        model.log_noise_prior,
+        output=model.output,
+        random_state=seed,
+        n_threads=1,
+    )
+
+
+def assert_same(got, expected, tolerance=1e-6):
+    assert got.elbo == pytest.approx(expected.elbo, rel=tolerance, abs=tolerance)
+    np.testing.assert_allclose(got.mean, expected.mean, atol=1e-3)
+    np.testing.assert_allclose(got.noise.q, expected.noise.q, atol=1e-4)
+    assert got.converged == expected.converged
+
+
+def of_targets(statistics, n_models, **options):
+    arguments = {"levels": LEVELS, "log_prior": GaussianPrior().log_mass(LEVELS), "noise_levels": NOISE} | options
+    return [MeanFieldRegression.of(statistics, output=k, **arguments) for k in range(n_models)]
+
+
+@pytest.mark.parametrize("n_models", [1, 3, 5, 16, 17])
+def test_many_targets_are_what_single_fits_give(n_models):
+    models = of_targets(make_statistics(), n_models)
+    for posterior, model in zip(fit_mean_fields(models), models, strict=True):
+        assert_same(posterior, single(model))
+        assert posterior.elbo_trace[-1] == posterior.elbo
+        assert len(posterior.elbo_trace) == posterior.n_iter
+
+
+def test_levels_priors_noise_and_seeds_may_differ():
+    statistics = make_statistics(n=200, b=8)
+    per_weight = LEVELS * np.linspace(0.8, 1.2, 8)[:, None]
+    models = [
+        MeanFieldRegression.of(statistics, LEVELS, GaussianPrior().log_mass(LEVELS), NOISE),
+        MeanFieldRegression.of(statistics, LEVELS, LaplacePrior().log_mass(LEVELS), NOISE, output=3),
+        MeanFieldRegression.of(statistics, per_weight, GaussianPrior().log_mass(LEVELS), NOISE, output=1),
+        MeanFieldRegression.of(statistics, 1.3 * LEVELS, GaussianPrior().log_mass(LEVELS), [0.1]),
+        MeanFieldRegression.of(
+            statistics, evenly_spaced_levels(5), GaussianPrior().log_mass(evenly_spaced_levels(5)), [0.05, 0.2]
+        ),
+        MeanFieldRegression.of(statistics, LEVELS, GaussianPrior().log_mass(LEVELS), [0.3, 0.5], np.log([0.9, 0.1])),
+    ]
+    found = fit_mean_fields(models, random_state=range(6))
+    for k, (posterior, model) in enumerate(zip(found, models, strict=True)):
+        alone = single(model, k)
+        # Shared factorisations may lead to another local optimum: a stationary point all the same.
+        assert posterior.converged
+        assert posterior.elbo > alone.elbo - 0.02 * abs(alone.elbo)
+        assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
+
+
+def test_noise_levels_give_the_same_posterior_where_it_is_unique():
+    statistics = make_statistics(n=400, b=6)
+    fine = evenly_spaced_levels(61, 4.0)
+    models = [
+        MeanFieldRegression.of(statistics, fine, GaussianPrior().log_mass(fine), [s]) for s in np.geomspace(4, 60, 7)
+    ]
+    for posterior, model in zip(fit_mean_fields(models), models, strict=True):
+        assert_same(posterior, single(model))
+
+
+def test_large_problems_take_the_single_precision_road_and_agree():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((500, 4))
+    frequencies = rng.standard_normal((4, 160))
+    phi = np.hstack([np.cos(x @ frequencies), np.sin(x @ frequencies)]) / 12
+    y = np.sin(x[:, :1] * np.linspace(0.5, 2, 6)) + 0.2 * rng.standard_normal((500, 6))
+    statistics = GaussianStatistics.from_arrays(phi, y)
+    assert statistics.n_weights > 300
+    models = of_targets(statistics, 6)
+    for posterior, model in zip(fit_mean_fields(models), models, strict=True):
+        alone = single(model)
+        assert posterior.elbo == pytest.approx(alone.elbo, rel=1e-3)
+        assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
+
+
+def test_models_of_several_matrices_in_one_call():
+    both = [make_statistics(seed=1), make_statistics(b=15, seed=2)]
+    models = [m for pair in zip(*(of_targets(s, 6) for s in both), strict=True) for m in pair]
+    for posterior, model in zip(fit_mean_fields(models), models, strict=True):
+        assert_same(posterior, single(model))
+
+
+def test_bits_are_the_same_for_any_number_of_threads():
+    models = of_targets(make_statistics(b=150, n=400), 20)
+    one, two = (fit_mean_fields(models, n_threads=n) for n in (1, 3))
+    for a, b in zip(one, two, strict=True):
+        assert a.q.tobytes() == b.q.tobytes() and a.elbo == b.elbo
+
+
+def test_bits_are_the_same_at_every_instruction_set(at_every_level):
+    models = of_targets(make_statistics(b=30), 10)
+    at_every_level(lambda: tuple(a for p in fit_mean_fields(models, n_threads=1) for a in (p.q, p.elbo)))
+
+
+def test_products_of_lanes_at_every_level(at_every_level):
+    rng = np.random.default_rng(0)
+    a, x = rng.standard_normal((133, 133)), rng.standard_normal((133, 48))
+    exact = at_every_level(lambda: _core.multiply_lanes(a, x, 2))
+    np.testing.assert_allclose(exact, a @ x, atol=1e-12)
+    narrow = at_every_level(lambda: _core.multiply_lanes(a.astype(np.float32), x.astype(np.float32), 2))
+    np.testing.assert_allclose(narrow, a @ x, atol=1e-4)
+
+
+def test_a_sweep_moves_each_weight_to_its_maximiser_given_the_others(at_every_level):
+    """One pass against the formula of Theorem 1's fixed point, weight by weight."""
+    statistics = make_statistics(b=70, n=200, n_outputs=16, seed=3)
+    a, c = statistics.A, statistics.c
+    tau = np.linspace(1.0, 10.0, 16)
+    log_prior = GaussianPrior().log_mass(LEVELS)
+
+    def swept():
+        tables = [np.ascontiguousarray(np.broadcast_to(t[None, :, None], (1, 9, 16))) for t in (LEVELS, log_prior)]
+        problem = _core.LaneProblem(
+            a.astype(np.float32), a.diagonal().copy(), tables[0], tables[1], np.ones((70, 16)), 1
+        )
+        state = _core.LaneState(problem)
+        state.eta[...] = state.kappa[...] = 0.0
+        problem.tilt(state)
+        residual = c - a @ state.mean
+        moved = problem.sweep(state, residual, np.zeros((70, 16), np.float32), tau, np.full(16, 1e-9))
+        return state.mean.copy(), moved
+
+    mean, moved = at_every_level(swept)
+    s = np.zeros((70, 16)) + np.exp(log_prior) @ LEVELS
+    for j in range(70):
+        eta = tau * (c[j] - a[j] @ s + a[j, j] * s[j])
+        logits = log_prior[:, None] + eta * LEVELS[:, None] - 0.5 * tau * a[j, j] * LEVELS[:, None] ** 2
+        q = np.exp(logits - logits.max(axis=0))
+        s[j] = LEVELS @ q / q.sum(axis=0)
+    np.testing.assert_allclose(mean, s, atol=2e-3)
+    assert np.median(np.abs(mean - s)) < 1e-5
+    assert (moved == 70).all()
+
+
+def test_one_iteration_is_not_converged_and_flags_are_each_models_own():
+    models = of_targets(make_statistics(b=60), 6)
+    assert not any(p.converged for p in fit_mean_fields(models, max_iter=1))
+    assert all(p.converged for p in fit_mean_fields(models))
+
+
+def test_interrupted_fits_are_flagged_and_usable(monkeypatch):
+    def interrupt(self, lanes):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(many._Run, "newton", interrupt)
+    models = of_targets(make_statistics(), 6) + of_targets(make_statistics(seed=5), 6)
+    found = fit_mean_fields(models)
+    assert all(p.interrupted and not p.converged for p in found)
+    for posterior, model in zip(found, models, strict=True):
+        assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
+
+
+def test_bad_arguments_are_named():
+    models = of_targets(make_statistics(), 2)
+    with pytest.raises(TypeError, match=r"models\[1\]"):
+        fit_mean_fields([models[0], 3])
+    with pytest.raises(ValueError, match="random_state must be one number or one a model, 2, got 3"):
+        fit_mean_fields(models, random_state=[1, 2, 3])
+    with pytest.raises(ValueError, match="max_iter"):
+        fit_mean_fields(models, max_iter=0)
+    assert fit_mean_fields([]) == []
+
+
+# ------------------------------------------------------------------------------------------------------- estimators
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((240, 3))
+    return x, np.sin(2 * x[:, 0]) + x[:, 1] + 0.2 * rng.standard_normal(240)
+
+
+def test_fit_many_is_every_models_own_fit(data):
+    x, y = data
+    pair = np.c_[y, x[:, 1] ** 2]
+
+    def models():
+        return [
+            DirectRegressor("linear"),
+            DirectRegressor("linear", noise=0.3),
+            DirectRegressor("linear", basis="raw", n_levels=7),
+            DirectRegressor("polynomial", prior="laplace"),
+            DirectRegressor(n_features=30),
+            DirectRegressor(n_features=30, n_levels=9),
+        ]
+
+    weight = np.linspace(0.5, 2, len(x))
+    targets = [y, pair[:, 1], pair, y, y, y]
+    for got, expected, target in zip(fit_many(models(), x, targets, weight), models(), targets, strict=True):
+        expected.fit(x, target, weight)
+        np.testing.assert_allclose(got.predict(x), expected.predict(x), atol=1e-8)
+        assert got.elbo_ == pytest.approx(expected.elbo_, rel=1e-9)
+        assert got.converged_ == expected.converged_
+
+
+def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
+    from pydirect.estimators import _many
+
+    calls = []
+    original = _many.collect_statistics
+    monkeypatch.setattr(_many, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
+    fit_many([DirectRegressor("linear", n_levels=n) for n in (5, 7, 9)] + [DirectRegressor("polynomial")], *data)
+    assert len(calls) == 2
+
+
+def test_several_outputs_of_the_raw_basis_are_those_of_single_fits(data):
+    x, y = data
+    several = np.c_[tuple(np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 7))]
+    model = DirectRegressor("linear", basis="raw").fit(x, several)
+    for k in range(7):
+        alone = DirectRegressor("linear", basis="raw").fit(x, several[:, k])
+        np.testing.assert_allclose(model.predict(x)[:, k], alone.predict(x), atol=1e-2)
+
+
+def test_fit_many_refuses_what_does_not_fit_together(data):
+    x, y = data
+    model = DirectRegressor("linear")
+    with pytest.raises(ValueError, match="different objects"):
+        fit_many([model, model], x, y)
+    with pytest.raises(ValueError, match="one an estimator, 2, got 3"):
+        fit_many([model, DirectRegressor("linear")], x, [y, y, y])
+    with pytest.raises(TypeError, match=r"estimators\[0\]"):
+        fit_many(["linear"], x, y)
+
+
+FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "scoring", ["r2", "neg_root_mean_squared_error", "neg_mean_squared_error", "neg_median_absolute_error"]
+)
+def test_search_equals_grid_search_where_features_do_not_depend_on_rows(data, scoring):
+    x, y = data
+    grid = {"prior": ["gaussian", "laplace"], "noise": ["auto", 0.5]}
+    cv = KFold(3, shuffle=True, random_state=1)
+    model = DirectRegressor(FIXED_FEATURES)
+    ours = DirectSearchCV(model, grid, scoring, cv).fit(x, y)
+    theirs = GridSearchCV(model, grid, scoring=scoring, cv=cv).fit(x, y)
+    for name in ("split0_test_score", "split2_test_score", "mean_test_score", "std_test_score"):
+        np.testing.assert_allclose(ours.cv_results_[name], theirs.cv_results_[name], atol=1e-9)
+    assert ours.cv_results_["params"] == theirs.cv_results_["params"]
+    assert set(ours.cv_results_) <= set(theirs.cv_results_)
+    assert ours.best_params_ == theirs.best_params_
+    assert ours.best_score_ == pytest.approx(theirs.best_score_, abs=1e-9)
+    np.testing.assert_allclose(ours.predict(x), theirs.predict(x), atol=1e-8)
+
+
+def test_search_over_features_and_several_outputs(data):
+    x, y = data
+    several = np.c_[y, 100 + 50 * x[:, 2] + y]
+    grid = [{"features": ["linear", "polynomial"]}, {"features": ["precomputed"], "basis": ["raw"]}]
+    ours = DirectSearchCV(DirectRegressor(), grid, cv=4).fit(x, several)
+    theirs = GridSearchCV(DirectRegressor(), grid, cv=4).fit(x, several)
+    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=5e-3)
+    assert ours.best_params_ == theirs.best_params_
+    assert ours.predict(x).shape == (240, 2)
+
+
+def test_subtracted_folds_equal_rows_never_seen(data):
+    x, y = data
+    phi = FIXED_FEATURES.fit_transform(x)
+    features = DirectRegressor("precomputed").fit_features(phi, y)
+    whole, fold, rest = (
+        features.new_statistics().update(phi[rows], y[rows, None]) for rows in (slice(None), slice(80), slice(80, None))
+    )
+    left = whole.copy().subtract(fold)
+    assert isinstance(left, RunningStatistics)
+    for got, expected in zip(left.target_location_scale(), rest.target_location_scale(), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+    np.testing.assert_allclose(left.gaussian().A, rest.gaussian().A, atol=1e-11)
+
+
+def test_search_refuses_what_sums_cannot_do(data):
+    x, y = data
+    model = DirectRegressor("linear", basis="raw")
+    with pytest.raises(ValueError, match="at most once"):
+        DirectSearchCV(model, {"n_levels": [7]}, cv=ShuffleSplit(5, test_size=0.5, random_state=0)).fit(x, y)
+    with pytest.raises(ValueError, match="train on all rows"):
+        DirectSearchCV(model, {"n_levels": [7]}, cv=ShuffleSplit(1, test_size=0.2, train_size=0.2)).fit(x, y)
+    with pytest.raises(ValueError, match="held_out"):
+        DirectSearchCV(model, {"noise": ["held_out"]}).fit(x, y)
+    with pytest.raises(TypeError, match="estimator"):
+        DirectSearchCV("linear", {"n_levels": [7]}).fit(x, y)
+    assert not hasattr(DirectSearchCV(model, {"n_levels": [7]}, refit=False).fit(x, y), "best_estimator_")
+
+
+def test_the_page_on_many_models_runs_as_written():
+    page = Path(__file__).resolve().parents[1] / "docs" / "many_models.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    exec("\n".join(blocks), {})
