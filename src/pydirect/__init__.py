@@ -91,10 +91,13 @@ _OTHER_MODULES = (
     "inputs",
     "kron",
     "logistic_hyperparameters",
+    "logistic_streams",
     "metrics",
     "optimize",
     "persistence",
     "plotting",
+    "sampled_network",
+    "sparse_spectrum",
     "tables",
     "testing",
 )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import pydirect
+from pydirect._persistence_parts import FEATURE_CLASSES, Writer, build, check_features, check_input_map
 from pydirect._validation import as_count
 from pydirect.estimators._files import _as_json
 from pydirect.features import NystroemFeatures, TransformerFeatures
 from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap
 from pydirect.persistence import CorruptFileError, FileFormatError, read, write
-from pydirect.persistence_parts import FEATURE_CLASSES, Writer, build, check_features, check_input_map
 from pydirect.running_statistics import RunningStatistics
 
 if TYPE_CHECKING:

@@ -10,6 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import pydirect
+from pydirect._persistence_parts import (
+    FEATURE_CLASSES,
+    Arrays,
+    Header,
+    Writer,
+    build,
+    check_features,
+    check_hyperparameters,
+    check_input_map,
+    classes_from_header,
+    classes_to_header,
+    require_array,
+    require_float64,
+    require_number,
+    require_positive,
+    require_type,
+)
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import as_choice, as_count, as_float_array_unbounded
 from pydirect.coreset import NetworkCoreset
@@ -27,23 +44,6 @@ from pydirect.mixture_priors import MixturePrior
 from pydirect.mixtures import MixturePosterior
 from pydirect.models import MeanFieldPosterior, NoisePosterior
 from pydirect.persistence import CorruptFileError, read, write
-from pydirect.persistence_parts import (
-    FEATURE_CLASSES,
-    Arrays,
-    Header,
-    Writer,
-    build,
-    check_features,
-    check_hyperparameters,
-    check_input_map,
-    classes_from_header,
-    classes_to_header,
-    require_array,
-    require_float64,
-    require_number,
-    require_positive,
-    require_type,
-)
 from pydirect.quadratic_network import NetworkPosterior, NetworkShape
 from pydirect.quadratic_training import NETWORK_ENGINES
 from pydirect.sampled_network import SampledNetwork, SampledPosterior

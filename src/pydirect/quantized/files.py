@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 
 import pydirect
-from pydirect._validation import as_choice, as_count, as_number
-from pydirect.features import NystroemFeatures
-from pydirect.hyperparameters import KernelHyperparameters
-from pydirect.inputs import InputMap
-from pydirect.persistence import CorruptFileError, read, write
-from pydirect.persistence_parts import (
+from pydirect._persistence_parts import (
     FEATURE_CLASSES,
     Writer,
     build,
@@ -26,6 +21,11 @@ from pydirect.persistence_parts import (
     require_array,
     require_type,
 )
+from pydirect._validation import as_choice, as_count, as_number
+from pydirect.features import NystroemFeatures
+from pydirect.hyperparameters import KernelHyperparameters
+from pydirect.inputs import InputMap
+from pydirect.persistence import CorruptFileError, read, write
 from pydirect.quadratic_network import NetworkShape
 from pydirect.quantized.models import (
     ARITHMETICS,
