@@ -72,7 +72,6 @@ _PUBLIC = {
     "Reparameterization": "pydirect.stochastic",
     "StochasticELBO": "pydirect.stochastic",
     "fit_stochastic": "pydirect.stochastic",
-    "fit_within": "pydirect.quantized",
     "fit_within": "pydirect.budget",
     "quantize": "pydirect.quantized",
 }

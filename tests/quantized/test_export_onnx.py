@@ -84,6 +84,14 @@ def test_float_graph_agrees_to_rounding(tmp_path, fitted, name):
     check_floats(quantised, run(tmp_path / "m.onnx", rows), rows, 1e-6)
 
 
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_deviations_near_zero_agree_however_large_the_offset(tmp_path, fitted, almost_agreeing, name):
+    quantised, row = almost_agreeing(*fitted(name))
+    quantised.to_onnx(tmp_path / "m.onnx")
+    got = run(tmp_path / "m.onnx", row)
+    np.testing.assert_allclose(got["std"][:, 0], quantised.predict(row, return_std=True)[1], rtol=1e-6)
+
+
 KINDS = {
     "scores": (lambda s: s.regressor("fourier", basis="raw"), "two"),
     "rotated": (lambda s: s.regressor("fourier"), "two"),
