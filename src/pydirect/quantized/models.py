@@ -561,7 +561,10 @@ class QuantizedClassifier(QuantizedModel):
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, averaged over the samples; (n_rows, n_classes)."""
-        z = self.functions(X)
+        return self.probabilities(self.functions(X))
+
+    def probabilities(self, z: FloatArray) -> FloatArray:
+        """Probabilities of the classes from the samples' logits, (n_rows, n_outputs, n_samples), averaged over them."""
         if self.n_outputs == 1:
             p = expit(z[:, 0]).mean(axis=1)
             return np.stack([1 - p, p], axis=1)
