@@ -1,6 +1,5 @@
 import warnings
 from dataclasses import replace
-from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from pydirect.quantized.arithmetic import (
     SINE_ERROR,
     Group,
     IntegerProgram,
+    half_width,
     integer_sqrt,
     round_shift,
     turn_sine,
@@ -299,11 +299,13 @@ def test_intervals_in_integers_are_those_of_the_float_path(target):
             lower, upper = getattr(own, gaussian)(x, level)
             assert lower.shape == mean.shape
             np.testing.assert_allclose((upper + lower) / 2, mean, rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose(upper - lower, 2 * NormalDist().inv_cdf((1 + level) / 2) * std, rtol=1e-3, atol=3e-5 * std.max()) if level < 0.9999 else None
-            ends = own.functions(x) if level > 0.9999 else None
-            if ends is not None:
-                found = own.predict_function_interval(x, level)
-                np.testing.assert_allclose(found[0], own._shape(ends.min(axis=2)), rtol=1e-9, atol=1e-9)
+            half = half_width(level) * std
+            np.testing.assert_allclose((upper - lower) / 2, half, rtol=1e-3, atol=2e-5 * std.max())
+    for own in (model, integer):  # all but the whole range of the samples
+        low, high = own.predict_function_interval(x, np.nextafter(1.0, 0.0))
+        functions = own.functions(x)
+        np.testing.assert_allclose(low, own._shape(functions.min(axis=2)), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(high, own._shape(functions.max(axis=2)), rtol=1e-9, atol=1e-9)
     for level in (0.0, 1.0, np.nan):
         for name in (gaussian, "predict_function_interval"):
             with pytest.raises(ValueError, match="level must be"):
@@ -724,7 +726,8 @@ def test_several_outputs_share_the_basis_functions_of_a_budget():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes_share_the_basis_functions_of_a_budget(n_classes, limits, tmp_path):
     x, y = data(240)
-    labels = np.array(["low", "middle", "high"])[np.digitize(y, np.quantile(y, [0.5] if n_classes == 2 else [0.3, 0.7]))]
+    edges = np.quantile(y, [0.5] if n_classes == 2 else [0.3, 0.7])
+    labels = np.array(["low", "middle", "high"])[np.digitize(y, edges)]
     model = fit_within(DirectClassifier(), x[:160], labels[:160], **limits)
     assert model.arithmetic == "integer" and model.n_outputs == (1 if n_classes == 2 else 3)
     assert model.n_bytes <= limits.get("max_bytes", np.inf)

@@ -4,7 +4,8 @@ Bytes are those of every table that a device stores: inputs' scales, frequencies
 outputs. They are spent on frequencies in three ways: random ones of the kernel's spectral density; those of a larger
 pool that explain most for their bytes, taken up one by one; and random ones moved by marginal likelihood to where they
 reproduce the kernel's own posterior mean. Rows that are held out say which, and how many samples. The exact posterior
-of the weights of rounded frequencies is then cast into a few samples on a lattice of levels that all weights share.
+of the weights of rounded frequencies, of labels a classifier's own, is then cast into a few samples on a lattice of
+levels that all weights of an output share. Outputs and classes share the frequencies.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from scipy.special import expit
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight
-from pydirect.decorrelated import DecorrelatedPosterior, RotatedStatistics, decorrelate, fit_decorrelated, maximise_evidence
+from pydirect.decorrelated import (
+    DecorrelatedPosterior,
+    RotatedStatistics,
+    decorrelate,
+    fit_decorrelated,
+    maximise_evidence,
+)
 from pydirect.distributions import LEVEL_SHAPES
 from pydirect.features import FourierFeatures, random_fourier_features
 from pydirect.hyperparameters import KernelHyperparameters, distinct_rows, fit_hyperparameters
@@ -613,7 +620,7 @@ class _Task:
     def _cast_one(
         self, statistics: GaussianStatistics, rotated: RotatedStatistics, p: _Posterior, output: int, form: Form
     ) -> _Cast:
-        """Cast one output's posterior; large weights that cancel are beyond few levels, which a narrower prior avoids."""
+        """Cast one output's posterior, under a narrower prior where weights that cancel are beyond the lattice."""
         a, c, n = statistics.A, statistics.c[:, output], statistics.n_samples
         found: list[_Cast] = []
         for _ in range(NARROWER_PRIORS):

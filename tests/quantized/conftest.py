@@ -91,7 +91,7 @@ def small():
     def fit(estimator, target="y"):
         return quietly(lambda: estimator.fit(X, targets[target]))
 
-    fit.X = X
+    fit.X, fit.targets = X, targets
     fit.regressor = lambda features, **options: DirectRegressor(features, 16, **options)
     fit.classifier = lambda features, **options: DirectClassifier(features, 16, **options)
     return fit

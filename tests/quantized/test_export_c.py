@@ -53,8 +53,9 @@ int main(void)
             printf("%ld ", (long)t[i]);
         }
         for (i = 0; i < M_N_OUTPUTS; ++i) {
-            printf("%lld %lu %ld %.17g %.17g %.17g %.17g %.17g %.17g ", (long long)m_sum(t, i), (unsigned long)m_root(t, i, 1),
-                   (long)m_quantile(t, i, 6554), mean[i], std[i], lower[i], upper[i], low[i], high[i]);
+            printf("%lld %lu %ld ", (long long)m_sum(t, i), (unsigned long)m_root(t, i, 1),
+                   (long)m_quantile(t, i, 6554));
+            printf("%.17g %.17g %.17g %.17g %.17g %.17g ", mean[i], std[i], lower[i], upper[i], low[i], high[i]);
         }
 #if defined(M_N_CLASSES) && defined(M_WITH_MATH)
         {
@@ -128,7 +129,7 @@ def compile_and_run(directory, main, rows, *flags):
     return np.array([line.split() for line in lines])
 
 
-def check_integers(program, output, rows):
+def check_integers(program, output, rows, level=0.9):
     """Compare what the integer program in C wrote with the definition, bit for bit."""
     totals = program.totals(rows)
     n, k = program.n_columns, program.n_outputs
@@ -137,8 +138,8 @@ def check_integers(program, output, rows):
     integers = [program.sums(totals), program.roots(totals), program.quantiles(totals, 6554 / 65536)]
     for column, expected in enumerate(integers):
         np.testing.assert_array_equal(per_output[:, :, column].astype(np.int64), expected.astype(np.int64))
-    floats = [program.mean(totals), program.std(totals), *program.interval(totals, 0.9)]
-    floats += program.function_interval(totals, 0.9)
+    floats = [program.mean(totals), program.std(totals), *program.interval(totals, level)]
+    floats += program.function_interval(totals, level)
     for column, expected in enumerate(floats, start=3):
         np.testing.assert_array_equal(per_output[:, :, column].astype(np.float64), expected)
     return output[:, n + 9 * k :]
@@ -367,6 +368,21 @@ def test_classifiers_in_integers_tell_class_and_probabilities(tmp_path, small):
         exact = rows.astype(float)
         np.testing.assert_array_equal(quantised.classes[classes[:, 0].astype(int)], quantised.predict(exact))
         np.testing.assert_allclose(classes[:, 1:], quantised.predict_proba(exact), rtol=1e-6, atol=1e-14)
+
+
+@needs_cc
+@pytest.mark.parametrize("target", ["two", "sign", "three"])
+def test_headers_of_budgets_for_outputs_and_classes(tmp_path, small, target):
+    estimator = pydirect.DirectRegressor() if target == "two" else pydirect.DirectClassifier()
+    model = pydirect.fit_within(estimator, small.X, small.targets[target], max_bytes=700)
+    model.to_c(tmp_path / "model.h", prefix="m", level=0.8)
+    rows = far_and_near(small.X, 15)
+    output = compile_and_run(tmp_path, INTEGER_MAIN, rows, "-DM_WITH_MATH")
+    rest = check_integers(model.program, output, rows, 0.8).astype(float)
+    if target != "two":
+        near = rows[:-2].astype(float)
+        np.testing.assert_array_equal(model.classes[rest[:-2, 0].astype(int)], model.predict(near))
+        np.testing.assert_allclose(rest[:-2, 1:], model.predict_proba(near), rtol=1e-6, atol=1e-14)
 
 
 @needs_cc

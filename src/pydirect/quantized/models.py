@@ -310,7 +310,7 @@ class QuantizedModel:
     def _float_functions(
         self, x: FloatArray, n_threads: int | None = None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What all samples' functions share, what each adds, and the variance that the basis functions lack.
+        """Return what all samples' functions share, what each adds, and the variance that the basis functions lack.
 
         In units of the output; (n_rows, n_outputs), but the second (n_rows, n_outputs, n_samples). Deviations come from
         the second alone: beside an offset that is large they would be lost in its rounding.
