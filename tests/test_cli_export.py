@@ -115,6 +115,22 @@ def test_budget(tmp_path, fit, data, capsys):
     assert "--max-bytes: not with" in message
 
 
+def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys):
+    output = tmp_path / "m.h"
+    classifier = fit(*LINEAR, target="label")
+    assert run("export", classifier, "-o", output, "--max-bytes", 600, "--data", data) == 0
+    out = capsys.readouterr().out
+    assert int(re.search(r"(\d+) bytes \(", out)[1]) <= 600
+    assert float(re.search(r"same class as the model for ([\d.]+)%", out)[1]) > 85
+    assert "class 1 = low" in output.read_text()
+    (tmp_path / "gaps.csv").write_text(data.read_text().replace(",low", ",").replace(",high", ",", 1))
+    message = refused(capsys, "export", classifier, "-o", output, "--max-bytes", 600, "--data", tmp_path / "gaps.csv")
+    assert "label" in message
+    both = fit(*LINEAR, "--target", "z")
+    assert run("export", both, "-o", output, "--max-bytes", 700, "--data", data) == 0
+    assert "_N_OUTPUTS 2" in output.read_text()
+
+
 def test_numbers_of_weights_and_bits_of_features(tmp_path, fit, data, capsys):
     model, output = fit(*LINEAR), tmp_path / "m.h"
     arguments = ["--max-nonzero", 6, "--feature-bits", 8, "--samples", 4]
@@ -145,9 +161,6 @@ def test_wrong_usage_is_refused(tmp_path, fit, data, capsys):
     assert "expected an integer" in refused(capsys, "export", model, "-o", output, "--samples", "0")
     assert "not a pydirect file" in refused(capsys, "export", data, "-o", output)
     assert not output.exists()
-    classifier = fit(*LINEAR, target="label")
-    message = refused(capsys, "export", classifier, "-o", output, "--max-bytes", 600, "--data", data)
-    assert "only for models of one target" in message
 
 
 def test_without_onnx_the_extra_is_named(tmp_path, fit, capsys, monkeypatch):

@@ -16,6 +16,7 @@ from pydirect.quantized.arithmetic import (
     SINE_ERROR,
     Group,
     IntegerProgram,
+    half_width,
     integer_sqrt,
     round_shift,
     turn_sine,
@@ -272,6 +273,43 @@ def test_moments_and_intervals_in_integers_are_those_of_the_functions(raw):
     got = model.predict_quantiles_of_functions(x, 0.3)
     np.testing.assert_allclose(got, np.quantile(functions, 0.3, axis=1), atol=abs(unit) + 1e-4 * functions.std())
     np.testing.assert_allclose(model.predict_distribution(x).std, std, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["one", "two", "sign", "three"])
+def test_intervals_in_integers_are_those_of_the_float_path(target):
+    x, y = data(100)
+    targets = {"one": y, "two": np.c_[y, -5 * y**2], "sign": y > y.mean(), "three": np.digitize(y, [2.5, 4])}[target]
+    classes = target in ("sign", "three")
+    estimator = DirectClassifier(**RAW) if classes else DirectRegressor(**RAW)
+    model = fitted(estimator, x, targets).quantize(16, X=x, levels="even")
+    integer, bound = model.using("integer"), model.using("integer").rounding_bound()
+    bound = bound[0] if model.one_dimensional else bound
+    gaussian = "predict_logit_interval" if classes else "predict_interval"
+    moments = "predict_logit" if classes else "predict"
+    for level in (1e-9, 0.3, 0.9, 0.999, np.nextafter(1.0, 0.0)):
+        # A probability below is rounded to 2^-16, 15 gaps between samples are at most their range.
+        extent = model.functions(x).max(axis=2) - model.functions(x).min(axis=2)
+        slack = 15 * 2.0**-17 * (extent[:, 0] if model.one_dimensional else extent) + 2 * bound
+        low, high = integer.predict_function_interval(x, level)
+        for got, wanted in zip((low, high), model.predict_function_interval(x, level), strict=True):
+            assert got.shape == wanted.shape and (np.abs(got - wanted) <= slack).all()
+        assert (low <= high).all()
+        for own in (model, integer):
+            mean, std = getattr(own, moments)(x, return_std=True)
+            lower, upper = getattr(own, gaussian)(x, level)
+            assert lower.shape == mean.shape
+            np.testing.assert_allclose((upper + lower) / 2, mean, rtol=1e-9, atol=1e-9)
+            half = half_width(level) * std
+            np.testing.assert_allclose((upper - lower) / 2, half, rtol=1e-3, atol=2e-5 * std.max())
+    for own in (model, integer):  # all but the whole range of the samples
+        low, high = own.predict_function_interval(x, np.nextafter(1.0, 0.0))
+        functions = own.functions(x)
+        np.testing.assert_allclose(low, own._shape(functions.min(axis=2)), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(high, own._shape(functions.max(axis=2)), rtol=1e-9, atol=1e-9)
+    for level in (0.0, 1.0, np.nan):
+        for name in (gaussian, "predict_function_interval"):
+            with pytest.raises(ValueError, match="level must be"):
+                getattr(integer, name)(x, level)
 
 
 def test_what_could_overflow_is_refused(raw):
@@ -643,8 +681,10 @@ def test_bytes_that_hold_no_model_are_refused():
     x, y = data(60)
     with pytest.raises(ValueError, match="max_bytes must be at least about"):
         fit_within(DirectRegressor(), x, y, max_bytes=100)
-    with pytest.raises(TypeError, match="model must be a DirectRegressor, got DirectClassifier"):
-        fit_within(DirectClassifier(), x, y)
+    with pytest.raises(ValueError, match="max_bytes must be at least about"):
+        fit_within(DirectClassifier(), x, y > y.mean(), max_bytes=100)
+    with pytest.raises(TypeError, match="model must be a DirectRegressor or a DirectClassifier, got Quadratic"):
+        fit_within(QuadraticBNNRegressor(), x, y)
 
 
 @pytest.mark.parametrize(
@@ -665,10 +705,62 @@ def test_budgets_name_the_argument_that_is_wrong(options, message):
         fit_within(DirectRegressor(), x, y, **options)
 
 
-def test_a_budget_takes_one_target():
-    x, y = data(40)
-    with pytest.raises(ValueError, match="y must be one target, got 2"):
-        fit_within(DirectRegressor(), x, np.c_[y, y])
+def test_several_outputs_share_the_basis_functions_of_a_budget():
+    x, y = data(200)
+    targets = np.c_[y, 50 + 1e3 * np.cos(x[:, 1] / 2)]
+    for limits in ({"max_bytes": 900}, {"max_nonzero": 30, "n_samples": 4}):
+        model = fit_within(DirectRegressor(), x, targets, **limits)
+        assert model.arithmetic == "integer" and model.n_outputs == 2
+        assert model.n_bytes <= limits.get("max_bytes", np.inf)
+        assert model.report()["n_nonzero"] <= limits.get("max_nonzero", np.inf) * model.n_samples
+        mean, std = model.predict(x, return_std=True)
+        assert (np.sqrt(np.mean((mean - targets) ** 2, axis=0)) < 0.5 * targets.std(axis=0)).all()
+        covered = np.mean(np.abs(mean - targets) < 1.64 * std, axis=0)
+        assert (0.5 < covered).all()
+        np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
+    one, column = (fit_within(DirectRegressor(), x, t, max_bytes=700) for t in (y, y[:, None]))
+    np.testing.assert_array_equal(one.predict(x), column.predict(x)[:, 0])
+
+
+@pytest.mark.parametrize("limits", [{"max_bytes": 900}, {"max_nonzero": 30, "n_samples": 4}])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes_share_the_basis_functions_of_a_budget(n_classes, limits, tmp_path):
+    x, y = data(240)
+    edges = np.quantile(y, [0.5] if n_classes == 2 else [0.3, 0.7])
+    labels = np.array(["low", "middle", "high"])[np.digitize(y, edges)]
+    model = fit_within(DirectClassifier(), x[:160], labels[:160], **limits)
+    assert model.arithmetic == "integer" and model.n_outputs == (1 if n_classes == 2 else 3)
+    assert model.n_bytes <= limits.get("max_bytes", np.inf)
+    assert model.report()["n_nonzero"] <= limits.get("max_nonzero", np.inf) * model.n_samples
+    np.testing.assert_array_equal(model.classes, np.unique(labels))
+    p = model.predict_proba(x[160:])
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    right = p[np.arange(80), np.searchsorted(model.classes, labels[160:])]
+    assert -np.log(right).mean() < 0.75 * np.log(n_classes)
+    assert np.mean(model.predict(x[160:]) == labels[160:]) > 0.8
+    np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(load(tmp_path / "m").predict_proba(x), model.predict_proba(x))
+
+
+def test_weights_of_classes_and_rows_count_in_a_budget():
+    x, y = data(120)
+    labels = (y > np.quantile(y, 0.85)).astype(int)
+    plain = fit_within(DirectClassifier(), x, labels, max_bytes=700)
+    balanced = fit_within(DirectClassifier(class_weight="balanced"), x, labels, max_bytes=700)
+    assert balanced.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean() + 0.05
+    with pytest.raises(ValueError, match="y must have 120 rows, got 119"):
+        fit_within(DirectClassifier(), x, labels[1:])
+    with pytest.raises(ValueError, match="at least two classes"):
+        fit_within(DirectClassifier(), x, 0 * labels)
+
+
+def test_weights_that_cancel_are_kept_within_the_lattice():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((400, 4))
+    f = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]  # smooth: the evidence asks for large weights
+    model = fit_within(DirectRegressor(), x, f + 0.1 * rng.standard_normal(400), max_bytes=1024)
+    assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.3 * f.std()
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e100])

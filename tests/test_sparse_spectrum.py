@@ -12,7 +12,7 @@ def problem():
     rng = np.random.default_rng(0)
     hyperparameters = KernelHyperparameters(0.1, 1.0, np.array([1.0, 2.0, 0.5]), 0.5, 3.0, 0.3, 3)
     x = rng.standard_normal((40, 3))
-    y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(40)
+    y = np.stack([np.sin(3 * x[:, 0]), np.cos(2 * x[:, 1])], axis=1) + 0.1 * rng.standard_normal((40, 2))
     weight = rng.random(40) + 0.5
     return random_fourier_features(hyperparameters, 5, rng), x, y, weight
 
@@ -23,8 +23,8 @@ def test_the_value_is_the_density_of_the_targets(problem):
     value, _ = SparseSpectrumLikelihood(*problem)(theta)
     phi = features.transform(x)
     covariance = np.exp(-2.0) * np.diag(1 / weight) + np.exp(0.3) * phi @ phi.T
-    expected = -multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
-    constant = 0.5 * len(y) * np.log(2 * np.pi) - 0.5 * np.log(weight).sum()
+    expected = -multivariate_normal(np.zeros(len(y)), covariance).logpdf(y.T).sum()
+    constant = y.shape[1] * (0.5 * len(y) * np.log(2 * np.pi) - 0.5 * np.log(weight).sum())
     np.testing.assert_allclose(value, expected - constant, rtol=1e-10)
 
 

@@ -413,7 +413,7 @@ def _training_data(args: argparse.Namespace) -> _Training:
     table = _without_missing(full, [*special, *inputs], args.drop_missing)
     encoder = TableEncoder.fit(table, inputs)
     if _is_classification(args, table):
-        y = _labels(table, args.target[0])
+        y = labels_of(table, args.target[0])
     else:
         y = np.column_stack([table.numbers(name) for name in args.target])
     weights = None if args.weight is None else _weights(table, args.weight)
@@ -435,7 +435,7 @@ def _is_classification(args: argparse.Namespace, table: Table) -> bool:
     return bool(wanted)
 
 
-def _labels(table: Table, name: str) -> np.ndarray:
+def labels_of(table: Table, name: str) -> np.ndarray:
     """Return the classes of a complete column: text, booleans, or numbers, integers where all are."""
     import numpy as np
 

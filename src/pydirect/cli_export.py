@@ -6,7 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydirect.cli import CommandError, check_output, known_targets, level, load_for_tables, positive, print_lines
+from pydirect.cli import (
+    CommandError,
+    check_output,
+    known_targets,
+    labels_of,
+    level,
+    load_for_tables,
+    positive,
+    print_lines,
+)
 
 # As in `pydirect.cli`, all that takes long to import is imported where it is used.
 if TYPE_CHECKING:
@@ -125,19 +134,20 @@ def _read(path: Path, text_columns: list[str]) -> Table:
 
 
 def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[str]) -> np.ndarray | None:
-    """Return the column that a model of a given size is fitted to."""
+    """Return what a model of a given size is fitted to: a column, several of them, or labels."""
     import numpy as np
 
-    limit = _limit(args)
-    if not limit:
+    if not _limit(args):
         return None
-    if hasattr(model, "classes_") or len(targets) != 1:
-        raise CommandError(f"{limit}: only for models of one target that is a number")
     table.require(targets)
-    y = known_targets(table, targets)[:, 0]
-    if np.isnan(y).any():
-        raise CommandError(f"{args.data}: column {targets[0]!r} must hold a number in every row")
-    return y
+    if hasattr(model, "classes_"):
+        table.require_complete(targets)
+        return labels_of(table, targets[0])
+    y = known_targets(table, targets)
+    for name, known in zip(targets, ~np.isnan(y).any(axis=0), strict=True):
+        if not known:
+            raise CommandError(f"{args.data}: column {name!r} must hold a number in every row")
+    return y[:, 0] if len(targets) == 1 else y
 
 
 def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np.ndarray | None) -> Any:

@@ -25,14 +25,15 @@ class SparseSpectrumLikelihood:
     """−log likelihood of θ = [frequencies (n_inputs · n_frequencies), log noise, log prior variance] on fixed rows.
 
     ``y ~ N(0, σ² W⁻¹ + v ΦΦᵀ)``. With ``B = 1 + v ΦᵀWΦ/σ²``, by Woodbury's identity,
-    ``−log p = ½ yᵀα + ½ log|B| + ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean.
+    ``−log p = ½ yᵀα + ½ log|B| + ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean; summed over the outputs,
+    which share θ.
 
     Parameters
     ----------
     features : FourierFeatures
         All but the frequencies are as they are here.
     x : ndarray of shape (n_rows, n_inputs)
-    y : ndarray of shape (n_rows,)
+    y : ndarray of shape (n_rows, n_outputs)
     sample_weight : ndarray of shape (n_rows,)
         Relative precision of each row: its noise variance is σ²/ω.
     """
@@ -59,15 +60,16 @@ class SparseSpectrumLikelihood:
         factor = cho_factor(b, lower=True, overwrite_a=True, check_finite=False)
         inverse = cho_solve(factor, np.eye(len(b)), overwrite_b=True, check_finite=False)
         w = inverse @ (weighted.T @ self.y) / noise
-        alpha = self.weight * (self.y - phi @ w) / noise
-        n = len(self.y)
-        value = 0.5 * self.y @ alpha + np.log(factor[0].diagonal()).sum() + 0.5 * n * theta[-2]
+        alpha = self.weight[:, None] * (self.y - phi @ w) / noise
+        n, k = self.y.shape
+        value = 0.5 * (self.y * alpha).sum() + k * (np.log(factor[0].diagonal()).sum() + 0.5 * n * theta[-2])
 
-        by_phi = weighted @ inverse / noise  # ∂/∂Φ of the determinant, then of the quadratic form
-        by_phi -= np.outer(alpha, w)
+        by_phi = k * weighted @ inverse / noise  # ∂/∂Φ of the determinant, then of the quadratic form
+        by_phi -= alpha @ w.T
         cosine, sine = slice(0, f), slice(f, 2 * f)
         by_phase = phi[:, cosine] * by_phi[:, sine] - phi[:, sine] * by_phi[:, cosine]
-        by_noise = 0.5 * (n - len(b) + np.trace(inverse)) - 0.5 * noise * (alpha**2 / self.weight).sum()
+        squares = (alpha**2 / self.weight[:, None]).sum()
+        by_noise = 0.5 * k * (n - len(b) + np.trace(inverse)) - 0.5 * noise * squares
         by_variance = 0.5 * np.einsum("ij,ij->", phi, by_phi)
         return float(value), np.concatenate([(self.x.T @ by_phase).ravel(), [by_noise, by_variance]])
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from pydirect import DirectClassifier, DirectRegressor
+from pydirect import DirectClassifier, DirectRegressor, quantize
 
 SHAPES = {"yacht": (308, 6), "housing": (506, 13), "energy": (768, 8), "concrete": (1030, 8), "airfoil": (1503, 5)}
 
@@ -50,6 +51,36 @@ def fitted():
 
 
 @pytest.fixture(scope="session")
+def almost_agreeing():
+    """Function from a regressor and X to two noiseless samples of it about a large offset, and a row where they agree
+    but for 1e-7 of the target's spread."""
+
+    def make(model, X):
+        two = quantize(model, 2, method="draw")
+        two = replace(two, noise=np.zeros(1), offset=1e6 * two.scale)
+        exact = replace(two, offset=np.zeros(1))
+
+        def gap(x):
+            return float(np.diff(exact.functions(x[None])[0, 0])[0])
+
+        start = X[0]
+        end = next(x for x in X[1:] if gap(x) * gap(start) < 0)
+        wanted = 2e-7 * model.y_scale_[0]
+        low, high = 0.0, 1.0
+        while high - low > 1e-15 and not wanted / 2 < abs(gap(start + low * (end - start))) < 2 * wanted:
+            middle = (low + high) / 2
+            if gap(start + middle * (end - start)) * gap(start) > 0:
+                low = middle
+            else:
+                high = middle
+        row = (start + low * (end - start))[None]
+        assert 0 < two.predict(row, return_std=True)[1][0] < wanted
+        return two, row
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def small():
     """Function that fits an estimator to a small problem: ``small(make, target)``; X is ``small.X``."""
     X, y = problem("yacht")
@@ -60,7 +91,7 @@ def small():
     def fit(estimator, target="y"):
         return quietly(lambda: estimator.fit(X, targets[target]))
 
-    fit.X = X
+    fit.X, fit.targets = X, targets
     fit.regressor = lambda features, **options: DirectRegressor(features, 16, **options)
     fit.classifier = lambda features, **options: DirectClassifier(features, 16, **options)
     return fit

@@ -33,6 +33,7 @@ int main(void)
     int16_t q[M_N_INPUTS];
     int32_t t[M_N_COLUMNS];
     double mean[M_N_OUTPUTS], std[M_N_OUTPUTS], lower[M_N_OUTPUTS], upper[M_N_OUTPUTS];
+    double low[M_N_OUTPUTS], high[M_N_OUTPUTS];
     uint16_t i;
     if (m_self_test() != 0) {
         return 3;
@@ -47,12 +48,14 @@ int main(void)
         m_totals(q, t);
         m_predict(x, mean, std);
         m_predict_interval(x, lower, upper);
+        m_predict_function_interval(x, low, high);
         for (i = 0; i < M_N_COLUMNS; ++i) {
             printf("%ld ", (long)t[i]);
         }
         for (i = 0; i < M_N_OUTPUTS; ++i) {
-            printf("%lld %lu %ld %.17g %.17g %.17g %.17g ", (long long)m_sum(t, i), (unsigned long)m_root(t, i, 1),
-                   (long)m_quantile(t, i, 6554), mean[i], std[i], lower[i], upper[i]);
+            printf("%lld %lu %ld ", (long long)m_sum(t, i), (unsigned long)m_root(t, i, 1),
+                   (long)m_quantile(t, i, 6554));
+            printf("%.17g %.17g %.17g %.17g %.17g %.17g ", mean[i], std[i], lower[i], upper[i], low[i], high[i]);
         }
 #if defined(M_N_CLASSES) && defined(M_WITH_MATH)
         {
@@ -75,6 +78,7 @@ int main(void)
 {
     double row[M_N_FEATURES_IN];
     m_real x[M_N_FEATURES_IN], mean[M_N_OUTPUTS], std[M_N_OUTPUTS], lower[M_N_OUTPUTS], upper[M_N_OUTPUTS];
+    m_real low[M_N_OUTPUTS], high[M_N_OUTPUTS];
     int i;
     if (m_self_test() != 0) {
         return 3;
@@ -88,8 +92,10 @@ int main(void)
         }
         m_predict(x, mean, std);
         m_predict_interval(x, lower, upper);
+        m_predict_function_interval(x, low, high);
         for (i = 0; i < M_N_OUTPUTS; ++i) {
             printf("%.17g %.17g %.17g %.17g ", (double)mean[i], (double)std[i], (double)lower[i], (double)upper[i]);
+            printf("%.17g %.17g ", (double)low[i], (double)high[i]);
         }
 #ifdef M_N_CLASSES
         {
@@ -123,19 +129,20 @@ def compile_and_run(directory, main, rows, *flags):
     return np.array([line.split() for line in lines])
 
 
-def check_integers(program, output, rows):
+def check_integers(program, output, rows, level=0.9):
     """Compare what the integer program in C wrote with the definition, bit for bit."""
     totals = program.totals(rows)
     n, k = program.n_columns, program.n_outputs
     np.testing.assert_array_equal(output[:, :n].astype(np.int64), totals.reshape(len(rows), -1))
-    per_output = output[:, n : n + 7 * k].reshape(len(rows), k, 7)
+    per_output = output[:, n : n + 9 * k].reshape(len(rows), k, 9)
     integers = [program.sums(totals), program.roots(totals), program.quantiles(totals, 6554 / 65536)]
     for column, expected in enumerate(integers):
         np.testing.assert_array_equal(per_output[:, :, column].astype(np.int64), expected.astype(np.int64))
-    floats = [program.mean(totals), program.std(totals), *program.interval(totals, 0.9)]
+    floats = [program.mean(totals), program.std(totals), *program.interval(totals, level)]
+    floats += program.function_interval(totals, level)
     for column, expected in enumerate(floats, start=3):
         np.testing.assert_array_equal(per_output[:, :, column].astype(np.float64), expected)
-    return output[:, n + 7 * k :]
+    return output[:, n + 9 * k :]
 
 
 def far_and_near(X, n=40):
@@ -174,10 +181,22 @@ def test_float_header_agrees_to_rounding(tmp_path, fitted, name):
     check_floats(quantised, compile_and_run(tmp_path, FLOAT_MAIN, rows), rows, 1e-6)
 
 
+@needs_cc
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_deviations_near_zero_agree_however_large_the_offset(tmp_path, fitted, almost_agreeing, name):
+    quantised, row = almost_agreeing(*fitted(name))
+    quantised.to_c(tmp_path / "model.h", prefix="m")
+    std = compile_and_run(tmp_path, FLOAT_MAIN, row)[:, 1].astype(float)
+    expected = quantised.predict(row, return_std=True)[1]
+    np.testing.assert_allclose(std, expected, rtol=1e-6)
+    without = replace(quantised, offset=np.zeros(1)).predict(row, return_std=True)[1]
+    np.testing.assert_array_equal(expected, without)
+
+
 def check_floats(quantised, output, rows, rtol):
     k = quantised.n_outputs
     numbers = output.astype(float)
-    mean, std, lower, upper = np.moveaxis(numbers[:, : 4 * k].reshape(len(rows), k, 4), 2, 0)
+    mean, std, lower, upper, low, high = np.moveaxis(numbers[:, : 6 * k].reshape(len(rows), k, 6), 2, 0)
     classifier = hasattr(quantised, "classes")
     expected = (quantised.predict_logit if classifier else quantised.predict)(rows, return_std=True)
     expected_mean, expected_std = (np.reshape(a, (len(rows), k)) for a in expected)
@@ -185,11 +204,11 @@ def check_floats(quantised, output, rows, rtol):
     np.testing.assert_allclose(mean, expected_mean, rtol=rtol, atol=1e-3 * rtol * size)
     np.testing.assert_allclose(std, expected_std, rtol=rtol)
     if classifier:
-        np.testing.assert_allclose(numbers[:, 4 * k :], quantised.predict_proba(rows), rtol=rtol, atol=1e-14)
-    else:
-        for got, wanted in zip((lower, upper), quantised.predict_interval(rows), strict=True):
-            wanted = np.reshape(wanted, (len(rows), k))
-            np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-3 * rtol * size)
+        np.testing.assert_allclose(numbers[:, 6 * k :], quantised.predict_proba(rows), rtol=rtol, atol=1e-14)
+    intervals = quantised.predict_logit_interval if classifier else quantised.predict_interval
+    wanted = [*intervals(rows), *quantised.predict_function_interval(rows)]
+    for got, end in zip((lower, upper, low, high), wanted, strict=True):
+        np.testing.assert_allclose(got, np.reshape(end, (len(rows), k)), rtol=rtol, atol=1e-3 * rtol * size)
 
 
 @needs_cc
@@ -352,6 +371,21 @@ def test_classifiers_in_integers_tell_class_and_probabilities(tmp_path, small):
 
 
 @needs_cc
+@pytest.mark.parametrize("target", ["two", "sign", "three"])
+def test_headers_of_budgets_for_outputs_and_classes(tmp_path, small, target):
+    estimator = pydirect.DirectRegressor() if target == "two" else pydirect.DirectClassifier()
+    model = pydirect.fit_within(estimator, small.X, small.targets[target], max_bytes=700)
+    model.to_c(tmp_path / "model.h", prefix="m", level=0.8)
+    rows = far_and_near(small.X, 15)
+    output = compile_and_run(tmp_path, INTEGER_MAIN, rows, "-DM_WITH_MATH")
+    rest = check_integers(model.program, output, rows, 0.8).astype(float)
+    if target != "two":
+        near = rows[:-2].astype(float)
+        np.testing.assert_array_equal(model.classes[rest[:-2, 0].astype(int)], model.predict(near))
+        np.testing.assert_allclose(rest[:-2, 1:], model.predict_proba(near), rtol=1e-6, atol=1e-14)
+
+
+@needs_cc
 def test_integers_of_sensors_are_taken_as_they_are(tmp_path, fitted):
     model, X = fitted("yacht")
     quantised = quantize(model, 4, arithmetic="integer")
@@ -364,9 +398,9 @@ def test_integers_of_sensors_are_taken_as_they_are(tmp_path, fitted):
     main = INTEGER_MAIN.replace("float x[", "int32_t x[").replace('"%f", x + i', '"%" SCNd32, x + i')
     main = main.replace("#include <stdio.h>", "#include <inttypes.h>\n#include <stdio.h>")
     main = re.sub(r"m_predict\w*\(x, \w+, \w+\);", "", main).replace("m_quantise(x", "m_quantise_counts(x")
-    for name in ("mean", "std", "lower", "upper"):
+    for name in ("mean", "std", "lower", "upper", "low", "high"):
         main = main.replace(f"{name}[i]", "0.0").replace(f", {name}[M_N_OUTPUTS]", "")
-    main = main.replace("double mean[M_N_OUTPUTS];", "")
+    main = main.replace("double mean[M_N_OUTPUTS];", "").replace("double low[M_N_OUTPUTS];", "")
     output = compile_and_run(tmp_path, main, counts)
     raw = RawInputs.of(program, per_unit, -7)
     q = raw.quantise(counts[:, program.columns])

@@ -38,7 +38,8 @@ zero, done on the magnitude so that no negative number is shifted: ``sign(v) · 
    ``V = noise + Σ_s round_shift(d_s, deviation_shift)²`` in uint64, which the bounds prove to stay below 2^63, and
    ``root = ⌊√V⌋``. The half-width of a central interval is ``(z · root + 2^15) >> 16`` with z = round(−2^16 Φ⁻¹((1 −
    level)/2)). A quantile p of the samples themselves: with the totals ascending, ``h = round(p 2^16) · (S − 1)``,
-   i = h >> 16 and frac = h & 0xFFFF, it is ``total_i + (((total_{i+1} − total_i) · frac + 2^15) >> 16)``.
+   i = h >> 16 and frac = h & 0xFFFF, it is ``total_i + (((total_{i+1} − total_i) · frac + 2^15) >> 16)``. The ends of a
+   central interval of the samples have ``round(p 2^16) = round((1 − level)/2 · 2^16)`` and 2^16 less that.
 
 5. The last step, in double precision: ``mean = offset + scale · sum``, ``std = std_scale · root``, half-widths
    likewise, a sample's function ``offset + scale · S · total``.
@@ -82,6 +83,11 @@ def half_width(level: float) -> float:
 def gaussian_z(level: float) -> int:
     """65536 times the standard deviations of a central Gaussian interval's half-width, rounded."""
     return round(2**16 * half_width(level))
+
+
+def lower_quantile(level: float) -> int:
+    """65536 times the probability below a central interval, rounded."""
+    return round(2**16 * (1 - level) / 2)
 
 
 def round_shift(v: Any, shift: int) -> Any:
@@ -432,6 +438,11 @@ class IntegerProgram:
         above = ordered[:, :, min(i + 1, self.n_samples - 1)]
         return ordered[:, :, i] + (((above - ordered[:, :, i]) * frac + 2**15) >> 16)
 
+    def quantile_interval(self, totals: Integers, level: float) -> tuple[Integers, Integers]:
+        """Step 4: the ends of a central interval of the samples' totals, (n_rows, n_outputs) each."""
+        low = lower_quantile(level) / 2**16
+        return self.quantiles(totals, low), self.quantiles(totals, 1 - low)
+
     # --- last step
 
     def mean(self, totals: Integers) -> FloatArray:
@@ -448,6 +459,13 @@ class IntegerProgram:
         half = self.std_scale * ((z * self.roots(totals) + np.uint64(2**15)) >> np.uint64(16)).astype(np.float64)
         mean = self.mean(totals)
         return mean - half, mean + half
+
+    def function_interval(self, totals: Integers, level: float) -> tuple[FloatArray, FloatArray]:
+        """Step 5: central intervals of the samples' functions, noise left out, (n_rows, n_outputs) each."""
+        first, second = (
+            self.offset + self.scale * self.n_samples * end for end in self.quantile_interval(totals, level)
+        )
+        return np.minimum(first, second), np.maximum(first, second)
 
     def functions(self, totals: Integers) -> FloatArray:
         """Step 5: values of the samples' functions, (n_rows, n_outputs, n_samples)."""

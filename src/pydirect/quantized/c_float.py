@@ -64,6 +64,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
         "N_SAMPLES": model.n_samples,
         "LEVEL": repr(float(level)),
         "Z": f"((pd_real){half_width(level)!r})",
+        "LOW": f"((pd_real){(1 - level) / 2!r})",
         "N_COLUMNS": packed.shape[1],
         "CODE_BYTES": packed.n_bytes,
         "CALIBRATION": f"((pd_real){model.calibration!r})",
@@ -86,8 +87,9 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     if classes is not None:
         conditions |= {"classes", *(["two_classes"] if len(classes) == 2 else [])}
         macros["N_CLASSES"] = len(classes)
-    mean, std = model.using("float")._moments(rows)
-    tables |= {"test_x": rows, "test_mean": mean, "test_std": std}
+    exact = model.using("float")
+    moments = [*exact._moments(rows), *exact._function_interval(rows, level)]
+    tables |= {"test_x": rows, "test_moments": np.stack(moments, axis=2)}
     codes = np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))
     n_bytes = sum(a.nbytes for a in tables.values())
     if n_bytes > MAX_BYTES:

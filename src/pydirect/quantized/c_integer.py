@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect.quantized.arithmetic import IntegerProgram, RawInputs, gaussian_z
+from pydirect.quantized.arithmetic import IntegerProgram, RawInputs, gaussian_z, lower_quantile
 from pydirect.quantized.c_source import definitions, table, template
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.tables import level_step, stored_tables
@@ -58,7 +58,7 @@ def integer_body(
         f"\n/* Proved: no accumulator exceeds {max(bounds.accumulators, default=0)}, no total {bounds.total} (of "
         f"{2**31 - 1}), no sum of squares\n   {bounds.squares} (of {2**63 - 1}). */\n\n",
         *_tables(program, packed, raw),
-        *_test_tables(program, rows),
+        *_test_tables(program, rows, level),
         "\n",
         template("codes.h", conditions),
         "\n",
@@ -99,6 +99,7 @@ def _macros(program: IntegerProgram, packed: PackedCodes, level: float, n_tests:
         "N_SAMPLES": program.n_samples,
         "LEVEL": repr(float(level)),
         "Z": f"UINT32_C({gaussian_z(level)})",
+        "LOW": f"UINT32_C({lower_quantile(level)})",
         "N_INPUTS": program.n_inputs,
         "N_FREQUENCIES": program.n_frequencies,
         "N_LINEAR": len(program.linear),
@@ -146,9 +147,10 @@ def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None)
     return out
 
 
-def _test_tables(program: IntegerProgram, rows: NDArray[np.float32]) -> list[str]:
+def _test_tables(program: IntegerProgram, rows: NDArray[np.float32], level: float) -> list[str]:
     q = program.quantise_inputs(rows)
     totals = program.totals_of_features(program.features(q))
+    low, high = program.quantile_interval(totals, level)
     return [
         "#ifndef PD_NO_FLOAT\n",
         table("pd_test_x", rows),
@@ -157,4 +159,6 @@ def _test_tables(program: IntegerProgram, rows: NDArray[np.float32]) -> list[str
         table("pd_test_totals", totals.astype(np.int32)),
         table("pd_test_root", program.roots(totals).astype(np.uint32)),
         table("pd_test_median", program.quantiles(totals, 0.5).astype(np.int32)),
+        table("pd_test_low", low.astype(np.int32)),
+        table("pd_test_high", high.astype(np.int32)),
     ]

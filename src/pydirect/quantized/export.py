@@ -42,7 +42,8 @@ def to_c(
     It allocates nothing. In integer arithmetic (``model.using("integer")``) it needs no library at all, and gives the
     same integers as ``model.program``; compiled with ``PREFIX_NO_FLOAT`` there is no floating point in it. In
     floating-point arithmetic it needs ``cos``, ``sin``, ``exp`` and ``sqrt``. The header's functions are
-    ``prefix_predict(x, mean, std)``, ``prefix_predict_interval(x, lower, upper)``, of a floating-point classifier
+    ``prefix_predict(x, mean, std)``, ``prefix_predict_interval(x, lower, upper)``,
+    ``prefix_predict_function_interval(x, lower, upper)``, of a floating-point classifier
     ``prefix_predict_proba(x, probability)``, the integer steps below them, and ``prefix_self_test()``, which is 0 when
     all is as it was in Python.
 
@@ -189,9 +190,10 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
         inputs = {"x": (np.float32, ["n_rows", model.n_features_in])}
     else:
         floats = FloatGraph(graph, model, dtype)
-        functions, noise = floats.functions("x")
-        floats.moments(functions, noise)
+        middle, parts, noise = floats.functions("x")
+        floats.moments(middle, parts, noise)
         if hasattr(model, "classes"):
+            functions = graph.op("Add", graph.op("Unsqueeze", middle, np.array([-1])), parts)
             add_probabilities(graph, functions, model.n_outputs, dtype)
         outputs = {"mean": (dtype, shape), "std": (dtype, shape)}
         inputs = {"x": (dtype, ["n_rows", model.n_features_in])}

@@ -304,33 +304,42 @@ class QuantizedModel:
         x = self._rows(X)
         if self.arithmetic == "integer":
             return self.program.functions(self.totals(x, n_threads))
-        return self._float_functions(x, n_threads)[0]
+        middle, parts, _ = self._float_functions(x, n_threads)
+        return middle[:, :, None] + parts
 
-    def _float_functions(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Functions, and the variance that the basis functions lack, (n_rows, n_outputs), in units of the output."""
+    def _float_functions(
+        self, x: FloatArray, n_threads: int | None = None
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return what all samples' functions share, what each adds, and the variance that the basis functions lack.
+
+        In units of the output; (n_rows, n_outputs), but the second (n_rows, n_outputs, n_samples). Deviations come from
+        the second alone: beside an offset that is large they would be lost in its rounding.
+        """
         threads = resolve_n_threads(n_threads)
-        out = np.empty((len(x), self.n_outputs, self.n_samples))
-        missing = np.empty((len(x), self.n_outputs))
+        middle, missing = np.empty((2, len(x), self.n_outputs))
+        parts = np.empty((len(x), self.n_outputs, self.n_samples))
         with single_blas_thread():
             for begin in range(0, len(x), BLOCK_ROWS):
                 block = slice(begin, begin + BLOCK_ROWS)
                 phi, lacking = self.basis.transform(x[block], threads)
-                out[block] = self.offset[:, None] + self.scale[:, None] * self._sums(phi, threads)
+                centre, sums = self._sums(phi, threads)
+                middle[block] = self.offset + self.scale * centre
+                parts[block] = self.scale[:, None] * sums
                 missing[block] = self.scale**2 * lacking
-        return out, missing
+        return middle, parts, missing
 
-    def _sums(self, phi: FloatArray, n_threads: int) -> FloatArray:
-        """Functions in units of the weights, (n_rows, n_outputs, n_samples)."""
+    def _sums(self, phi: FloatArray, n_threads: int) -> tuple[FloatArray, FloatArray]:
+        """Functions in units of the weights: of their centres, (n_rows, n_outputs), and what each sample adds."""
+        none = np.zeros((len(phi), self.n_outputs))
         if isinstance(self.basis, NetworkBasis):
             shape = self.basis.shape
-            return np.stack([shape.forward(w, phi).T for w in self.weights / self.scale[:, None, None]], axis=1)
+            return none, np.stack([shape.forward(w, phi).T for w in self.weights / self.scale[:, None, None]], axis=1)
         engine = self._engine
         assert isinstance(engine, FloatEngine)
         sums = [engine.sums(phi * spread, k, n_threads) for k, spread in enumerate(self.spread.T)]
         if len(sums) < self.n_outputs:  # one spread for all outputs
             sums = [engine.sums(phi * self.spread[:, 0], k, n_threads) for k in range(self.n_outputs)]
-        functions = np.stack(sums, axis=1)
-        return functions + (phi @ self.centre)[:, :, None] if self.centre.any() else functions
+        return phi @ self.centre if self.centre.any() else none, np.stack(sums, axis=1)
 
     def totals(self, X: ArrayLike, n_threads: int | None = None) -> NDArray[np.int64]:
         """Integers of the integer-only path for every sample, by the compiled kernels; (n_rows, n_outputs, n_samples).
@@ -348,8 +357,42 @@ class QuantizedModel:
         if self.arithmetic == "integer":
             totals = self.totals(X)
             return self.program.mean(totals), self.program.std(totals)
-        functions, missing = self._float_functions(self._rows(X))
-        return functions.mean(axis=2), self.calibration * np.sqrt(functions.var(axis=2) + missing + self.noise)
+        middle, parts, missing = self._float_functions(self._rows(X))
+        std = self.calibration * np.sqrt(parts.var(axis=2) + missing + self.noise)
+        return middle + parts.mean(axis=2), std
+
+    def _interval(self, X: ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
+        """Central intervals of Gaussians with these moments, (n_rows, n_outputs) each."""
+        if self.arithmetic == "integer":
+            return self.program.interval(self.totals(X), level)
+        mean, std = self._moments(X)
+        half = std * half_width(level)
+        return mean - half, mean + half
+
+    def _function_interval(self, X: ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
+        """Central intervals of the samples' functions, (n_rows, n_outputs) each."""
+        if self.arithmetic == "integer":
+            return self.program.function_interval(self.totals(X), level)
+        middle, parts, _ = self._float_functions(self._rows(X))
+        low, high = np.quantile(parts, [(1 - level) / 2, (1 + level) / 2], axis=2)
+        return middle + low, middle + high
+
+    def predict_function_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central intervals of the samples' functions, noise left out, by interpolation between them.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        level : float in (0, 1)
+            Of integers rounded so that the probability below is a multiple of 2^-16.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            Of logits for classifiers.
+        """
+        lower, upper = self._function_interval(X, as_number(level, "level", above=0.0, below=1.0))
+        return self._shape(lower), self._shape(upper)
 
     def report(self) -> dict[str, Any]:
         """Sizes: bytes of what a device stores, weights that are not zero, and operations a prediction.
@@ -453,7 +496,7 @@ class QuantizedRegressor(QuantizedModel):
             return self._shape(mean), self._shape(std)
         if self.arithmetic == "integer":
             return self._shape(self.program.mean(self.totals(X)))
-        return self._shape(self.functions(X).mean(axis=2))
+        return self._shape(self._moments(X)[0])
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of the Gaussian with the predicted mean and standard deviation.
@@ -467,13 +510,7 @@ class QuantizedRegressor(QuantizedModel):
         -------
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
         """
-        as_number(level, "level", above=0.0, below=1.0)
-        if self.arithmetic == "integer":
-            lower, upper = self.program.interval(self.totals(X), level)
-        else:
-            mean, std = self._moments(X)
-            half = std * half_width(level)
-            lower, upper = mean - half, mean + half
+        lower, upper = self._interval(X, as_number(level, "level", above=0.0, below=1.0))
         return self._shape(lower), self._shape(upper)
 
     def predict_quantiles_of_functions(self, X: ArrayLike, p: float) -> FloatArray:
@@ -501,9 +538,10 @@ class QuantizedRegressor(QuantizedModel):
         if self.arithmetic == "integer":
             functions, missing = self.functions(X), np.zeros((1, self.n_outputs))
         else:
-            functions, missing = self._float_functions(self._rows(X))
-        middle = functions.mean(axis=2, keepdims=True)
-        functions = middle + self.calibration * (functions - middle)
+            middle, parts, missing = self._float_functions(self._rows(X))
+            functions = middle[:, :, None] + parts
+        mean = functions.mean(axis=2, keepdims=True)
+        functions = mean + self.calibration * (functions - mean)
         noise = self.calibration**2 * np.broadcast_to(self.noise + missing, functions.shape[:2])
         uniform = np.full(self.n_samples, 1 / self.n_samples)
         out = [PredictiveDistribution(uniform, functions[:, k], noise[:, k, None]) for k in range(self.n_outputs)]
@@ -523,7 +561,10 @@ class QuantizedClassifier(QuantizedModel):
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, averaged over the samples; (n_rows, n_classes)."""
-        z = self.functions(X)
+        return self.probabilities(self.functions(X))
+
+    def probabilities(self, z: FloatArray) -> FloatArray:
+        """Probabilities of the classes from the samples' logits, (n_rows, n_outputs, n_samples), averaged over them."""
         if self.n_outputs == 1:
             p = expit(z[:, 0]).mean(axis=1)
             return np.stack([1 - p, p], axis=1)
@@ -531,10 +572,25 @@ class QuantizedClassifier(QuantizedModel):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class by the mean logit, for which integers suffice; (n_rows,)."""
-        mean = self.functions(X).mean(axis=2) if self.arithmetic == "float" else self.program.mean(self.totals(X))
+        mean = self._moments(X)[0]
         return self.classes[(mean[:, 0] > 0).astype(np.intp) if mean.shape[1] == 1 else mean.argmax(axis=1)]
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Logit: mean and, on request, standard deviation over the samples; (n_rows,) or (n_rows, n_classes)."""
         mean, std = self._moments(X)
         return (self._shape(mean), self._shape(std)) if return_std else self._shape(mean)
+
+    def predict_logit_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central intervals of the Gaussian with the logit's mean and standard deviation.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        level : float in (0, 1)
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_classes)
+        """
+        lower, upper = self._interval(X, as_number(level, "level", above=0.0, below=1.0))
+        return self._shape(lower), self._shape(upper)

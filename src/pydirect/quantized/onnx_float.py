@@ -49,31 +49,35 @@ class FloatGraph:
             **attributes,
         )
 
-    def functions(self, x: str) -> tuple[str, str]:
-        """Return values of the samples' functions, (n_rows, n_outputs, n_samples), and the noise and missing variance.
+    def functions(self, x: str) -> tuple[str, str, str]:
+        """Return what all samples' functions share, what each adds, and the noise and missing variance.
 
-        The second is (n_rows, n_outputs) or (n_outputs,).
+        The second is (n_rows, n_outputs, n_samples), the others (n_rows, n_outputs) or (n_outputs,).
         """
         model = self.model
         inputs = self._inputs(model.basis.input_map, x)
-        noise = self.real(model.noise)
+        noise, middle = self.real(model.noise), self.real(model.offset)
         if isinstance(model.basis, NetworkBasis):
             sums = self._network(model.basis, inputs)
         else:
             phi, missing = self._basis(model.basis, self._cut(inputs, model.basis.largest))
             sums = self.op("MatMul", phi, self._matrix())
+            if model.centre.any():
+                shape = (len(model.codes), model.n_outputs)
+                centre = self.op("MatMul", phi, np.broadcast_to(model.centre, shape) * model.scale)
+                middle = self.op("Add", centre, middle)
             for term in missing:
                 noise = self.op("Add", noise, term)
         sums = self.op("Reshape", sums, np.array([0, model.n_outputs, model.n_samples]))
-        return self.op("Add", self.op("Mul", sums, model.scale[:, None]), model.offset[:, None]), noise
+        return middle, self.op("Mul", sums, model.scale[:, None]), noise
 
-    def moments(self, functions: str, noise: str) -> tuple[str, str]:
-        """Add outputs ``mean`` and ``std``, (n_rows, n_outputs) each."""
+    def moments(self, middle: str, parts: str, noise: str) -> tuple[str, str]:
+        """Add outputs ``mean`` and ``std``, (n_rows, n_outputs) each; deviations are those of the parts alone."""
         samples = np.array([2])
-        middle = self.op("ReduceMean", functions, samples, keepdims=1)
-        deviation = self.op("Sub", functions, middle)
+        own = self.op("ReduceMean", parts, samples, keepdims=1)
+        deviation = self.op("Sub", parts, own)
         variance = self.op("ReduceMean", self.op("Mul", deviation, deviation), samples, keepdims=0)
-        mean = self.op("Squeeze", middle, samples, output="mean")
+        mean = self.op("Add", middle, self.op("Squeeze", own, samples), output="mean")
         root = self.op("Sqrt", self.op("Add", variance, noise))
         return mean, self.op("Mul", root, np.float64(self.model.calibration), output="std")
 
@@ -228,24 +232,19 @@ class FloatGraph:
         return self.op("Gather", self.real(levels, "levels"), self.graph.cast(stored, np.int64))
 
     def _matrix(self) -> str:
-        """Return the weights in their own units, (n_features, n_columns)."""
-        model = self.model
+        """Return what the samples' weights add to their centres, in their own units, (n_features, n_columns)."""
         weights = self._levels()
-        if not model.centre.any() and (model.spread == 1).all():
-            return weights
-        return self._affine(weights, (len(model.codes), model.n_outputs))
+        return weights if (self.model.spread == 1).all() else self.op("Mul", weights, self._columns(self.model.spread))
 
-    def _affine(self, weights: str, shape: tuple[int, int]) -> str:
-        columns = [
-            np.repeat(np.broadcast_to(a, shape), self.model.n_samples, axis=1)
-            for a in (self.model.spread, self.model.centre)
-        ]
-        return self.op("Add", self.op("Mul", weights, columns[0]), columns[1])
+    def _columns(self, values: FloatArray) -> FloatArray:
+        """Return values of the outputs' weights for every column, (n_features, n_columns)."""
+        shape = (len(self.model.codes), self.model.n_outputs)
+        return np.repeat(np.broadcast_to(values, shape), self.model.n_samples, axis=1)
 
     def _network(self, basis: NetworkBasis, inputs: str) -> str:
         """Run all networks side by side; return their outputs, (n_rows, n_columns)."""
         op, shape, n_columns = self.op, basis.shape, self.model.codes.shape[1]
-        weights = self._affine(self._levels(), (len(self.model.codes), self.model.n_outputs))
+        weights = op("Add", self._matrix(), self._columns(self.model.centre))
         state = self._cut(op("MatMul", inputs, self.real(basis.matrix, "rotation")), basis.largest)
         state = op("Unsqueeze", state, np.array([0]))
         for layer, (part, (fan_out, fan_in)) in enumerate(zip(shape.slices, shape.layers, strict=True)):

@@ -75,13 +75,15 @@ static inline pd_real pd_network(const pd_real *inputs, uint16_t column)
     return state[0];
 }
 
-/* Values of the samples' functions: column = output * PD_N_SAMPLES + sample. A network's variance is all in them. */
-static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *missing)
+/* Values of the samples' functions: that of column = output * PD_N_SAMPLES + sample is middle[output] + parts[column].
+   A network's variance is all in them. */
+static inline void pd_functions(const pd_real *x, pd_real *middle, pd_real *parts, pd_real *missing)
 {
     pd_real mapped[PD_N_MAPPED], inputs[PD_WIDEST];
     uint16_t i, j;
     pd_map_inputs(x, mapped);
     for (i = 0; i < PD_N_OUTPUTS; ++i) {
+        middle[i] = pd_offset[i];
         missing[i] = 0;
     }
     for (i = 0; i < PD_N_INPUTS; ++i) {
@@ -93,7 +95,7 @@ static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *m
     }
     for (j = 0; j < PD_N_COLUMNS; ++j) {
         uint16_t output = (uint16_t)(j / PD_N_SAMPLES);
-        functions[j] = pd_offset[output] + pd_scale[output] * pd_network(inputs, j);
+        parts[j] = pd_scale[output] * pd_network(inputs, j);
     }
 }
 //@else
@@ -136,11 +138,11 @@ static inline void pd_basis(const pd_real *inputs, pd_real *phi)
 //@end
 }
 
-/* Values of the samples' functions, column = output * PD_N_SAMPLES + sample, and the variance of every output that the
-   basis functions lack. */
-static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *missing)
+/* Values of the samples' functions: that of column = output * PD_N_SAMPLES + sample is middle[output] + parts[column].
+   And the variance of every output that the basis functions lack. */
+static inline void pd_functions(const pd_real *x, pd_real *middle, pd_real *parts, pd_real *missing)
 {
-    pd_real mapped[PD_N_MAPPED], phi[PD_N_PHI], centres[PD_N_OUTPUTS];
+    pd_real mapped[PD_N_MAPPED], phi[PD_N_PHI];
 //@if rotated
     pd_real rotated[PD_N_DIRECTIONS], norm = 0;
     uint32_t k;
@@ -166,7 +168,7 @@ static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *m
     }
 //@end
     for (output = 0; output < PD_N_OUTPUTS; ++output) {
-        centres[output] = 0;
+        middle[output] = 0;
 //@if cut_off
         missing[output] = pd_missing_scale[output] * beyond;
 //@else
@@ -190,7 +192,7 @@ static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *m
     }
 //@end
     for (column = 0; column < PD_N_COLUMNS; ++column) {
-        functions[column] = 0;
+        parts[column] = 0;
     }
     for (i = 0; i < PD_N_BASIS; ++i, row += PD_N_COLUMNS) {
 //@if rotated
@@ -200,7 +202,7 @@ static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *m
 //@end
 //@if affine
         for (output = 0; output < PD_N_OUTPUTS; ++output) {
-            centres[output] += feature * pd_centre[(uint32_t)i * PD_N_OUTPUTS + output];
+            middle[output] += feature * pd_centre[(uint32_t)i * PD_N_OUTPUTS + output];
         }
 //@end
 //@if sparse
@@ -214,12 +216,15 @@ static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *m
 //@if affine
             product *= pd_spread[(uint32_t)i * PD_N_OUTPUTS + column / PD_N_SAMPLES];
 //@end
-            functions[column] += product;
+            parts[column] += product;
         }
     }
     for (column = 0; column < PD_N_COLUMNS; ++column) {
         output = (uint16_t)(column / PD_N_SAMPLES);
-        functions[column] = pd_offset[output] + pd_scale[output] * (centres[output] + functions[column]);
+        parts[column] *= pd_scale[output];
+    }
+    for (output = 0; output < PD_N_OUTPUTS; ++output) {
+        middle[output] = pd_offset[output] + pd_scale[output] * middle[output];
     }
 }
 //@end
@@ -227,18 +232,19 @@ static inline void pd_functions(const pd_real *x, pd_real *functions, pd_real *m
 /* Mean and standard deviation, noise included, of every output for a row of PD_N_FEATURES_IN numbers. */
 static inline void pd_predict(const pd_real *x, pd_real *mean, pd_real *std)
 {
-    pd_real functions[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
+    pd_real middle[PD_N_OUTPUTS], parts[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
     uint16_t output, s;
-    pd_functions(x, functions, missing);
+    pd_functions(x, middle, parts, missing);
     for (output = 0; output < PD_N_OUTPUTS; ++output) {
-        const pd_real *f = functions + (uint32_t)output * PD_N_SAMPLES;
+        const pd_real *part = parts + (uint32_t)output * PD_N_SAMPLES;
         pd_real sum = 0, squares = 0;
         for (s = 0; s < PD_N_SAMPLES; ++s) {
-            sum += f[s];
+            sum += part[s];
         }
-        mean[output] = sum / PD_N_SAMPLES;
+        sum /= PD_N_SAMPLES;
+        mean[output] = middle[output] + sum;
         for (s = 0; s < PD_N_SAMPLES; ++s) {
-            squares += (f[s] - mean[output]) * (f[s] - mean[output]);
+            squares += (part[s] - sum) * (part[s] - sum);
         }
         std[output] = PD_CALIBRATION * PD_SQRT(squares / PD_N_SAMPLES + missing[output] + pd_noise[output]);
     }
@@ -248,16 +254,16 @@ static inline void pd_predict(const pd_real *x, pd_real *mean, pd_real *std)
 /* Probabilities of the PD_N_CLASSES classes, averaged over the samples. */
 static inline void pd_predict_proba(const pd_real *x, pd_real *probability)
 {
-    pd_real functions[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
+    pd_real middle[PD_N_OUTPUTS], parts[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
     uint16_t output, s;
-    pd_functions(x, functions, missing);
+    pd_functions(x, middle, parts, missing);
     for (output = 0; output < PD_N_CLASSES; ++output) {
         probability[output] = 0;
     }
     for (s = 0; s < PD_N_SAMPLES; ++s) {
         pd_real z[PD_N_OUTPUTS];
         for (output = 0; output < PD_N_OUTPUTS; ++output) {
-            z[output] = functions[output * PD_N_SAMPLES + s];
+            z[output] = middle[output] + parts[output * PD_N_SAMPLES + s];
         }
         pd_add_probabilities(z, probability);
     }
@@ -279,23 +285,54 @@ static inline void pd_predict_interval(const pd_real *x, pd_real *lower, pd_real
     }
 }
 
+/* Quantile p of the samples' functions, noise left out, by interpolation between them. */
+static inline pd_real pd_quantile(const pd_real *parts, uint16_t output, pd_real p)
+{
+    pd_real ordered[PD_N_SAMPLES + 1], h = p * (PD_N_SAMPLES - 1);
+    uint16_t s, at, i = (uint16_t)h;
+    for (s = 0; s < PD_N_SAMPLES; ++s) {
+        pd_real part = parts[(uint32_t)output * PD_N_SAMPLES + s];
+        for (at = s; at > 0 && ordered[at - 1] > part; --at) {
+            ordered[at] = ordered[at - 1];
+        }
+        ordered[at] = part;
+    }
+    ordered[PD_N_SAMPLES] = ordered[PD_N_SAMPLES - 1];
+    return ordered[i] + (ordered[i + 1] - ordered[i]) * (h - (pd_real)i);
+}
+
+/* Central intervals that hold the samples' functions, noise left out, with probability PD_LEVEL. */
+static inline void pd_predict_function_interval(const pd_real *x, pd_real *lower, pd_real *upper)
+{
+    pd_real middle[PD_N_OUTPUTS], parts[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
+    uint16_t output;
+    pd_functions(x, middle, parts, missing);
+    for (output = 0; output < PD_N_OUTPUTS; ++output) {
+        lower[output] = middle[output] + pd_quantile(parts, output, PD_LOW);
+        upper[output] = middle[output] + pd_quantile(parts, output, 1 - PD_LOW);
+    }
+}
+
 /* --------------------------------------------------------------------------------------------------------- self-test
 
    Inputs and results of PD_N_TESTS rows, from Python. 0: all agree; otherwise the number of the row, from 1 on. */
 static inline int pd_self_test(void)
 {
-    pd_real mean[PD_N_OUTPUTS], std[PD_N_OUTPUTS];
-    uint16_t row, output;
+    pd_real found[4][PD_N_OUTPUTS]; /* mean, standard deviation, ends of the interval of the functions */
+    uint16_t row, output, k;
     for (row = 0; row < PD_N_TESTS; ++row) {
-        pd_predict(pd_test_x + (uint32_t)row * PD_N_FEATURES_IN, mean, std);
+        const pd_real *x = pd_test_x + (uint32_t)row * PD_N_FEATURES_IN;
+        pd_predict(x, found[0], found[1]);
+        pd_predict_function_interval(x, found[2], found[3]);
         for (output = 0; output < PD_N_OUTPUTS; ++output) {
-            pd_real expected = pd_test_mean[row * PD_N_OUTPUTS + output];
-            pd_real expected_std = pd_test_std[row * PD_N_OUTPUTS + output];
-            pd_real tolerance = PD_TOLERANCE * ((expected < 0 ? -expected : expected) + expected_std);
-            pd_real error = mean[output] - expected, error_std = std[output] - expected_std;
-            /* negated so that NaN fails */
-            if (!(error <= tolerance && -error <= tolerance && error_std <= tolerance && -error_std <= tolerance)) {
-                return (int)row + 1;
+            const pd_real *expected = pd_test_moments + ((uint32_t)row * PD_N_OUTPUTS + output) * 4u;
+            pd_real size = (expected[0] < 0 ? -expected[0] : expected[0]) + expected[1];
+            for (k = 0; k < 4; ++k) {
+                pd_real error = found[k][output] - expected[k];
+                /* negated so that NaN fails */
+                if (!(error <= PD_TOLERANCE * size && -error <= PD_TOLERANCE * size)) {
+                    return (int)row + 1;
+                }
             }
         }
     }

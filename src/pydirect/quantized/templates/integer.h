@@ -224,6 +224,13 @@ static inline int32_t pd_quantile(const int32_t *totals, uint16_t output, uint32
     return (int32_t)(ordered[i] + (int64_t)((gap * fraction + 0x8000u) >> 16));
 }
 
+/* Central interval that holds the samples' totals with probability PD_LEVEL. */
+static inline void pd_quantile_interval(const int32_t *totals, uint16_t output, int32_t *low, int32_t *high)
+{
+    *low = pd_quantile(totals, output, PD_LOW);
+    *high = pd_quantile(totals, output, UINT32_C(65536) - PD_LOW);
+}
+
 //@if raw
 /* From a device's own integers, PD_N_FEATURES_IN of them, to quantised inputs. */
 static inline void pd_quantise_counts(const int32_t *counts, int16_t *q)
@@ -351,6 +358,31 @@ static inline void pd_predict_interval(const float *x, double *lower, double *up
         upper[output] = mean + half;
     }
 }
+
+/* A value of a sample's function, given as its total, in the target's units. */
+static inline double pd_function(int32_t total, uint16_t output)
+{
+    volatile double value = pd_scale[output] * PD_N_SAMPLES;
+    value = value * (double)total;
+    value = value + pd_offset[output];
+    return value;
+}
+
+/* Central intervals that hold the samples' functions, noise left out, with probability PD_LEVEL. */
+static inline void pd_predict_function_interval(const float *x, double *lower, double *upper)
+{
+    int16_t q[PD_N_INPUTS];
+    int32_t totals[PD_N_COLUMNS];
+    uint16_t output;
+    pd_quantise(x, q);
+    pd_totals(q, totals);
+    for (output = 0; output < PD_N_OUTPUTS; ++output) {
+        int32_t low, high;
+        pd_quantile_interval(totals, output, &low, &high);
+        lower[output] = pd_function(pd_scale[output] < 0 ? high : low, output);
+        upper[output] = pd_function(pd_scale[output] < 0 ? low : high, output);
+    }
+}
 #endif
 
 /* --------------------------------------------------------------------------------------------------------- self-test
@@ -388,8 +420,11 @@ static inline int pd_self_test(void)
         }
         for (output = 0; output < PD_N_OUTPUTS; ++output) {
             uint32_t at = (uint32_t)row * PD_N_OUTPUTS + output;
+            int32_t low, high;
+            pd_quantile_interval(totals, output, &low, &high);
             if (pd_root(totals, output, 1) != PD_READ_32U(pd_test_root + at)
-                || pd_quantile(totals, output, 0x8000u) != PD_READ_32(pd_test_median + at)) {
+                || pd_quantile(totals, output, 0x8000u) != PD_READ_32(pd_test_median + at)
+                || low != PD_READ_32(pd_test_low + at) || high != PD_READ_32(pd_test_high + at)) {
                 return (int)row + 1;
             }
         }
