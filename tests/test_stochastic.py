@@ -236,6 +236,15 @@ def test_a_moving_average_does_not_see_its_own_samples(make_problem):
     assert (np.abs(mean - bound.exact_gradient(bound.start)) <= 4.5 * error + 1e-9).all()
 
 
+def test_averages_stay_with_the_bound(make_problem):
+    """An estimator that the caller holds is none of two bounds'."""
+    problem, estimator = make_problem(), Reinforce(control="moving_average")
+    bounds = [StochasticELBO(problem.model, estimator) for _ in range(2)]
+    first, second = (bound.gradient(bound.start, np.random.default_rng(1)) for bound in bounds)
+    np.testing.assert_array_equal(first, second)
+    assert estimator == Reinforce(control="moving_average")
+
+
 def test_batches_read_their_rows_only():
     phi = np.arange(20.0).reshape(10, 2)
     errors = stochastic.ErrorsFromRows(phi, np.zeros(10), 3)
@@ -367,6 +376,13 @@ def test_estimators_serve_their_kind_of_weights_only(make_problem):
         StochasticELBO(problem.model, "reinforce")
     with pytest.raises(TypeError, match="model must be a MeanFieldRegression or GaussianRegression"):
         fit_stochastic(problem.statistics, Reinforce())
+    with pytest.raises(TypeError, match="estimator must be a Exact or Reinforce"):
+        fit_stochastic(problem.model, "reinforce")
+    with pytest.raises(TypeError, match="statistics must be a GaussianStatistics"):
+        GaussianRegression(None, 1.0, [1.0])
+    for rows in (problem.phi, (problem.phi,)):
+        with pytest.raises(TypeError, match=r"rows must be a tuple \(phi, y\)"):
+            StochasticELBO(problem.model, Reinforce(), rows)
 
 
 @pytest.mark.parametrize(
@@ -384,6 +400,13 @@ def test_estimators_serve_their_kind_of_weights_only(make_problem):
         (lambda p: StochasticELBO(p.model, Reinforce(), batch_size=3), "batch_size must be None without rows"),
         (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi[:5], p.y[:5])), "rows must be those of the statistics"),
         (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi, p.y), 13), "batch_size must be at most"),
+        (
+            lambda p: StochasticELBO(p.model, Reinforce(), (p.phi, p.y + 1)),
+            "statistics, with yty",
+        ),
+        (lambda p: StochasticELBO(p.model, Reinforce()).elbo([0.0] * 7), r"parameters must have shape \(15,\)"),
+        (lambda p: StochasticELBO(p.model, Reinforce()).elbo([np.nan] * 15), "parameters must be finite"),
+        (lambda p: StochasticELBO(p.model, Reinforce()).exact_gradient([0.0]), "parameters must have shape"),
         (lambda p: fit_stochastic(p.model, Reinforce(), start=[0.0]), "start must have shape"),
         (lambda p: fit_stochastic(p.model, Reinforce(), step=0.0), "step must be above 0"),
     ],
@@ -391,6 +414,16 @@ def test_estimators_serve_their_kind_of_weights_only(make_problem):
 def test_arguments_out_of_range_are_refused(make_problem, call, message):
     with pytest.raises(ValueError, match=message):
         call(make_problem())
+
+
+def test_steps_that_are_too_large_end_without_a_warning(make_problem):
+    problem = make_problem()
+    model = GaussianRegression(problem.statistics, 1.0, problem.noise_levels)
+    bound = StochasticELBO(model, Reparameterization())
+    narrow = bound.start.copy()
+    narrow[4:8] = -400.0  # its square underflows
+    assert bound.elbo(narrow) < bound.elbo(bound.start)
+    assert np.isfinite(bound.elbo(narrow))
 
 
 def test_forbidden_levels_are_refused(make_problem):
