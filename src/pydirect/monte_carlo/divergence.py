@@ -33,6 +33,7 @@ from pydirect.monte_carlo.priors import (
     GeneralizedErrorDensity,
     LogNormalDensity,
     ParetoDensity,
+    PolynomialDensity,
     Terms,
     UserDensity,
     as_prior,
@@ -217,8 +218,7 @@ class MonteCarloDivergence:
                 "the divergence is infinite"
             )
         terms = self._terms
-        own = None if isinstance(self.prior, UserDensity) else self.prior.terms()
-        if own is not None and own.kind == "polynomial" and not own.tails_fall(left=q.support == "real"):
+        if isinstance(self.prior, PolynomialDensity) and not self.prior.terms().tails_fall(left=q.support == "real"):
             raise InadmissiblePairError(
                 f"{name} does not tend to zero with the {q.name} posterior's weights: it is no density"
             )
@@ -558,7 +558,7 @@ def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
     terms = prior.log_space_terms() if in_log_space else prior.terms()  # type: ignore[union-attr]
     positive = not q.has_location or (q.exponential and not in_log_space)
     form = terms.as_powers() if positive else terms.as_polynomial()
-    if form is None and isinstance(prior, GeneralizedErrorDensity):
+    if form is None and terms.kind == "powers" and isinstance(prior, GeneralizedErrorDensity):
         raise InadmissiblePairError(
             f"exponent must be an integer up to {HIGHEST_DEGREE} for weights on the real line, got {prior.exponent}"
         )

@@ -77,8 +77,8 @@ class Terms:
     def tails_fall(self, left: bool) -> bool:
         """Whether a polynomial tends to −∞ with w, and with −w where `left` asks for it."""
         ends = [(self.pieces[-1], 1.0), (self.pieces[0], -1.0)][: 1 + left]
-        leading = ((np.trim_zeros(piece, "b"), sign) for piece, sign in ends)
-        return all(len(piece) > 1 and piece[-1] * sign ** (len(piece) - 1) < 0.0 for piece, sign in leading)
+        leading = [(max((k for k, c in enumerate(p) if c != 0.0), default=0), p, sign) for p, sign in ends]
+        return all(k > 0 and p[k] * sign**k < 0.0 for k, p, sign in leading)
 
     def compiled(self) -> _core.LogDensity:
         """Return the terms for the kernels; `constant` is left to the caller."""
