@@ -292,7 +292,7 @@ def test_the_variance_of_the_gradient_falls_as_one_over_the_draws():
             gradients = np.array([net.kl(theta, seed)[1] for seed in range(80)])
             totals[kl_mode, n_kl_draws] = gradients.var(axis=0, ddof=1).sum()
         slope = np.polyfit(np.log([5, 50, 500]), np.log([totals[kl_mode, m] for m in (5, 50, 500)]), 1)[0]
-        assert slope == pytest.approx(-1.0, abs=0.15)
+        assert slope == pytest.approx(-1.0, abs=0.05)
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)

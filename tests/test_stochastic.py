@@ -38,7 +38,7 @@ def somewhere(bound, seed=0):
     return bound.start + 0.5 * np.random.default_rng(seed).standard_normal(bound.start.size)
 
 
-def repeated(bound, theta, n=1500, seed=1, progress=0.0):
+def repeated(bound, theta, n=800, seed=1, progress=0.0):
     rng = np.random.default_rng(seed)
     return np.stack([bound.gradient(theta, rng, progress) for _ in range(n)])
 
@@ -136,7 +136,7 @@ def test_concrete_is_unbiased_for_its_own_relaxed_bound(make_problem, data):
     bound = StochasticELBO(problem.model, Concrete(n_samples=5, temperature=0.7), **batched)
     theta = somewhere(bound)
     rng = np.random.default_rng(2)
-    gumbel = rng.gumbel(size=(2000, 4, 3))
+    gumbel = rng.gumbel(size=(800, 4, 3))
     # The same noise at both ends of a difference: as many unbiased values of the gradient as draws.
     h, along = 1e-4, np.eye(theta.size)
     ends = [[relaxed_elbo(bound, problem, theta + s * h * e, 0.7, gumbel) for e in along] for s in (1, -1)]
@@ -161,7 +161,7 @@ def test_the_bias_of_concrete_shrinks_with_its_temperature_and_its_variance_grow
     for temperature in (2.0, 0.5, 0.1):
         bound = StochasticELBO(problem.model, Concrete(n_samples=20, temperature=temperature))
         theta = somewhere(bound)
-        estimates = repeated(bound, theta, 1000)
+        estimates = repeated(bound, theta, 600)
         mean, error = monte_carlo_mean(estimates)
         difference = mean - bound.exact_gradient(theta)
         distance.append(np.sqrt(max(difference @ difference - error @ error, 0.0)))
@@ -180,11 +180,11 @@ def test_straight_through_takes_its_errors_from_discrete_weights(make_problem):
     problem = make_problem(b=3, n_noise=3)
     bound = StochasticELBO(problem.model, Concrete(n_samples=20, straight_through=True))
     theta = somewhere(bound)
-    mean, error = monte_carlo_mean(repeated(bound, theta, 1000))
+    mean, error = monte_carlo_mean(repeated(bound, theta, 600))
     # The noise sees R alone, which is unbiased; the slopes are not.
     assert (np.abs(mean - bound.exact_gradient(theta))[-3:] <= 4.5 * error[-3:]).all()
     soft = StochasticELBO(problem.model, Concrete(n_samples=20))
-    biased, error = monte_carlo_mean(repeated(soft, theta, 1000))
+    biased, error = monte_carlo_mean(repeated(soft, theta, 600))
     assert (np.abs(biased - soft.exact_gradient(theta))[-3:] > 4.5 * error[-3:]).any()
 
 
@@ -199,11 +199,11 @@ def test_reinforce_agrees_with_enumeration_of_its_draws(make_problem):
     second = np.einsum("h,h,hjk->jk", listed.weight_probability, errors**2, score**2)
     first = np.einsum("h,h,hjk->jk", listed.weight_probability, errors, score)
     exact = 0.25 * (second - first**2) / problem.noise_levels[0] ** 2
-    estimates = repeated(bound, theta, 4000)[:, :6]
+    estimates = repeated(bound, theta, 1500)[:, :6]
     squares = np.square(estimates - estimates.mean(axis=0))
     mean, error = monte_carlo_mean(squares)
     assert (np.abs(mean - exact.ravel()) < 4.5 * error).all()
-    np.testing.assert_allclose(bound.gradient_variance(theta, np.random.default_rng(1), 4000)[:6], mean, rtol=1e-3)
+    np.testing.assert_allclose(bound.gradient_variance(theta, np.random.default_rng(1), 1500)[:6], mean, rtol=1e-3)
 
 
 def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
@@ -212,7 +212,7 @@ def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
 
     def variance(estimator):
         bound = StochasticELBO(problem.model, estimator)
-        return bound.gradient_variance(theta, np.random.default_rng(3), 800).sum()
+        return bound.gradient_variance(theta, np.random.default_rng(3), 300).sum()
 
     plain, average, others = (
         variance(Reinforce(n_samples=10, control=c)) for c in ("none", "moving_average", "leave_one_out")
@@ -230,7 +230,7 @@ def test_a_moving_average_does_not_see_its_own_samples(make_problem):
         StochasticELBO(bound.model, Reinforce(n_samples=1, control="moving_average")).gradient(
             bound.start, np.random.default_rng(seed)
         )
-        for seed in range(800)
+        for seed in range(400)
     ]
     mean, error = monte_carlo_mean(first)
     assert (np.abs(mean - bound.exact_gradient(bound.start)) <= 4.5 * error + 1e-9).all()
