@@ -127,8 +127,10 @@ FEW = RNG.uniform(-1, 1, (15, 1)), RNG.uniform(-0.1, 0.1, 15)
 def bound_of_few_rows(kl_mode):
     """Of a fit in which the divergence is most of the bound."""
     options = {"hidden_layer_sizes": (2,), "noise": "homoscedastic", "prior": 0.5, "n_restarts": 1}
-    model = MonteCarloBNNRegressor(**options, n_steps=800, learning_rate=0.03, kl_mode=kl_mode, n_kl_draws=20)
-    return model.fit(FEW[0], FEW[0][:, 0] + FEW[1]).elbo_
+    model = MonteCarloBNNRegressor(**options, n_steps=300, learning_rate=0.05, kl_mode=kl_mode, n_kl_draws=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(FEW[0], FEW[0][:, 0] + FEW[1]).elbo_
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +140,10 @@ def exact_bound():
 
 @pytest.mark.parametrize("kl_mode", ["direct", "shared", "independent", "naive"])
 def test_every_mode_comes_near_the_exact_bound(kl_mode, exact_bound):
-    assert bound_of_few_rows(kl_mode) == pytest.approx(exact_bound, abs=1.0)
+    assert bound_of_few_rows(kl_mode) == pytest.approx(exact_bound, abs=0.5)
 
 
-@pytest.mark.parametrize("factor", [0.0, 3.0, -1.0])
+@pytest.mark.parametrize("factor", [0.0, 3.0])
 def test_a_wrong_divergence_is_seen_in_the_bound(factor, exact_bound, monkeypatch):
     """What the test above protects from."""
     true = SampledNetwork.kl
@@ -150,7 +152,7 @@ def test_a_wrong_divergence_is_seen_in_the_bound(factor, exact_bound, monkeypatc
         return tuple((1.0 if self.kl_mode == "exact" else factor) * part for part in true(self, *arguments))
 
     monkeypatch.setattr(SampledNetwork, "kl", wrong)
-    assert bound_of_few_rows("independent") < exact_bound - 1.0
+    assert bound_of_few_rows("independent") < exact_bound - 5.0
 
 
 def test_the_bound_comes_near_the_deterministic_one():
