@@ -47,9 +47,9 @@ class SampledNetwork(DeterministicNetwork):
     """A network with independent weights M + σ ξ, and how its bound is estimated.
 
     Parameters are those of `DeterministicNetwork`, of which ``covariance`` and ``kernel`` serve only the inherited
-    moments: these take the weights as Gaussian, as inherited point estimates do the prior. Log standard deviations in θ are those of the weights, for every law:
-    of those in `pydirect.monte_carlo` the ones on the whole real line with a finite variance, as weights of a network
-    must have either sign, and a layer's outputs a variance.
+    moments: these take the weights as Gaussian, as inherited point estimates do the prior. Log standard deviations in
+    θ are those of the weights, for every law: of those in `pydirect.monte_carlo` the ones on the whole real line with a
+    finite variance, as weights of a network must have either sign, and a layer's outputs a variance.
 
     Parameters
     ----------

@@ -15,9 +15,9 @@ import pydirect
 from pydirect import DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor, persistence
 from pydirect.sampled_network import POSTERIORS, OverfittedDrawsWarning, SampledNetwork
 
-FAST = {"hidden_layer_sizes": (4,), "n_steps": 150, "n_restarts": 1, "n_draws": 4}
-TINY = FAST | {"n_steps": 40, "n_draws": 2, "n_predictive_draws": 20}
-CONFIGURATIONS = [MonteCarloBNNRegressor(**TINY | {"n_steps": 200}), MonteCarloBNNClassifier(**TINY | {"n_steps": 100})]
+FAST = {"hidden_layer_sizes": (4,), "n_steps": 60, "n_restarts": 1, "n_draws": 4}
+TINY = FAST | {"n_draws": 2, "n_predictive_draws": 20}
+CONFIGURATIONS = [MonteCarloBNNRegressor(**TINY, learning_rate=0.05), MonteCarloBNNClassifier(**TINY)]
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-1, 1, (120, 2)), RNG.uniform(-1, 1, (400, 2))
 
@@ -102,7 +102,7 @@ def test_rows_are_predicted_the_same_alone_and_together():
 
 def test_constant_columns_and_targets_are_no_harm():
     assert np.isfinite(fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2)))).all()
-    np.testing.assert_allclose(fit(X, np.full(120, 7.0)).predict(NEW), 7.0, atol=0.5)
+    np.testing.assert_allclose(fit(X, np.full(120, 7.0), n_steps=150).predict(NEW), 7.0, atol=0.5)
 
 
 def test_far_away_predictions_are_finite():
@@ -138,8 +138,8 @@ def exact_bound():
     return bound_of_few_rows("exact")
 
 
-@pytest.mark.parametrize("kl_mode", ["direct", "shared", "independent", "naive"])
-def test_every_mode_comes_near_the_exact_bound(kl_mode, exact_bound):
+@pytest.mark.parametrize("kl_mode", ["direct", "independent"])
+def test_estimated_divergences_come_near_the_exact_bound(kl_mode, exact_bound):
     assert bound_of_few_rows(kl_mode) == pytest.approx(exact_bound, abs=0.5)
 
 
@@ -165,7 +165,7 @@ def test_the_bound_comes_near_the_deterministic_one():
 
 def test_draws_that_are_kept_serve_lbfgs():
     model = fit(kl_mode="fixed", optimizer="adam+lbfgs", max_iter=30)
-    assert 150 < model.n_iter_ <= 180
+    assert 60 < model.n_iter_ <= 90
     assert (np.diff(model.elbo_trace_) >= 0).all()
     assert model.elbo_trace_[-1] > model.elbo_trace_[0]
 
