@@ -39,7 +39,7 @@ def polynomial_surrogate(
     location: ArrayLike,
     scale: ArrayLike,
     *,
-    degree: int = 8,
+    degree: int = 10,
     width: float = 6.0,
 ) -> PolynomialSurrogate:
     """Interpolate a log-density at Chebyshev's nodes of an interval that holds all weights' μ ± width σ.
