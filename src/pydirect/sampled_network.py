@@ -377,7 +377,7 @@ def evaluated(
     elbo = -float(weight.sum()) * value
     if network.kl_mode == "fixed" and not posterior.elbo - elbo <= LARGEST_LOSS * float(weight.sum()):
         warnings.warn(
-            f"the bound of the draws that were kept is {posterior.elbo:.6g}, that of fresh ones {elbo:.6g}: "
+            f"the bound of fresh draws is {posterior.elbo - elbo:.6g} nats below that of the draws that were kept: "
             "the weights have adapted to their draws; take more of them, or a kl_mode of fresh draws",
             OverfittedDrawsWarning,
             stacklevel=2,
