@@ -35,7 +35,7 @@ from pydirect.models import (
     fit_regression,
     warn_at_edge,
 )
-from pydirect.optimize import MOVE_THRESHOLD, OPTIMIZERS, SMALL_PROBLEM, Adam, Outcome, lbfgs
+from pydirect.optimize import MOVE_THRESHOLD, OPTIMIZERS, SMALL_PROBLEM, Adam, Outcome, lbfgs, through_softmax
 from pydirect.statistics import GaussianStatistics
 
 ENTROPIES = ("pairwise", "taylor", "stochastic")
@@ -781,11 +781,6 @@ class _Energy:
         return float(value), prior - 0.5 * tau * errors, alpha[:, None, None] * tilt, q_noise
 
 
-def _through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
-    """Gradient in logits from one in probabilities, over the last axis."""
-    return q * (gradient - (q * gradient).sum(axis=-1, keepdims=True))
-
-
 def _log_marginal(state: _State) -> FloatArray:
     return np.log(np.maximum(np.einsum("i,ijw->jw", state.alpha, state.q), SMALLEST_MASS))
 
@@ -842,8 +837,8 @@ def _ascend_taylor(state: _State, climb: _Climb) -> _State:
         value, d_alpha, d_q, _ = energy(alpha, q)
         entropy, h_alpha, h_q, h_centre = taylor_entropy(alpha, q, log_centre)
         gradient = [
-            _through_softmax(alpha, d_alpha + h_alpha),
-            _through_softmax(q, d_q + h_q).ravel(),
+            through_softmax(alpha, d_alpha + h_alpha),
+            through_softmax(q, d_q + h_q).ravel(),
             h_centre.ravel(),
         ]
         return value + entropy, np.concatenate(gradient)
@@ -890,7 +885,7 @@ def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_stat
                 if table is not None:
                     p_alpha, p_q = _exact_prior_gradient(table, alpha, q, indices, climb.n_threads)
                     d_alpha, d_q = d_alpha + p_alpha, d_q + p_q
-                gradients = [_through_softmax(alpha, d_alpha), _through_softmax(q, d_q)]
+                gradients = [through_softmax(alpha, d_alpha), through_softmax(q, d_q)]
                 for p, g, adam in zip(parameters, gradients, ascents, strict=True):
                     adam.step = STEP_SIZE * (1 - step / n_steps)
                     p += adam(g)

@@ -369,6 +369,11 @@ def adam_on_logits(
     return best, outcome
 
 
+def through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
+    """Gradient in logits from one in probabilities, over the last axis."""
+    return np.asarray(q * (gradient - (q * gradient).sum(axis=-1, keepdims=True)))
+
+
 @dataclass(frozen=True)
 class AdamSchedule:
     """Adam's steps and how their size falls: constant first, then along half a cosine to nothing.

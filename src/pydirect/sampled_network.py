@@ -9,6 +9,8 @@ from draws that its gradient never has to visit (section 3). Shapes, parameters,
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,18 +20,26 @@ from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag
-from pydirect.deterministic import DeterministicNetwork
+from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import DeterministicPosterior
-from pydirect.monte_carlo import MonteCarloDivergence, PosteriorFamily
-from pydirect.monte_carlo.divergence import MODES
+from pydirect.monte_carlo import InadmissiblePairError, MonteCarloDivergence, PosteriorFamily
+from pydirect.monte_carlo.divergence import MODES, as_seed
 
 POSTERIORS = ("normal", "laplace", "logistic", "radial")
 SAMPLED_LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", "classification")
 # Draws of the bound of a trained network, from a seed that training's, below 2³², do not reach.
 BOUND_DRAWS = 100
+# Draws of the moments of outputs.
+MOMENT_DRAWS = 1000
 BOUND_SEED = 2**40
+# Nats a row by which draws that are kept may promise more than fresh ones give.
+LARGEST_LOSS = 1.0
 # Entropy of a standard normal number.
 NORMAL_ENTROPY = 0.5 * np.log(2.0 * np.pi * np.e)
+
+
+class OverfittedDrawsWarning(UserWarning):
+    """A network has adapted to the draws that its training kept."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,9 @@ class SampledNetwork(DeterministicNetwork):
     """A network with independent weights M + σ ξ, and how its bound is estimated.
 
     Parameters are those of `DeterministicNetwork`, of which ``covariance`` and ``kernel`` serve only the inherited
-    moments: these take the weights as Gaussian. Log standard deviations in θ are those of the weights, for every law.
+    moments: these take the weights as Gaussian, as inherited point estimates do the prior. Log standard deviations in
+    θ are those of the weights, for every law: of those in `pydirect.monte_carlo` the ones on the whole real line with a
+    finite variance, as weights of a network must have either sign, and a layer's outputs a variance.
 
     Parameters
     ----------
@@ -78,10 +90,12 @@ class SampledNetwork(DeterministicNetwork):
         for name in ("n_kl_draws", "n_draws"):
             object.__setattr__(self, name, as_count(getattr(self, name), name))
         object.__setattr__(self, "exact_last_layer", as_flag(self.exact_last_layer, "exact_last_layer"))
-        object.__setattr__(self, "seed", as_count(self.seed, "seed", 0) % 2**64)
+        object.__setattr__(self, "seed", as_seed(self.seed))
         object.__setattr__(self, "weight_prior", tuple(self.weight_prior))
-        # Pairs and modes that do not go together are told here.
-        MonteCarloDivergence(self.posterior, self.weight_prior or "normal", self.kl_mode, n_samples=1)
+        try:
+            MonteCarloDivergence(self.posterior, self.weight_prior or "normal", self.kl_mode, n_samples=1)
+        except InadmissiblePairError as error:
+            raise InadmissiblePairError(f"posterior, prior and kl_mode must go together: {error}") from None
 
     @property
     def last_layer_is_exact(self) -> bool:
@@ -165,7 +179,7 @@ class SampledNetwork(DeterministicNetwork):
         """Without a number of draws and a seed, by those that the network keeps."""
         theta, (x, targets, weight, total, factor) = self._arguments(theta, X, y, sample_weight, kl_weight, n_total)
         draws = self.n_draws if n_draws is None else as_count(n_draws, "n_draws")
-        seed = self.seed if seed is None else as_count(seed, "seed", 0) % 2**64
+        seed = self.seed if seed is None else as_seed(seed)
         value, gradient = self._compiled.sampled_objective(
             theta,
             x,
@@ -204,31 +218,46 @@ class SampledNetwork(DeterministicNetwork):
         """
         theta = self._theta(theta)
         if self.weight_prior:
-            return self._estimated_kl(theta, self._divergences(seed, n_threads), np.ones(len(self.set_sizes)))
+            return self._estimated_kl(theta, self._divergences(seed, n_threads), np.ones(len(self.set_sizes)))[:2]
         value, gradient = super().kl(theta)  # the law enters by its variance and by its entropy
         value += sum(lost_entropy(self.posterior, size) for size in self.set_sizes)
         if self.kl_mode == "exact":
             return value, gradient
-        # The prior variances are stationary or given: an estimate at them replaces the exact divergence from them.
-        deviations = np.sqrt(self.prior_variances(theta))
-        estimate = self._estimated_kl(theta, self._divergences(seed, n_threads), deviations)
-        exact = self._estimated_kl(theta, self._exact_divergences, deviations)
-        return value + estimate[0] - exact[0], gradient + estimate[1] - exact[1]
+        # An estimate at the best prior variances, or the given ones, replaces the exact divergence from them.
+        variances = self.prior_variances(theta)
+        divergences = self._divergences(seed, n_threads)
+        estimate = self._estimated_kl(theta, divergences, np.sqrt(variances))
+        exact = self._estimated_kl(theta, self._exact_divergences, np.sqrt(variances))
+        value, gradient = value + estimate[0] - exact[0], gradient + estimate[1] - exact[1]
+        if isinstance(self.prior, EmpiricalBayes):
+            # The variances are stationary for the exact divergence alone: s² = (Σ (σ² + M²) + 2β)/(Ω + 2α + 2).
+            for k, (mean, log_deviation) in enumerate(self._sets()):
+                share = self.set_sizes[k] + 2.0 * self.prior.alpha + 2.0
+                rise = (estimate[2][k] - exact[2][k]) / (share * variances[k])
+                gradient[mean] += rise * theta[mean]
+                gradient[log_deviation] += rise * np.exp(2.0 * theta[log_deviation])
+        return value, gradient
+
+    def _sets(self) -> Iterator[tuple[slice, slice]]:
+        """Where θ holds the means and the log standard deviations of each set of weights."""
+        first = 0
+        for size in self.set_sizes:
+            yield slice(first, first + size), slice(self.n_weights + first, self.n_weights + first + size)
+            first += size
 
     def _estimated_kl(
         self, theta: FloatArray, divergences: list[MonteCarloDivergence], deviations: FloatArray
-    ) -> tuple[float, FloatArray]:
-        """Σ KL of the sets of weights, each in units of a deviation of its own."""
-        value, gradient, first = 0.0, np.zeros_like(theta), 0
-        for divergence, deviation in zip(divergences, deviations, strict=True):
+    ) -> tuple[float, FloatArray, list[float]]:
+        """Σ KL of the sets of weights, each in units of a deviation s of its own; gradient; derivatives in log s."""
+        value, gradient, in_units = 0.0, np.zeros_like(theta), []
+        for divergence, deviation, (mean, log_deviation) in zip(divergences, deviations, self._sets(), strict=True):
             size = divergence.group_size
-            mean, log_deviation = (slice(start + first, start + first + size) for start in (0, self.n_weights))
             scale = np.log(deviation) + self._log_base_deviation(size)
             part, slope = divergence.value_and_grad([theta[mean] / deviation, theta[log_deviation] - scale])
             value += part
             gradient[mean], gradient[log_deviation] = slope[0] / deviation, slope[1]
-            first += size
-        return value, gradient
+            in_units.append(-float(gradient[mean] @ theta[mean] + slope[1].sum()))
+        return value, gradient, in_units
 
     def _log_base_deviation(self, size: int) -> float:
         """Log standard deviation of the ξ of the library, which is not standardised."""
@@ -238,7 +267,7 @@ class SampledNetwork(DeterministicNetwork):
         """One for every set of weights, with draws of a seed where they are not kept."""
         if self.kl_mode in ("exact", "fixed"):
             return self._kept_divergences
-        seed = self.seed if seed is None else seed
+        seed = self.seed if seed is None else as_seed(seed)
         return [self._divergence(k, self.kl_mode, seed, n_threads) for k in range(len(self.set_sizes))]
 
     def _divergence(self, k: int, mode: str, seed: int, n_threads: int | None = 1) -> MonteCarloDivergence:
@@ -278,7 +307,7 @@ class SampledNetwork(DeterministicNetwork):
         ----------
         n_draws, seed : int
         """
-        return self._compiled.standardised_draws(self.posterior, as_count(seed, "seed", 0) % 2**64, n_draws)
+        return self._compiled.standardised_draws(self.posterior, as_seed(seed), as_count(n_draws, "n_draws"))
 
 
 def lost_entropy(law: str, size: int) -> float:
@@ -303,6 +332,13 @@ class SampledPosterior(DeterministicPosterior):
 
     network: SampledNetwork
 
+    def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of the outputs, of `MOMENT_DRAWS` networks; shapes as for `DeterministicPosterior`."""
+        outputs = self.forward(self.sample_weights(MOMENT_DRAWS, np.random.default_rng(0)), x)
+        mean = outputs.mean(axis=2)
+        centred = outputs - mean[:, :, None]
+        return mean, centred @ np.swapaxes(centred, 1, 2) / MOMENT_DRAWS
+
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw all weights, (n_samples, n_weights)."""
         mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
@@ -325,6 +361,11 @@ def evaluated(
     x, y, weight : ndarray
         The training rows.
     n_threads : int, optional
+
+    Warns
+    -----
+    OverfittedDrawsWarning
+        When draws that were kept made a bound that others do not give.
     """
     network = posterior.network
     assert isinstance(network, SampledNetwork)
@@ -333,4 +374,12 @@ def evaluated(
     value, _ = judge.mcvi_objective(
         posterior.theta, x, y, n_draws=BOUND_DRAWS, seed=BOUND_SEED, sample_weight=weight, n_threads=n_threads
     )
-    return SampledPosterior(**{**vars(posterior), "elbo": -float(weight.sum()) * value})
+    elbo = -float(weight.sum()) * value
+    if network.kl_mode == "fixed" and not posterior.elbo - elbo <= LARGEST_LOSS * float(weight.sum()):
+        warnings.warn(
+            f"the bound of fresh draws is {posterior.elbo - elbo:.6g} nats below that of the draws that were kept: "
+            "the weights have adapted to their draws; take more of them, or a kl_mode of fresh draws",
+            OverfittedDrawsWarning,
+            stacklevel=2,
+        )
+    return SampledPosterior(**{**vars(posterior), "elbo": elbo})

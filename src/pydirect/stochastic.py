@@ -33,7 +33,7 @@ from pydirect._validation import (
 )
 from pydirect.distributions import FactorizedCategorical
 from pydirect.models import MeanFieldPosterior, MeanFieldRegression, NoisePosterior, as_noise_levels
-from pydirect.optimize import AdamSchedule, adam
+from pydirect.optimize import AdamSchedule, adam, through_softmax
 from pydirect.statistics import GaussianStatistics
 
 CONTROLS = ("none", "moving_average", "leave_one_out")
@@ -144,6 +144,7 @@ class GaussianRegression:
     output: int = 0
 
     def __post_init__(self) -> None:
+        as_instance(self.statistics, "statistics", GaussianStatistics)
         noise = as_noise_levels(self.noise_levels)
         log_prior = np.full(noise.size, -np.log(noise.size)) if self.log_noise_prior is None else self.log_noise_prior
         object.__setattr__(self, "noise_levels", noise)
@@ -202,7 +203,7 @@ class _CategoricalWeights:
         """``KL(q ‖ p)`` and its gradient."""
         log_q = logits - _log_sum_exp(logits)
         q, ratio = np.exp(log_q), log_q - self.log_prior
-        return float(np.einsum("jk,jk->", q, ratio)), _through_softmax(q, ratio)
+        return float(np.einsum("jk,jk->", q, ratio)), through_softmax(q, ratio)
 
     def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax."""
@@ -213,7 +214,7 @@ class _CategoricalWeights:
         value = statistics.yty[self.model.output] + s @ (product - 2.0 * c) + diagonal @ weights.variance
         residual = c - product + diagonal * s
         slope = -2.0 * (residual[:, None] - 0.5 * diagonal[:, None] * self.levels) * self.levels
-        return float(value), _through_softmax(q, slope)
+        return float(value), through_softmax(q, slope)
 
     def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
         return MeanFieldPosterior(
@@ -238,7 +239,7 @@ class _GaussianWeights:
         mean, log_std = theta
         precision = 1.0 / self.model.prior_variance
         shares = precision * np.exp(2.0 * log_std)
-        value = 0.5 * np.sum(shares + precision * mean**2 - 1.0 - np.log(shares))
+        value = 0.5 * np.sum(shares + precision * mean**2 - 1.0 - 2.0 * log_std - np.log(precision))
         return float(value), np.stack([precision * mean, shares - 1.0])
 
     def error(self, theta: FloatArray) -> tuple[float, FloatArray]:
@@ -474,7 +475,8 @@ class StochasticELBO:
         if estimator.discrete not in (None, discrete):
             expected = "discrete" if estimator.discrete else "continuous"
             raise ValueError(f"{type(estimator).__name__} must be given a model of {expected} weights")
-        self.model, self.estimator = model, estimator
+        self.model = model
+        self.estimator: Estimator = replace(estimator)  # type: ignore[type-var]  # averages of its own
         self._weights: Weights = (
             _CategoricalWeights(model) if isinstance(model, MeanFieldRegression) else _GaussianWeights(model)
         )
@@ -486,7 +488,7 @@ class StochasticELBO:
             [self._weights.start.ravel(), self._log_noise_prior - _log_sum_exp(self._log_noise_prior)]
         )
 
-    def elbo(self, parameters: FloatArray) -> float:
+    def elbo(self, parameters: ArrayLike) -> float:
         """Return the exact ELBO of the model (not of a relaxation), −(n/2) log 2π included."""
         theta, log_q_noise = self._unpack(parameters)
         q_noise, noise, n = np.exp(log_q_noise), self.model.noise_levels, self.model.statistics.n_samples
@@ -494,17 +496,17 @@ class StochasticELBO:
         likelihood -= 0.5 * (q_noise @ (1.0 / noise)) * self._weights.error(theta)[0]
         return float(likelihood - self._weights.kl(theta)[0] - q_noise @ (log_q_noise - self._log_noise_prior))
 
-    def exact_gradient(self, parameters: FloatArray) -> FloatArray:
+    def exact_gradient(self, parameters: ArrayLike) -> FloatArray:
         """Gradient of `elbo`, (n_parameters,)."""
         theta, log_q_noise = self._unpack(parameters)
         return self._gradient(theta, log_q_noise, self._weights.error(theta))
 
-    def gradient(self, parameters: FloatArray, rng: np.random.Generator, progress: float = 0.0) -> FloatArray:
+    def gradient(self, parameters: ArrayLike, rng: np.random.Generator, progress: float = 0.0) -> FloatArray:
         """Return one estimate of the gradient, (n_parameters,).
 
         Parameters
         ----------
-        parameters : ndarray of shape (n_parameters,)
+        parameters : array_like of shape (n_parameters,)
         rng : numpy.random.Generator
         progress : float
             Fraction of all steps done, for temperatures that fall.
@@ -514,20 +516,21 @@ class StochasticELBO:
             theta, log_q_noise, self.estimator.error(self._weights, theta, self._errors, rng, progress)
         )
 
-    def gradient_variance(self, parameters: FloatArray, rng: np.random.Generator, n_repeats: int = 100) -> FloatArray:
+    def gradient_variance(self, parameters: ArrayLike, rng: np.random.Generator, n_repeats: int = 100) -> FloatArray:
         """Variance of every entry of `gradient` at one point, from repetitions; (n_parameters,)."""
         as_count(n_repeats, "n_repeats", 2)
         estimates = np.stack([self.gradient(parameters, rng) for _ in range(n_repeats)])
         return np.asarray((estimates - estimates[0]).var(axis=0, ddof=1))  # equal ones give exactly zero
 
-    def posterior(self, parameters: FloatArray) -> MeanFieldPosterior | GaussianPosterior:
+    def posterior(self, parameters: ArrayLike) -> MeanFieldPosterior | GaussianPosterior:
         """Return the distribution that the parameters describe, with its exact ELBO."""
         theta, log_q_noise = self._unpack(parameters)
         noise = NoisePosterior(self.model.noise_levels, np.exp(log_q_noise))
         return self._weights.posterior(theta, noise, self.elbo(parameters))
 
-    def _unpack(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _unpack(self, parameters: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Parameters of the weights, and normalised log q_σ."""
+        parameters = as_float_array(parameters, "parameters", self.start.shape)
         logits = parameters[self._split :]
         return parameters[: self._split].reshape(self._weights.shape), logits - _log_sum_exp(logits)
 
@@ -538,7 +541,7 @@ class StochasticELBO:
         slope = self._log_noise_prior - log_q_noise - 0.5 * self.model.statistics.n_samples * np.log(noise)
         slope -= 0.5 * error[0] / noise
         of_weights = -0.5 * tau * error[1] - self._weights.kl(theta)[1]
-        return np.concatenate([of_weights.ravel(), _through_softmax(q_noise, slope)])
+        return np.concatenate([of_weights.ravel(), through_softmax(q_noise, slope)])
 
 
 @dataclass
@@ -621,7 +624,7 @@ def fit_stochastic(
     >>> fit.posterior.weights.most_probable().tolist()
     [2, 1, 0]
     """
-    bound = StochasticELBO(model, replace(estimator), rows, batch_size)  # type: ignore[type-var]  # fresh averages
+    bound = StochasticELBO(model, estimator, rows, batch_size)
     schedule = AdamSchedule(
         as_count(n_steps, "n_steps"), as_number(step, "step", above=0.0), as_count(n_checks, "n_checks")
     )
@@ -666,14 +669,21 @@ def _errors_of(
         if batch_size is not None:
             raise ValueError("batch_size must be None without rows: statistics are of all of them")
         return ErrorsFromStatistics(statistics.A, statistics.c[:, output].copy(), float(statistics.yty[output]))
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        raise TypeError(f"rows must be a tuple (phi, y), got {type(rows).__name__}")
     phi = as_float_array(rows[0], "phi", ("n_rows", statistics.n_weights))
     y = as_float_array(rows[1], "y", (len(phi),))
     if len(phi) != statistics.n_samples:
         raise ValueError(f"rows must be those of the statistics, {statistics.n_samples:g}, got {len(phi)}")
+    if not np.isclose(y @ y, statistics.yty[output], rtol=1e-6):
+        raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty[output]:g}, got {y @ y:g}")
     size = len(phi) if batch_size is None else as_count(batch_size, "batch_size")
     if size > len(phi):
         raise ValueError(f"batch_size must be at most the number of rows, {len(phi)}, got {size}")
     return ErrorsFromRows(phi, y, size)
+
+
+# SciPy's own are an order of magnitude slower on small arrays, and steps are timed.
 
 
 def _log_sum_exp(logits: FloatArray) -> FloatArray:
@@ -687,8 +697,3 @@ def _softmax(logits: FloatArray) -> FloatArray:
     mass = np.exp(logits - logits.max(axis=-1, keepdims=True))
     mass /= mass.sum(axis=-1, keepdims=True)
     return mass
-
-
-def _through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
-    """Gradient in logits from one in probabilities, over the last axis."""
-    return np.asarray(q * (gradient - (q * gradient).sum(axis=-1, keepdims=True)))

@@ -6,12 +6,18 @@ namespace pydirect {
 SortedDraws::SortedDraws(const BaseDraws& d, Index degree, int n_threads)
     : n_draws_(d.n_draws), n_columns_(d.n_columns()), degree_(degree), sorted_(n_columns_ * n_draws_),
       sums_(n_columns_ * degree * (n_draws_ + 1)) {
-  std::vector<double> draws(n_columns_ * n_draws_);
-  base_draws(d, draws.data(), n_threads);
+  if (n_columns_ == 1)
+    base_draws(d, sorted_.data(), n_threads);
+  else
+    for_draws(d, false, n_threads, [&](const RowsOfDraws& rows) {
+      for (Index c = 0; c < rows.n_columns; ++c) {
+        double* xi = sorted_.data() + (rows.chunk * kDrawColumns + c) * n_draws_ + rows.first_draw;
+        for (Index i = 0; i < rows.n_draws; ++i) xi[i] = rows.xi[i * kDrawColumns + c];
+      }
+    });
   for_chunks(n_columns_, 8, n_threads, [&](Index begin, Index end) {
     for (Index j = begin; j < end; ++j) {
       double *xi = sorted_.data() + j * n_draws_, *sum = sums_.data() + j * degree_ * (n_draws_ + 1);
-      for (Index i = 0; i < n_draws_; ++i) xi[i] = draws[i * n_columns_ + j];
       std::sort(xi, xi + n_draws_);
       for (Index i = 0; i < n_draws_; ++i) {
         double power = 1.0;

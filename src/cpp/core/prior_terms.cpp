@@ -42,25 +42,12 @@ double divergence_from_draws(const LogDensity& p, const BaseDraws& d, bool expon
   if (location) std::copy_n(location, n_weights, mu);
   std::fill_n(sigma, padded, 1.0);
   std::copy_n(scale, n_weights, sigma);
-  const auto add = [&](const RowsOfDraws& rows) {
+  const bool with_logs = p.kind == LogDensity::Kind::kPowers && !exponential;
+  for_draws(d, with_logs, n_threads, [&](const RowsOfDraws& rows) {
     const Index at = rows.chunk * kDrawColumns;
     kernels().add_log_densities(p, {rows.n_columns, rows.n_draws, exponential, mu + at, sigma + at, rows.xi,
-                                    value + at, slope + at, product + at});
-  };
-  if (d.layout == BaseDraws::Layout::kShared) {
-    std::vector<double> draws(d.n_draws);
-    base_draws(d, draws.data(), n_threads);
-    for_chunks(n_weights, kDrawColumns, n_threads, [&](Index begin, Index end) {
-      double xi[kDrawRows * kDrawColumns];
-      for (Index i = 0; i < d.n_draws; i += kDrawRows) {
-        const Index rows = std::min(kDrawRows, d.n_draws - i);
-        for (Index r = 0; r < rows; ++r) std::fill_n(xi + r * kDrawColumns, kDrawColumns, draws[i + r]);
-        add({begin / kDrawColumns, end - begin, i, rows, xi, nullptr});
-      }
-    });
-  } else {
-    for_draws(d, false, n_threads, add);
-  }
+                                    rows.log_xi, value + at, slope + at, product + at});
+  });
   std::vector<double> parts(n_chunks);
   for_chunks(n_weights, kDrawColumns, n_threads, [&](Index begin, Index end) {
     const double each = 1.0 / double(d.n_draws);

@@ -376,6 +376,7 @@ struct DirectSums {
   bool exponential;  // w = exp(μ + σ ξ), and the density is that of log w
   const double *location, *scale;  // (n_columns up to a multiple of 8,)
   const double* xi;                // (n_draws, kDrawColumns)
+  const double* log_xi;            // the same; of positive laws
   double *value, *slope, *scale_slope;  // increased
 };
 

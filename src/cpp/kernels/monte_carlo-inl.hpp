@@ -415,7 +415,7 @@ PYDIRECT_INLINE LogDensityAt log_density(const LogDensity& p, const PackD& w) {
     const PackD slope = two * t - one;
     return {zero - size - two * log(one + tail) - broadcast(p.log_scale),
             select(less(x, zero), zero - slope, slope) / broadcast(p.scale)};
-  } else if constexpr (kind == LogDensity::Kind::kPolynomial) {
+  } else {
     const PackD x = w - broadcast(p.centre);
     LogDensityAt r = horner(p.coefficients, p.degree, x);
     for (Index k = 0; k < p.n_knots; ++k) {
@@ -424,17 +424,19 @@ PYDIRECT_INLINE LogDensityAt log_density(const LogDensity& p, const PackD& w) {
       r = {select(beyond, next.value, r.value), select(beyond, next.slope, r.slope)};
     }
     return r;
-  } else {
-    const PackD log_w = log(w);
-    PackD value = broadcast(p.log_factor) * log_w, slope = broadcast(p.log_factor);  // in log w
-    for (Index k = 0; k < p.n_powers; ++k) {
-      const PackD term = broadcast(p.factors[k]) * power_of(log_w, p.exponents[k]);
-      value = value + term;
-      slope = slope + broadcast(p.exponents[k]) * term;
-    }
-    const PackD t = log_w - broadcast(p.log_centre), f = broadcast(p.log_square_factor);
-    return {value + f * t * t, (slope + two * f * t) / w};
   }
+}
+
+// Σ factor w^r + log_factor log w + log_square_factor (log w − m)² and its derivative in log w.
+PYDIRECT_INLINE LogDensityAt log_density_in_logs(const LogDensity& p, const PackD& log_w) {
+  PackD value = broadcast(p.log_factor) * log_w, slope = broadcast(p.log_factor);
+  for (Index k = 0; k < p.n_powers; ++k) {
+    const PackD term = broadcast(p.factors[k]) * power_of(log_w, p.exponents[k]);
+    value = value + term;
+    slope = slope + broadcast(p.exponents[k]) * term;
+  }
+  const PackD t = log_w - broadcast(p.log_centre), f = broadcast(p.log_square_factor);
+  return {value + f * t * t, slope + broadcast(2.0) * f * t};
 }
 
 template <LogDensity::Kind kind>
@@ -450,6 +452,33 @@ void add_log_densities_of(const LogDensity& p, const DirectSums& b) {
       value = value + at.value;
       slope = slope + at.slope;
       scale_slope = scale_slope + at.slope * xi;
+    }
+    store(b.value + c, load(b.value + c) + value);
+    store(b.slope + c, load(b.slope + c) + slope);
+    store(b.scale_slope + c, load(b.scale_slope + c) + scale_slope);
+  }
+}
+
+// By log w, which is known where w itself underflows: v of exponentials, log σ + log ξ of positive laws.
+template <>
+void add_log_densities_of<LogDensity::Kind::kPowers>(const LogDensity& p, const DirectSums& b) {
+  const PackD zero = broadcast(0.0), one = broadcast(1.0);
+  for (Index c = 0; c < b.n_columns; c += PackD::lanes) {
+    const PackD mu = load(b.location + c), sigma = load(b.scale + c), log_sigma = log(sigma);
+    PackD value = zero, slope = zero, scale_slope = zero;
+    for (Index i = 0; i < b.n_draws; ++i) {
+      const Index row = i * kDrawColumns + c;
+      if (b.exponential) {
+        const PackD xi = load(b.xi + row), v = mu + sigma * xi;
+        const LogDensityAt at = log_density_in_logs(p, v);
+        value = value + at.value + v;  // the density of v = log w
+        slope = slope + at.slope + one;
+        scale_slope = scale_slope + (at.slope + one) * xi;
+      } else {
+        const LogDensityAt at = log_density_in_logs(p, log_sigma + load(b.log_xi + row));
+        value = value + at.value;
+        scale_slope = scale_slope + at.slope / sigma;
+      }
     }
     store(b.value + c, load(b.value + c) + value);
     store(b.slope + c, load(b.slope + c) + slope);

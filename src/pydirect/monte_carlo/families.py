@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.integrate import quad
 from scipy.special import digamma, exp1, gammaln, hyperu, kve, ndtr, polygamma, zeta
 
-from pydirect._validation import FloatArray, as_choice, as_count, as_number
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_number
 
 # Supports, each within the one before it.
 SUPPORTS = ("real", "positive", "above one")
@@ -96,10 +97,16 @@ class PosteriorFamily:
         Raises
         ------
         ValueError
-            When the moment does not exist.
+            When the moment does not exist, or is no floating-point number.
         """
         if not has_moment(self, r):
             raise ValueError(f"E |xi|^{r:g} of the {self.name} posterior is infinite")
+        try:
+            return self._moment(r, n_weights)
+        except OverflowError:
+            raise ValueError(f"E |xi|^{r:g} of the {self.name} posterior overflows") from None
+
+    def _moment(self, r: float, n_weights: int) -> float:
         if r == 0:
             return 1.0
         if self.law == "gamma":
@@ -196,6 +203,32 @@ class CustomFamily:
     name = law = "custom"
     exponential = False
 
+    def __post_init__(self) -> None:
+        if not callable(self.sampler):
+            raise TypeError(f"sampler must be callable, got {self.sampler!r}")
+        as_flag(self.has_location, "has_location")
+        low, high = self.moment_range
+        if not low <= 0.0 <= high:
+            raise ValueError(f"moment_range must hold a power of zero, got {self.moment_range}")
+        for power, moment in self.moments.items():
+            as_number(moment, f"moments[{power:g}]")
+        for number in self.logs:
+            as_number(number, "logs")
+        as_number(self.entropy, "entropy")
+
+    def draws(self, generator: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
+        """Return what the sampler gives, checked.
+
+        Raises
+        ------
+        ValueError, TypeError
+            When it is no array of finite numbers of this shape, or not positive where there is no location.
+        """
+        xi = as_float_array(self.sampler(generator, shape), "the sampler's draws", shape)
+        if not self.has_location and not (xi > 0.0).all():
+            raise ValueError(f"the sampler's draws must be positive without a location, got {xi.min()}")
+        return xi
+
     @property
     def support(self) -> str:
         """Where weights lie: one of `SUPPORTS`."""
@@ -225,8 +258,8 @@ class CustomFamily:
         ValueError
             When they were not.
         """
-        if not self.logs:
-            raise ValueError("logs must be given in mode 'exact'")
+        if len(self.logs) != 2:
+            raise ValueError(f"logs must be given, two of them, in mode 'exact', got {self.logs}")
         return tuple(self.logs)
 
     def base_entropy(self, n_weights: int) -> float:
@@ -235,6 +268,14 @@ class CustomFamily:
 
 
 Posterior = PosteriorFamily | CustomFamily
+
+
+def as_scales(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Return positive scales of weights."""
+    scale = as_float_array(value, "scale", shape)
+    if not (scale > 0.0).all():
+        raise ValueError(f"scale must be positive, got {scale.min()}")
+    return scale
 
 
 def has_moment(family: Posterior, r: float) -> bool:
@@ -272,6 +313,8 @@ def partial_normal_moments(c: FloatArray, degree: int) -> FloatArray:
 
 def _wald_log_square(k: float) -> float:
     """E log² ξ of the Wald law of mean one, over log ξ, where its density is √(k/2π) exp(−t/2 − k (cosh t − 1))."""
+    if k > 1e4:  # t is nearly normal
+        return 1 / k - 1 / (4 * k**2) + 1 / (6 * k**3)
 
     def integrand(t: float) -> float:
         return t * t * math.cosh(t / 2) * math.exp(-k * (math.cosh(t) - 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,12 @@ class Terms:
             return (1.0,)
         tails = (self.pieces[0], self.pieces[-1])
         return tuple(float(k) for k in range(1, self.degree + 1) if any(k < len(t) and t[k] for t in tails))
+
+    def tails_fall(self, left: bool) -> bool:
+        """Whether a polynomial tends to −∞ with w, and with −w where `left` asks for it."""
+        ends = [(self.pieces[-1], 1.0), (self.pieces[0], -1.0)][: 1 + left]
+        leading = [(max((k for k, c in enumerate(p) if c != 0.0), default=0), p, sign) for p, sign in ends]
+        return all(k > 0 and p[k] * sign**k < 0.0 for k, p, sign in leading)
 
     def compiled(self) -> _core.LogDensity:
         """Return the terms for the kernels; `constant` is left to the caller."""
@@ -341,7 +347,10 @@ class LogisticDensity:
 
 @dataclass(frozen=True)
 class GeneralizedErrorDensity:
-    """Density proportional to exp(−|(w − location)/scale|^exponent)."""
+    """Density proportional to exp(−|(w − location)/scale|^exponent).
+
+    The exponent is an integer up to 16, or any positive number for positive weights and a location of zero.
+    """
 
     location: float = 0.0
     scale: float = 1.0
@@ -350,17 +359,24 @@ class GeneralizedErrorDensity:
     def __post_init__(self) -> None:
         as_number(self.location, "location")
         _positive(self, "scale", "exponent")
+        if self.location != 0.0 and not self._has_polynomials:
+            raise ValueError(
+                f"exponent must be an integer up to {HIGHEST_DEGREE} for a location other than zero, "
+                f"got {self.exponent}"
+            )
+
+    @property
+    def _has_polynomials(self) -> bool:
+        return self.exponent == int(self.exponent) and self.exponent <= HIGHEST_DEGREE
 
     def terms(self) -> Terms:
         """Return the log-density's terms: a polynomial or two, or a power of w > 0 alone."""
         c, factor = self.exponent, -(self.scale**-self.exponent)
         constant = math.log(c) - math.log(2 * self.scale) - float(gammaln(1 / c))
-        if c == int(c) and c <= HIGHEST_DEGREE:
+        if self._has_polynomials:
             right, left = ((*[0.0] * int(c), sign * factor) for sign in (1.0, (-1.0) ** int(c)))
             pieces, knots = ((right,), ()) if c % 2 == 0 else ((left, right), (0.0,))
             return Terms("polynomial", "real", constant, self.location, pieces=pieces, knots=knots)
-        if self.location != 0.0:
-            raise ValueError(f"exponent must be an integer for a location other than zero, got {c}")
         return Terms("powers", "positive", constant, exponents=(c,), factors=(factor,))
 
 
@@ -405,6 +421,8 @@ class HuberDensity:
 class PolynomialDensity:
     """Log-density that is a polynomial in w − centre, or one between any two knots; it need not be normalised.
 
+    It must tend to −∞ wherever the weights of the posterior reach.
+
     Parameters
     ----------
     pieces : sequence of sequences of float
@@ -420,20 +438,22 @@ class PolynomialDensity:
 
     def __post_init__(self) -> None:
         as_number(self.centre, "centre")
-        for i, piece in enumerate(self.pieces):
-            as_float_array(piece, f"pieces[{i}]", ("degree + 1",))
+        pieces = [as_float_array(piece, f"pieces[{i}]", ("degree + 1",)) for i, piece in enumerate(self.pieces)]
+        knots = as_float_array(self.knots, "knots", ("n_knots",)) if len(self.knots) else np.empty(0)
+        object.__setattr__(self, "pieces", tuple(tuple(piece.tolist()) for piece in pieces))
+        object.__setattr__(self, "knots", tuple(knots.tolist()))
         degree = max((len(piece) for piece in self.pieces), default=0) - 1
         if not 1 <= degree <= HIGHEST_DEGREE:
             raise ValueError(f"pieces must be of a degree from 1 to {HIGHEST_DEGREE}, got {degree}")
         if len(self.pieces) != len(self.knots) + 1:
             raise ValueError(f"pieces must be one more than the {len(self.knots)} knots, got {len(self.pieces)}")
         if not all(a < b for a, b in zip(self.knots, self.knots[1:], strict=False)):
-            raise ValueError(f"knots must ascend, got {tuple(self.knots)}")
+            raise ValueError(f"knots must ascend, got {self.knots}")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
-        pieces = tuple(tuple(map(float, piece)) for piece in self.pieces)
-        return Terms("polynomial", "real", 0.0, self.centre, pieces=pieces, knots=tuple(map(float, self.knots)))
+        pieces, knots = tuple(map(tuple, self.pieces)), tuple(self.knots)
+        return Terms("polynomial", "real", 0.0, self.centre, pieces=pieces, knots=knots)
 
 
 @dataclass(frozen=True)
@@ -443,7 +463,7 @@ class UserDensity:
     Parameters
     ----------
     log_density, slope : callable
-        log p(w) and its derivative, element-wise on arrays.
+        log p(w) and its derivative, element-wise on arrays, which are not to be written to.
     support : {"real", "positive", "above one"}
     tail_power : float
         The log-density's mean exists where that of |w| to this power does.
@@ -455,8 +475,24 @@ class UserDensity:
     tail_power: float = 1.0
 
     def __post_init__(self) -> None:
+        for name in ("log_density", "slope"):
+            if not callable(getattr(self, name)):
+                raise TypeError(f"{name} must be callable, got {getattr(self, name)!r}")
         as_choice(self.support, "support", SUPPORTS)
         as_number(self.tail_power, "tail_power", at_least=0.0)
+
+    def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return both, checked.
+
+        Raises
+        ------
+        ValueError, TypeError
+            When they are not finite numbers, one for each of `w`.
+        """
+        seen = w.view()
+        seen.flags.writeable = False
+        log_p = as_float_array(self.log_density(seen), "log_density(w)", w.shape)
+        return log_p, as_float_array(self.slope(seen), "slope(w)", w.shape)
 
 
 Density = (
@@ -500,7 +536,11 @@ def as_prior(value: Any) -> Density | UserDensity:
     if isinstance(value, str):
         value = (value,)
     if isinstance(value, tuple) and value and isinstance(value[0], str):
-        return PRIORS[as_choice(value[0], "prior", tuple(PRIORS))](*value[1:])
+        density = PRIORS[as_choice(value[0], "prior", tuple(PRIORS))]
+        names = tuple(each.name for each in fields(density))
+        if len(value) - 1 > len(names):
+            raise ValueError(f"prior must be given as ({', '.join((repr(value[0]), *names))}), got {value}")
+        return density(*value[1:])
     if not isinstance(value, Density | UserDensity):
         raise TypeError(f"prior must be a density, a name or a tuple (name, parameter, ...), got {value!r}")
     return value

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._validation import as_count, as_float_array, as_number
-from pydirect.monte_carlo.priors import HIGHEST_DEGREE, Density, PolynomialDensity, UserDensity
+from pydirect.monte_carlo.families import as_scales
+from pydirect.monte_carlo.priors import HIGHEST_DEGREE, Density, PolynomialDensity, UserDensity, as_prior
+
+# Leading coefficients below this share of the largest one are those of a lower degree.
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -30,24 +35,35 @@ class PolynomialSurrogate:
 
 
 def polynomial_surrogate(
-    prior: Density | UserDensity, location: ArrayLike, scale: ArrayLike, *, degree: int = 8, width: float = 6.0
+    prior: Density | UserDensity | str | tuple[Any, ...],
+    location: ArrayLike,
+    scale: ArrayLike,
+    *,
+    degree: int = 10,
+    width: float = 6.0,
 ) -> PolynomialSurrogate:
     """Interpolate a log-density at Chebyshev's nodes of an interval that holds all weights' μ ± width σ.
 
     Unlike a Taylor series, whose error grows with its length outside a small disc, this is good on the whole interval;
-    it says nothing of draws outside, so that a wide one is needed, and a new one when the weights have moved.
+    it says nothing of draws outside, so that a wide one is needed, and a new one when the weights have moved. Outside
+    it falls at least: degrees whose leading coefficient is positive are passed over.
 
     Parameters
     ----------
-    prior : density
+    prior : density, str or tuple
     location, scale : array_like of shape (n_weights,)
     degree : int
-        Even, so that the log-density's tails do not rise, at most 16.
+        Highest one, even, at most 16.
     width : float
 
     Returns
     -------
     PolynomialSurrogate
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument is out of range, or no degree gives a log-density whose tails fall.
 
     Examples
     --------
@@ -57,20 +73,26 @@ def polynomial_surrogate(
     """
     if as_count(degree, "degree", 2) % 2 or degree > HIGHEST_DEGREE:
         raise ValueError(f"degree must be even and at most {HIGHEST_DEGREE}, got {degree}")
+    density = as_prior(prior)
     mu = as_float_array(location, "location", ("n_weights",))
-    reach = as_number(width, "width", above=0.0) * as_float_array(scale, "scale", mu.shape)
+    reach = as_number(width, "width", above=0.0) * as_scales(scale, mu.shape)
     low, high = float((mu - reach).min()), float((mu + reach).max())
     centre, half = (low + high) / 2, (high - low) / 2
 
     def log_density(w: np.ndarray) -> np.ndarray:
-        if isinstance(prior, UserDensity):
-            return prior.log_density(w)
-        terms = prior.terms()
+        if isinstance(density, UserDensity):
+            return density.log_density_and_slope(w)[0]
+        terms = density.terms()
         return terms.constant + terms.log_density_and_slope(w)[0]
 
-    series = np.polynomial.Chebyshev.interpolate(lambda t: log_density(centre + half * t), degree)
+    for even in range(degree, 0, -2):
+        series = np.polynomial.Chebyshev.interpolate(lambda t: log_density(centre + half * t), even)
+        if series.coef[-1] < -ROUNDING * np.abs(series.coef).max():
+            break
+    else:
+        raise ValueError(f"prior must fall on both sides within the reach of the weights, got {prior}")
     grid = np.cos(np.linspace(0.0, np.pi, 20 * degree + 1))
     error = float(np.abs(series(grid) - log_density(centre + half * grid)).max())
     coefficients = np.asarray(series.convert(kind=np.polynomial.Polynomial).coef, dtype=np.float64)
-    coefficients /= half ** np.arange(degree + 1)
+    coefficients /= half ** np.arange(even + 1)
     return PolynomialSurrogate(PolynomialDensity([coefficients.tolist()], centre), (low, high), error)
