@@ -28,7 +28,7 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "heaviside": lambda a: (a > 0).astype(np.float64),
 }
 # Numbers held at a time while sampled networks run.
-FORWARD_NUMBERS = 2**21
+FORWARD_NUMBERS = 2**19
 # Log standard deviations stay within these: line searches without bounds overflow.
 LOG_SIGMA_BOUNDS = (-12.0, 3.0)
 # What an optimiser is told where the objective overflows.
