@@ -473,11 +473,8 @@ def _draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> Fl
 
 def _normal_points(n_points: int, n_dimensions: int) -> FloatArray:
     """Quasi-random standard normal points, (n_points, n_dimensions): the same at every call."""
-    size = 2**30
-    digits = (size * qmc.Sobol(n_dimensions, scramble=False, bits=30).random(n_points)).astype(np.int64)
-    # A random digital shift: as even as the points themselves, which have zeros among them.
-    shift = np.random.default_rng(0).integers(size, size=n_dimensions)
-    return ndtri(((digits ^ shift) + 0.5) / size)
+    points = qmc.Sobol(n_dimensions, scramble=False).random(n_points)
+    return ndtri(points + 0.5 / n_points)  # in every dimension the middles of so many equal parts
 
 
 def _delta_log_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
