@@ -363,7 +363,7 @@ def fit_deterministic_network(
         if best_alone and not problem.stop.is_set():
             rest = replace(problem, schedule=TrainingSchedule("lbfgs", max_iter=schedule.max_iter))
             (best,) = for_each(lambda run: _train(rest, run, n_threads), [best], 1, problem.stop)
-    if best.bound <= WORST:
+    if best.bound == WORST:
         size = f"max |x| = {np.abs(x).max():g} and max |y| = {np.abs(y).max():g}"
         raise ValueError(f"x and y must be of order one for the bound to be finite, got {size}")
     theta = best.theta.copy()

@@ -31,7 +31,7 @@ def linear_moments(
     units : UnitMoments
         Moments of h, each of shape (n, n_in). Of a certain h they are h, h² and zeros.
     layer : LayerParameters
-        Means and log standard deviations of W and b, as `DeterministicNetwork.unpack` gives them; −inf for certain ones.
+        Means and log standard deviations of W and b, as `DeterministicNetwork.unpack` gives them; −inf: certain ones.
     covariance : array_like of shape (n, n_in, n_in), optional
         Of h, the variances of `units` on its diagonal; by default units are independent.
 

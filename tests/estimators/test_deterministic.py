@@ -226,14 +226,14 @@ def test_a_fit_that_does_not_come_to_rest_names_what_helps(options, remedy):
         fit(**options)
 
 
-@pytest.mark.parametrize("options", [{"n_steps": 5}, {"learning_rate": 1e-9}, {"initial_scale": 1e20}])
+@pytest.mark.parametrize("options", [{"n_steps": 5}, {"learning_rate": 1e-9}, {"initial_scale": 100.0}])
 def test_steps_that_lead_nowhere_do_not_count_as_rest(options):
     assert not fit(**options).converged_
 
 
 def test_the_longest_warm_up_leaves_checks_to_be_at_rest_by():
     model = fit(n_steps=1000, kl_warmup=0.4, kl_ramp=0.5)
-    assert len(model.elbo_trace_) == 6
+    assert len(model.elbo_trace_) == 5
     assert model.converged_
 
 
@@ -375,7 +375,7 @@ def test_a_bound_that_is_finite_nowhere_is_told(monkeypatch, optimizer):
         return np.inf, np.zeros_like(theta)
 
     monkeypatch.setattr(DeterministicNetwork, "objective", overflowing)
-    with pytest.raises(ValueError, match="x and y must be of order one for the bound to be finite, got max .x. = "):
+    with pytest.raises(ValueError, match=r"x and y must be of order one for the bound to be finite, got max \|x\| = "):
         fit(optimizer=optimizer)
 
 
@@ -440,7 +440,8 @@ def test_quasi_random_probabilities_are_those_of_many_draws():
         np.testing.assert_allclose(wild.sum(axis=1), 1.0)
         assert (wild >= 0).all()
     certain = np.array([[3e9, 0.0, -1e9]])  # by three deviations that are common to all, and more
-    np.testing.assert_array_equal(np.exp(_delta_log_probabilities(certain, 1e18 * (1 + np.eye(3))[None])), [[1, 0, 0]])
+    proba = np.exp(_delta_log_probabilities(certain, 1e18 * (1 + np.eye(3))[None]))
+    np.testing.assert_allclose(proba, [[1.0, 0.0, 0.0]], atol=1e-300)
 
 
 @pytest.mark.parametrize("options", [{}, {"predictive": "delta"}])

@@ -1,6 +1,7 @@
 """`MonteCarloBNNRegressor` and `MonteCarloBNNClassifier`: scikit-learn's contract, predictions, training, files."""
 
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -12,14 +13,14 @@ from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor, persistence
+from pydirect import DVIClassifier, DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor, persistence
+from pydirect.estimators._base import PREDICT_BYTES
 from pydirect.sampled_network import POSTERIORS
 
 FAST = {"hidden_layer_sizes": (4,), "n_steps": 150, "n_restarts": 1, "n_draws": 4}
 TINY = FAST | {"n_steps": 40, "n_draws": 2, "n_predictive_draws": 20}
 CONFIGURATIONS = [
     MonteCarloBNNRegressor(**TINY | {"n_steps": 200}),
-    MonteCarloBNNRegressor(**TINY | {"n_steps": 200}, posterior="radial", noise="homoscedastic", kl_mode="naive"),
     MonteCarloBNNClassifier(**TINY | {"n_steps": 100}),
 ]
 RNG = np.random.default_rng(0)
@@ -58,6 +59,22 @@ def classifier():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
+
+
+def test_networks_of_both_kinds_are_siblings():
+    assert not issubclass(MonteCarloBNNRegressor, DVIRegressor)
+    assert not issubclass(MonteCarloBNNClassifier, DVIClassifier)
+
+
+def test_predictions_of_classes_stay_within_their_memory():
+    model = MonteCarloBNNClassifier(**TINY | {"n_steps": 5, "n_predictive_draws": 100}).fit(X, np.arange(120) % 10)
+    many = np.resize(NEW, (10_000, 2))
+    model.predict_proba(many[:20])
+    tracemalloc.start()
+    model.predict_proba(many)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.3 * PREDICT_BYTES
 
 
 # ---------------------------------------- regression
