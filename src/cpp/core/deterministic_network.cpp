@@ -194,8 +194,8 @@ void mirror_upper(Index n, double* s) {
     for (Index k = 0; k < i; ++k) s[i * n + k] = s[k * n + i];
 }
 
-// What d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, owes to mean and variance; to a
-// unit that is certain nothing.
+// What d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, owes to mean and variance;
+// to a unit that is certain nothing.
 void unit_slopes_adjoint(Activation activation, Index n, const LayerRows& rows, const double* slope_bar,
                          double* mean_bar, double* variance_bar) {
   for (Index i = 0; i < n; ++i) {
@@ -356,8 +356,8 @@ void Propagation::likelihood_and_adjoint(const double* y, const double* weight, 
   for (Index l = last; l >= 0; --l) backward_layer(l, sums);
 }
 
-// From the adjoints of a layer's mean and variance (and covariance, whose diagonal is the variance's) to sums and to the
-// adjoints of the layer below.
+// From the adjoints of a layer's mean and variance (and covariance, whose diagonal is the variance's) to sums and to
+// the adjoints of the layer below.
 void Propagation::backward_layer(Index l, double* sums) {
   const Layer& layer = layer_of(l);
   const LayerRows& out = block_.layers[size_t(l)];
@@ -445,8 +445,8 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
         multiply({d, o, d}, by_rows(q, o), layer.mean.backward(), block_.other_square, d);
         activation_covariance_adjoint(activation(), model_.network.kernel, d, in.mean + b * d,
                                       in.covariance + b * d * d, in.residual ? in.residual + b * d * d : nullptr,
-                                      block_.other_square, block_.mean_bar_below + b * d, block_.covariance_bar_below + b * d * d,
-                                      block_.scratch);
+                                      block_.other_square, block_.mean_bar_below + b * d,
+                                      block_.covariance_bar_below + b * d * d, block_.scratch);
         std::fill_n(hv_bar, d, 0.0);  // the diagonal of C̄ was it
       }
     }
