@@ -8,13 +8,15 @@ correlated units it has the closed form of Wu et al. (eq. 6), which is cheaper t
 there are two rows for us: the same formula ("paper"), and the default ("exact"). Value and gradient are compared first.
 
 Prints medians; the share of a matrix product's rate counts the operations of the products alone, against the product
-of two 512 × 512 matrices in NumPy's BLAS; then the objective of variances only, and the Monte Carlo objective.
+of two 512 × 512 matrices in NumPy's BLAS; then the objective of variances only, and the Monte Carlo objective. Last,
+by how much each network raised the process' peak of memory: zero where an earlier one had raised it higher.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import time
 
 
@@ -54,6 +56,11 @@ def median_seconds(step, repeats, clock):
         step()
         times.append(clock() - start)
     return float(np.median(times))
+
+
+def peak_memory():
+    """Return the process' peak of memory in MB (Linux)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def product_flops(network):
@@ -196,7 +203,9 @@ def main(arguments):
     rate = 2 * 512**3 / median_seconds(lambda: matrix @ matrix, arguments.repeats, clock)
     print(f"{arguments.threads} threads, {N_ROWS} rows, float64; a matrix product: {rate / 1e9:.1f} GFlop/s")
     for name in arguments.networks:
+        before = peak_memory()
         report(name, arguments, rate)
+        print(f"  {'memory':10s} {peak_memory() - before:10.1f} MB", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,11 +39,26 @@ def make_case(*args, seed=0, n_rows=5, std_ratio=0.3, **options):
     return network, theta, x, y
 
 
-def assert_gradient(function, theta, *, rtol=1e-7, step=1e-3):
-    """Central differences of every parameter, relative to the largest entry of the gradient."""
+def assert_gradient(network, function, theta, *, rtol=1e-7, step=1e-3):
+    """Central differences of every parameter, relative to the largest derivative of each block of parameters."""
     _, gradient = function(theta)
     expected = finite_difference_gradient(lambda t: function(t)[0], theta, step)
-    np.testing.assert_allclose(gradient, expected, rtol=0, atol=rtol * max(1.0, np.abs(expected).max()))
+    positions = np.arange(network.n_parameters)
+    blocks = [block.ravel() for layer in network.unpack(positions) for block in layer]
+    rounding = 1e-12 / step * max(1.0, np.abs(function(theta)[0]))
+    for block in (*blocks, positions[network.log_noise]):
+        atol = rtol * np.abs(expected[block]).max(initial=0.0) + rounding
+        np.testing.assert_allclose(gradient[block], expected[block], rtol=0, atol=atol)
+
+
+def assert_gradient_along(network, directions, theta, x, y, step=3e-3):
+    """Central differences of the objective along directions of length one."""
+    directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    _, gradient = network.objective(theta, x, y)
+    expected = finite_difference_gradient(
+        lambda t: network.objective(theta + t @ directions, x, y)[0], np.zeros(len(directions)), step
+    )
+    np.testing.assert_allclose(directions @ gradient, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max())
 
 
 def draw_pre_activations(network, theta, row, n_draws, rng, layer=None):
@@ -126,7 +141,8 @@ def test_deep_networks_are_nearly_gaussian(hidden, bound):
     network = DeterministicNetwork(1, hidden)
     theta = network.initial_parameters(np.random.default_rng(3), std_ratio=0.3)
     theta[network.means] *= np.sqrt(2.0)  # weights of variance 2 / n_in
-    # 100 000 draws have a standard error of 0.0045. Five narrow layers are off by 3 to 7 % without any noise.
+    # 100 000 draws have a standard error of 0.0045. Five narrow layers are off by 3 to 7 %: sums of 25 units are not
+    # Gaussian, whatever the weights' noise.
     x, rng = np.array([[0.25]]), np.random.default_rng(4)
     draws = np.concatenate([draw_pre_activations(network, theta, x[0], 20_000, rng) for _ in range(5)])
     _, covariance = network.moments(theta, x)
@@ -230,13 +246,13 @@ def test_gradient_of_every_likelihood(likelihood, covariance, hidden, n_targets)
     network, theta, x, y = make_case(
         2, hidden, n_targets=n_targets, likelihood=likelihood, covariance=covariance, n_rows=3
     )
-    assert_gradient(lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
 
 
 def test_gradient_of_one_output():
     for hidden in [(3,), (3, 3)]:
         network, theta, x, y = make_case(2, hidden, likelihood="homoscedastic", n_rows=3)
-        assert_gradient(lambda t, n=network, x=x, y=y: n.objective(t, x, y), theta)
+        assert_gradient(network, lambda t, n=network, x=x, y=y: n.objective(t, x, y), theta)
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -244,7 +260,7 @@ def test_gradient_of_one_output():
 @pytest.mark.parametrize("activation", ["relu", "heaviside"])
 def test_gradient_of_every_kernel(activation, kernel, skip):
     network, theta, x, y = make_case(2, (3, 3, 3), activation=activation, kernel=kernel, skip=skip, n_rows=2)
-    assert_gradient(lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
 
 
 @pytest.mark.parametrize("activation", ["relu", "heaviside"])
@@ -262,37 +278,40 @@ def test_gradient_of_wide_layers_along_random_directions(activation, covariance)
     network, theta, x, y = make_case(
         1, (11, 11, 11), activation=activation, skip=True, n_rows=2, covariance=covariance, std_ratio=1.0
     )
-    directions = np.random.default_rng(0).standard_normal((8, theta.size)) / np.sqrt(theta.size)
-    _, gradient = network.objective(theta, x, y)
-    expected = finite_difference_gradient(
-        lambda t: network.objective(theta + t @ directions, x, y)[0], np.zeros(8), 3e-3
-    )
-    np.testing.assert_allclose(directions @ gradient, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max())
+    assert_gradient_along(network, np.random.default_rng(0).standard_normal((8, theta.size)), theta, x, y)
+
+
+@pytest.mark.parametrize("kernel", ["exact", "paper"])
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+def test_gradient_of_two_wide_layers_without_skips(activation, kernel):
+    network, theta, x, y = make_case(2, (12, 12), activation=activation, kernel=kernel, n_rows=2, std_ratio=1.0)
+    assert_gradient_along(network, np.random.default_rng(1).standard_normal((8, theta.size)), theta, x, y)
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS.keys())
 def test_gradient_of_every_prior(prior):
     network, theta, x, y = make_case(2, (4,), prior=prior)
-    assert_gradient(lambda t: network.objective(t, x, y), theta)
-    assert_gradient(network.kl, theta)
-    assert_gradient(lambda t: network.map_objective(t, x, y), theta, step=1e-5)
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, network.kl, theta)
+    assert_gradient(network, lambda t: network.map_objective(t, x, y), theta, step=1e-5)
 
 
 def test_gradient_where_units_are_uncorrelated_and_where_they_are_copies():
     network, theta, x, y = make_case(2, (3, 3), n_rows=2)
     second = network.unpack(theta)[1]
     second.weight_mean[:] = 0.0  # r = 0 exactly
-    assert_gradient(lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
     second.weight_mean[:] = np.array([[0.7], [-0.4], [0.5]])
     second.bias_mean[:] = 0.2
     second.weight_log_std[:] = second.bias_log_std[:] = -3.0  # r = 0.99
-    assert_gradient(lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
     second.weight_log_std[:] = second.bias_log_std[:] = -18.0  # r = 1 up to rounding
-    value, gradient = network.objective(theta, x, y, kl_weight=0.0)
-    second.weight_log_std[:] = second.bias_log_std[:] = -12.0
-    near, near_gradient = network.objective(theta, x, y, kl_weight=0.0)
-    assert value == pytest.approx(near, rel=1e-7)
-    np.testing.assert_allclose(gradient[network.means], near_gradient[network.means], rtol=1e-4, atol=1e-4)
+    # Copies stay copies along directions that move all of them alike.
+    directions = np.random.default_rng(0).standard_normal((10, theta.size))
+    for direction in directions:
+        for block in network.unpack(direction)[1]:
+            block[:] = block[..., :1]
+    assert_gradient_along(network, directions, theta, x, y)
 
 
 # --------------------------------------------------------------------------------------------------------------- prior
@@ -366,7 +385,7 @@ def test_weights_count_rows_and_the_divergence_has_its_weight():
 def test_pathwise_gradient_at_a_fixed_seed(name, likelihood, skip):
     network, theta, x, y = make_case(2, (3, 3), n_targets=2, likelihood=likelihood, skip=skip, n_rows=3)
     options = {} if name == "map_objective" else {"n_draws": 2, "seed": 7}
-    assert_gradient(lambda t: getattr(network, name)(t, x, y, **options), theta, step=1e-5, rtol=1e-6)
+    assert_gradient(network, lambda t: getattr(network, name)(t, x, y, **options), theta, step=1e-5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mcvi_objective", "rmcvi_objective"])
@@ -410,7 +429,8 @@ def test_draws_of_no_spread_are_the_point_estimate():
         assert value == pytest.approx(point[0], rel=1e-10)
         np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-8, atol=1e-10)
     assert not point[1][network.log_deviations].any()
-    scales = network.prior_variances(theta, point=True)
+    theta[network.log_deviations] = -np.inf
+    scales = network.prior_variances(theta)
     log_prior = sum(
         stats.norm.logpdf(m, 0, np.sqrt(s)).sum() for (m, _), s in zip(split_sets(network, theta), scales, strict=True)
     )

@@ -73,3 +73,17 @@ def test_wrong_shapes_are_refused():
         linear_moments_vjp(units, layer, MEAN_BAR, COVARIANCE_BAR)
     with pytest.raises(ValueError, match=r"layer\.bias_mean must have shape"):
         linear_moments(units, layer._replace(bias_mean=np.zeros(3)))
+    with pytest.raises(ValueError, match=r"layer\.weight_mean must have shape \(3, n_out\)"):
+        linear_moments(units, layer._replace(weight_mean=np.zeros((2, 6))))
+    with pytest.raises(TypeError, match="units must be a UnitMoments, got tuple"):
+        linear_moments(tuple(units), layer)
+
+
+def test_weights_that_are_certain_add_no_variance():
+    units, layer, *_ = propagate(THETA)[0]
+    certain = layer._replace(
+        weight_log_std=np.full_like(layer.weight_log_std, -np.inf), bias_log_std=np.full(6, -np.inf)
+    )
+    mean, covariance = linear_moments(units, certain)
+    np.testing.assert_allclose(mean, X @ layer.weight_mean + layer.bias_mean, rtol=1e-12)
+    assert not covariance.any()

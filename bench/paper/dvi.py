@@ -12,8 +12,9 @@ does not say on what rows it was tuned). Nothing is chosen by the test rows.
 
 Columns: test log density a row (nats, user's units) and RMSE with standard errors over splits, the bound a training row
 (in user's units, of a different prior in each variant), median seconds a fit, the paper's log density, and whether ours
-is not more than two combined standard errors below it, both as they are printed. Below each set the gains of DVI over
-hoDVI and over DVI-fixed on the same splits, judged by two of their own standard errors. One thread a fit.
+is not more than two combined standard errors below it, the paper's figures as they are printed there. Below each set
+the gains of DVI over hoDVI and over DVI-fixed on the same splits, judged by two of their own standard errors. One
+thread a fit.
 """
 
 from __future__ import annotations

@@ -60,7 +60,6 @@ def activation_covariance(
     mean: _Double,
     S: _Double,
     C: _Double,
-    residual: _Double | None,
     n_threads: int,
 ) -> None: ...
 def activation_covariance_adjoint(
@@ -68,7 +67,6 @@ def activation_covariance_adjoint(
     kernel: str,
     mean: _Double,
     S: _Double,
-    residual: _Double,
     C_bar: _Double,
     mean_bar: _Double,
     S_bar: _Double,
@@ -142,8 +140,8 @@ class GaussianNetwork:
     def moments(
         self, parameters: _Double, x: _Double, layer: int, covariance: bool, n_threads: int
     ) -> tuple[_Double, _Double]: ...
-    def divergence(self, parameters: _Double, with_deviations: bool) -> tuple[float, _Double]: ...
-    def prior_variances(self, parameters: _Double, with_deviations: bool) -> _Double: ...
+    def divergence(self, parameters: _Double) -> tuple[float, _Double]: ...
+    def prior_variances(self, parameters: _Double) -> _Double: ...
     @property
     def n_parameters(self) -> int: ...
 

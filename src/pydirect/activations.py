@@ -1,6 +1,6 @@
 """Moments of h = f(a) for Gaussian pre-activations a, f the ReLU or the Heaviside function, and their adjoints.
 
-Units one by one in closed form; pairs by a one-dimensional quadrature or series (``'exact'``, to 1e-12), by the same
+Units one by one in closed form; pairs by a one-dimensional quadrature or series (``'exact'``, to 1e-11), by the same
 with fewer nodes (``'fast'``, 2e-7), or by the approximation of Wu et al. (``'paper'``), which need not be positive
 semidefinite. A unit of variance zero is deterministic.
 
@@ -33,7 +33,7 @@ __all__ = [
     "relu_moments_vjp",
 ]
 
-PAIR_KERNELS = ("exact", "paper", "fast")
+KERNELS = ("exact", "paper", "fast")
 
 # How far beyond one a correlation may be, and how unequal the two triangles, from rounding.
 _ROUNDING = 1e-8
@@ -285,9 +285,9 @@ def _covariance(
 ) -> FloatArray:
     mean = as_float_array(mean, "mean", ("n", "d"))
     covariance = _as_covariance(covariance, (*mean.shape, mean.shape[1]))
-    as_choice(kernel, "kernel", PAIR_KERNELS)
+    as_choice(kernel, "kernel", KERNELS)
     out = np.empty_like(covariance)
-    _core.activation_covariance(activation, kernel, mean, covariance, out, None, resolve_n_threads(n_threads))
+    _core.activation_covariance(activation, kernel, mean, covariance, out, resolve_n_threads(n_threads))
     return out
 
 
@@ -297,13 +297,10 @@ def _covariance_vjp(
     mean = as_float_array(mean, "mean", ("n", "d"))
     covariance = _as_covariance(covariance, (*mean.shape, mean.shape[1]))
     output_bar = as_float_array(output_bar, "output_bar", covariance.shape)
-    as_choice(kernel, "kernel", PAIR_KERNELS)
-    threads = resolve_n_threads(n_threads)
-    residual = np.zeros_like(covariance)
-    _core.activation_covariance(activation, kernel, mean, covariance, np.empty_like(covariance), residual, threads)
+    as_choice(kernel, "kernel", KERNELS)
     mean_bar, covariance_bar = np.zeros_like(mean), np.zeros_like(covariance)
     symmetric_bar = (output_bar + output_bar.swapaxes(1, 2)) / 2
     _core.activation_covariance_adjoint(
-        activation, kernel, mean, covariance, residual, symmetric_bar, mean_bar, covariance_bar, threads
+        activation, kernel, mean, covariance, symmetric_bar, mean_bar, covariance_bar, resolve_n_threads(n_threads)
     )
     return mean_bar, covariance_bar

@@ -33,10 +33,10 @@ from pydirect._validation import (
     as_sample_weight,
     shown,
 )
+from pydirect.activations import KERNELS
 
 ACTIVATIONS = ("relu", "heaviside")
 COVARIANCES = ("full", "diagonal")
-KERNELS = ("exact", "paper", "fast")
 CLASSIFICATIONS = ("classification", "tilted_classification")
 LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", *CLASSIFICATIONS)
 # Mode of the released program's hyperprior, times the inputs of a layer.
@@ -380,22 +380,21 @@ class DeterministicNetwork:
         -------
         float, ndarray of shape (n_parameters,)
         """
-        return self._compiled.divergence(self._theta(theta), True)
+        return self._compiled.divergence(self._theta(theta))
 
-    def prior_variances(self, theta: ArrayLike, *, point: bool = False) -> FloatArray:
+    def prior_variances(self, theta: ArrayLike) -> FloatArray:
         """Prior variance of every set of weights: matrix and biases of every layer in turn.
 
         Parameters
         ----------
         theta : array_like of shape (n_parameters,)
-        point : bool, default=False
-            Of a point estimate: without the deviations.
+            Log deviations of −inf make it those of a point estimate.
 
         Returns
         -------
         ndarray of shape (2 n_layers,)
         """
-        return self._compiled.prior_variances(self._theta(theta), not as_flag(point, "point"))
+        return self._compiled.prior_variances(self._theta(theta))
 
     def moments(
         self, theta: ArrayLike, X: ArrayLike, layer: int | None = None, *, n_threads: int | None = None

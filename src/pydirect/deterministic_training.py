@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_float_array,
+    as_instance,
+    as_number,
+    as_sample_weight,
+)
 from pydirect.deterministic import CLASSIFICATIONS, DeterministicNetwork
 from pydirect.optimize import AdamSchedule, Outcome, adam, lbfgs
 
@@ -28,7 +36,7 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "heaviside": lambda a: (a > 0).astype(np.float64),
 }
 # Numbers held at a time while sampled networks run.
-FORWARD_NUMBERS = 2**21
+FORWARD_NUMBERS = 2**19
 # Log standard deviations stay within these: line searches without bounds overflow.
 LOG_SIGMA_BOUNDS = (-12.0, 3.0)
 # What an optimiser is told where the objective overflows.
@@ -36,6 +44,10 @@ WORST = -1e10
 # An iteration of L-BFGS that raises the bound a row by less than this is the last.
 RELATIVE_RISE = 1e-7
 BATCH_SIZE = 100
+# Fraction of Adam's steps by whose end the KL term has its full weight.
+MOST_WARMUP = 0.9
+# Adam is at rest no sooner than each parameter could have moved so far, with a bound a row no lower than that.
+LEAST_PATH, LOWEST_BOUND = 0.5, -1e6
 # Steps of Adam unless asked for: so many, or so many passes over the rows if that is more.
 LEAST_STEPS, LEAST_PASSES = 3000, 100
 N_CHECKS = 50
@@ -58,8 +70,9 @@ class TrainingSchedule:
         First step size of Adam; it falls to zero along half a cosine.
     batch_size : int
         Rows of a step of Adam.
-    kl_warmup, kl_ramp : float in [0, 1)
-        Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one.
+    kl_warmup, kl_ramp : float
+        Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one: at most
+        0.9 together, for the bound is followed where the weight is one.
     max_iter : int
         Of L-BFGS. After Adam it serves the best of several starts alone.
     """
@@ -78,8 +91,11 @@ class TrainingSchedule:
             as_count(self.n_steps, "n_steps")
         as_number(self.learning_rate, "learning_rate", above=0.0)
         as_count(self.batch_size, "batch_size")
-        as_number(self.kl_warmup, "kl_warmup", at_least=0.0, below=1.0)
-        as_number(self.kl_ramp, "kl_ramp", at_least=0.0, at_most=1.0 - self.kl_warmup)
+        as_number(self.kl_warmup, "kl_warmup", at_least=0.0, at_most=MOST_WARMUP)
+        as_number(self.kl_ramp, "kl_ramp", at_least=0.0)
+        if self.kl_warmup + self.kl_ramp > MOST_WARMUP + 1e-9:
+            given = f"{self.kl_ramp} and kl_warmup={self.kl_warmup}"
+            raise ValueError(f"kl_ramp must be at most {MOST_WARMUP} less kl_warmup, got {given}")
         as_count(self.max_iter, "max_iter")
         if self.optimizer == "lbfgs":
             for name, unused in (("kl_warmup", 0.0), ("kl_ramp", 0.0)):
@@ -118,8 +134,8 @@ class DeterministicPosterior:
     network : DeterministicNetwork
     theta : ndarray of shape (n_parameters,)
     elbo : float
-        Of all rows together, in nats; without the constants of the hyperprior's density at its mode it is a bound of
-        the log evidence for fixed priors.
+        Of all rows together, in nats. For fixed priors a bound of the log evidence; under empirical Bayes with the log
+        density of the prior variances.
     elbo_trace : ndarray of shape (n_checks,)
         After each check of Adam and each evaluation of L-BFGS.
     n_iter : int
@@ -295,15 +311,17 @@ def fit_deterministic_network(
     Raises
     ------
     ValueError, TypeError
-        When an argument has a wrong shape, type or range.
+        When an argument has a wrong shape, type or range, or the bound is finite nowhere.
     """
+    as_instance(network, "network", DeterministicNetwork)
     x = as_float_array(x, "x", ("n_samples", network.n_inputs))
     single = network.n_targets == 1 or network.likelihood in CLASSIFICATIONS
     y = as_float_array(y, "y", (len(x),) if single else (len(x), network.n_targets))
     weight = as_sample_weight(sample_weight, len(x))
     weight = np.ones(len(x)) if weight is None else weight
     as_choice(inference, "inference", INFERENCES)
-    schedule = schedule or TrainingSchedule()
+    schedule = TrainingSchedule() if schedule is None else schedule
+    as_instance(schedule, "schedule", TrainingSchedule)
     schedule.stages(inference)
     as_number(initial_scale, "initial_scale", above=0.0)
     n_restarts = as_count(n_restarts, "n_restarts")
@@ -345,6 +363,9 @@ def fit_deterministic_network(
         if best_alone and not problem.stop.is_set():
             rest = replace(problem, schedule=TrainingSchedule("lbfgs", max_iter=schedule.max_iter))
             (best,) = for_each(lambda run: _train(rest, run, n_threads), [best], 1, problem.stop)
+    if best.bound == WORST:
+        size = f"max |x| = {np.abs(x).max():g} and max |y| = {np.abs(y).max():g}"
+        raise ValueError(f"x and y must be of order one for the bound to be finite, got {size}")
     theta = best.theta.copy()
     if inference == "map":
         theta[network.log_deviations] = -np.inf
@@ -400,7 +421,7 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
             bound=bound if sound else run.bound,
             trace=(*run.trace, trace),
             n_iter=run.n_iter + outcome.n_iter,
-            converged=outcome.converged and sound,
+            converged=outcome.converged and sound and (stage != "adam" or _may_rest(problem, bound)),
         )
         if problem.stop.is_set():
             break
@@ -408,6 +429,13 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
         bound = problem.bound(run.theta, seed, n_threads)[0]
         run = replace(run, bound=bound, trace=(np.array([bound]),))
     return run
+
+
+def _may_rest(problem: _Problem, bound: float) -> bool:
+    """Whether Adam's steps can have led anywhere, and have led away from the absurd."""
+    schedule = problem.schedule
+    path = 0.5 * schedule.learning_rate * schedule.steps(len(problem.y))  # half a cosine
+    return path >= LEAST_PATH and bound > LOWEST_BOUND
 
 
 def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[FloatArray, Outcome]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._validation import FloatArray, as_float_array
+from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded, as_instance
 from pydirect.activations import UnitMoments
 from pydirect.deterministic import LayerParameters
 
@@ -31,7 +31,7 @@ def linear_moments(
     units : UnitMoments
         Moments of h, each of shape (n, n_in). Of a certain h they are h, h² and zeros.
     layer : LayerParameters
-        Means and log standard deviations of W and b, as `DeterministicNetwork.unpack` gives them.
+        Means and log standard deviations of W and b, as `DeterministicNetwork.unpack` gives them; −inf: certain ones.
     covariance : array_like of shape (n, n_in, n_in), optional
         Of h, the variances of `units` on its diagonal; by default units are independent.
 
@@ -42,10 +42,11 @@ def linear_moments(
 
     Raises
     ------
-    ValueError
-        When shapes differ or a value is not finite.
+    ValueError, TypeError
+        When shapes differ, a value is not finite, or an argument is no tuple of the right kind.
     """
-    units, layer = _as_units(units), _as_layer(layer)
+    units = _as_units(units)
+    layer = _as_layer(layer, units.mean.shape[1])
     m = layer.weight_mean
     covariance_mean = _covariance_times_mean(units, layer, covariance)
     variance = units.second @ np.exp(2 * layer.weight_log_std) + np.exp(2 * layer.bias_log_std)
@@ -79,7 +80,8 @@ def linear_moments_vjp(
         In the layer's parameters, summed over rows.
     covariance_bar : ndarray of shape (n, n_in, n_in), or None where there is no covariance
     """
-    units, layer = _as_units(units), _as_layer(layer)
+    units = _as_units(units)
+    layer = _as_layer(layer, units.mean.shape[1])
     m, variance = layer.weight_mean, np.exp(2 * layer.weight_log_std)
     n, n_out = len(units.mean), m.shape[1]
     mean_bar = as_float_array(mean_bar, "mean_bar", (n, n_out))
@@ -112,16 +114,26 @@ def _covariance_times_mean(units: UnitMoments, layer: LayerParameters, covarianc
 
 
 def _as_units(units: UnitMoments) -> UnitMoments:
+    as_instance(units, "units", UnitMoments)
     mean = as_float_array(units.mean, "units.mean", ("n", "n_in"))
     second, variance = (as_float_array(getattr(units, f), f"units.{f}", mean.shape) for f in ("second", "variance"))
     return UnitMoments(mean, second, variance)
 
 
-def _as_layer(layer: LayerParameters) -> LayerParameters:
-    mean = as_float_array(layer.weight_mean, "layer.weight_mean", ("n_in", "n_out"))
+def _as_layer(layer: LayerParameters, n_in: int) -> LayerParameters:
+    as_instance(layer, "layer", LayerParameters)
+    mean = as_float_array(layer.weight_mean, "layer.weight_mean", (n_in, "n_out"))
     return LayerParameters(
         mean,
         as_float_array(layer.bias_mean, "layer.bias_mean", mean.shape[1:]),
-        as_float_array(layer.weight_log_std, "layer.weight_log_std", mean.shape),
-        as_float_array(layer.bias_log_std, "layer.bias_log_std", mean.shape[1:]),
+        _as_log_std(layer.weight_log_std, "layer.weight_log_std", mean.shape),
+        _as_log_std(layer.bias_log_std, "layer.bias_log_std", mean.shape[1:]),
     )
+
+
+def _as_log_std(value: ArrayLike, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """Return log standard deviations, which may be −inf."""
+    log_std = as_float_array_unbounded(value, name, shape)
+    if not (log_std < np.inf).all():
+        raise ValueError(f"{name} must hold numbers below infinity, got {log_std[~(log_std < np.inf)][0]}")
+    return log_std

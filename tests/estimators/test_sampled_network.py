@@ -1,6 +1,7 @@
 """`MonteCarloBNNRegressor` and `MonteCarloBNNClassifier`: scikit-learn's contract, predictions, training, files."""
 
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -12,7 +13,8 @@ from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor, persistence
+from pydirect import DVIClassifier, DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor, persistence
+from pydirect.estimators._base import PREDICT_BYTES
 from pydirect.sampled_network import POSTERIORS, OverfittedDrawsWarning, SampledNetwork
 
 FAST = {"hidden_layer_sizes": (4,), "n_steps": 60, "n_restarts": 1, "n_draws": 4}
@@ -54,6 +56,22 @@ def classifier():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
+
+
+def test_networks_of_both_kinds_are_siblings():
+    assert not issubclass(MonteCarloBNNRegressor, DVIRegressor)
+    assert not issubclass(MonteCarloBNNClassifier, DVIClassifier)
+
+
+def test_predictions_of_classes_stay_within_their_memory():
+    model = MonteCarloBNNClassifier(**TINY | {"n_steps": 5, "n_predictive_draws": 100}).fit(X, np.arange(120) % 10)
+    many = np.resize(NEW, (10_000, 2))
+    model.predict_proba(many[:20])
+    tracemalloc.start()
+    model.predict_proba(many)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.3 * PREDICT_BYTES
 
 
 # ---------------------------------------- regression

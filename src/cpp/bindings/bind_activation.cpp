@@ -1,11 +1,9 @@
 // Activation moments of batches of data.
-#include <optional>
 #include <string>
 #include <vector>
 
-#include <pybind11/stl.h>
-
 #include "arrays.hpp"
+#include "choices.hpp"
 #include "pydirect/activation_moments.hpp"
 #include "pydirect/parallel.hpp"
 
@@ -14,19 +12,6 @@ namespace {
 
 constexpr Index kUnitsPerChunk = 4096;
 constexpr Index kPairsPerChunk = 16384;
-
-Activation activation_of(const std::string& name) {
-  if (name == "relu") return Activation::kRelu;
-  if (name == "heaviside") return Activation::kHeaviside;
-  throw std::invalid_argument("unknown activation '" + name + "'");
-}
-
-PairKernel pair_kernel_of(const std::string& name) {
-  if (name == "exact") return PairKernel::kExact;
-  if (name == "paper") return PairKernel::kPaper;
-  if (name == "fast") return PairKernel::kFast;
-  throw std::invalid_argument("unknown kernel '" + name + "'");
-}
 
 // Data whose pairs are about as many as a chunk should have; a function of the number of units alone.
 Index data_per_chunk(Index d) { return 1 + kPairsPerChunk / (1 + d * d); }
@@ -70,43 +55,48 @@ void moments_adjoint(const std::string& activation, const Array<double>& mean, c
 }
 
 void covariance(const std::string& activation, const std::string& kernel, const Array<double>& mean,
-                const Array<double>& S, Array<double> C, std::optional<Array<double>> residual, int n_threads) {
+                const Array<double>& S, Array<double> C, int n_threads) {
   const Activation f = activation_of(activation);
   const PairKernel k = pair_kernel_of(kernel);
   if (mean.ndim() != 2) throw std::invalid_argument("mean must have two dimensions");
   const Index n = mean.shape(0), d = mean.shape(1);
   require_shape(S, "S", {n, d, d});
   require_shape(C, "C", {n, d, d});
-  if (residual) require_shape(*residual, "residual", {n, d, d});
-  double *out = C.mutable_data(), *out_residual = residual ? residual->mutable_data() : nullptr;
+  double* out = C.mutable_data();
   py::gil_scoped_release release;
   for_chunks(n, data_per_chunk(d), n_threads, [&](Index begin, Index end) {
     std::vector<double> scratch(activation_scratch_size(d));
     for (Index i = begin; i < end; ++i)
       activation_covariance(f, k, d, mean.data() + i * d, S.data() + i * d * d, out + i * d * d,
-                            out_residual == nullptr ? nullptr : out_residual + i * d * d, scratch.data());
+                            nullptr, scratch.data());
   });
 }
 
 void covariance_adjoint(const std::string& activation, const std::string& kernel, const Array<double>& mean,
-                        const Array<double>& S, const Array<double>& residual, const Array<double>& C_bar,
-                        Array<double> mean_bar, Array<double> S_bar, int n_threads) {
+                        const Array<double>& S, const Array<double>& C_bar, Array<double> mean_bar,
+                        Array<double> S_bar, int n_threads) {
   const Activation f = activation_of(activation);
   const PairKernel k = pair_kernel_of(kernel);
   if (mean.ndim() != 2) throw std::invalid_argument("mean must have two dimensions");
   const Index n = mean.shape(0), d = mean.shape(1);
   require_shape(S, "S", {n, d, d});
-  require_shape(residual, "residual", {n, d, d});
   require_shape(C_bar, "C_bar", {n, d, d});
   require_shape(mean_bar, "mean_bar", {n, d});
   require_shape(S_bar, "S_bar", {n, d, d});
   double *out_mean = mean_bar.mutable_data(), *out = S_bar.mutable_data();
   py::gil_scoped_release release;
   for_chunks(n, data_per_chunk(d), n_threads, [&](Index begin, Index end) {
-    std::vector<double> scratch(activation_scratch_size(d));
-    for (Index i = begin; i < end; ++i)
-      activation_covariance_adjoint(f, k, d, mean.data() + i * d, S.data() + i * d * d, residual.data() + i * d * d,
-                                    C_bar.data() + i * d * d, out_mean + i * d, out + i * d * d, scratch.data());
+    std::vector<double> scratch(activation_scratch_size(d)), C, residual;
+    if (needs_residual(f, k)) {
+      C.resize(size_t(d * d));
+      residual.resize(size_t(d * d));
+    }
+    for (Index i = begin; i < end; ++i) {
+      const double *m = mean.data() + i * d, *s = S.data() + i * d * d;
+      if (needs_residual(f, k)) activation_covariance(f, k, d, m, s, C.data(), residual.data(), scratch.data());
+      activation_covariance_adjoint(f, k, d, m, s, residual.data(), C_bar.data() + i * d * d, out_mean + i * d,
+                                    out + i * d * d, scratch.data());
+    }
   });
 }
 
@@ -121,11 +111,10 @@ void bind_activation(py::module_& m) {
         py::arg("hv_bar").noconvert(), py::arg("mean_bar").noconvert(), py::arg("variance_bar").noconvert(),
         py::arg("n_threads"));
   m.def("activation_covariance", &covariance, py::arg("activation"), py::arg("kernel"), py::arg("mean").noconvert(),
-        py::arg("S").noconvert(), py::arg("C").noconvert(), py::arg("residual").noconvert(), py::arg("n_threads"));
+        py::arg("S").noconvert(), py::arg("C").noconvert(), py::arg("n_threads"));
   m.def("activation_covariance_adjoint", &covariance_adjoint, py::arg("activation"), py::arg("kernel"),
-        py::arg("mean").noconvert(), py::arg("S").noconvert(), py::arg("residual").noconvert(),
-        py::arg("C_bar").noconvert(), py::arg("mean_bar").noconvert(), py::arg("S_bar").noconvert(),
-        py::arg("n_threads"));
+        py::arg("mean").noconvert(), py::arg("S").noconvert(), py::arg("C_bar").noconvert(),
+        py::arg("mean_bar").noconvert(), py::arg("S_bar").noconvert(), py::arg("n_threads"));
 }
 
 }  // namespace pydirect

@@ -1,20 +1,13 @@
 #include <pybind11/stl.h>
 
-#include <map>
 #include <optional>
 
 #include "arrays.hpp"
+#include "choices.hpp"
 #include "pydirect/deterministic.hpp"
 
 namespace pydirect {
 namespace {
-
-template <class Choice>
-Choice choose(const std::map<std::string, Choice>& choices, const std::string& name) {
-  const auto found = choices.find(name);
-  if (found == choices.end()) throw std::invalid_argument("unknown choice '" + name + "'");
-  return found->second;
-}
 
 // (kind, variance, alpha, beta)
 using PriorArguments = std::tuple<std::string, double, double, double>;
@@ -37,11 +30,9 @@ GaussianNetwork make_network(const std::vector<Index>& widths, Index n_targets, 
   const bool pairs = network.likelihood == Likelihood::kHeteroscedastic || network.likelihood == Likelihood::kSoftplus;
   if (n_targets < 1 || widths.back() != (pairs ? 2 : 1) * n_targets)
     throw std::invalid_argument("the outputs are not those of the likelihood");
-  network.activation =
-      choose<Activation>({{"relu", Activation::kRelu}, {"heaviside", Activation::kHeaviside}}, activation);
+  network.activation = activation_of(activation);
   network.full_covariance = full_covariance;
-  network.kernel = choose<PairKernel>(
-      {{"exact", PairKernel::kExact}, {"paper", PairKernel::kPaper}, {"fast", PairKernel::kFast}}, kernel);
+  network.kernel = pair_kernel_of(kernel);
   network.skip = skip;
   for (const auto& [kind, variance, alpha, beta] : priors)
     network.priors.push_back({choose<WeightPrior::Kind>({{"fixed", WeightPrior::Kind::kFixed},
@@ -139,18 +130,43 @@ py::tuple moments(const GaussianNetwork& network, const Array<double>& parameter
   return py::make_tuple(mean, spread);
 }
 
-py::tuple divergence(const GaussianNetwork& network, const Array<double>& parameters, bool with_deviations) {
+py::tuple divergence(const GaussianNetwork& network, const Array<double>& parameters) {
   const double* theta = parameters_of(network, parameters);
   Array<double> gradient(network.n_parameters());
-  std::fill_n(gradient.mutable_data(), network.n_parameters(), 0.0);
-  const double value = weight_divergence(network, theta, with_deviations, 1.0, gradient.mutable_data());
+  double *g = gradient.mutable_data(), value = 0.0;
+  {
+    py::gil_scoped_release release;
+    std::fill_n(g, network.n_parameters(), 0.0);
+    value = weight_divergence(network, theta, weight_variances(network, theta).data(), 1.0, g);
+  }
   return py::make_tuple(value, gradient);
 }
 
-Array<double> variances(const GaussianNetwork& network, const Array<double>& parameters, bool with_deviations) {
+Array<double> variances(const GaussianNetwork& network, const Array<double>& parameters) {
   const double* theta = parameters_of(network, parameters);
   Array<double> out(2 * network.n_layers());
-  prior_variances(network, theta, with_deviations, out.mutable_data());
+  double* v = out.mutable_data();
+  py::gil_scoped_release release;
+  prior_variances(network, theta, v);
+  return out;
+}
+
+Array<double> draws_of_weights(const GaussianNetwork& network, const std::string& law_name, std::uint64_t seed,
+                               Index n_draws) {
+  const WeightLaw law = weight_law(law_name);
+  Array<double> out({n_draws, network.n_weights()});
+  double* xi = out.mutable_data();
+  py::gil_scoped_release release;
+  for (Index draw = 0; draw < n_draws; ++draw)
+    standardised_draws(network, law, seed, std::uint64_t(draw), network.n_layers(), xi + draw * network.n_weights());
+  return out;
+}
+
+Array<double> normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, Index n) {
+  Array<double> out(n);
+  double* z = out.mutable_data();
+  py::gil_scoped_release release;
+  counter_normals(seed, stream, first, n, z);
   return out;
 }
 
@@ -169,27 +185,11 @@ void bind_deterministic(py::module_& m) {
            py::arg("law") = "normal", py::arg("exact_last_layer") = false)
       .def("moments", &moments, py::arg("parameters").noconvert(), py::arg("x").noconvert(), py::arg("layer"),
            py::arg("covariance"), py::arg("n_threads"))
-      .def("divergence", &divergence, py::arg("parameters").noconvert(), py::arg("with_deviations"))
-      .def("prior_variances", &variances, py::arg("parameters").noconvert(), py::arg("with_deviations"))
-      .def(
-          "standardised_draws",
-          [](const GaussianNetwork& network, const std::string& law, std::uint64_t seed, Index n_draws) {
-            Array<double> out({n_draws, network.n_weights()});
-            for (Index draw = 0; draw < n_draws; ++draw)
-              standardised_draws(network, weight_law(law), seed, std::uint64_t(draw), network.n_layers(),
-                                 out.mutable_data() + draw * network.n_weights());
-            return out;
-          },
-          py::arg("law"), py::arg("seed"), py::arg("n_draws"))
+      .def("divergence", &divergence, py::arg("parameters").noconvert())
+      .def("prior_variances", &variances, py::arg("parameters").noconvert())
+      .def("standardised_draws", &draws_of_weights, py::arg("law"), py::arg("seed"), py::arg("n_draws"))
       .def_property_readonly("n_parameters", &GaussianNetwork::n_parameters);
-  m.def(
-      "counter_normals",
-      [](std::uint64_t seed, std::uint64_t stream, std::uint64_t first, Index n) {
-        Array<double> out(n);
-        counter_normals(seed, stream, first, n, out.mutable_data());
-        return out;
-      },
-      py::arg("seed"), py::arg("stream"), py::arg("first"), py::arg("n"));
+  m.def("counter_normals", &normals, py::arg("seed"), py::arg("stream"), py::arg("first"), py::arg("n"));
 }
 
 }  // namespace pydirect

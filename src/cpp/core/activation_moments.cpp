@@ -10,26 +10,8 @@ void activation_moments(Activation activation, Index d, const double* mean, cons
 }
 
 void activation_moments_and_slopes(Activation activation, Index d, const double* mean, const double* variance,
-                                   const KeptMoments& out) {
+                                   const MomentsAndSlopes& out) {
   kernels().activation_moments(activation, d, mean, variance, out.hm, out.v, out.hv, out.cdf, out.density);
-}
-
-void activation_moments_adjoint(Activation activation, Index d, const double* mean, const double* variance,
-                                const KeptMoments& kept, const double* hm_bar, const double* v_bar,
-                                const double* hv_bar, double* __restrict mean_bar, double* __restrict variance_bar) {
-  const double *hm = kept.hm, *cdf = kept.cdf, *density = kept.density;
-  if (activation == Activation::kRelu) {
-    for (Index i = 0; i < d; ++i) {
-      mean_bar[i] += hm_bar[i] * cdf[i] + 2.0 * hm[i] * (v_bar[i] + hv_bar[i] * (1.0 - cdf[i]));
-      variance_bar[i] += 0.5 * hm_bar[i] * density[i] + v_bar[i] * cdf[i] + hv_bar[i] * (cdf[i] - hm[i] * density[i]);
-    }
-  } else {
-    for (Index i = 0; i < d; ++i) {
-      const double slope = (hm_bar[i] + v_bar[i] + hv_bar[i] * (1.0 - 2.0 * cdf[i])) * density[i];
-      mean_bar[i] += slope;
-      variance_bar[i] -= variance[i] > 0.0 ? 0.5 * slope * mean[i] / variance[i] : 0.0;
-    }
-  }
 }
 
 void activation_moments_adjoint(Activation activation, Index d, const double* mean, const double* variance,

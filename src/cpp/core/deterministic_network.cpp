@@ -67,15 +67,18 @@ Model make_model(const GaussianNetwork& network, const double* parameters) {
     layer.bias = layer.m + d * o;
     layer.v = model.variances.data() + w;
     layer.bias_v = layer.v + d * o;
-    layer.mean.set(d, o, layer.m);
-    layer.variance.set(d, o, layer.v);
+    // Nothing goes back to the inputs.
+    layer.mean.set(d, o, layer.m, !layer.first);
+    layer.variance.set(d, o, layer.v, !layer.first);
     std::vector<double> quadratic;
     if (layer.spread == Spread::kPairs) {
+      quadratic.reserve(size_t(d * n_pairs(o)));
       for (Index j = 0; j < d; ++j)
         for (Index i = 0; i < o; ++i)
           for (Index k = i; k < o; ++k) quadratic.push_back(layer.m[j * o + i] * layer.m[j * o + k]);
       layer.quadratic.set(d, n_pairs(o), quadratic.data());
     } else if (!layer.first && layer.spread == Spread::kVariances) {
+      quadratic.reserve(size_t(d * o));
       for (Index i = 0; i < d * o; ++i) quadratic.push_back(layer.m[i] * layer.m[i]);
       layer.quadratic.set(d, o, quadratic.data());
     } else if (!layer.first) {
@@ -100,7 +103,7 @@ Model make_model(const GaussianNetwork& network, const double* parameters) {
 struct LayerRows {
   double *mean, *variance;           // (n, o)
   double *covariance, *residual;     // (n, o, o); residual, of hidden layers, see activation_covariance
-  KeptMoments units;                 // (n, o) each, of f(a)
+  MomentsAndSlopes units;            // (n, o) each, of f(a); slopes only under a skip
   double* product;                   // (n, panels of C M) when units are correlated
 };
 
@@ -136,14 +139,19 @@ BlockRows lay_out(const Model& model, Index n, double* base) {
     rows.variance = take(n * o);
     if (layer.has_covariance()) {
       rows.covariance = take(n * o * o);
-      if (!last) rows.residual = take(n * o * o);
+      if (!last && needs_residual(model.network.activation, model.network.kernel)) rows.residual = take(n * o * o);
       most_correlated = std::max(most_correlated, o);
       const Index d = layer.spread == Spread::kPairs ? o : layer.n_in;
       largest_matrix = std::max({largest_matrix, o * padded(o), d * padded(o)});
       if (layer.spread == Spread::kCovariance) largest_matrix = std::max(largest_matrix, d * padded(d));
     }
     if (!last) {
-      rows.units = {take(n * o), take(n * o), take(n * o), take(n * o), take(n * o)};
+      rows.units = {take(n * o), take(n * o), take(n * o), nullptr, nullptr};
+      const Layer& above = *(&layer + 1);
+      if (above.skip) {
+        rows.units.cdf = take(n * o);
+        rows.units.density = take(n * o);
+      }
     }
     if (layer.spread == Spread::kCovariance) rows.product = take(n * layer.n_in * padded(o));
     if (layer.spread == Spread::kPairs) most_pairs = std::max(most_pairs, n_pairs(o));
@@ -169,13 +177,25 @@ Index rows_per_block(const Model& model) {
   return std::clamp(kept / bytes / fewest * fewest, fewest, most);
 }
 
+// Multiplications, roughly, there and back.
+double products_per_row(const Model& model) {
+  double n = 0.0;
+  for (const Layer& layer : model.layers) {
+    const double d = double(layer.n_in), o = double(layer.n_out);
+    n += 6.0 * d * o;
+    if (layer.has_covariance()) n += 4.0 * d * o * o;
+    if (layer.spread == Spread::kCovariance) n += 4.0 * d * d * o + 200.0 * d * d;
+  }
+  return n;
+}
+
 void mirror_upper(Index n, double* s) {
   for (Index i = 1; i < n; ++i)
     for (Index k = 0; k < i; ++k) s[i * n + k] = s[k * n + i];
 }
 
-// What d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, owes to mean and variance; to a
-// unit that is certain nothing.
+// What d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, owes to mean and variance;
+// to a unit that is certain nothing.
 void unit_slopes_adjoint(Activation activation, Index n, const LayerRows& rows, const double* slope_bar,
                          double* mean_bar, double* variance_bar) {
   for (Index i = 0; i < n; ++i) {
@@ -272,7 +292,7 @@ void Propagation::forward_covariance(const Layer& layer, const LayerRows& in, co
       multiply({o, d, o}, by_rows(block_.square, d), layer.mean.forward(), s, o, false, true);
     } else {
       activation_covariance(activation(), model_.network.kernel, d, in.mean + b * d, in.covariance + b * d * d,
-                            block_.square, in.residual + b * d * d, block_.scratch);
+                            block_.square, in.residual ? in.residual + b * d * d : nullptr, block_.scratch);
       double* product = out.product + b * d * padded(o);
       multiply({d, d, padded(o)}, by_rows(block_.square, d), layer.mean.forward(), product, 8, false, false, 8 * d);
       multiply({o, d, o}, by_rows(layer.transposed.data(), d), in_panels(product, d), s, o, false, true);
@@ -336,15 +356,16 @@ void Propagation::likelihood_and_adjoint(const double* y, const double* weight, 
   for (Index l = last; l >= 0; --l) backward_layer(l, sums);
 }
 
-// From the adjoints of a layer's mean and variance (and covariance, whose diagonal is the variance's) to sums and to the
-// adjoints of the layer below.
+// From the adjoints of a layer's mean and variance (and covariance, whose diagonal is the variance's) to sums and to
+// the adjoints of the layer below.
 void Propagation::backward_layer(Index l, double* sums) {
   const Layer& layer = layer_of(l);
   const LayerRows& out = block_.layers[size_t(l)];
   const LayerRows in = l > 0 ? block_.layers[size_t(l) - 1] : LayerRows{};
   const Index d = layer.n_in, o = layer.n_out;
   add_transposed({d, n_, o}, layer.first ? x_ : in.units.hm, d, block_.mean_bar, o, sums + layer.sum_mean, o);
-  add_transposed({d, n_, o}, layer.first ? block_.x_squared : in.units.v, d, block_.variance_bar, o, sums + layer.sum_v, o);
+  add_transposed({d, n_, o}, layer.first ? block_.x_squared : in.units.v, d, block_.variance_bar, o,
+                 sums + layer.sum_v, o);
   for (Index b = 0; b < n_; ++b)
     for (Index i = 0; i < o; ++i) {
       sums[layer.sum_bias + i] += block_.mean_bar[b * o + i];
@@ -360,7 +381,6 @@ void Propagation::backward_layer(Index l, double* sums) {
     std::fill_n(block_.mean_bar_below, n_ * d, 0.0);
   }
   std::fill_n(block_.variance_bar_below, n_ * d, 0.0);
-  std::fill_n(block_.slope_bar, n_ * d, 0.0);
   if (in.covariance) std::fill_n(block_.covariance_bar_below, n_ * d * d, 0.0);
   if (layer.has_covariance()) {
     backward_covariance(layer, in, out, sums);
@@ -380,8 +400,8 @@ void Propagation::backward_layer(Index l, double* sums) {
   }
   if (layer.skip)
     unit_slopes_adjoint(activation(), n_ * d, in, block_.slope_bar, block_.mean_bar_below, block_.variance_bar_below);
-  activation_moments_adjoint(activation(), n_ * d, in.mean, in.variance, in.units, block_.hm_bar, block_.v_bar,
-                             block_.hv_bar, block_.mean_bar_below, block_.variance_bar_below);
+  activation_moments_adjoint(activation(), n_ * d, in.mean, in.variance, block_.hm_bar, block_.v_bar, block_.hv_bar,
+                             block_.mean_bar_below, block_.variance_bar_below);
   if (in.covariance) {
     for (Index b = 0; b < n_; ++b)
       for (Index j = 0; j < d; ++j) {
@@ -424,9 +444,9 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
         multiply({d, o, o}, in_panels(product, d), in_panels(block_.packed, o), sum, o, true);
         multiply({d, o, d}, by_rows(q, o), layer.mean.backward(), block_.other_square, d);
         activation_covariance_adjoint(activation(), model_.network.kernel, d, in.mean + b * d,
-                                      in.covariance + b * d * d, in.residual + b * d * d, block_.other_square,
-                                      block_.mean_bar_below + b * d, block_.covariance_bar_below + b * d * d,
-                                      block_.scratch);
+                                      in.covariance + b * d * d, in.residual ? in.residual + b * d * d : nullptr,
+                                      block_.other_square, block_.mean_bar_below + b * d,
+                                      block_.covariance_bar_below + b * d * d, block_.scratch);
         std::fill_n(hv_bar, d, 0.0);  // the diagonal of C̄ was it
       }
     }
@@ -499,6 +519,7 @@ double deterministic_objective(const GaussianNetwork& network, const double* par
   const Index n_inputs = network.n_in(0);
   const Index y_stride = is_classification(network.likelihood) ? 1 : network.n_targets;
   double* accumulators = workspace(Memory::kCall, n_chunks * model.n_sums);
+  n_threads = useful_threads(double(rows.n_rows) * products_per_row(model), n_threads);
   for_chunks(rows.n_rows, chunk, n_threads, [&](Index begin, Index end) {
     double* sums = accumulators + begin / chunk * model.n_sums;
     std::fill_n(sums, model.n_sums, 0.0);
@@ -512,7 +533,7 @@ double deterministic_objective(const GaussianNetwork& network, const double* par
   sum_in_order(n_chunks, model.n_sums, accumulators, n_threads);
   std::fill_n(gradient, network.n_parameters(), 0.0);
   finish_gradient(model, accumulators, -1.0 / rows.total_weight, gradient);
-  const double divergence = weight_divergence(network, parameters, true, divergence_factor, gradient);
+  const double divergence = weight_divergence(network, parameters, model.variances.data(), divergence_factor, gradient);
   return finite_or_infinity(divergence_factor * divergence - accumulators[0] / rows.total_weight,
                             network.n_parameters(), gradient);
 }
@@ -522,6 +543,7 @@ void deterministic_moments(const GaussianNetwork& network, const double* paramet
   const Model model = make_model(network, parameters);
   const Index per_block = rows_per_block(model), block_size = lay_out(model, per_block, nullptr).size;
   const Index n_inputs = network.n_in(0), o = network.n_out(layer);
+  n_threads = useful_threads(double(n_rows) * products_per_row(model), n_threads);
   for_chunks(n_rows, per_block, n_threads, [&](Index begin, Index end) {
     Propagation propagation(model, workspace(Memory::kChunk, block_size), per_block);
     propagation.forward(end - begin, x + begin * n_inputs, layer);

@@ -13,6 +13,14 @@ Index GaussianNetwork::first_weight(Index layer) const {
   return first;
 }
 
+std::vector<double> weight_variances(const GaussianNetwork& network, const double* parameters) {
+  const Index n = network.n_weights();
+  std::vector<double> v(size_t(n), 0.0);
+  for (Index i = 0; i < n; ++i) v[size_t(i)] = std::min(2.0 * parameters[n + i], 700.0);
+  kernels().exp(n, v.data(), v.data());
+  return v;
+}
+
 namespace gaussian_network {
 
 void pack(Index n_rows, Index n_columns, const double* in, Index stride, double* out) {
@@ -37,12 +45,13 @@ void pack_transposed(Index n_rows, Index n_columns, const double* in, Index stri
   }
 }
 
-void Packed::set(Index rows, Index columns, const double* matrix) {
+void Packed::set(Index rows, Index columns, const double* matrix, bool with_transpose) {
   n_in = rows;
   n_out = columns;
   plain.resize(size_t(rows * padded(columns)));
-  transposed.resize(size_t(columns * padded(rows)));
   pack(rows, columns, matrix, columns, plain.data());
+  if (!with_transpose) return;
+  transposed.resize(size_t(columns * padded(rows)));
   pack_transposed(rows, columns, matrix, columns, transposed.data());
 }
 
@@ -52,6 +61,8 @@ Index rows_per_chunk(Index n_rows, Index rows_per_block, Index accumulator_size)
   const Index n_blocks = (n_rows + rows_per_block - 1) / rows_per_block;
   return (n_blocks + n_chunks - 1) / n_chunks * rows_per_block;
 }
+
+int useful_threads(double n_multiplications, int n_threads) { return n_multiplications < 1e6 ? 1 : n_threads; }
 
 void sum_in_order(Index n_accumulators, Index size, double* accumulators, int n_threads) {
   for_chunks(size, 4096, n_threads, [&](Index begin, Index end) {
@@ -67,14 +78,6 @@ double* workspace(Memory kind, Index size) {
   std::vector<double>& own = memory[kind == Memory::kCall];
   if (Index(own.size()) < size) own = std::vector<double>(size_t(size));
   return own.data();
-}
-
-std::vector<double> weight_variances(const GaussianNetwork& network, const double* parameters) {
-  const Index n = network.n_weights();
-  std::vector<double> v(size_t(n), 0.0);
-  for (Index i = 0; i < n; ++i) v[size_t(i)] = std::min(2.0 * parameters[n + i], 700.0);
-  kernels().exp(n, v.data(), v.data());
-  return v;
 }
 
 double finite_or_infinity(double value, Index n_parameters, double* gradient) {

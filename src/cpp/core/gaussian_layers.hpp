@@ -10,6 +10,8 @@
 
 namespace pydirect::gaussian_network {
 
+inline constexpr double kLogTwoPi = 1.8378770664093454836;
+
 // Doubles beyond the end of an array that a product may read.
 inline constexpr Index kSlack = 8;
 
@@ -43,12 +45,12 @@ inline void add_transposed(const ProductSize& size, const double* a, Index a_str
 void pack(Index n_rows, Index n_columns, const double* in, Index stride, double* out);
 void pack_transposed(Index n_rows, Index n_columns, const double* in, Index stride, double* out);
 
-// One matrix of a layer in panels, and its transpose.
+// One matrix of a layer in panels, and its transpose where there is a way back.
 struct Packed {
   std::vector<double> plain, transposed;
   Index n_in = 0, n_out = 0;
 
-  void set(Index n_in, Index n_out, const double* matrix);
+  void set(Index n_in, Index n_out, const double* matrix, bool with_transpose = true);
   Matrix forward() const { return in_panels(plain.data(), n_in); }
   Matrix backward() const { return in_panels(transposed.data(), n_out); }
 };
@@ -73,9 +75,6 @@ inline CappedExponential capped_exp(double x) {
   return {highest * (1.0 + x - cap), highest};
 }
 
-// V = exp 2 log σ of every weight; an overflow stays positive and finite here.
-std::vector<double> weight_variances(const GaussianNetwork& network, const double* parameters);
-
 // Gaussian of one row's outputs, and what the expected log-likelihood owes to it. covariance (n_outputs, n_outputs) may
 // be null: outputs are independent then.
 struct OutputGaussian {
@@ -90,8 +89,12 @@ struct OutputAdjoint {
 double expected_log_likelihood(const GaussianNetwork& network, const double* y, const double* log_noise,
                                const OutputGaussian& output, double factor, const OutputAdjoint& adjoint);
 
-// Chunks of rows with an accumulator each: so many rows that `bytes` each stay within bounds, whatever the threads.
+// Rows of a chunk, which has an accumulator of that many doubles of its own: so many that all of them together stay
+// within bounds, whatever the threads.
 Index rows_per_chunk(Index n_rows, Index rows_per_block, Index accumulator_size);
+
+// One thread where so many multiplications are done sooner than others are woken. Results do not depend on it.
+int useful_threads(double n_multiplications, int n_threads);
 
 // The first of the accumulators (n_accumulators, size) becomes their sum, in order.
 void sum_in_order(Index n_accumulators, Index size, double* accumulators, int n_threads);

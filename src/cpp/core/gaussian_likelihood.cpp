@@ -8,8 +8,6 @@
 namespace pydirect::gaussian_network {
 namespace {
 
-constexpr double kLogTwoPi = 1.8378770664093454836;
-
 // Gauss-Hermite for the standard normal weight; nodes come in pairs ±z.
 constexpr int kPairs = 10;
 constexpr double kNode[kPairs] = {0.3469641570813559, 1.042945348802751,  1.7452473208141268, 2.458663611172368,

@@ -20,7 +20,7 @@ using Weights = std::vector<Packed>;
 void set_weights(const GaussianNetwork& network, const double* weights, Weights& out) {
   out.resize(size_t(network.n_layers()));
   for (Index l = 0; l < network.n_layers(); ++l)
-    out[size_t(l)].set(network.n_in(l), network.n_out(l), weights + network.first_weight(l));
+    out[size_t(l)].set(network.n_in(l), network.n_out(l), weights + network.first_weight(l), l > 0);
 }
 
 Index widest_layer(const GaussianNetwork& network) {
@@ -133,7 +133,6 @@ class Pass {
   void start(const NetworkRows& rows, Index begin, Index end) {
     n_ = end - begin;
     x_ = rows.x + begin * network_.n_in(0);
-    for (Index i = 0; i < n_ * network_.n_in(0); ++i) x_squared_[i] = x_[i] * x_[i];
   }
 
   void add_biases(const double* weights, Index l, double* out) const {
@@ -156,6 +155,10 @@ class Pass {
 
   // h² V + v_b.
   void pre_activation_variances(Index l) {
+    if (l == 0 && squared_ != x_) {  // once for all draws
+      for (Index i = 0; i < n_ * network_.n_in(0); ++i) x_squared_[i] = x_[i] * x_[i];
+      squared_ = x_;
+    }
     double* spread = layers_[size_t(l)].spread;
     add_biases(variances_, l, spread);
     forward(spreads_[size_t(l)], n_, squares(l), spread, true);
@@ -226,7 +229,7 @@ class Pass {
   const Index exact_layer_;  // whose weights are not drawn; -1: none
   std::vector<Layer> layers_;
   double *bar_, *bar_below_, *spread_bar_, *square_bar_, *x_squared_, *no_variance_, *unused_;
-  const double* x_ = nullptr;
+  const double *x_ = nullptr, *squared_ = nullptr;  // rows at hand, and those of x_squared
   Index n_ = 0;
 };
 
@@ -290,6 +293,7 @@ double sampled_objective(const GaussianNetwork& network, const double* parameter
   Weights means, spreads;
   if (local) set_weights(network, parameters, means);
   if (local || draws.exact_last_layer) set_weights(network, variances.data(), spreads);
+  n_threads = useful_threads(double(rows.n_rows * draws.n_draws) * 6.0 * double(n), n_threads);
   const Tasks tasks = split(network, rows.n_rows, draws.n_draws, local);
   double* accumulators = workspace(Memory::kCall, tasks.count() * size);
   for_chunks(tasks.count(), 1, n_threads, [&](Index task, Index) {
@@ -323,7 +327,8 @@ double sampled_objective(const GaussianNetwork& network, const double* parameter
   for (Index i = 0; i < n; ++i)
     gradient[n + i] = factor * sums.deviation[i] * (i < n_drawn ? deviations[size_t(i)] : 2.0 * variances[size_t(i)]);
   for (Index t = 0; t < network.n_noise(); ++t) gradient[2 * n + t] = factor * sums.noise[t];
-  const double divergence = weight_divergence(network, parameters, with_deviations, divergence_factor, gradient);
+  const double divergence = weight_divergence(network, parameters, with_deviations ? variances.data() : nullptr,
+                                              divergence_factor, gradient);
   return finite_or_infinity(divergence_factor * divergence + factor * *sums.likelihood, network.n_parameters(),
                             gradient);
 }

@@ -7,8 +7,6 @@
 namespace pydirect {
 namespace {
 
-constexpr double kLogTwoPi = 1.8378770664093454836;
-
 // One set of weights: its place among the means, and Σ (V + M²).
 struct WeightSet {
   const WeightPrior* prior;
@@ -54,15 +52,11 @@ SetDivergence set_divergence(const WeightSet& set) {
   return {gaussian, 0.5 / s + slope_in_s * s / shifted};
 }
 
-using gaussian_network::weight_variances;
-
 }  // namespace
 
-double weight_divergence(const GaussianNetwork& network, const double* parameters, bool with_deviations, double factor,
+double weight_divergence(const GaussianNetwork& network, const double* parameters, const double* v, double factor,
                          double* gradient) {
   const Index n = network.n_weights();
-  const std::vector<double> memory = with_deviations ? weight_variances(network, parameters) : std::vector<double>();
-  const double* v = with_deviations ? memory.data() : nullptr;
   double total = 0.0;
   for_weight_sets(network, parameters, v, [&](const WeightSet& set) {
     const SetDivergence d = set_divergence(set);
@@ -73,9 +67,8 @@ double weight_divergence(const GaussianNetwork& network, const double* parameter
       for (Index i = set.begin; i < end; ++i) log_deviations += parameters[n + i];
       total -= 0.5 * double(set.size) + log_deviations;
     } else {
-      total += 0.5 * double(set.size) * kLogTwoPi;
+      total += 0.5 * double(set.size) * gaussian_network::kLogTwoPi;
     }
-    if (!gradient) return;
     for (Index i = set.begin; i < end; ++i) gradient[i] += 2.0 * factor * d.slope * parameters[i];
     if (!v) return;
     for (Index i = set.begin; i < end; ++i) gradient[n + i] += factor * (2.0 * d.slope * v[i] - 1.0);
@@ -83,10 +76,9 @@ double weight_divergence(const GaussianNetwork& network, const double* parameter
   return total;
 }
 
-void prior_variances(const GaussianNetwork& network, const double* parameters, bool with_deviations, double* out) {
-  const std::vector<double> memory = with_deviations ? weight_variances(network, parameters) : std::vector<double>();
-  for_weight_sets(network, parameters, with_deviations ? memory.data() : nullptr,
-                  [&](const WeightSet& set) { *out++ = prior_variance(set); });
+void prior_variances(const GaussianNetwork& network, const double* parameters, double* out) {
+  const std::vector<double> v = weight_variances(network, parameters);
+  for_weight_sets(network, parameters, v.data(), [&](const WeightSet& set) { *out++ = prior_variance(set); });
 }
 
 }  // namespace pydirect

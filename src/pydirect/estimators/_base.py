@@ -98,8 +98,9 @@ class LatentFunctions(BaseEstimator):
         """Return a function from rows to draws of f*, (n_rows, n_outputs, n_samples)."""
         raise NotImplementedError
 
-    def _blocks(self, x: FloatArray) -> Iterator[slice]:
-        size = max(16, PREDICT_BYTES // (8 * max(self._n_columns(), 1)))
+    def _blocks(self, x: FloatArray, n_columns: int | None = None) -> Iterator[slice]:
+        """Yield blocks of rows that take a bounded memory, for so many numbers a row: by default `_n_columns`."""
+        size = max(16, PREDICT_BYTES // (8 * max(self._n_columns() if n_columns is None else n_columns, 1)))
         for begin in range(0, len(x), size):
             yield slice(begin, min(begin + size, len(x)))
 

@@ -51,11 +51,10 @@ from pydirect.sampled_network import SampledNetwork, SampledPosterior
 if TYPE_CHECKING:
     from pydirect.estimators._base import LatentFunctions, ProbabilisticRegressor
     from pydirect.estimators._basis import BasisFunctionModel
+    from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor
     from pydirect.estimators.classification import DirectClassifier
-    from pydirect.estimators.deterministic import DeterministicNetworkModel, DVIClassifier, DVIRegressor
     from pydirect.estimators.quadratic_network import QuadraticBNNRegressor
     from pydirect.estimators.regression import DirectRegressor
-    from pydirect.estimators.sampled_network import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 
 PRIOR_CLASSES: dict[str, Any] = {
     **PRIORS,
@@ -128,11 +127,11 @@ def _write_network(model: QuadraticBNNRegressor, writer: Writer) -> Header:
     }
 
 
-def _write_deterministic(model: DeterministicNetworkModel, writer: Writer) -> Header:
+def _write_deterministic(model: NetworkModel, writer: Writer) -> Header:
     return {"posteriors": [writer.fields(p, f"posterior{k}") for k, p in enumerate(model.posteriors_)]}
 
 
-def _write_deterministic_classifier(model: DVIClassifier, writer: Writer) -> Header:
+def _write_deterministic_classifier(model: NetworkClassifier, writer: Writer) -> Header:
     return {"classes": classes_to_header(model.classes_), **_write_deterministic(model, writer)}
 
 
@@ -250,15 +249,15 @@ def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Array
         model.coreset_ = build(NetworkCoreset, header["coreset"], arrays, "coreset", {})
 
 
-def _restore_deterministic(model: DeterministicNetworkModel, header: Header, arrays: Arrays) -> None:
+def _restore_deterministic(model: NetworkModel, header: Header, arrays: Arrays) -> None:
     model.posteriors_ = _network_posteriors(header, arrays, DeterministicPosterior, DeterministicNetwork)
 
 
-def _restore_sampled(model: MonteCarloBNNRegressor, header: Header, arrays: Arrays) -> None:
+def _restore_sampled(model: NetworkModel, header: Header, arrays: Arrays) -> None:
     model.posteriors_ = _network_posteriors(header, arrays, SampledPosterior, SampledNetwork)
 
 
-def _restore_sampled_classifier(model: MonteCarloBNNClassifier, header: Header, arrays: Arrays) -> None:
+def _restore_sampled_classifier(model: NetworkClassifier, header: Header, arrays: Arrays) -> None:
     model.classes_ = classes_from_header(header["classes"])
     model.posteriors_ = _network_posteriors(header, arrays, SampledPosterior, SampledNetwork)
 
@@ -277,7 +276,7 @@ def _network_from_header(header: Header, network: Any) -> Any:
     return network(**{**header, "prior": EmpiricalBayes(**prior) if isinstance(prior, dict) else prior})
 
 
-def _restore_deterministic_classifier(model: DVIClassifier, header: Header, arrays: Arrays) -> None:
+def _restore_deterministic_classifier(model: NetworkClassifier, header: Header, arrays: Arrays) -> None:
     model.classes_ = classes_from_header(header["classes"])
     _restore_deterministic(model, header, arrays)
 
@@ -370,7 +369,7 @@ def _check_network(model: QuadraticBNNRegressor, n_inputs: int) -> None:
         require_positive(coreset.weight, "coreset.weight", len(coreset.y))
 
 
-def _check_deterministic(model: DeterministicNetworkModel, n_inputs: int, n_outputs: int) -> None:
+def _check_deterministic(model: NetworkModel, n_inputs: int, n_outputs: int) -> None:
     for posterior in model.posteriors_:
         if posterior.network != model._network(max(n_inputs, 1), n_outputs):
             raise ValueError("posteriors are not of the network's shape")
@@ -380,13 +379,13 @@ def _check_deterministic(model: DeterministicNetworkModel, n_inputs: int, n_outp
         _check_training(posterior)
 
 
-def _check_deterministic_regressor(model: DVIRegressor, n_inputs: int) -> None:
+def _check_deterministic_regressor(model: NetworkRegressor, n_inputs: int) -> None:
     _check_targets(model)
     require_positive(model.mean_noise_, "mean_noise", len(model.posteriors_))
     _check_deterministic(model, n_inputs, 1)
 
 
-def _check_deterministic_classifier(model: DVIClassifier, n_inputs: int) -> None:
+def _check_deterministic_classifier(model: NetworkClassifier, n_inputs: int) -> None:
     if len(model.posteriors_) != 1 or not model._one_dimensional:
         raise ValueError("posteriors do not fit the classes")
     _check_deterministic(model, n_inputs, len(model.classes_))

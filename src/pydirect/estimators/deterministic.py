@@ -2,76 +2,54 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_expit, log_softmax, logsumexp, ndtri
+from scipy.special import log_expit, log_softmax, ndtri
 from scipy.stats import qmc
-from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 
-from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number
+from pydirect._validation import FloatArray, as_choice, as_flag
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
-from pydirect.deterministic_training import (
-    BATCH_SIZE,
-    INFERENCES,
-    TrainingSchedule,
-    fit_deterministic_network,
+from pydirect.deterministic_training import BATCH_SIZE, INFERENCES
+from pydirect.estimators._networks import (
+    N_NODES,
+    NetworkClassifier,
+    NetworkModel,
+    NetworkRegressor,
+    log_mean_softmax,
+    log_noise_nodes,
+    log_odds_moments,
 )
-from pydirect.estimators._base import LatentFunctions, ProbabilisticClassifier, ProbabilisticRegressor
-from pydirect.hyperparameters import distinct_rows
-from pydirect.inputs import InputMap
 from pydirect.logistic import predictive_log_odds
 from pydirect.predictive import PredictiveDistribution
 
-NOISES = ("heteroscedastic", "homoscedastic", "softplus")
 REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
 CLASSIFIER_PREDICTIVES = ("qmc", "delta")
-# Nodes of the mixture over the log noise variance.
-N_NODES = 20
 # Draws of the outputs for predictive="mc", and quasi-random points for several classes: a power of two.
 N_DRAWS = 100
 N_POINTS = 256
-# Log noise variances of standardised targets beyond this are not told from it: their exponentials stay finite.
-LARGEST_LOG_VARIANCE = 60.0
-# Standardised inputs beyond this are at the edge: fourth powers of what the network makes of them stay finite.
-LARGEST_INPUT = 1e20
 
 
-class DeterministicNetworkModel(LatentFunctions):
-    """What the two estimators share: parameters, training, moments of the outputs, draws of networks."""
+class DeterministicModel(NetworkModel):
+    """What the two estimators share: parameters, and moments of the outputs by propagation."""
+
+    activation: str
+    covariance: str
+    kernel: str
+    skip_connections: bool
+    inference: str
 
     def _check_parameters(self) -> None:
         as_flag(self.skip_connections, "skip_connections")
-        self._network(1, 2 if isinstance(self, ClassifierMixin) else 1)
-        self._schedule().stages(as_choice(self.inference, "inference", INFERENCES))
+        as_choice(self.inference, "inference", INFERENCES)
+        super()._check_parameters()
         if self.activation == "heaviside" and self.inference != "dvi":
             raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {self.inference!r}")
-        if isinstance(self.prior, str):
-            as_choice(self.prior, "prior", ("empirical_bayes",))
-        as_number(self.initial_scale, "initial_scale", above=0.0)
-        as_count(self.n_restarts, "n_restarts")
-        as_count(self.n_draws, "n_draws")
 
-    def _schedule(self) -> TrainingSchedule:
-        return TrainingSchedule(
-            self.optimizer,
-            self.n_steps,
-            self.learning_rate,
-            self.batch_size,
-            self.kl_warmup,
-            self.kl_ramp,
-            self.max_iter,
-        )
-
-    def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
-        """Return the network for so many inputs and targets or classes."""
-        raise NotImplementedError
+    def _inference(self) -> str:
+        return self.inference
 
     def _network_with(self, n_inputs: int, n_outputs: int, likelihood: str) -> DeterministicNetwork:
         return DeterministicNetwork(
@@ -86,74 +64,12 @@ class DeterministicNetworkModel(LatentFunctions):
             prior=EmpiricalBayes() if isinstance(self.prior, str) else self.prior,
         )
 
-    def _train(self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_outputs: int) -> None:
-        """Fit one network a column of targets."""
-        progress = Progress(self.verbose)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        self.input_map_ = InputMap.fit(x, weight, rank=False)
-        inputs = self._inputs(x)
-        network = self._network(inputs.shape[1], n_outputs)
-        self.posteriors_ = []
-        for column in columns:
-            # The user has had enough: what is left is kept short.
-            enough = any(p.interrupted for p in self.posteriors_)
-            with progress.stage("training"):
-                posterior = fit_deterministic_network(
-                    network,
-                    inputs,
-                    np.ascontiguousarray(column),
-                    sample_weight=weight,
-                    inference=self.inference,
-                    n_draws=self.n_draws,
-                    schedule=TrainingSchedule("adam", n_steps=1) if enough else self._schedule(),
-                    initial_scale=self.initial_scale,
-                    n_restarts=1 if enough else self.n_restarts,
-                    random_state=rng,
-                    n_threads=resolve_n_threads(self.n_threads),
-                    progress=_report if self.verbose else None,
-                )
-            self.posteriors_.append(posterior)
-        self._last_stage = self._schedule().stages(self.inference)[-1]
-        self.fit_seconds_ = progress.seconds
-        self.n_samples_ = float(weight.sum())
-
-    def _limit(self) -> str:
-        return "n_steps" if self._last_stage == "adam" else "max_iter"
-
-    def _inputs(self, x: FloatArray) -> FloatArray:
-        """Return what the network sees of rows of X: standardised, and far from overflow; zeros if nothing varies."""
-        inputs = self.input_map_.transform(x) if self.input_map_.n_outputs else np.zeros((len(x), 1))
-        return np.ascontiguousarray(np.clip(inputs, -LARGEST_INPUT, LARGEST_INPUT, out=inputs))
-
-    def _set_results(self) -> None:
-        super()._set_results()
-        variances = [p.prior_variances for p in self.posteriors_]
-        self.prior_variances_ = variances[0] if self._one_dimensional else variances
-
-    def _expected_sparsity(self) -> float:
-        return 0.0  # a Gaussian weight is never exactly zero
-
-    def _n_columns(self) -> int:
-        network = self.posteriors_[0].network
-        return max(network.hidden_layer_sizes) + N_NODES + network.n_outputs**2
-
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        """Mean (n_rows, n_outputs of the network) and covariance of the networks' outputs."""
         inputs, n_threads = self._inputs(rows), resolve_n_threads(self.n_threads)
         return [p.moments(inputs, n_threads) for p in self.posteriors_]
 
-    def _output_sampler(self, n_samples: int, rng: np.random.Generator) -> Callable[[FloatArray], list[FloatArray]]:
-        """Return a function from rows to the outputs of networks drawn from q, (n_rows, n_outputs, n_samples) each."""
-        draws = [p.sample_weights(n_samples, rng) for p in self.posteriors_]
 
-        def draw(rows: FloatArray) -> list[FloatArray]:
-            inputs = self._inputs(rows)
-            return [p.forward(weights, inputs) for p, weights in zip(self.posteriors_, draws, strict=True)]
-
-        return draw
-
-
-class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
+class DVIRegressor(DeterministicModel, NetworkRegressor):
     """Bayesian neural network with Gaussian weights, trained by deterministic variational inference (DVI).
 
     Means and variances of the activations are propagated in closed form, so that the evidence lower bound and its
@@ -195,7 +111,8 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
     batch_size : int, default=100
         Rows of a step of Adam.
     kl_warmup, kl_ramp : float, default=0.0
-        Fraction of Adam's steps without the KL term, and of steps after these in which its weight rises to one.
+        Fraction of Adam's steps without the KL term, and of steps after these in which its weight rises to one: at most
+        0.9 together.
     max_iter : int, default=2000
         Iterations of L-BFGS at most; after Adam only the best of several starts has them.
     initial_scale : float, default=0.05
@@ -309,52 +226,13 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features_in)
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-        sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            When the data or a parameter is not as described.
-
-        Warns
-        -----
-        ConvergenceWarning
-            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
-        """
-        self._check_parameters()
-        x, targets, _, weight = self._start_fit(X, y, sample_weight)
-        # Training is not convex: data that differ by rounding only could end in different optima.
-        x, targets, counts = distinct_rows(x, targets, weight)
-        standardised = self._standardise_targets(targets, counts)
-        self._train(x, list(standardised.T), counts, 1)
-        noise = [self._noise_of_outputs(mean, covariance) for mean, covariance in self._output_moments(x)]
-        self.mean_noise_ = np.array([np.average(variance, weights=counts) for variance in noise])
-        self._set_results()
-        self._warn_if_unfinished()
-        return self
-
     def _check_parameters(self) -> None:
-        as_choice(self.noise, "noise", NOISES)
         super()._check_parameters()
         as_choice(self.predictive, "predictive", REGRESSOR_PREDICTIVES)
 
-    def _mean_noise_variance(self) -> FloatArray:
-        return self.mean_noise_
-
-    def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
-        return self._network_with(n_inputs, 1, self.noise)
+    def _n_columns(self) -> int:
+        components = N_DRAWS if self.predictive == "mc" else N_NODES
+        return self.n_features_in_ + len(self.posteriors_) * (8 + 8 * components)
 
     # --- prediction
 
@@ -402,22 +280,6 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
             for (mean, covariance), level in zip(moments, log_noise, strict=True)
         ]
 
-    def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        moments = self._output_moments(rows)
-        mean = np.stack([m[:, 0] for m, _ in moments], axis=1)
-        return mean, np.stack([s[:, 0, 0] for _, s in moments], axis=1) if with_variance else None
-
-    def _noise_of_outputs(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
-        """Return the expected noise variance, standardised, (n_rows,)."""
-        if self.noise == "heteroscedastic":  # eq. 9
-            return np.exp(_within(mean[:, 1] + 0.5 * covariance[:, 1, 1]))
-        nodes, weights = _log_noise_nodes(mean, covariance)
-        return self._noise_variances(nodes) @ weights
-
-    def _noise_variances(self, log_noise: FloatArray) -> FloatArray:
-        """Noise variance of given outputs l of a network."""
-        return np.logaddexp(0.0, log_noise) if self.noise == "softplus" else np.exp(_within(log_noise))
-
     def _variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         mean, epistemic, aleatoric = (np.empty((len(x), len(self.posteriors_))) for _ in range(3))
         with single_blas_thread():
@@ -444,7 +306,7 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         self, mean: FloatArray, covariance: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mix over Gauss-Hermite nodes of l; y | l is Gaussian about E m + c (l − E l), c = Σ_ml / Σ_ll."""
-        nodes, weights = _log_noise_nodes(mean, covariance)
+        nodes, weights = log_noise_nodes(mean, covariance)
         s_ml, s_ll = covariance[:, 0, 1], covariance[:, 1, 1]
         slope = np.divide(s_ml, s_ll, out=np.zeros_like(s_ml), where=s_ll > 0)
         means = mean[:, :1] + slope[:, None] * (nodes - mean[:, 1:])
@@ -456,30 +318,16 @@ class DVIRegressor(DeterministicNetworkModel, ProbabilisticRegressor):
         draws = _draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((N_DRAWS, 2)))
         return np.full(N_DRAWS, 1 / N_DRAWS), draws[:, :, 0], self._noise_variances(draws[:, :, 1])
 
-    def _draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
-        values = np.empty((len(x), len(self.posteriors_), n_samples))
-        with single_blas_thread():
-            draw = self._output_sampler(n_samples, rng)
-            for rows in self._blocks(x):
-                for k, outputs in enumerate(draw(x[rows])):
-                    values[rows, k] = outputs[:, 0]
-                    if noise:
-                        level = outputs[:, 1] if self.noise != "homoscedastic" else self.posteriors_[k].log_noise
-                        sd = np.sqrt(self._noise_variances(level))
-                        values[rows, k] += sd * rng.standard_normal(outputs[:, 0].shape)
-        if self.calibration_scale_ != 1.0:
-            mean = self._latent_moments(x, with_variance=False)[0][:, :, None]
-            values = mean + self.calibration_scale_ * (values - mean)
-        return values
 
-
-class DVIClassifier(ProbabilisticClassifier, DeterministicNetworkModel):
+class DVIClassifier(NetworkClassifier, DeterministicModel):
     """Bayesian neural network for classes, with Gaussian weights, trained by deterministic variational inference (DVI).
 
     Means and covariances of the logits are propagated in closed form. The expected log-likelihood of the softmax is
     replaced by a tight lower bound (Knowles and Minka 2011): the published second-order expansion (Wu et al. 2019,
-    appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it. Parameters
-    as in `DVIRegressor`.
+    appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it; it is to be
+    had from `DeterministicNetwork` with ``likelihood="classification"`` alone. A row costs the square of the number of
+    classes, times the iterations of the bound: hundred classes take some milliseconds a row and step. Parameters as in
+    `DVIRegressor`.
 
     Parameters
     ----------
@@ -501,7 +349,8 @@ class DVIClassifier(ProbabilisticClassifier, DeterministicNetworkModel):
     n_restarts : int, default=1
     predictive : {"qmc", "delta"}, default="qmc"
         Probabilities are expectations over the logits' Gaussian: by quasi-random points, the same for all rows (for two
-        classes by quadrature of the one logit that matters), or to second order in the covariance.
+        classes by quadrature of the one logit that matters), or to second order in the covariance (eq. 23), less of it
+        where probabilities would be negative.
     n_threads : int, optional
     random_state : int, RandomState or None, default=0
     verbose : int, default=0
@@ -575,60 +424,19 @@ class DVIClassifier(ProbabilisticClassifier, DeterministicNetworkModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features_in)
-        y : array_like of shape (n_samples,)
-            Labels: strings, numbers or booleans.
-        sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts; a row of weight zero is a row that is not there.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            When the data or a parameter is not as described, or there is only one class.
-
-        Warns
-        -----
-        ConvergenceWarning
-            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
-        """
-        x, index, weight = self._start_fit(X, y, sample_weight)
-        self._one_dimensional = True  # one network
-        self._train(x, [index], weight, len(self.classes_))
-        self._set_results()
-        self._warn_if_unfinished()
-        return self
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         as_choice(self.predictive, "predictive", CLASSIFIER_PREDICTIVES)
+
+    def _n_columns(self) -> int:
+        n_classes = len(self.classes_)
+        points = 0 if self.predictive == "delta" else 4 * N_POINTS * (n_classes if n_classes > 2 else 1)
+        return self.n_features_in_ + 4 * n_classes**2 + points
 
     def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
         return self._network_with(n_inputs, n_outputs, "tilted_classification")
 
     # --- prediction
-
-    def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Log-odds of the second of two classes, or log-probabilities of more.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, n_classes)
-        """
-        log_p = self.predict_log_proba(X)
-        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Predict the logarithms of the classes' probabilities; see `predictive`.
@@ -649,80 +457,15 @@ class DVIClassifier(ProbabilisticClassifier, DeterministicNetworkModel):
                 if self.predictive == "delta":
                     log_p[rows] = _delta_log_probabilities(mean, covariance)
                 elif len(self.classes_) == 2:
-                    odds = predictive_log_odds(*_log_odds_moments(mean, covariance))
+                    odds = predictive_log_odds(*log_odds_moments(mean, covariance))
                     log_p[rows] = log_expit(np.stack([-odds, odds], axis=1))
                 else:
                     logits = _draw_outputs(mean, covariance, _normal_points(N_POINTS, mean.shape[1]))
-                    log_p[rows] = logsumexp(log_softmax(logits, axis=2), axis=1) - np.log(N_POINTS)
+                    log_p[rows] = log_mean_softmax(logits, classes=2, draws=1)
         return log_p
-
-    def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the logits: posterior means and, on request, standard deviations.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        return_std : bool
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Of two classes the log-odds of the second; of more each class' logit less the mean of all.
-        std : ndarray of the same shape
-        """
-        x = self._check_rows(X)
-        with single_blas_thread():
-            blocks = [self._output_moments(x[rows])[0] for rows in self._blocks(x)]
-        mean, covariance = (np.concatenate(part) for part in zip(*blocks, strict=True))
-        if len(self.classes_) == 2:
-            z, variance = _log_odds_moments(mean, covariance)
-        else:
-            # A number added to all logits changes nothing: what it varies by is not uncertainty.
-            centring = np.eye(len(self.classes_)) - 1 / len(self.classes_)
-            z = mean @ centring
-            variance = np.einsum("ij,njk,ik->ni", centring, covariance, centring)
-        return (z, np.sqrt(np.maximum(variance, 0.0))) if return_std else z
-
-    def sample_proba(
-        self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
-    ) -> FloatArray:
-        """Draw networks from the posterior and return the probabilities that each draw gives.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        n_samples : int
-        random_state : numpy.random.Generator, int or None
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes, n_samples)
-        """
-        x = self._check_rows(X)
-        n_samples = as_count(n_samples, "n_samples")
-        logits = np.empty((len(x), len(self.classes_), n_samples))
-        with single_blas_thread():
-            draw = self._output_sampler(n_samples, np.random.default_rng(random_state))
-            for rows in self._blocks(x):
-                logits[rows] = draw(x[rows])[0]
-        return np.exp(log_softmax(logits, axis=1))
 
 
 # --- predictive distributions from Gaussian outputs
-
-
-def _within(log_variance: FloatArray) -> FloatArray:
-    """Bring log variances where their exponentials are finite."""
-    return np.clip(log_variance, -LARGEST_LOG_VARIANCE, LARGEST_LOG_VARIANCE)
-
-
-def _log_noise_nodes(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Hermite nodes (n_rows, N_NODES) and weights (N_NODES,) for the second output.
-
-    However far out: conditional means are linear in them, and average to the mean only over all of them.
-    """
-    z, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
-    return mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z, weights / weights.sum()
 
 
 def _draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> FloatArray:
@@ -734,24 +477,21 @@ def _draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> Fl
 
 def _normal_points(n_points: int, n_dimensions: int) -> FloatArray:
     """Quasi-random standard normal points, (n_points, n_dimensions): the same at every call."""
-    return ndtri(qmc.Sobol(n_dimensions, rng=0).random(n_points))
-
-
-def _log_odds_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of the logit of the second of two classes, (n_rows,) each."""
-    variance = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
-    return mean[:, 1] - mean[:, 0], np.maximum(variance, 0.0)
+    points = qmc.Sobol(n_dimensions, scramble=False).random(n_points)
+    return ndtri(points + 0.5 / n_points)  # in every dimension the middles of so many equal parts
 
 
 def _delta_log_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Expand E softmax to second order in the covariance (eq. 23); what it makes negative is cut off."""
+    """Expand E softmax to second order in the covariance (eq. 23), E p_i ≈ p_i (1 + ½ (v_i − Σ_j p_j v_j)).
+
+    v_i is the variance of logit i less the logits' average under p. Where it would make probabilities negative, the
+    second order is scaled down.
+    """
     p = np.exp(log_softmax(mean, axis=1))
     sp = np.einsum("nij,nj->ni", covariance, p)
-    diagonal = np.einsum("nii->ni", covariance)
-    factor = 1.0 + np.sum((p * sp) - 0.5 * p * diagonal, axis=1, keepdims=True) - sp + 0.5 * diagonal
-    expected = np.maximum(p * factor, np.finfo(np.float64).tiny)
+    average = np.einsum("ni,ni->n", p, sp)[:, None]
+    v = np.maximum(np.einsum("nii->ni", covariance) - 2.0 * sp + average, 0.0)
+    average_v = np.einsum("ni,ni->n", p, v)[:, None]
+    expected = p * (1.0 + 0.5 * (v - average_v) / np.maximum(1.0, 0.5 * average_v))
+    expected = np.maximum(expected, np.finfo(np.float64).tiny)
     return np.log(expected / expected.sum(axis=1, keepdims=True))
-
-
-def _report(finished: int, total: int, elbo: float) -> None:
-    print(f"  start {finished:3d} of {total}, best ELBO {elbo:.1f}", file=sys.stderr, flush=True)

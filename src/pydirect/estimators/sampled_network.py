@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_softmax, logsumexp
-from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_number
+from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.deterministic import EmpiricalBayes
-from pydirect.estimators.deterministic import NOISES, DeterministicNetworkModel, DVIClassifier, DVIRegressor
+from pydirect.deterministic_training import NETWORK_OPTIMIZERS
+from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor, log_mean_softmax
+from pydirect.monte_carlo.divergence import MODES
 from pydirect.predictive import PredictiveDistribution
 from pydirect.sampled_network import SampledNetwork, SampledPosterior, evaluated
 
@@ -22,37 +22,38 @@ SAMPLINGS = ("weights", "pre_activations")
 PREDICTIVE_SEED = 0
 
 
-class SampledNetworkModel(DeterministicNetworkModel):
+class SampledModel(NetworkModel):
     """What the two estimators share: parameters, training, outputs of networks drawn from the posterior."""
 
+    posterior: str
+    kl_mode: str
+    n_kl_draws: int
+    sampling: str
+    exact_last_layer: bool
+    n_predictive_draws: int
     posteriors_: list[SampledPosterior]
     _draws_seed: int = 0
 
-    @property
-    def inference(self) -> str:
-        """Which objective is trained: deterministic with draws that are kept, else from fresh draws at every step."""
+    def _inference(self) -> str:
+        """Name the objective: deterministic with draws that are kept, else from fresh draws at every step."""
         if self.kl_mode == "fixed":
             return "dvi"
         return "mcvi" if self.sampling == "weights" else "rmcvi"
 
     def _check_parameters(self) -> None:
         as_choice(self.sampling, "sampling", SAMPLINGS)
-        self._network(1, 2 if isinstance(self, ClassifierMixin) else 1)
+        as_choice(self.kl_mode, "kl_mode", MODES)
         fixed = self.kl_mode == "fixed"
         if self.sampling != "weights" and (fixed or self.posterior != "normal"):
             raise ValueError(
                 "sampling must be 'weights' but for normal weights and draws that are not fixed, got "
                 f"{self.sampling!r} with posterior={self.posterior!r} and kl_mode={self.kl_mode!r}"
             )
-        schedule = self._schedule()
+        as_choice(self.optimizer, "optimizer", NETWORK_OPTIMIZERS)
         if not fixed and self.optimizer != "adam":
             raise ValueError(f"optimizer must be 'adam' for kl_mode={self.kl_mode!r}, got {self.optimizer!r}")
-        schedule.stages(self.inference)
-        if isinstance(self.prior, str):
-            as_choice(self.prior, "prior", ("empirical_bayes",))
-        as_number(self.initial_scale, "initial_scale", above=0.0)
-        for name in ("n_restarts", "n_draws", "n_predictive_draws"):
-            as_count(getattr(self, name), name)
+        super()._check_parameters()
+        as_count(self.n_predictive_draws, "n_predictive_draws")
 
     def _network_with(self, n_inputs: int, n_outputs: int, likelihood: str) -> SampledNetwork:
         prior = self.prior
@@ -88,8 +89,7 @@ class SampledNetworkModel(DeterministicNetworkModel):
             del self.prior_variances_  # there are none
 
     def _n_columns(self) -> int:
-        network = self.posteriors_[0].network
-        return max(network.hidden_layer_sizes) + (self.n_predictive_draws + network.n_outputs) * network.n_outputs
+        return self._n_columns_of_draws(self.n_predictive_draws)
 
     def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
         """Return outputs of the networks that predictions average over, (n_rows, n_outputs, n_draws) each."""
@@ -104,7 +104,7 @@ class SampledNetworkModel(DeterministicNetworkModel):
         return moments
 
 
-class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):  # type: ignore[override]
+class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     """Bayesian neural network whose weights have laws of several kinds, trained from draws.
 
     Every weight is w = M + σ ξ. The expected log-likelihood is estimated from draws of the hidden layers, and for the
@@ -241,10 +241,6 @@ class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):  # type: ignore
         self.random_state = random_state
         self.verbose = verbose
 
-    def _check_parameters(self) -> None:
-        as_choice(self.noise, "noise", NOISES)
-        super()._check_parameters()
-
     # --- prediction
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
@@ -302,7 +298,7 @@ class MonteCarloBNNRegressor(SampledNetworkModel, DVIRegressor):  # type: ignore
         return mean, epistemic, aleatoric
 
 
-class MonteCarloBNNClassifier(SampledNetworkModel, DVIClassifier):  # type: ignore[override]
+class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     """Bayesian neural network for classes whose weights have laws of several kinds, trained from draws.
 
     The log-likelihood of the softmax is averaged over drawn networks, in training as in prediction; parameters and
@@ -418,6 +414,5 @@ class MonteCarloBNNClassifier(SampledNetworkModel, DVIClassifier):  # type: igno
         log_p = np.empty((len(x), len(self.classes_)))
         with single_blas_thread():
             for rows in self._blocks(x):
-                drawn = log_softmax(self._drawn_outputs(x[rows])[0], axis=1)
-                log_p[rows] = logsumexp(drawn, axis=2) - np.log(self.n_predictive_draws)
+                log_p[rows] = log_mean_softmax(self._drawn_outputs(x[rows])[0], classes=1, draws=2)
         return log_p

@@ -70,12 +70,14 @@ struct WeightDraws {
   bool exact_last_layer = false;
 };
 
-// Σ KL of the weights' Gaussians to their priors; times factor, its gradient is added. Without standard deviations:
-// −log p of the means.
-double weight_divergence(const GaussianNetwork& network, const double* parameters, bool with_deviations, double factor,
-                         double* gradient);
+// Variance of every weight; an overflow stays positive and finite here.
+std::vector<double> weight_variances(const GaussianNetwork& network, const double* parameters);
+// Σ KL of the weights' Gaussians to their priors; times factor, its gradient is added. Without variances: −log p of the
+// means.
+double weight_divergence(const GaussianNetwork& network, const double* parameters, const double* variances,
+                         double factor, double* gradient);
 // Of every set of weights in turn.
-void prior_variances(const GaussianNetwork& network, const double* parameters, bool with_deviations, double* out);
+void prior_variances(const GaussianNetwork& network, const double* parameters, double* out);
 
 // divergence_factor times the divergence, less the rows' mean expected log-likelihood; gradient (n_parameters,) is set.
 double deterministic_objective(const GaussianNetwork& network, const double* parameters, const NetworkRows& rows,

@@ -1,0 +1,381 @@
+"""What estimators of Bayesian networks share, whatever their training: two bases on those of all estimators."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils import check_random_state
+
+from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_count, as_number
+from pydirect.deterministic import DeterministicNetwork
+from pydirect.deterministic_training import TrainingSchedule, fit_deterministic_network
+from pydirect.estimators._base import LatentFunctions, ProbabilisticClassifier, ProbabilisticRegressor
+from pydirect.hyperparameters import distinct_rows
+from pydirect.inputs import InputMap
+
+NOISES = ("heteroscedastic", "homoscedastic", "softplus")
+# Nodes of the mixture over the log noise variance.
+N_NODES = 20
+# Log noise variances of standardised targets beyond this are not told from it: their exponentials stay finite.
+LARGEST_LOG_VARIANCE = 60.0
+# Standardised inputs beyond this are at the edge: fourth powers of what the network makes of them stay finite.
+LARGEST_INPUT = 1e20
+
+
+class NetworkModel(LatentFunctions):
+    """Training of networks, moments of their outputs, draws of networks.
+
+    A subclass provides `_network_with`, `_inference`, `_n_columns` and `_output_moments`, and has the parameters that
+    are named here.
+    """
+
+    hidden_layer_sizes: Any
+    prior: Any
+    n_draws: int
+    optimizer: str
+    n_steps: int | None
+    learning_rate: float
+    batch_size: int
+    kl_warmup: float
+    kl_ramp: float
+    initial_scale: float
+    n_restarts: int
+    n_threads: int | None
+    random_state: Any
+    verbose: int
+
+    def _check_parameters(self) -> None:
+        self._network(1, 2 if isinstance(self, ClassifierMixin) else 1)
+        self._schedule().stages(self._inference())
+        if isinstance(self.prior, str):
+            as_choice(self.prior, "prior", ("empirical_bayes",))
+        as_number(self.initial_scale, "initial_scale", above=0.0)
+        for name in ("n_restarts", "n_draws"):
+            as_count(getattr(self, name), name)
+
+    def _schedule(self) -> TrainingSchedule:
+        return TrainingSchedule(
+            self.optimizer,
+            self.n_steps,
+            self.learning_rate,
+            self.batch_size,
+            self.kl_warmup,
+            self.kl_ramp,
+            self.max_iter,
+        )
+
+    def _inference(self) -> str:
+        """Name the objective that is trained."""
+        raise NotImplementedError
+
+    def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
+        """Return the network for so many inputs and targets or classes."""
+        raise NotImplementedError
+
+    def _network_with(self, n_inputs: int, n_outputs: int, likelihood: str) -> DeterministicNetwork:
+        raise NotImplementedError
+
+    def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """Mean (n_rows, n_outputs of the network) and covariance of the networks' outputs."""
+        raise NotImplementedError
+
+    def _train(self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_outputs: int) -> None:
+        """Fit one network a column of targets."""
+        progress = Progress(self.verbose)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        self.input_map_ = InputMap.fit(x, weight, rank=False)
+        inputs = self._inputs(x)
+        network = self._network(inputs.shape[1], n_outputs)
+        self.posteriors_ = []
+        for column in columns:
+            # The user has had enough: what is left is kept short.
+            enough = any(p.interrupted for p in self.posteriors_)
+            with progress.stage("training"):
+                posterior = fit_deterministic_network(
+                    network,
+                    inputs,
+                    np.ascontiguousarray(column),
+                    sample_weight=weight,
+                    inference=self._inference(),
+                    n_draws=self.n_draws,
+                    schedule=TrainingSchedule("adam", n_steps=1) if enough else self._schedule(),
+                    initial_scale=self.initial_scale,
+                    n_restarts=1 if enough else self.n_restarts,
+                    random_state=rng,
+                    n_threads=resolve_n_threads(self.n_threads),
+                    progress=_report if self.verbose else None,
+                )
+            self.posteriors_.append(posterior)
+        self._last_stage = self._schedule().stages(self._inference())[-1]
+        self.fit_seconds_ = progress.seconds
+        self.n_samples_ = float(weight.sum())
+
+    def _limit(self) -> str:
+        return "n_steps" if self._last_stage == "adam" else "max_iter"
+
+    def _inputs(self, x: FloatArray) -> FloatArray:
+        """Return what the network sees of rows of X: standardised, and far from overflow; zeros if nothing varies."""
+        inputs = self.input_map_.transform(x) if self.input_map_.n_outputs else np.zeros((len(x), 1))
+        return np.ascontiguousarray(np.clip(inputs, -LARGEST_INPUT, LARGEST_INPUT, out=inputs))
+
+    def _set_results(self) -> None:
+        super()._set_results()
+        variances = [p.prior_variances for p in self.posteriors_]
+        self.prior_variances_ = variances[0] if self._one_dimensional else variances
+
+    def _expected_sparsity(self) -> float:
+        return 0.0  # a Gaussian weight is never exactly zero
+
+    def _output_sampler(self, n_samples: int, rng: np.random.Generator) -> Callable[[FloatArray], list[FloatArray]]:
+        """Return a function from rows to the outputs of networks drawn from q, (n_rows, n_outputs, n_samples) each."""
+        draws = [p.sample_weights(n_samples, rng) for p in self.posteriors_]
+
+        def draw(rows: FloatArray) -> list[FloatArray]:
+            inputs = self._inputs(rows)
+            return [p.forward(weights, inputs) for p, weights in zip(self.posteriors_, draws, strict=True)]
+
+        return draw
+
+    def _n_columns_of_draws(self, n_samples: int) -> int:
+        """Numbers a row that are held while outputs of so many networks are drawn."""
+        network = self.posteriors_[0].network
+        outputs = len(self.posteriors_) * network.n_outputs * n_samples
+        return network.n_inputs + 4 * max(network.hidden_layer_sizes) + 4 * outputs
+
+
+class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
+    """Networks of one target each, with a noise variance that may be another output."""
+
+    noise: str
+    mean_noise_: FloatArray
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            When the data or a parameter is not as described.
+
+        Warns
+        -----
+        ConvergenceWarning
+            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
+        """
+        self._check_parameters()
+        x, targets, _, weight = self._start_fit(X, y, sample_weight)
+        # Training is not convex: data that differ by rounding only could end in different optima.
+        x, targets, counts = distinct_rows(x, targets, weight)
+        standardised = self._standardise_targets(targets, counts)
+        self._train(x, list(standardised.T), counts, 1)
+        noise = np.empty((len(x), len(self.posteriors_)))
+        for rows in self._blocks(x):
+            for k, (mean, covariance) in enumerate(self._output_moments(x[rows])):
+                noise[rows, k] = self._noise_of_outputs(mean, covariance)
+        self.mean_noise_ = np.average(noise, axis=0, weights=counts)
+        self._set_results()
+        self._warn_if_unfinished()
+        return self
+
+    def _check_parameters(self) -> None:
+        as_choice(self.noise, "noise", NOISES)
+        super()._check_parameters()
+
+    def _mean_noise_variance(self) -> FloatArray:
+        return self.mean_noise_
+
+    def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
+        return self._network_with(n_inputs, 1, self.noise)
+
+    def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        moments = self._output_moments(rows)
+        mean = np.stack([m[:, 0] for m, _ in moments], axis=1)
+        return mean, np.stack([s[:, 0, 0] for _, s in moments], axis=1) if with_variance else None
+
+    def _noise_of_outputs(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+        """Return the expected noise variance, standardised, (n_rows,)."""
+        if self.noise == "heteroscedastic":  # eq. 9
+            return np.exp(_within(mean[:, 1] + 0.5 * covariance[:, 1, 1]))
+        nodes, weights = log_noise_nodes(mean, covariance)
+        return self._noise_variances(nodes) @ weights
+
+    def _noise_variances(self, log_noise: FloatArray) -> FloatArray:
+        """Noise variance of given outputs l of a network."""
+        return np.logaddexp(0.0, log_noise) if self.noise == "softplus" else np.exp(_within(log_noise))
+
+    def _draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
+        values = np.empty((len(x), len(self.posteriors_), n_samples))
+        with single_blas_thread():
+            draw = self._output_sampler(n_samples, rng)
+            for rows in self._blocks(x, self._n_columns_of_draws(n_samples)):
+                for k, outputs in enumerate(draw(x[rows])):
+                    values[rows, k] = outputs[:, 0]
+                    if noise:
+                        level = outputs[:, 1] if self.noise != "homoscedastic" else self.posteriors_[k].log_noise
+                        sd = np.sqrt(self._noise_variances(level))
+                        values[rows, k] += sd * rng.standard_normal(outputs[:, 0].shape)
+        if self.calibration_scale_ != 1.0:
+            mean = self._latent_moments(x, with_variance=False)[0][:, :, None]
+            values = mean + self.calibration_scale_ * (values - mean)
+        return values
+
+
+class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
+    """One network with an output for each class."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,)
+            Labels: strings, numbers or booleans.
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts; a row of weight zero is a row that is not there.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            When the data or a parameter is not as described, or there is only one class.
+
+        Warns
+        -----
+        ConvergenceWarning
+            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
+        """
+        x, index, weight = self._start_fit(X, y, sample_weight)
+        self._one_dimensional = True  # one network
+        self._train(x, [index], weight, len(self.classes_))
+        self._set_results()
+        self._warn_if_unfinished()
+        return self
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Log-odds of the second of two classes, or log-probabilities of more.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_classes)
+        """
+        log_p = self.predict_log_proba(X)
+        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
+
+    def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the logits: posterior means and, on request, standard deviations.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        return_std : bool
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
+            Of two classes the log-odds of the second; of more each class' logit less the mean of all.
+        std : ndarray of the same shape
+        """
+        x = self._check_rows(X)
+        moments = log_odds_moments if len(self.classes_) == 2 else centred_moments
+        with single_blas_thread():
+            blocks = [moments(*self._output_moments(x[rows])[0]) for rows in self._blocks(x)]
+        mean, variance = (np.concatenate(part) for part in zip(*blocks, strict=True))
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def sample_proba(
+        self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
+    ) -> FloatArray:
+        """Draw networks from the posterior and return the probabilities that each draw gives.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        n_samples : int
+        random_state : numpy.random.Generator, int or None
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes, n_samples)
+        """
+        x = self._check_rows(X)
+        n_samples = as_count(n_samples, "n_samples")
+        proba = np.empty((len(x), len(self.classes_), n_samples))
+        with single_blas_thread():
+            draw = self._output_sampler(n_samples, np.random.default_rng(random_state))
+            for rows in self._blocks(x, self._n_columns_of_draws(n_samples)):
+                proba[rows] = softmax(draw(x[rows])[0], axis=1)
+        return proba
+
+
+# --- from Gaussian outputs
+
+
+def _within(log_variance: FloatArray) -> FloatArray:
+    """Bring log variances where their exponentials are finite."""
+    return np.clip(log_variance, -LARGEST_LOG_VARIANCE, LARGEST_LOG_VARIANCE)
+
+
+def log_noise_nodes(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Hermite nodes (n_rows, N_NODES) and weights (N_NODES,) for the second output.
+
+    However far out: conditional means are linear in them, and average to the mean only over all of them.
+    """
+    z, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
+    return mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z, weights / weights.sum()
+
+
+def log_odds_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of the logit of the second of two classes, (n_rows,) each."""
+    variance = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
+    return mean[:, 1] - mean[:, 0], np.maximum(variance, 0.0)
+
+
+def log_mean_softmax(logits: FloatArray, classes: int, draws: int) -> FloatArray:
+    """Log of the softmax along one axis, averaged along another one; the logits are overwritten."""
+    logits -= logits.max(axis=classes, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(axis=classes, keepdims=True))
+    largest = logits.max(axis=draws, keepdims=True)
+    logits -= largest
+    return np.log(np.exp(logits, out=logits).mean(axis=draws)) + largest.squeeze(draws)
+
+
+def centred_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of each class' logit less the mean of all, (n_rows, n_classes) each.
+
+    A number added to all logits changes nothing: what it varies by is not uncertainty.
+    """
+    between = covariance.mean(axis=2)
+    diagonal = np.einsum("nii->ni", covariance)
+    variance = diagonal - 2.0 * between + between.mean(axis=1, keepdims=True)
+    return mean - mean.mean(axis=1, keepdims=True), np.maximum(variance, 0.0)
+
+
+def _report(finished: int, total: int, elbo: float) -> None:
+    print(f"  start {finished:3d} of {total}, best ELBO {elbo:.1f}", file=sys.stderr, flush=True)
