@@ -24,6 +24,8 @@ from pydirect import (
     LinearFeatures,
     RunningStatistics,
     StreamError,
+    _core,
+    _interruptions,
     collect_statistics,
     persistence,
     running_statistics,
@@ -771,7 +773,7 @@ def test_a_checkpoint_needs_features_that_a_file_can_hold(tmp_path):
 
 
 def test_ctrl_c_waits_for_the_end_of_a_block_and_the_second_does_not(small_blocks):
-    with streams.deferred_interrupt() as interrupted:
+    with _interruptions.deferred_interrupt() as interrupted:
         with interrupted.held():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
@@ -793,6 +795,57 @@ def test_ctrl_c_waits_for_the_end_of_a_block_and_the_second_does_not(small_block
         collect_stream(total, ArraySource(X, Y), after_block=after_block)
     assert seen == [64, 128]
     assert total.n_samples == 128.0
+
+
+@pytest.mark.parametrize("change", ["merge", "subtract", "decay"])
+def test_ctrl_c_never_leaves_half_a_change(change, monkeypatch):
+    """Wherever it strikes: here in the middle of the largest part of each."""
+    whole, part = of(slice(None)), of(slice(100))
+    expected, struck = whole.copy(), whole.copy()
+    arguments = (0.5,) if change == "decay" else (part,)
+    getattr(expected, change)(*arguments)
+    merged, decayed = _core.merge_upper_triangle, _interruptions.Interruption.held
+
+    def merge_upper_triangle(*a):
+        signal.raise_signal(signal.SIGINT)
+        merged(*a)
+
+    def held(self):
+        signal.raise_signal(signal.SIGINT)
+        return decayed(self)
+
+    monkeypatch.setattr(_core, "merge_upper_triangle", merge_upper_triangle)
+    monkeypatch.setattr(_interruptions.Interruption, "held", held)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(struck, change)(*arguments)
+    assert_same_bits(struck, expected)
+
+
+def test_memory_that_ends_within_a_merge_counts_no_row_twice(fixed, small_blocks, monkeypatch, tmp_path):
+    checkpoint, moved, calls = tmp_path / "c.pydirect", running_statistics._moved, []
+
+    def failing(*arguments):
+        calls.append(0)
+        if len(calls) == 5:
+            raise MemoryError
+        return moved(*arguments)
+
+    monkeypatch.setattr(running_statistics, "_moved", failing)
+    with pytest.raises(MemoryError):
+        fixed().fit_stream(X, Y[:, 0], keep_features=True, checkpoint=checkpoint)
+    monkeypatch.setattr(running_statistics, "_moved", moved)
+    resumed = fixed().fit_stream(X, Y[:, 0], keep_features=True, checkpoint=checkpoint)
+    assert_same_bits(resumed.statistics_, fixed().fit_stream(X, Y[:, 0], keep_features=True).statistics_)
+
+
+def test_rows_that_faded_are_forgotten_by_as_much_as_is_left():
+    model = DirectRegressor("linear").fit_features(X, Y[:, 0]).partial_fit(X[:200], Y[:200, 0])
+    model.partial_fit(X[200:], Y[200:, 0], decay=0.5)
+    with pytest.raises(ValueError, match="rows that have faded must be given as they were added and fade"):
+        model.forget(X[:200], Y[:200, 0], np.full(200, 0.5))
+    model.forget(X[:200], Y[:200, 0], decay=0.5)
+    assert_equal_to_rounding(model.statistics_, model.new_statistics().update(X[200:], Y[200:, 0]))
+    assert model.repetitions_ == pytest.approx(1.0)
 
 
 def test_a_stream_can_be_summed_in_another_thread():

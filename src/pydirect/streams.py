@@ -11,8 +11,6 @@ import hashlib
 import itertools
 import os
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pydirect._interruptions import deferred_interrupt
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.running_statistics import RunningStatistics
@@ -633,48 +632,6 @@ def collect_stream(
                     after_block(end)
             interrupted.raise_if_requested()
     return row
-
-
-class Interruption:
-    """What has become of Ctrl-C: a request to stop at the next good moment."""
-
-    def __init__(self) -> None:
-        self.requested, self.busy = False, False
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """In here nothing is interrupted, however often it is asked for."""
-        self.busy = True
-        try:
-            yield
-        finally:
-            self.busy = False
-
-    def raise_if_requested(self) -> None:
-        """Stop here, if that was asked for."""
-        if self.requested:
-            raise KeyboardInterrupt
-
-
-@contextmanager
-def deferred_interrupt() -> Iterator[Interruption]:
-    """Let Ctrl-C be a request instead of an exception in the middle of a sum; a second one raises, outside of sums."""
-    interruption = Interruption()
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield interruption
-        return
-
-    def request(number: int, frame: Any) -> None:
-        if interruption.requested and not interruption.busy:
-            before(number, frame)
-        interruption.requested = True
-
-    signal.signal(signal.SIGINT, request)
-    try:
-        yield interruption
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 # ------------------------------------------------------------------------------------------------------------ sample

@@ -264,7 +264,9 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         self._warn_if_unfinished()
         return self
 
-    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def forget(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
+    ) -> Self:
         """Fit as if these rows, which were given to `partial_fit`, had never been seen.
 
         Exact to rounding of what there was. The feature map stays, even when it came from these rows.
@@ -275,6 +277,8 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array_like of shape (n_samples,), optional
             As it was given.
+        decay : float in (0, 1], default=1.0
+            How far these rows have faded since: the product of what later `partial_fit` were given.
 
         Returns
         -------
@@ -288,7 +292,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: only partial_fit and its like can.")
         self._check_parameters()
         self._refuse_held_out()
-        part = self._statistics_of(X, y, sample_weight)
+        part = self._statistics_of(X, y, sample_weight).decay(decay)
         self._fit_to(self.statistics_.copy().subtract(part), Progress(self.verbose), warm=True)
         self._warn_if_unfinished()
         return self
