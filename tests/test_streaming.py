@@ -840,11 +840,11 @@ def test_memory_that_ends_within_a_merge_counts_no_row_twice(fixed, small_blocks
 
 def test_rows_that_faded_are_forgotten_by_as_much_as_is_left():
     model = DirectRegressor("linear").fit_features(X, Y[:, 0]).partial_fit(X[:200], Y[:200, 0])
-    model.partial_fit(X[200:], Y[200:, 0], decay=0.5)
+    model.partial_fit(X[200:300], Y[200:300, 0], decay=0.5)
     with pytest.raises(ValueError, match="rows that have faded must be given as they were added and fade"):
         model.forget(X[:200], Y[:200, 0], np.full(200, 0.5))
     model.forget(X[:200], Y[:200, 0], decay=0.5)
-    assert_equal_to_rounding(model.statistics_, model.new_statistics().update(X[200:], Y[200:, 0]))
+    assert_equal_to_rounding(model.statistics_, model.new_statistics().update(X[200:300], Y[200:300, 0]))
     assert model.repetitions_ == pytest.approx(1.0)
 
 

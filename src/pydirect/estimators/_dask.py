@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 FAN_IN = 8
 
 
-def _dask() -> Any:
-    import dask
-
-    return dask
-
-
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask collection; Dask is not imported for it."""
     base = sys.modules.get("dask.base")
@@ -53,7 +47,8 @@ def summed_by_dask(
     keep_features : bool
     progress : Progress
     """
-    dask = _dask()
+    import dask
+
     parts, names, n_outputs = _partitions(X, y, sample_weight)
     one_dimensional, n_outputs = n_outputs == 0, max(n_outputs, 1)
     parts = [dask.delayed(_checked)(p, names, f"partition {k}") for k, p in enumerate(parts)]
@@ -67,6 +62,7 @@ def summed_by_dask(
             drawn = [dask.delayed(Sample.of)(p, f, seed, sample_rows) for p, f in zip(parts, first, strict=True)]
             (sample,) = dask.compute(_tree(_joined, drawn, sample_rows), optimize_graph=False)
     if keep_features:
+        model._require_columns(X.shape[1] if names is None else len(names), names)
         model._one_dimensional = one_dimensional
     else:
         with progress.stage("features"):
@@ -89,7 +85,8 @@ def _known_sizes(X: Any) -> tuple[int, ...] | None:
 
 def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str] | None, int]:
     """Return delayed `Rows`, the names of X's columns, and the number of outputs, 0 where y has no axis of them."""
-    dask = _dask()
+    import dask
+
     names = column_names(X)
     if isinstance(y, str | list | tuple) or isinstance(sample_weight, str):
         if names is None:
@@ -136,7 +133,7 @@ def _from_arrays(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
     if len(set(lengths)) != 1:
         raise StreamError(f"partition {partition}: X, y and sample_weight must have as many rows, got {lengths}")
     x, y = (np.ascontiguousarray(a, dtype=np.float64) for a in (x, y))
-    return Rows(x, y.reshape(len(x), -1), None if weight is None else np.asarray(weight, dtype=np.float64))
+    return Rows(x, y[:, None] if y.ndim == 1 else y, None if weight is None else np.asarray(weight, dtype=np.float64))
 
 
 def _checked(rows: Rows, names: list[str] | None, where: str) -> Rows:
@@ -166,7 +163,8 @@ def _joined(parts: list[Sample], size: int) -> Sample:
 
 def _tree(combine: Any, items: list[Any], *arguments: Any) -> Any:
     """Reduce by tasks that combine `FAN_IN` neighbours each: no worker ever holds them all."""
-    dask = _dask()
+    import dask
+
     while len(items) > 1:
         groups = [items[a:z] for a, z in row_blocks(len(items), FAN_IN)]
         items = [dask.delayed(combine)(group, *arguments) for group in groups]

@@ -140,6 +140,14 @@ class StreamedModel(BasisFunctionModel):
     def _fix_features_of(self, rows: Rows) -> None:
         raise NotImplementedError
 
+    def _require_columns(self, n_columns: int, names: list[str] | None) -> None:
+        """Compare columns with those of the feature map."""
+        if n_columns != self.n_features_in_:
+            raise ValueError(f"X must have {self.n_features_in_} columns, as when features were fixed, got {n_columns}")
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and names is not None and list(known) != names:
+            raise ValueError("X must have the columns, by name and order, that it had when features were fixed")
+
     def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
         self.n_features_in_ = n_features_in
         self.__dict__.pop("feature_names_in_", None)
@@ -579,14 +587,7 @@ class StreamRun:
 
     def check_width(self) -> None:
         """Compare the columns with those of the feature map."""
-        first = next(iter(self.source.head(1)))
-        if first.x.shape[1] != self.model.n_features_in_:
-            raise ValueError(
-                f"X must have {self.model.n_features_in_} columns, as when features were fixed, got {first.x.shape[1]}"
-            )
-        known = getattr(self.model, "feature_names_in_", None)
-        if known is not None and self.source.names is not None and list(known) != self.source.names:
-            raise ValueError("X must have the columns, by name and order, that it had when features were fixed")
+        self.model._require_columns(next(iter(self.source.head(1))).x.shape[1], self.source.names)
 
     def _n_outputs(self) -> int:
         return int(next(iter(self.source.head(1))).y.shape[1])
