@@ -848,6 +848,28 @@ def test_rows_that_faded_are_forgotten_by_as_much_as_is_left():
     assert model.repetitions_ == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_nan_in_the_first_blocks_of_an_iterator_is_reported_where_it_is(fixed, repeatable):
+    blocks = lambda: numbered_blocks(bad=7, n_blocks=30)  # noqa: E731
+    with pytest.raises(StreamError, match=r"row 73 \(block 7, its row 3\)"):
+        DirectRegressor(**FAST).fit_stream(blocks if repeatable else blocks())
+
+
+def test_a_file_that_vanishes_is_named(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"x": X[:, 0], "y": Y[:, 0]}), tmp_path / "a.parquet")
+    source = as_source(tmp_path, "y")
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(StreamError, match=r"a\.parquet, data row 1 .*the file cannot be read"):
+        list(source.blocks(0))
+
+
+def test_blocks_may_be_cut_anew_between_two_runs(tmp_path):
+    checkpoint = tmp_path / "c.pydirect"
+    for size in (50, 300, 90):
+        blocks = [(X[i : i + size], Y[i : i + size, 0]) for i in range(0, N, size)]
+        assert DirectRegressor("linear").fit_stream(blocks, checkpoint=checkpoint).n_samples_ == N
+
+
 def test_a_stream_can_be_summed_in_another_thread():
     total = empty()
     thread = threading.Thread(target=collect_stream, args=(total, ArraySource(X, Y)))

@@ -113,7 +113,9 @@ class Source(Protocol):
 
 
 class LabelCodes:
-    """Codes of labels, in order of appearance: sources hold numbers, labels may be strings.
+    """Codes of labels, given when a label first appears: sources hold numbers, labels may be strings.
+
+    Labels that first appear in the same block of rows have codes in their sorted order.
 
     Attributes
     ----------
@@ -265,14 +267,14 @@ class BlockSource:
         if self.repeatable:
             yield from self.blocks(0)
             return
-        n_held = 0
+        self._ends = []
         for number in itertools.count():
             if number == len(self._held):
                 self._held.extend(itertools.islice(self._iterator, 1))
-            if number == len(self._held) or n_held >= n_rows:
+            if number == len(self._held) or sum(self._ends[-1:]) >= n_rows:
                 return
             rows = self._rows(self._held[number], number)
-            n_held += len(rows)
+            self._ends.append(sum(self._ends[-1:]) + len(rows))
             yield rows
 
     @staticmethod
@@ -383,6 +385,7 @@ class ParquetSource:
             groups = [(g, first) for f, g, first, rows in self._row_groups if f == number and first + rows > start]
             if not groups:
                 continue
+            row = groups[0][1]
             try:
                 with _opened(file) as parquet:
                     self._require_unchanged(number, parquet, columns)
@@ -730,14 +733,16 @@ def sample_stream(
 def digest(source: Source) -> str:
     """Return a digest of a source's first rows, which tells whether it is the one of a checkpoint."""
     hashed, left = hashlib.blake2b(digest_size=16), DIGEST_ROWS
+    parts = []
     for block in source.head(DIGEST_ROWS):
-        head = block[:left]
-        for array in (head.x, head.y, head.weight):
-            if array is not None:
-                hashed.update(np.ascontiguousarray(array).tobytes())
-        left -= len(head)
+        parts.append(block[:left])
+        left -= len(parts[-1])
         if left <= 0:
             break
+    for name in ("x", "y", "weight"):  # of all parts, so that it does not matter how rows are cut
+        for array in (getattr(part, name) for part in parts):
+            if array is not None:
+                hashed.update(np.ascontiguousarray(array).tobytes())
     return hashed.hexdigest()
 
 
