@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.kernel_approximation import RBFSampler
-from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit
+from sklearn.model_selection import GridSearchCV, KFold, LeaveOneOut, ShuffleSplit
 
 from pydirect import (
     DirectRegressor,
@@ -301,6 +301,53 @@ def test_search_over_features_and_several_outputs(data):
     np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=5e-3)
     assert ours.best_params_ == theirs.best_params_
     assert ours.predict(x).shape == (240, 2)
+
+
+def agree(model, x, y, cv=3, scoring="r2", **tolerance):
+    grid = {"noise": ["auto", 0.5]}
+    ours, theirs = (search(model, grid, scoring=scoring, cv=cv).fit(x, y) for search in (DirectSearchCV, GridSearchCV))
+    for name in ("mean_test_score", "std_test_score", "rank_test_score"):
+        np.testing.assert_allclose(ours.cv_results_[name], theirs.cv_results_[name], **tolerance)
+    assert ours.best_estimator_.repetitions_ == theirs.best_estimator_.repetitions_
+    np.testing.assert_allclose(ours.predict(x), theirs.predict(x), atol=1e-6)
+    return ours
+
+
+def test_search_scores_a_constant_fold_as_grid_search_does(data):
+    x, y = data
+    y = np.r_[np.zeros(80), y[80:]]
+    assert (agree(DirectRegressor("linear"), x, y, atol=1e-3).cv_results_["split0_test_score"] == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning", "ignore:One or more of the test")
+def test_search_of_one_row_folds_has_no_r2_and_ranks_the_same(data):
+    x, y = data[0][:20], data[1][:20]
+    assert np.isnan(agree(DirectRegressor("linear"), x, y, cv=LeaveOneOut()).best_score_)
+
+
+def test_search_with_rows_that_are_never_held_out(data):
+    agree(DirectRegressor(FIXED_FEATURES), *data, cv=ShuffleSplit(1, test_size=0.3, random_state=0), atol=1e-9)
+
+
+def test_search_loses_no_digits_to_a_far_row_of_the_fold_held_out(data):
+    x, y = data[0].copy(), data[1]
+    x[3, 1] = 1e8
+    agree(DirectRegressor("precomputed"), x, y, cv=5, scoring="neg_root_mean_squared_error", rtol=1e-6)
+
+
+def test_search_refits_with_the_repetitions_of_the_rows(data):
+    ours = agree(DirectRegressor("linear"), np.tile(data[0][:40], (4, 1)), np.tile(data[1][:40], 4), atol=1e-3)
+    assert ours.best_estimator_.repetitions_ == 4.0
+
+
+def test_search_knows_the_columns_of_a_frame(data):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, y = data
+    frame = pandas.DataFrame(x, columns=[f"c{j}" for j in range(x.shape[1])])
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7]}, cv=2).fit(frame, y)
+    np.testing.assert_array_equal(search.predict(frame), search.best_estimator_.predict(frame))
+    with pytest.raises(ValueError, match="feature names should match"):
+        search.predict(frame[frame.columns[::-1]])
 
 
 def test_subtracted_folds_equal_rows_never_seen(data):

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 FAN_IN = 8
 
 
+def _dask() -> Any:  # whose functions have no types
+    import dask
+
+    return dask
+
+
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask collection; Dask is not imported for it."""
     base = sys.modules.get("dask.base")
@@ -47,8 +53,7 @@ def summed_by_dask(
     keep_features : bool
     progress : Progress
     """
-    import dask
-
+    dask = _dask()
     parts, names, n_outputs = _partitions(X, y, sample_weight)
     one_dimensional, n_outputs = n_outputs == 0, max(n_outputs, 1)
     parts = [dask.delayed(_checked)(p, names, f"partition {k}") for k, p in enumerate(parts)]
@@ -85,8 +90,7 @@ def _known_sizes(X: Any) -> tuple[int, ...] | None:
 
 def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str] | None, int]:
     """Return delayed `Rows`, the names of X's columns, and the number of outputs, 0 where y has no axis of them."""
-    import dask
-
+    dask = _dask()
     names = column_names(X)
     if isinstance(y, str | list | tuple) or isinstance(sample_weight, str):
         if names is None:
@@ -163,8 +167,7 @@ def _joined(parts: list[Sample], size: int) -> Sample:
 
 def _tree(combine: Any, items: list[Any], *arguments: Any) -> Any:
     """Reduce by tasks that combine `FAN_IN` neighbours each: no worker ever holds them all."""
-    import dask
-
+    dask = _dask()
     while len(items) > 1:
         groups = [items[a:z] for a, z in row_blocks(len(items), FAN_IN)]
         items = [dask.delayed(combine)(group, *arguments) for group in groups]

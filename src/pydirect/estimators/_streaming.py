@@ -65,13 +65,15 @@ class Standardised:
     repetitions: float
 
     @classmethod
-    def of(cls, statistics: RunningStatistics) -> Self:
-        """Standardise the targets."""
+    def of(cls, statistics: RunningStatistics, repetitions: float | None = None) -> Self:
+        """Standardise the targets; repetitions are by default those of the rows' weights."""
         location, scale = statistics.target_location_scale()
         constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
         gaussian = statistics.gaussian(location, scale)
         gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
-        return cls(location, scale, gaussian, statistics.n_samples / statistics.n_rows)
+        if repetitions is None:
+            repetitions = statistics.n_samples / statistics.n_rows
+        return cls(location, scale, gaussian, repetitions)
 
     @cached_property
     def rotated(self) -> RotatedStatistics:
@@ -272,9 +274,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         self._warn_if_unfinished()
         return self
 
-    def forget(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
-    ) -> Self:
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:
         """Fit as if these rows, which were given to `partial_fit`, had never been seen.
 
         Exact to rounding of what there was. The feature map stays, even when it came from these rows.

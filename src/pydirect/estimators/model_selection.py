@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils import Tags, get_tags
@@ -28,14 +30,17 @@ from pydirect.statistics import GaussianStatistics
 # Scores that follow from sums over the held-out rows.
 SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
 
+# Sums over the rows of a training set, and the same with standardised targets.
+Trained = tuple[RunningStatistics, Standardised]
+
 
 class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """Search a grid of parameters of `DirectRegressor` by cross-validation, on sums over rows.
 
     What `sklearn.model_selection.GridSearchCV` does, without its passes over the data: the sums of every fold are taken
-    once for each distinct feature map, those of a training set are all sums less the fold's, and candidates that leave
-    the features alone (noise, levels, prior, …) share both, with the factorisation of ΦᵀΦ. Held-out errors follow from
-    the fold's sums too, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
+    once for each distinct feature map, those of a training set are merged from the other folds', and candidates that
+    leave the features alone (noise, levels, prior, …) share both, with the factorisation of ΦᵀΦ. Held-out errors follow
+    from the fold's sums too, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
 
     Targets are standardised by each training set. The feature map (scaling of the inputs, landmarks, the kernel's
     hyperparameters) comes from all rows, those held out too: scores equal GridSearchCV's, to rounding, where features
@@ -127,16 +132,16 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         groups: dict[str, list[int]] = {}
         for k, model in enumerate(models):
             groups.setdefault(feature_key(model), []).append(k)
-        kept: dict[str, tuple[DirectRegressor, RunningStatistics]] = {}
+        kept: dict[str, tuple[DirectRegressor, RunningStatistics, float]] = {}
         with single_blas_thread():
             for key, members in groups.items():
                 data = _FoldedData(models[members[0]], x, targets, folds)
-                kept[key] = data.model, data.total
-                for f in range(len(folds)):
-                    training, held = data.training(f), None
+                kept[key] = data.model, *data.total()
+                for f, training in enumerate(data.training()):
+                    held = None
                     for k in members:
                         begin = time.perf_counter()
-                        fitted = data.fitted(models[k], training)
+                        fitted = _fitted(models[k], data.model, training)
                         seconds[k, f] = time.perf_counter() - begin
                         if held is None and self.scoring in SCORES_OF_SUMS:
                             held = data.folds[f].gaussian(fitted.y_mean_, fitted.y_scale_)
@@ -145,9 +150,11 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if self.refit:
             begin = time.perf_counter()
             best = models[self.best_index_]
-            shared, total = kept[feature_key(best)]
-            self.best_estimator_ = _with_features(clone(best), shared)
-            self.best_estimator_.fit_statistics(total)
+            shared, total, repetitions = kept[feature_key(best)]
+            with single_blas_thread():
+                self.best_estimator_ = _fitted(best, shared, (total, Standardised.of(total, repetitions)))
+            names = getattr(self, "feature_names_in_", None)
+            self.best_estimator_._set_input_names(x.shape[1], None if names is None else names.tolist())
             self.refit_time_ = time.perf_counter() - begin
         return self
 
@@ -167,7 +174,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if held is not None:
             error = squared_error(held, model)
             if self.scoring == "r2":
-                return float(np.mean(1 - error / data.folds[fold].y_scatter))
+                return _r2_score(error, data.folds[fold])
             mean = error / data.folds[fold].n_samples
             return -float(np.mean(np.sqrt(mean) if "root" in self.scoring else mean))
         rows = data.rows[fold]
@@ -185,7 +192,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         results["params"] = candidates
         results |= {f"split{f}_test_score": scores[:, f] for f in range(scores.shape[1])}
         results |= {"mean_test_score": mean, "std_test_score": scores.std(axis=1)}
-        results["rank_test_score"] = rankdata(-mean, method="min").astype(np.int32)
+        results["rank_test_score"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int32)
         self.cv_results_ = results
         self.best_index_ = int(results["rank_test_score"].argmin())
         self.best_score_, self.best_params_ = float(mean[self.best_index_]), candidates[self.best_index_]
@@ -202,33 +209,55 @@ class _FoldedData:
     def __init__(self, model: DirectRegressor, x: FloatArray, y: FloatArray, rows: list[np.ndarray]) -> None:
         self.x, self.y, self.rows = x, y, rows
         self.model = clone(model).fit_features(x, y)
+        self.n_threads = resolve_n_threads(model.n_threads)
         targets = y.reshape(len(x), -1)
-        n_threads = resolve_n_threads(model.n_threads)
-        self.folds = [
-            self.model.new_statistics(targets.shape[1]).update(x[r], targets[r], n_threads=n_threads) for r in rows
-        ]
-        self.total = self.folds[0].emptied()
-        for fold in self.folds:
-            self.total.merge(fold, n_threads=n_threads)
+        self.folds = [self._sums(x[r], targets[r]) for r in rows]
         never_held = np.setdiff1d(np.arange(len(x)), np.concatenate(rows))
-        if len(never_held):
-            self.total.update(x[never_held], targets[never_held], n_threads=n_threads)
+        self.rest = self._sums(x[never_held], targets[never_held])
 
-    def training(self, fold: int) -> tuple[RunningStatistics, Standardised]:
-        """Return sums over all rows but a fold's."""
-        statistics = self.total.copy().subtract(self.folds[fold])
-        shared = Standardised.of(statistics)
-        kept = np.ones(len(self.x), dtype=bool)
-        kept[self.rows[fold]] = False
-        shared.repetitions = float(distinct_rows(self.x[kept], self.y.reshape(len(self.x), -1)[kept], None)[2].mean())
-        return statistics, shared
+    def _sums(self, x: FloatArray, targets: FloatArray) -> RunningStatistics:
+        statistics = self.model.new_statistics(targets.shape[1])
+        return statistics.update(x, targets, n_threads=self.n_threads) if len(x) else statistics
 
-    def fitted(self, model: DirectRegressor, training: tuple[RunningStatistics, Standardised]) -> DirectRegressor:
-        """Return a copy of a model fitted to sums."""
-        found = _with_features(clone(model), self.model)
-        found._fit_to(training[0], Progress(0), warm=False, shared=training[1])
-        found._warn_if_unfinished()
-        return found
+    def _merged(self, first: RunningStatistics, parts: Sequence[RunningStatistics]) -> RunningStatistics:
+        merged = first.copy()
+        for part in parts:
+            merged.merge(part, n_threads=self.n_threads)
+        return merged
+
+    def training(self) -> Iterator[Trained]:
+        """Yield sums over all rows but a fold's, for each fold in turn."""
+        for fold, statistics in enumerate(self._without_each(self.rest, self.folds)):
+            kept = np.ones(len(self.x), dtype=bool)
+            kept[self.rows[fold]] = False
+            yield statistics, Standardised.of(statistics, self._repetitions(kept))
+
+    def total(self) -> tuple[RunningStatistics, float]:
+        """Return sums over all rows, and how many times an average row counts."""
+        return self._merged(self.rest, self.folds), self._repetitions(slice(None))
+
+    def _repetitions(self, rows: Any) -> float:
+        return float(distinct_rows(self.x[rows], self.y.reshape(len(self.x), -1)[rows], None)[2].mean())
+
+    def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
+        """Yield all sums but those of each fold, merged by halves.
+
+        Subtraction would lose the digits that a far row of the fold takes.
+        """
+        if len(folds) == 1:
+            yield others
+            return
+        middle = len(folds) // 2
+        yield from self._without_each(self._merged(others, folds[middle:]), folds[:middle])
+        yield from self._without_each(self._merged(others, folds[:middle]), folds[middle:])
+
+
+def _fitted(model: DirectRegressor, shared: DirectRegressor, training: Trained) -> DirectRegressor:
+    """Return a copy of a model fitted to sums, with the feature map of another one."""
+    found = _with_features(clone(model), shared)
+    found._fit_to(training[0], Progress(0), warm=False, shared=training[1])
+    found._warn_if_unfinished()
+    return found
 
 
 def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
@@ -236,6 +265,16 @@ def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArra
     s = model.coefficients_
     error = held.yty - 2 * np.einsum("jk,jk->k", held.c, s) + np.einsum("jk,jk->k", s, held.A @ s)
     return np.maximum(error, 0.0) * model.y_scale_**2
+
+
+def _r2_score(error: FloatArray, held: RunningStatistics) -> float:
+    """R² averaged over outputs, as scikit-learn's: of a constant target 1 without any error, else 0."""
+    if held.n_samples < 2:
+        warnings.warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
+        return float("nan")
+    constant = held.target_location_scale()[1] == 0
+    ratio = error / np.where(constant, 1.0, held.y_scatter)
+    return float(np.mean(1 - np.where(constant, error > 0, ratio)))
 
 
 def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
