@@ -72,7 +72,13 @@ def test_many_targets_are_what_single_fits_give(n_models):
         assert len(posterior.elbo_trace) == posterior.n_iter
 
 
-def test_levels_priors_noise_and_seeds_may_differ():
+@pytest.fixture
+def shared_always(monkeypatch):
+    """Small models of unlike ridges share a run too, as large ones do."""
+    monkeypatch.setattr(many, "ANY_RIDGES", 0)
+
+
+def test_levels_priors_noise_and_seeds_may_differ(shared_always):
     statistics = make_statistics(n=200, b=8)
     per_weight = LEVELS * np.linspace(0.8, 1.2, 8)[:, None]
     models = [
@@ -94,7 +100,7 @@ def test_levels_priors_noise_and_seeds_may_differ():
         assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
 
 
-def test_noise_levels_give_the_same_posterior_where_it_is_unique():
+def test_noise_levels_give_the_same_posterior_where_it_is_unique(shared_always):
     statistics = make_statistics(n=400, b=6)
     fine = evenly_spaced_levels(61, 4.0)
     models = [
@@ -210,6 +216,9 @@ def test_bad_arguments_are_named():
 # ------------------------------------------------------------------------------------------------------- estimators
 
 
+FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
+
+
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
@@ -250,6 +259,56 @@ def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
     assert len(calls) == 2
 
 
+@pytest.fixture
+def runs(monkeypatch):
+    """Numbers of models of the shared runs there were."""
+    sizes, original = [], many._Run.__init__
+
+    def init(self, models, *rest):
+        sizes.append(len(models))
+        original(self, models, *rest)
+
+    monkeypatch.setattr(many._Run, "__init__", init)
+    return sizes
+
+
+def test_raw_estimators_share_their_sweeps(data, runs, shared_always):
+    x, y = data
+    targets = [np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 6)]
+    targets[2] = np.c_[targets[2], targets[3]]
+    raw = {"features": "linear", "basis": "raw", "n_levels": 101}  # so fine that there is one optimum
+    models = fit_many([DirectRegressor(**raw) for _ in targets], x, targets)
+    assert runs == [7]
+    for model, target in zip(models, targets, strict=True):
+        expected = DirectRegressor(**raw).fit(x, target)
+        assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-4)
+        np.testing.assert_allclose(model.predict(x), expected.predict(x), atol=1e-2)
+    noises = [{"noise": float(noise)} for noise in np.geomspace(0.1, 2, 8)]
+    for model, noise in zip(fit_many([DirectRegressor(**raw, **n) for n in noises], x, y), noises, strict=True):
+        expected = DirectRegressor(**raw, **noise).fit(x, y)
+        assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-6)
+    assert runs == [7, 8]
+
+
+def test_raw_candidates_of_a_search_share_their_sweeps(data, runs, shared_always):
+    x, y = data
+    grid = {"noise": np.geomspace(0.5, 4, 6).tolist()}
+    model = DirectRegressor(FIXED_FEATURES, basis="raw", n_levels=61)
+    ours = DirectSearchCV(model, grid, cv=2).fit(x, y)
+    assert runs == [6, 6]
+    expected = GridSearchCV(model, grid, cv=2).fit(x, y).cv_results_["mean_test_score"]
+    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], expected, atol=5e-3)
+
+
+def test_small_models_of_unlike_ridges_are_fitted_one_by_one(runs):
+    statistics = make_statistics(n=60, b=6, n_outputs=6)
+    models = [MeanFieldRegression.of(statistics, LEVELS, GaussianPrior().log_mass(LEVELS), [s]) for s in NOISE]
+    fit_mean_fields(models)
+    assert runs == []
+    fit_mean_fields(of_targets(statistics, 6))
+    assert runs == [6]
+
+
 def test_several_outputs_of_the_raw_basis_are_those_of_single_fits(data):
     x, y = data
     several = np.c_[tuple(np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 7))]
@@ -268,9 +327,6 @@ def test_fit_many_refuses_what_does_not_fit_together(data):
         fit_many([model, DirectRegressor("linear")], x, [y, y, y])
     with pytest.raises(TypeError, match=r"estimators\[0\]"):
         fit_many(["linear"], x, y)
-
-
-FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from typing import Any
 import joblib
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance
 from pydirect.decorrelated import decorrelate
-from pydirect.estimators.regression import DirectRegressor, _Training
+from pydirect.estimators.regression import DirectRegressor, _Training, begun_together
 from pydirect.hyperparameters import distinct_rows
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
@@ -109,7 +108,7 @@ def _fit_group(
     """Fit models that share their feature map, which the first of them fits."""
     lead = models[0]
     n_threads = resolve_n_threads(lead.n_threads)
-    rng = np.random.default_rng(check_random_state(lead.random_state).randint(2**31))
+    rng = lead._generator()
     columns: list[FloatArray] = []
     for model, target in zip(models, targets, strict=True):
         x, given, standardised, weight = model._start_fit(X, target, sample_weight)
@@ -123,16 +122,17 @@ def _fit_group(
             lead.features_, inputs, np.hstack(columns), weight, block_dtype=lead.block_dtype, n_threads=n_threads
         )
         missing = lead._mean_missing_variance(inputs, weight, statistics)
-        rotated = decorrelate(statistics) if any(m.basis == "decorrelated" for m in models) else None
-        end = 0
-        for model, standardised in zip(models, columns, strict=True):
+        trainings = []
+        first_outputs = np.cumsum([0, *(column.shape[1] for column in columns[:-1])]).tolist()
+        for model in models:
             for name in ("features_", "input_map_", "hyperparameters_"):
                 setattr(model, name, getattr(lead, name))
             model.feature_y_scale_, model.mean_missing_variance_ = model.y_scale_, missing
-            begin, end = end, end + standardised.shape[1]
-            own = slice(begin, end)
-            if model.basis == "raw":
-                statistics.A  # noqa: B018 (formed once)
+        if any(model.basis == "raw" for model in models):
+            statistics.A  # noqa: B018 (formed once)
+        rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
+        for standardised, begin in zip(columns, first_outputs, strict=True):
+            own = slice(begin, begin + standardised.shape[1])
             part = GaussianStatistics(
                 np.ascontiguousarray(statistics.c[:, own]),
                 statistics.yty[own],
@@ -140,9 +140,11 @@ def _fit_group(
                 statistics.gram,
                 statistics.rows,
             )
-            turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
             rest = copy.deepcopy(rng)  # every model goes on from the generator's state after the features
-            model._infer(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
+            turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
+            trainings.append(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
+        for model, training in zip(models, begun_together(models, trainings, statistics, first_outputs), strict=True):
+            model._infer(training)
             model.fit_seconds_ = {}
             model.n_samples_ = statistics.n_samples
             model._set_results()

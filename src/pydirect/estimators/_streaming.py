@@ -160,8 +160,8 @@ class StreamedModel(BasisFunctionModel):
 class GrowingModel(StreamedModel, ProbabilisticRegressor):
     """Base of regressors that need only statistics of the data.
 
-    A subclass provides ``_check_parameters``, and ``_infer_from_statistics(statistics, rng, n_threads, warm)``, which
-    sets ``posteriors_`` and ``prior_scale_``; statistics are `GaussianStatistics` of standardised targets.
+    A subclass provides ``_check_parameters``, and ``_infer_from_statistics(shared, before)``, which sets
+    ``posteriors_`` and ``prior_scale_`` from statistics of standardised targets.
 
     The feature map, with the scaling of the inputs and the kernel's hyperparameters, is fixed before the first row is
     counted and never moves again, or sums over rows would mean nothing. Location and scale of the targets are not: they
@@ -353,9 +353,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
         return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
 
-    def _fit_to(
-        self, statistics: RunningStatistics, progress: Progress, warm: bool, shared: Standardised | None = None
-    ) -> None:
+    def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
         """Set everything that follows from statistics; until `_set_results` there is no posterior."""
         learned = self.hyperparameters_ is not None and self.length_scale is None
         if learned and len(self.feature_y_scale_) != statistics.n_outputs:
@@ -363,26 +361,29 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
                 f"y must have {len(self.feature_y_scale_)} outputs, as when the kernel's hyperparameters were learned, "
                 f"got {statistics.n_outputs}"
             )
-        shared = Standardised.of(statistics) if shared is None else shared
-        gaussian = shared.gaussian
+        shared = Standardised.of(statistics)
         before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
-        n_threads = resolve_n_threads(self.n_threads)
+        self._begin_fit_to(statistics, shared)
+        with single_blas_thread(), progress.stage("inference"):
+            self._infer_from_statistics(shared, before)
+        self._end_fit_to(statistics, progress.seconds)
+
+    def _begin_fit_to(self, statistics: RunningStatistics, shared: Standardised) -> None:
+        """Set what inference takes."""
         self._forget()
         self.y_mean_, self.y_scale_, self.calibration_scale_ = shared.location, shared.scale, 1.0
         self.repetitions_ = shared.repetitions
         prior_variance = statistics.prior_variance_sum / statistics.n_samples
-        self.mean_missing_variance_ = max(prior_variance - gaussian.mean_square, 0.0) if prior_variance else 0.0
-        with single_blas_thread(), progress.stage("inference"):
-            rotated = shared.rotated if self.basis == "decorrelated" else None
-            self._infer_from_statistics(gaussian, self._generator(), n_threads, before, rotated)
-        self.fit_seconds_ = progress.seconds
+        missing = max(prior_variance - shared.gaussian.mean_square, 0.0) if prior_variance else 0.0
+        self.mean_missing_variance_ = missing
+
+    def _end_fit_to(self, statistics: RunningStatistics, seconds: dict[str, float]) -> None:
+        self.fit_seconds_ = seconds
         self.n_samples_ = statistics.n_samples
         self.statistics_ = statistics
         self._set_results()
 
-    def _infer_from_statistics(
-        self, statistics: Any, rng: Any, n_threads: int, before: Any, rotated: Any = None
-    ) -> None:
+    def _infer_from_statistics(self, shared: Standardised, before: Any) -> None:
         raise NotImplementedError
 
     # --- data that do not fit into memory

@@ -17,12 +17,11 @@ from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_flag, as_instance
 from pydirect.estimators._many import feature_key
 from pydirect.estimators._streaming import Standardised
-from pydirect.estimators.regression import DirectRegressor
+from pydirect.estimators.regression import DirectRegressor, begun_together
 from pydirect.hyperparameters import distinct_rows
 from pydirect.running_statistics import RunningStatistics
 from pydirect.statistics import GaussianStatistics
@@ -137,22 +136,20 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             for key, members in groups.items():
                 data = _FoldedData(models[members[0]], x, targets, folds)
                 kept[key] = data.model, *data.total()
-                for f, training in enumerate(data.training()):
+                for f, (statistics, shared) in enumerate(data.training()):
                     held = None
-                    for k in members:
-                        begin = time.perf_counter()
-                        fitted = _fitted(models[k], data.model, training)
-                        seconds[k, f] = time.perf_counter() - begin
-                        if held is None and self.scoring in SCORES_OF_SUMS:
-                            held = data.folds[f].gaussian(fitted.y_mean_, fitted.y_scale_)
-                        scores[k, f] = self._score(data, f, fitted, held)
+                    if self.scoring in SCORES_OF_SUMS:
+                        held = data.folds[f].gaussian(shared.location, shared.scale)
+                    fits = _fits([models[k] for k in members], data.model, statistics, shared)
+                    for k, (fitted, taken) in zip(members, fits, strict=True):
+                        scores[k, f], seconds[k, f] = self._score(data, f, fitted, held), taken
         self._set_search_results(candidates, scores, seconds)
         if self.refit:
             begin = time.perf_counter()
             best = models[self.best_index_]
             shared, total, repetitions = kept[feature_key(best)]
             with single_blas_thread():
-                self.best_estimator_ = _fitted(best, shared, (total, Standardised.of(total, repetitions)))
+                ((self.best_estimator_, _),) = _fits([best], shared, total, Standardised.of(total, repetitions))
             names = getattr(self, "feature_names_in_", None)
             self.best_estimator_._set_input_names(x.shape[1], None if names is None else names.tolist())
             self.refit_time_ = time.perf_counter() - begin
@@ -252,12 +249,23 @@ class _FoldedData:
         yield from self._without_each(self._merged(others, folds[:middle]), folds[middle:])
 
 
-def _fitted(model: DirectRegressor, shared: DirectRegressor, training: Trained) -> DirectRegressor:
-    """Return a copy of a model fitted to sums, with the feature map of another one."""
-    found = _with_features(clone(model), shared)
-    found._fit_to(training[0], Progress(0), warm=False, shared=training[1])
-    found._warn_if_unfinished()
-    return found
+def _fits(
+    models: Sequence[DirectRegressor], lead: DirectRegressor, statistics: RunningStatistics, shared: Standardised
+) -> Iterator[tuple[DirectRegressor, float]]:
+    """Yield copies of models fitted to the same sums, with the feature map of another one, and the seconds of each."""
+    start = time.perf_counter()
+    copies = [_with_features(clone(model), lead) for model in models]
+    for model in copies:
+        model._begin_fit_to(statistics, shared)
+    trainings = [model._training_by(shared) for model in copies]
+    trainings = begun_together(copies, trainings, shared.gaussian, [0] * len(copies))
+    together = (time.perf_counter() - start) / len(copies)
+    for model, training in zip(copies, trainings, strict=True):
+        start = time.perf_counter()
+        model._infer(training)
+        model._end_fit_to(statistics, {})
+        model._warn_if_unfinished()
+        yield model, together + time.perf_counter() - start
 
 
 def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
