@@ -195,7 +195,7 @@ class _Batch:
         n_noise = max(m.noise_levels.size for m in models)
         tables = {
             "levels": _table([m.levels for m in models], 0.0),
-            "log_prior": _table([np.broadcast_to(m.log_prior, m.log_prior.shape) for m in models], -np.inf),
+            "log_prior": _table([m.log_prior for m in models], -np.inf),
             "precision": np.stack([m.prior_precision() for m in models], axis=1),
             "c": np.stack([statistics.c[:, m.output] for m in models], axis=1),
             "yty": np.array([statistics.yty[m.output] for m in models]),

@@ -14,26 +14,15 @@ from numpy.typing import ArrayLike
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance
 from pydirect.decorrelated import decorrelate
+from pydirect.estimators._checkpoint import PARAMETERS
 from pydirect.estimators.regression import DirectRegressor, _Training, begun_together
 from pydirect.hyperparameters import distinct_rows
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
-# Parameters that the feature map, or the sums over its outputs, depend on.
-FEATURE_PARAMETERS = (
-    "features",
-    "n_features",
-    "degree",
-    "rank_inputs",
-    "length_scale",
-    "max_hyperparameter_rows",
-    "block_dtype",
-    "random_state",
-)
-
 
 def feature_key(model: DirectRegressor) -> str:
     """Return a digest that is the same for models whose feature maps are, given the same rows."""
-    used = {name: getattr(model, name) for name in FEATURE_PARAMETERS}
+    used = {name: getattr(model, name) for name in PARAMETERS}
     kind = model._feature_kind()
     return str(joblib.hash({**used, "features": model.features if kind == "transformer" else kind}))
 
