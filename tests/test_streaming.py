@@ -855,6 +855,37 @@ def test_nan_in_the_first_blocks_of_an_iterator_is_reported_where_it_is(fixed, r
         DirectRegressor(**FAST).fit_stream(blocks if repeatable else blocks())
 
 
+def test_rows_of_another_width_or_order_are_not_added():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+    statistics = DirectRegressor("linear").fit_features(frame, Y[:, 0]).new_statistics()
+    with pytest.raises(ValueError, match=r"x must have shape \(n_rows, 4\)|x must have .*4"):
+        statistics.update(np.c_[X, X], Y[:, 0])
+    with pytest.raises(ValueError, match=r"x must have the columns \['a', 'b', 'c', 'd'\], in this order"):
+        statistics.update(frame[["b", "a", "c", "d"]], Y[:, 0])
+    assert statistics.n_samples == 0.0
+    unnamed = DirectRegressor("linear").fit_features(X, Y[:, 0]).new_statistics()
+    assert unnamed.update(frame, Y[:, 0]).fingerprint == statistics.fingerprint
+
+
+def test_blocks_with_columns_in_another_order_are_named():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+    blocks = [(frame[:300], Y[:300]), (frame[300:][["b", "a", "c", "d"]], Y[300:])]
+    with pytest.raises(StreamError, match="block 1: the columns must be"):
+        DirectRegressor("linear").fit_stream(blocks)
+
+
+def test_a_folder_whose_files_lack_the_column_that_cuts_it_is_refused(tmp_path):
+    (tmp_path / "year=2020").mkdir()
+    pyarrow.parquet.write_table(pyarrow.table({"x": X[:, 0], "y": Y[:, 0]}), tmp_path / "year=2020" / "a.parquet")
+    with pytest.raises(StreamError, match=r"partitioned by a column that its files do not hold \(year=2020\)"):
+        as_source(tmp_path, "y")
+    assert as_source(tmp_path / "year=2020", "y").n_rows == N
+    with pytest.raises(ValueError, match="y must name each target once"):
+        as_source(tmp_path / "year=2020", ["y", "y"])
+
+
 def test_a_file_that_vanishes_is_named(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"x": X[:, 0], "y": Y[:, 0]}), tmp_path / "a.parquet")
     source = as_source(tmp_path, "y")

@@ -28,6 +28,7 @@ from pydirect._validation import (
     as_number,
     as_sample_weight,
     as_target,
+    column_names,
 )
 from pydirect.persistence import CorruptFileError, read, write
 from pydirect.statistics import (
@@ -168,6 +169,10 @@ class RunningStatistics:
             When the rows are not as described, or the statistics were read from a file without their feature map.
         """
         width: int | str = np.shape(x)[1] if np.ndim(x) == 2 else "n_features_in"
+        names, known = column_names(x), getattr(self.features, "names", None)
+        if names is not None and known is not None and names != list(known):
+            raise ValueError(f"x must have the columns {list(known)}, in this order, got {names}")
+        width = getattr(self.features, "n_features_in", width)
         x = as_float_array(x, "x", ("n_rows", width))
         targets = as_target(y, "y", len(x))
         if targets.shape[1] != self.n_outputs:
@@ -519,8 +524,9 @@ def _feed(update: Callable[[Any], object], value: Any) -> None:
     elif is_dataclass(value) and not isinstance(value, type):
         update(f"{type(value).__name__}(".encode())
         for f in fields(value):
-            update(f"{f.name}=".encode())
-            _feed(update, getattr(value, f.name))
+            if f.compare:
+                update(f"{f.name}=".encode())
+                _feed(update, getattr(value, f.name))
         update(b")")
     elif isinstance(value, np.generic):
         _feed(update, value.item())

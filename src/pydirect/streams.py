@@ -21,7 +21,7 @@ import numpy as np
 
 from pydirect._interruptions import deferred_interrupt
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, column_names
 from pydirect.running_statistics import RunningStatistics
 from pydirect.statistics import ordered_map
 
@@ -291,6 +291,9 @@ class BlockSource:
 
     def _rows(self, block: Any, number: int) -> Rows:
         parts = self._parts(block, number)
+        names = column_names(parts[0])
+        if number and names is not None and self.names is not None and names != self.names:
+            raise StreamError(f"block {number}: the columns must be {self.names}, as of the first block, got {names}")
         try:
             return _rows(*parts, self.labels)
         except (TypeError, ValueError) as error:
@@ -319,7 +322,9 @@ class BlockSource:
 
 @dataclass
 class ParquetSource:
-    """A Parquet file, or all of a folder, by name: ``*.parquet``, and not those that begin with ``_`` or ``.``.
+    """A Parquet file, or all of a folder and its subfolders, by name.
+
+    Files are ``*.parquet``, and not those that begin with ``_`` or ``.``.
 
     Parameters
     ----------
@@ -448,7 +453,15 @@ class ParquetSource:
 
 
 def _tables(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*.parquet") if p.name[0] not in "_." and p.is_file())
+    files = sorted(p for p in folder.rglob("*.parquet") if p.name[0] not in "_." and p.is_file())
+    for file in files:
+        partition = next((part for part in file.relative_to(folder).parts[:-1] if "=" in part), None)
+        if partition is not None:
+            raise StreamError(
+                f"{folder}: the folder is partitioned by a column that its files do not hold ({partition}): give one "
+                "of its folders, or write the column into the files"
+            )
+    return files
 
 
 @contextmanager
@@ -761,6 +774,8 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
         names = [y] if isinstance(y, str) else y
         if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"y must name the target columns of {os.fspath(X)}, got {y!r}")
+        if len(set(names)) != len(names):
+            raise ValueError(f"y must name each target once, got {y!r}")
         if not isinstance(sample_weight, str | None):
             raise TypeError(f"sample_weight must name a column of {os.fspath(X)}, got {type(sample_weight).__name__}")
         if not os.path.exists(X):
@@ -781,9 +796,3 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
     values, targets = (a if isinstance(a, np.ndarray) else np.asarray(a) for a in (X, y))
     weight = None if sample_weight is None else np.asarray(sample_weight)
     return ArraySource(values, targets, weight, column_names(X), labels)
-
-
-def column_names(X: Any) -> list[str] | None:
-    """Return the names of a frame's columns, None when there are none or not all are strings."""
-    columns = getattr(X, "columns", None)
-    return list(columns) if columns is not None and all(isinstance(name, str) for name in columns) else None

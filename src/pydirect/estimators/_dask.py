@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pydirect._progress import Progress
+from pydirect._validation import column_names
 from pydirect.running_statistics import RunningStatistics
 from pydirect.statistics import row_blocks
-from pydirect.streams import Rows, Sample, StreamError, checked_rows, column_names
+from pydirect.streams import Rows, Sample, StreamError, checked_rows
 
 if TYPE_CHECKING:
     from pydirect.estimators._streaming import GrowingModel

@@ -101,7 +101,8 @@ class StreamedModel(BasisFunctionModel):
         self._forget()
 
     def _row_features(self) -> RowFeatures:
-        return RowFeatures(self.input_map_, self.features_)
+        names = getattr(self, "feature_names_in_", None)
+        return RowFeatures(self.input_map_, self.features_, None if names is None else tuple(names.tolist()))
 
     def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
         """Return empty statistics of rows of X and y, for `fit_statistics`; they can be filled on any machine.
