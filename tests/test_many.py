@@ -325,6 +325,10 @@ def test_fit_many_refuses_what_does_not_fit_together(data):
         fit_many([model, model], x, y)
     with pytest.raises(ValueError, match="one an estimator, 2, got 3"):
         fit_many([model, DirectRegressor("linear")], x, [y, y, y])
+    with pytest.raises(ValueError, match=r"y\[1\] must have 240 rows, as y\[0\], got 239"):
+        fit_many([model, DirectRegressor("linear")], x, [y, y[1:]])
+    with pytest.raises(TypeError, match="a list of DirectRegressor, got one"):
+        fit_many(model, x, y)
     with pytest.raises(TypeError, match=r"estimators\[0\]"):
         fit_many(["linear"], x, y)
 
@@ -429,6 +433,13 @@ def test_search_refuses_what_sums_cannot_do(data):
         DirectSearchCV(model, {"n_levels": [7]}, cv=ShuffleSplit(1, test_size=0.2, train_size=0.2)).fit(x, y)
     with pytest.raises(ValueError, match="held_out"):
         DirectSearchCV(model, {"noise": ["held_out"]}).fit(x, y)
+    with pytest.raises(TypeError, match="scoring must be the name of one scorer"):
+        DirectSearchCV(model, {"n_levels": [7]}, ["r2"]).fit(x, y)
+    with pytest.raises(ValueError, match="scoring"):
+        DirectSearchCV(model, {"n_levels": [7]}, "accurate").fit(x, y)
+    half = np.arange(len(x)) % 2 == 0
+    masks = DirectSearchCV(model, {"n_levels": [7]}, cv=[(half, ~half), (~half, half)]).fit(x, y)
+    assert masks.n_splits_ == 2
     with pytest.raises(TypeError, match="estimator"):
         DirectSearchCV("linear", {"n_levels": [7]}).fit(x, y)
     assert not hasattr(DirectSearchCV(model, {"n_levels": [7]}, refit=False).fit(x, y), "best_estimator_")

@@ -35,9 +35,10 @@ def fit_many(
 ) -> list[DirectRegressor]:
     """Fit several regressors to the same rows, with one pass over them for each distinct feature map.
 
-    Each is fitted as its ``fit`` would fit it, to rounding. Models whose features agree share features, sums over rows
-    and, in the decorrelated basis, the factorisation of ΦᵀΦ: they may differ in target, noise, prior, levels and all
-    else that comes after. Features with a learned kernel are shared by models with the same target.
+    Each is fitted as its ``fit`` would fit it, to rounding; in the raw basis, whose optima are local, first fits are
+    made together and may end in another optimum (see `fit_mean_fields`). Models whose features agree share features,
+    sums over rows and the factorisation of ΦᵀΦ: they may differ in target, noise, prior, levels and all else that comes
+    after. Features with a learned kernel are shared by models with the same target.
 
     Parameters
     ----------
@@ -67,6 +68,8 @@ def fit_many(
     >>> [bool(model.converged_) for model in models]
     [True, True]
     """
+    if isinstance(estimators, DirectRegressor):
+        raise TypeError("estimators must be a list of DirectRegressor, got one")
     estimators = list(estimators)
     for k, model in enumerate(estimators):
         as_instance(model, f"estimators[{k}]", DirectRegressor)
@@ -74,6 +77,9 @@ def fit_many(
     if len({id(model) for model in estimators}) != len(estimators):
         raise ValueError("estimators must be different objects: clone them")
     targets = _targets(y, len(estimators))
+    for k, target in enumerate(targets):  # before any model is touched
+        if len(target) != len(targets[0]):
+            raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
     groups: dict[tuple[str, str], list[int]] = {}
     for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
         learned = model._feature_kind() in ("nystroem", "fourier") and model.length_scale is None
@@ -84,7 +90,7 @@ def fit_many(
 
 
 def _targets(y: Any, n_models: int) -> list[Any]:
-    if not isinstance(y, list | tuple) or np.ndim(y[0]) == 0:
+    if not isinstance(y, list | tuple) or not y or np.ndim(y[0]) == 0:
         return [y] * n_models
     if len(y) != n_models:
         raise ValueError(f"y must be one target or a list of one an estimator, {n_models}, got {len(y)}")

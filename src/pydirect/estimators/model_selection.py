@@ -46,6 +46,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close, and a
     little too good where a kernel is learned from few rows.
 
+    GridSearchCV's ``n_jobs``, ``error_score``, weights, groups and times of scoring are absent; ``score`` is R², whatever
+    `scoring`.
+
     Parameters
     ----------
     estimator : DirectRegressor
@@ -120,6 +123,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         as_flag(self.refit, "refit")
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         targets = np.asarray(given, dtype=np.float64)
+        if not isinstance(self.scoring, str) and not callable(self.scoring):
+            raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
+        check_scoring(self.estimator, self.scoring)  # now rather than after the fits
         candidates = list(ParameterGrid(self.param_grid))
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
@@ -159,6 +165,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         """Return the held-out rows of every split."""
         folds = []
         for train, test in check_cv(self.cv).split(x, y):
+            train, test = (
+                np.flatnonzero(rows) if rows.dtype == bool else rows for rows in map(np.asarray, (train, test))
+            )
             if not np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(x))):
                 raise ValueError("cv must train on all rows that it does not hold out, each once")
             folds.append(np.sort(test))
