@@ -46,8 +46,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close, and a
     little too good where a kernel is learned from few rows.
 
-    GridSearchCV's ``n_jobs``, ``error_score``, weights, groups and times of scoring are absent; ``score`` is R², whatever
-    `scoring`.
+    GridSearchCV's ``n_jobs``, ``error_score``, weights, groups and times of scoring are absent; ``score`` is R²,
+    whatever `scoring`.
 
     Parameters
     ----------
