@@ -76,12 +76,17 @@ def test_columns_in_several_chunks_and_several_outputs(client):
     assert model.predict(X[:5]).shape == (5, 2)
 
 
-def test_a_data_frame_is_fitted_by_the_names_of_its_columns(client, single):
+@pytest.fixture
+def table():
     frames = pytest.importorskip("dask.dataframe", reason="Dask's data frames are not installed")
     import pandas
 
     table = pandas.DataFrame(X, columns=["a", "b", "c"]).assign(price=Y, weight=WEIGHT)
-    table = frames.from_pandas(table, npartitions=4)
+    with dask.config.set(scheduler="synchronous"):
+        yield frames.from_pandas(table, npartitions=2)
+
+
+def test_a_data_frame_is_fitted_by_the_names_of_its_columns(table, single):
     model = DirectRegressor(**PARAMETERS).fit_stream(table, "price", "weight", sample_rows=500)
     assert list(model.feature_names_in_) == ["a", "b", "c"]
     fitted = DirectRegressor(**PARAMETERS).fit_stream(
@@ -91,6 +96,30 @@ def test_a_data_frame_is_fitted_by_the_names_of_its_columns(client, single):
         assert_same_model(model, single)
     with pytest.warns(UserWarning, match="valid feature names"):
         assert_same_model(fitted, single)
+
+
+def test_columns_that_features_were_not_fixed_by_are_refused(table):
+    model = DirectRegressor(**PARAMETERS).fit_features(table[["a", "b", "c"]].head(500), Y[:500])
+    with pytest.raises(ValueError, match="X must have the columns, by name and order"):
+        model.fit_stream(table[["b", "a", "c", "price"]], "price", keep_features=True)
+    with pytest.raises(ValueError, match="X must have 3 columns, as when features were fixed, got 4"):
+        model.fit_stream(table, "price", keep_features=True)
+    with pytest.raises(ValueError, match="X must have 3 columns, as when features were fixed, got 2"):
+        model.fit_stream(as_dask(X[:, :2]), as_dask(Y), keep_features=True)
+
+
+def test_partitions_without_rows_add_nothing(table, single):
+    """As filters leave them."""
+    kept = table[["a", "b", "c", "price"]].map_partitions(lambda part: part[part.index >= N // 2])
+    by_name = DirectRegressor(**PARAMETERS).fit_stream(kept, "price", sample_rows=500)
+    by_column = DirectRegressor(**PARAMETERS).fit_stream(kept[["a", "b", "c"]], kept["price"], sample_rows=500)
+    expected = DirectRegressor(**PARAMETERS).fit_stream(X[N // 2 :], Y[N // 2 :], sample_rows=500)
+    chunks = ((0, 2000, 0, 1000),)
+    x, y = da.from_array(X[N // 2 :], chunks=(*chunks, D)), da.from_array(Y[N // 2 :], chunks=chunks)
+    arrays = DirectRegressor(**PARAMETERS).fit_stream(x, y, sample_rows=500)
+    for model in (by_name, by_column, arrays):
+        model.__dict__.pop("feature_names_in_", None)
+        assert_same_model(model, expected)
 
 
 def test_a_worker_killed_in_mid_run_costs_time_only(client, single, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from pydirect import DirectClassifier, StreamError, StreamInterrupt, load, logistic, logistic_streams, streams
+from pydirect.cli import main
 from pydirect.logistic import LabelledRows, jaakkola_bound
 from pydirect.logistic_streams import RowPasses
 from pydirect.statistics import IdentityFeatures
@@ -60,7 +61,7 @@ def small_blocks(monkeypatch):
 def test_a_pass_leaves_what_the_rows_in_memory_do():
     rng = np.random.default_rng(1)
     phi, root = rng.standard_normal((90, 5)), 0.3 * np.tril(rng.standard_normal((5, 5))).T
-    latent = logistic._GaussianPosterior(root, rng.standard_normal(5))
+    latent = logistic.FullGaussian(root, rng.standard_normal(5))
     t, weight = np.where(rng.random((90, 2)) > 0.4, 1.0, -1.0), rng.uniform(0.5, 2.0, 90)
     offset = np.array([0.3, -0.7])
     cuts = [Rows(phi[i], t[i], weight[i]) for i in np.array_split(np.arange(90), 7)]
@@ -91,9 +92,10 @@ def test_a_pass_leaves_what_the_rows_in_memory_do():
     ],
 )
 def test_the_model_is_the_one_of_the_rows_in_memory(to_the_end, small_blocks, y, parameters):
-    batch = DirectClassifier(**{**FAST, **parameters}).fit(X, y, WEIGHT)
-    stream = DirectClassifier(**{**FAST, **parameters}).fit(X, y, WEIGHT)
-    stream.fit_stream(X, y, WEIGHT, keep_features=True, sample_rows=100)
+    x, y, weight = X[:200], y[:200], WEIGHT[:200]
+    batch = DirectClassifier(**{**FAST, "n_features": 8, **parameters}).fit(x, y, weight)
+    stream = DirectClassifier(**{**FAST, "n_features": 8, **parameters}).fit(x, y, weight)
+    stream.fit_stream(x, y, weight, keep_features=True, sample_rows=100)
     assert list(stream.classes_) == list(batch.classes_)
     np.testing.assert_allclose(stream.intercept_, batch.intercept_, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(stream.prior_scale_, batch.prior_scale_, rtol=1e-5)
@@ -230,6 +232,22 @@ def test_an_interruption_keeps_the_last_posterior_of_all_rows(small_blocks, n_th
     assert np.isfinite(model.elbo_)
     assert model.score(X, TWO) > 0.7
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_command_streams_classes(tmp_path, capsys):
+    data, model = write_parquet(tmp_path / "a.parquet"), tmp_path / "m.pydirect"
+    options = ["--stream", "--task", "classification", "--features", "linear", "--target", "label"]
+    assert main(["fit", str(data), *options, "-o", str(model)]) == 0
+    assert ["classes", "no,", "yes"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert main(["predict", str(model), str(data), "-o", str(tmp_path / "p.csv")]) == 0
+    assert (tmp_path / "p.csv").read_text().startswith("prediction,probability_no,probability_yes")
+
+
+def test_columns_are_compared_before_any_pass(monkeypatch):
+    model = DirectClassifier(**FAST).fit(X, TWO)
+    monkeypatch.setattr("pydirect.estimators._streaming.sample_stream", lambda *a, **k: pytest.fail("a pass was made"))
+    with pytest.raises(ValueError, match="X must have 3 columns, as when features were fixed, got 2"):
+        model.fit_stream(X[:, :2], TWO, keep_features=True)
 
 
 def test_codes_are_those_of_labels_in_order_of_appearance():

@@ -319,13 +319,13 @@ def test_a_batch_of_all_rows_is_a_full_step():
     rows = make_rows(60, 4)
     prior = module.VariancePrior(1.0, 0.0)
     start = module._start(rows, prior, 10, rows.n_samples, 0, Event())
-    step = module._gaussian_step(rows, prior)
+    step = module.gaussian_step(rows, prior)
     first = step(np.zeros(rows.n_samples + 1))
     rate = 2.0**-module.STOCHASTIC_DECAY
     old, new = (rows.weighted_statistics(xi) for xi in (np.ones(rows.n_samples), np.exp(first.following[:-1])))
     gram, c = ((1 - rate) * a + rate * b for a, b in ((old.A, new.A), (old.c[:, 0], new.c[:, 0])))
-    expected = rows.moments(module._GaussianPosterior.solve(gram, c, 1.0))
-    np.testing.assert_allclose(start[:-1], module._log_xi(*expected), rtol=1e-9)
+    expected = rows.moments(module.FullGaussian.solve(gram, c, 1.0))
+    np.testing.assert_allclose(start[:-1], module.log_xi_of(*expected), rtol=1e-9)
 
 
 @pytest.mark.parametrize(

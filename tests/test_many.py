@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.kernel_approximation import RBFSampler
-from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit
+from sklearn.model_selection import GridSearchCV, KFold, LeaveOneOut, ShuffleSplit
 
 from pydirect import (
     DirectRegressor,
@@ -72,7 +72,13 @@ def test_many_targets_are_what_single_fits_give(n_models):
         assert len(posterior.elbo_trace) == posterior.n_iter
 
 
-def test_levels_priors_noise_and_seeds_may_differ():
+@pytest.fixture
+def shared_always(monkeypatch):
+    """Small models of unlike ridges share a run too, as large ones do."""
+    monkeypatch.setattr(many, "ANY_RIDGES", 0)
+
+
+def test_levels_priors_noise_and_seeds_may_differ(shared_always):
     statistics = make_statistics(n=200, b=8)
     per_weight = LEVELS * np.linspace(0.8, 1.2, 8)[:, None]
     models = [
@@ -94,7 +100,7 @@ def test_levels_priors_noise_and_seeds_may_differ():
         assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
 
 
-def test_noise_levels_give_the_same_posterior_where_it_is_unique():
+def test_noise_levels_give_the_same_posterior_where_it_is_unique(shared_always):
     statistics = make_statistics(n=400, b=6)
     fine = evenly_spaced_levels(61, 4.0)
     models = [
@@ -210,6 +216,9 @@ def test_bad_arguments_are_named():
 # ------------------------------------------------------------------------------------------------------- estimators
 
 
+FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
+
+
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
@@ -250,6 +259,56 @@ def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
     assert len(calls) == 2
 
 
+@pytest.fixture
+def runs(monkeypatch):
+    """Numbers of models of the shared runs there were."""
+    sizes, original = [], many._Run.__init__
+
+    def init(self, models, *rest):
+        sizes.append(len(models))
+        original(self, models, *rest)
+
+    monkeypatch.setattr(many._Run, "__init__", init)
+    return sizes
+
+
+def test_raw_estimators_share_their_sweeps(data, runs, shared_always):
+    x, y = data
+    targets = [np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 6)]
+    targets[2] = np.c_[targets[2], targets[3]]
+    raw = {"features": "linear", "basis": "raw", "n_levels": 101}  # so fine that there is one optimum
+    models = fit_many([DirectRegressor(**raw) for _ in targets], x, targets)
+    assert runs == [7]
+    for model, target in zip(models, targets, strict=True):
+        expected = DirectRegressor(**raw).fit(x, target)
+        assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-4)
+        np.testing.assert_allclose(model.predict(x), expected.predict(x), atol=1e-2)
+    noises = [{"noise": float(noise)} for noise in np.geomspace(0.1, 2, 8)]
+    for model, noise in zip(fit_many([DirectRegressor(**raw, **n) for n in noises], x, y), noises, strict=True):
+        expected = DirectRegressor(**raw, **noise).fit(x, y)
+        assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-6)
+    assert runs == [7, 8]
+
+
+def test_raw_candidates_of_a_search_share_their_sweeps(data, runs, shared_always):
+    x, y = data
+    grid = {"noise": np.geomspace(0.5, 4, 6).tolist()}
+    model = DirectRegressor(FIXED_FEATURES, basis="raw", n_levels=61)
+    ours = DirectSearchCV(model, grid, cv=2).fit(x, y)
+    assert runs == [6, 6]
+    expected = GridSearchCV(model, grid, cv=2).fit(x, y).cv_results_["mean_test_score"]
+    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], expected, atol=5e-3)
+
+
+def test_small_models_of_unlike_ridges_are_fitted_one_by_one(runs):
+    statistics = make_statistics(n=60, b=6, n_outputs=6)
+    models = [MeanFieldRegression.of(statistics, LEVELS, GaussianPrior().log_mass(LEVELS), [s]) for s in NOISE]
+    fit_mean_fields(models)
+    assert runs == []
+    fit_mean_fields(of_targets(statistics, 6))
+    assert runs == [6]
+
+
 def test_several_outputs_of_the_raw_basis_are_those_of_single_fits(data):
     x, y = data
     several = np.c_[tuple(np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 7))]
@@ -266,11 +325,12 @@ def test_fit_many_refuses_what_does_not_fit_together(data):
         fit_many([model, model], x, y)
     with pytest.raises(ValueError, match="one an estimator, 2, got 3"):
         fit_many([model, DirectRegressor("linear")], x, [y, y, y])
+    with pytest.raises(ValueError, match=r"y\[1\] must have 240 rows, as y\[0\], got 239"):
+        fit_many([model, DirectRegressor("linear")], x, [y, y[1:]])
+    with pytest.raises(TypeError, match="a list of DirectRegressor, got one"):
+        fit_many(model, x, y)
     with pytest.raises(TypeError, match=r"estimators\[0\]"):
         fit_many(["linear"], x, y)
-
-
-FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
 
 
 @pytest.mark.parametrize(
@@ -303,6 +363,53 @@ def test_search_over_features_and_several_outputs(data):
     assert ours.predict(x).shape == (240, 2)
 
 
+def agree(model, x, y, cv=3, scoring="r2", **tolerance):
+    grid = {"noise": ["auto", 0.5]}
+    ours, theirs = (search(model, grid, scoring=scoring, cv=cv).fit(x, y) for search in (DirectSearchCV, GridSearchCV))
+    for name in ("mean_test_score", "std_test_score", "rank_test_score"):
+        np.testing.assert_allclose(ours.cv_results_[name], theirs.cv_results_[name], **tolerance)
+    assert ours.best_estimator_.repetitions_ == theirs.best_estimator_.repetitions_
+    np.testing.assert_allclose(ours.predict(x), theirs.predict(x), atol=1e-6)
+    return ours
+
+
+def test_search_scores_a_constant_fold_as_grid_search_does(data):
+    x, y = data
+    y = np.r_[np.zeros(80), y[80:]]
+    assert (agree(DirectRegressor("linear"), x, y, atol=1e-3).cv_results_["split0_test_score"] == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning", "ignore:One or more of the test")
+def test_search_of_one_row_folds_has_no_r2_and_ranks_the_same(data):
+    x, y = data[0][:20], data[1][:20]
+    assert np.isnan(agree(DirectRegressor("linear"), x, y, cv=LeaveOneOut()).best_score_)
+
+
+def test_search_with_rows_that_are_never_held_out(data):
+    agree(DirectRegressor(FIXED_FEATURES), *data, cv=ShuffleSplit(1, test_size=0.3, random_state=0), atol=1e-9)
+
+
+def test_search_loses_no_digits_to_a_far_row_of_the_fold_held_out(data):
+    x, y = data[0].copy(), data[1]
+    x[3, 1] = 1e8
+    agree(DirectRegressor("precomputed"), x, y, cv=5, scoring="neg_root_mean_squared_error", rtol=1e-6)
+
+
+def test_search_refits_with_the_repetitions_of_the_rows(data):
+    ours = agree(DirectRegressor("linear"), np.tile(data[0][:40], (4, 1)), np.tile(data[1][:40], 4), atol=1e-3)
+    assert ours.best_estimator_.repetitions_ == 4.0
+
+
+def test_search_knows_the_columns_of_a_frame(data):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, y = data
+    frame = pandas.DataFrame(x, columns=[f"c{j}" for j in range(x.shape[1])])
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7]}, cv=2).fit(frame, y)
+    np.testing.assert_array_equal(search.predict(frame), search.best_estimator_.predict(frame))
+    with pytest.raises(ValueError, match="feature names should match"):
+        search.predict(frame[frame.columns[::-1]])
+
+
 def test_subtracted_folds_equal_rows_never_seen(data):
     x, y = data
     phi = FIXED_FEATURES.fit_transform(x)
@@ -326,6 +433,13 @@ def test_search_refuses_what_sums_cannot_do(data):
         DirectSearchCV(model, {"n_levels": [7]}, cv=ShuffleSplit(1, test_size=0.2, train_size=0.2)).fit(x, y)
     with pytest.raises(ValueError, match="held_out"):
         DirectSearchCV(model, {"noise": ["held_out"]}).fit(x, y)
+    with pytest.raises(TypeError, match="scoring must be the name of one scorer"):
+        DirectSearchCV(model, {"n_levels": [7]}, ["r2"]).fit(x, y)
+    with pytest.raises(ValueError, match="scoring"):
+        DirectSearchCV(model, {"n_levels": [7]}, "accurate").fit(x, y)
+    half = np.arange(len(x)) % 2 == 0
+    masks = DirectSearchCV(model, {"n_levels": [7]}, cv=[(half, ~half), (~half, half)]).fit(x, y)
+    assert masks.n_splits_ == 2
     with pytest.raises(TypeError, match="estimator"):
         DirectSearchCV("linear", {"n_levels": [7]}).fit(x, y)
     assert not hasattr(DirectSearchCV(model, {"n_levels": [7]}, refit=False).fit(x, y), "best_estimator_")

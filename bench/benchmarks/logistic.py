@@ -81,9 +81,9 @@ class Jaakkola:
 
     def setup(self, size: tuple[int, int]) -> None:
         self.rows = make_rows(*size)
-        from pydirect.logistic import VariancePrior, _gaussian_step
+        from pydirect.logistic import VariancePrior, gaussian_step
 
-        self.step = _gaussian_step(self.rows, VariancePrior(1.0, 1.0))
+        self.step = gaussian_step(self.rows, VariancePrior(1.0, 1.0))
         self.parameters = np.zeros(size[0] + 1)
 
     def time_step(self, size: tuple[int, int]) -> None:

@@ -152,3 +152,9 @@ def as_sample_weight(value: ArrayLike | None, n_rows: int, *, all_zero: bool = F
     if not weights.any() and not all_zero:
         raise ValueError("sample_weight must have at least one positive entry, got all zeros")
     return weights
+
+
+def column_names(X: Any) -> list[str] | None:
+    """Return the names of a frame's columns, None when there are none or not all are strings."""
+    columns = getattr(X, "columns", None)
+    return list(columns) if columns is not None and all(isinstance(name, str) for name in columns) else None

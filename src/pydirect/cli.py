@@ -200,7 +200,7 @@ def _add_fit(commands: Any) -> None:
     command.add_argument(
         "--stream",
         action="store_true",
-        help="read Parquet files of numbers block by block, however large; regression only, no rows are held out",
+        help="read Parquet files of numbers block by block, however large; no rows are held out",
     )
     command.add_argument(
         "--checkpoint",
@@ -365,8 +365,8 @@ def _check_stream_options(args: argparse.Namespace) -> None:
     for option, given in (
         ("--test-fraction", args.test_fraction),
         ("--plot", args.plot is not None),
-        ("--model network", args.model == "network"),
-        ("--task classification", args.task == "classification"),
+        (f"--model {args.model}", args.model != "direct"),
+        ("--checkpoint with --task classification", args.task == "classification" and args.checkpoint is not None),
     ):
         if given:
             raise CommandError(f"{option}: not with --stream")
@@ -499,14 +499,19 @@ def _fit_stream(args: argparse.Namespace) -> int:
     """Fit to Parquet files that need not fit into memory."""
     from sklearn.exceptions import ConvergenceWarning
 
-    from pydirect.streams import ParquetSource
+    from pydirect.streams import LabelCodes, ParquetSource
     from pydirect.tables import TableEncoder
 
-    source = ParquetSource(args.data, tuple(args.target), args.weight, args.drop, len(args.target) == 1)
-    model = _new_model(args, classes=False)
+    classes = args.task == "classification"
+    if classes and len(args.target) > 1:
+        raise CommandError("--task classification: one --target at a time")
+    labels = LabelCodes() if classes else None
+    source = ParquetSource(args.data, tuple(args.target), args.weight, args.drop, len(args.target) == 1, labels)
+    model = _new_model(args, classes)
+    kept = {} if classes else {"checkpoint": args.checkpoint}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit_stream(source, drop_missing=args.drop_missing, checkpoint=args.checkpoint)
+        model.fit_stream(source, drop_missing=args.drop_missing, **kept)
     model.set_params(verbose=0)
     if not _converged(model):
         _warn("the fit did not converge; its result may still improve")
@@ -519,7 +524,8 @@ def _fit_stream(args: argparse.Namespace) -> int:
     }
     model.save(args.output, metadata={"table": table})
     if not args.quiet:
-        n_used = int(model.statistics_.n_rows)
+        used = source.n_rows if args.weight is not None else model.n_samples_
+        n_used = int(used if classes else model.statistics_.n_rows)
         left_out = f" ({source.n_rows - n_used} with missing values or no weight left out)"
         rows = f"{n_used}{left_out if n_used < source.n_rows else ''}"
         print_lines(

@@ -6,7 +6,7 @@ A feature map is fixed once built: statistics are sums over its outputs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar
@@ -314,11 +314,19 @@ class RowFeatures:
     ----------
     input_map : InputMap
     features : FeatureMap
+    names : tuple of str, optional
+        Of X's columns; they are compared where rows come with names, and are no part of the fingerprint.
     """
 
     kind: ClassVar[str] = "rows"
     input_map: InputMap
     features: FeatureMap
+    names: tuple[str, ...] | None = field(default=None, compare=False)
+
+    @property
+    def n_features_in(self) -> int:
+        """Columns of X."""
+        return len(self.input_map.mean)
 
     @property
     def n_weights(self) -> int:

@@ -283,18 +283,19 @@ class _State:
 Step = Callable[[FloatArray], _State]
 
 
-def _log_xi(mean: FloatArray, variance: FloatArray) -> FloatArray:
+def log_xi_of(mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return the logarithm of the best ξ = √E f², bounded away from zero."""
     return 0.5 * np.log(np.maximum(mean**2 + variance, SMALLEST_XI**2))
 
 
-def _climb(step: Step, start: FloatArray, max_iter: int, stop: threading.Event) -> tuple[_State, Outcome]:
+def climb(step: Step, start: FloatArray, max_iter: int, stop: threading.Event) -> tuple[_State, Outcome]:
     """Iterate a step that improves its parameters until the bound stays, or the user interrupts.
 
     Plain steps converge linearly, and slowly where classes are far apart. Anderson's method extrapolates from the last
     few; where it lowers the bound it is taken back and starts anew.
     """
     best, used = step(start), start
-    trace, memory = [best.bound], _Anderson()
+    trace, memory = [best.bound], Anderson()
     outcome = Outcome(interrupted=best.interrupted)
     try:
         while len(trace) < max_iter and not outcome.converged and not outcome.interrupted:
@@ -331,7 +332,7 @@ def _heed(stop: threading.Event) -> None:
         raise KeyboardInterrupt
 
 
-class _Anderson:
+class Anderson:
     """Anderson's acceleration of a fixed-point iteration (Walker & Ni 2011)."""
 
     def __init__(self, memory: int = ANDERSON_MEMORY) -> None:
@@ -354,7 +355,7 @@ def _discrete_state(rows: LabelledRows, posterior: MeanFieldPosterior, variance:
     """State of a discrete posterior with weights in units of √variance."""
     mean, spread = rows.moments(posterior, variance)
     bound = jaakkola_bound(rows.t, mean, spread, rows.weight) - posterior.weights.kl(posterior.log_prior) - penalty
-    log_xi = _log_xi(mean, spread)
+    log_xi = log_xi_of(mean, spread)
     return _State(posterior, variance, bound, log_xi, log_xi, posterior.interrupted)
 
 
@@ -446,10 +447,10 @@ def fit_logistic(
     )
     if xi is None:
         starts.append(np.zeros(rows.n_samples))
-    best, outcome = _climb(step, starts[0], max_iter, stop)
+    best, outcome = climb(step, starts[0], max_iter, stop)
     for start in starts[1:]:
         last = None
-        other = _climb(step, start, max_iter, stop)
+        other = climb(step, start, max_iter, stop)
         if other[0].bound > best.bound:
             best, outcome = other
     posterior = _with_outcome(best.posterior, best.bound, outcome, stop)
@@ -475,7 +476,7 @@ def _continuous_log_xi(
         return np.zeros(rows.n_samples)
     prior = VariancePrior(variance, 0.0)
     start = _start(rows, prior, max_iter, batch_size, random_state, stop)
-    return _climb(_gaussian_step(rows, prior), start, max_iter, stop)[0].following[:-1]
+    return climb(gaussian_step(rows, prior), start, max_iter, stop)[0].following[:-1]
 
 
 def _with_outcome(posterior: MeanFieldPosterior, elbo: float, outcome: Outcome, stop: threading.Event) -> Any:
@@ -510,14 +511,14 @@ def typical_variance(mean_square: float) -> float:
 
 
 @dataclass(frozen=True)
-class _GaussianPosterior:
+class FullGaussian:
     """Posterior of continuous weights: covariance WWᵀ."""
 
     root: FloatArray
     mean: FloatArray
 
     @classmethod
-    def solve(cls, gram: FloatArray, c: FloatArray, variance: float) -> _GaussianPosterior:
+    def solve(cls, gram: FloatArray, c: FloatArray, variance: float) -> FullGaussian:
         """Posterior of regression with statistics A and c, noise 1 and a prior of this variance."""
         precision = gram.copy()
         np.einsum("jj->j", precision)[...] += 1 / variance
@@ -583,17 +584,17 @@ class VariancePrior:
         return float(variance * np.exp(np.clip(gradient / (0.5 * determined + precision), -2.0, 2.0)))
 
 
-def _gaussian_step(rows: LabelledRows, variance_prior: VariancePrior) -> Step:
+def gaussian_step(rows: LabelledRows, variance_prior: VariancePrior) -> Step:
     """Step of ξ and the prior variance with continuous weights, by one factorisation: parameters log ξ, log t."""
 
     def step(parameters: FloatArray) -> _State:
         xi, variance = np.exp(parameters[:-1]), float(np.exp(parameters[-1]))
         statistics = rows.weighted_statistics(xi)
-        posterior = _GaussianPosterior.solve(statistics.A, statistics.c[:, 0], variance)
+        posterior = FullGaussian.solve(statistics.A, statistics.c[:, 0], variance)
         mean, spread = rows.moments(posterior)
         kl = posterior.kl(variance)
         bound = jaakkola_bound(rows.t, mean, spread, rows.weight) - kl - variance_prior.penalty(variance)
-        log_xi = _log_xi(mean, spread)
+        log_xi = log_xi_of(mean, spread)
         new = posterior.better_variance(variance_prior, variance)
         following = np.append(log_xi, np.log(new))
         safe = following if new == variance else np.append(log_xi, parameters[-1])
@@ -648,7 +649,7 @@ def fit_logistic_decorrelated(
 
     gaussian_prior = VariancePrior(variance_prior.centre * unit, variance_prior.sd)
     start = _start(rows, gaussian_prior, max_iter, batch_size, random_state, stop)
-    found, outcome = _climb(_gaussian_step(rows, gaussian_prior), start, max_iter, stop)
+    found, outcome = climb(gaussian_step(rows, gaussian_prior), start, max_iter, stop)
     variance = found.variance / unit
 
     def step(log_xi: FloatArray) -> _State:
@@ -661,7 +662,7 @@ def fit_logistic_decorrelated(
         best = step(log_xi)
         outcome.trace[0][-1] = best.bound
     else:
-        best, outcome = _climb(step, log_xi, max_iter, stop)
+        best, outcome = climb(step, log_xi, max_iter, stop)
     posterior = _with_outcome(best.posterior, best.bound, outcome, stop)
     if bound == "exponential" and not posterior.interrupted and posterior.vectors.shape[1] > 0:
         rng = np.random.default_rng(random_state)
@@ -683,15 +684,16 @@ def _start(
     if batch_size is not None:
         return _stochastic_start(rows, variance_prior, batch_size, np.random.default_rng(random_state), stop)
     start = np.append(np.zeros(rows.n_samples), np.log(variance_prior.centre))
-    size = _start_size(rows)
+    size = start_size(rows)
     if rows.n_samples < 2 * size:
         return start
     begin = np.append(np.zeros(size), start[-1])
-    found, _ = _climb(_gaussian_step(rows.sample(size), variance_prior), begin, max_iter, stop)
-    return np.append(_log_xi(*rows.moments(found.posterior)), np.log(found.variance))
+    found, _ = climb(gaussian_step(rows.sample(size), variance_prior), begin, max_iter, stop)
+    return np.append(log_xi_of(*rows.moments(found.posterior)), np.log(found.variance))
 
 
-def _start_size(rows: LabelledRows) -> int:
+def start_size(rows: LabelledRows) -> int:
+    """Return how many rows to start from."""
     return max(START_ROWS, START_ROWS_PER_WEIGHT * rows.n_weights)
 
 
@@ -713,19 +715,19 @@ def _stochastic_start(
     try:
         for batch, repetitions in batches:
             _heed(stop)
-            xi = np.ones(batch.n_samples) if posterior is None else np.exp(_log_xi(*batch.moments(posterior)))
+            xi = np.ones(batch.n_samples) if posterior is None else np.exp(log_xi_of(*batch.moments(posterior)))
             statistics = batch.weighted_statistics(xi)
             n_steps += 1
             rate = n_steps**-STOCHASTIC_DECAY
             gram += rate * (repetitions * statistics.A - gram)
             c += rate * (repetitions * statistics.c[:, 0] - c)
-            posterior = _GaussianPosterior.solve(gram, c, variance)
+            posterior = FullGaussian.solve(gram, c, variance)
             variance = posterior.better_variance(variance_prior, variance)
     except KeyboardInterrupt:
         stop.set()
     if posterior is None:
         return np.append(np.zeros(rows.n_samples), np.log(variance))
-    return np.append(_log_xi(*rows.moments(posterior)), np.log(variance))
+    return np.append(log_xi_of(*rows.moments(posterior)), np.log(variance))
 
 
 @dataclass(frozen=True)
@@ -912,7 +914,7 @@ def _fit_exponential(
         q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
         weights = FactorizedCategorical(start.weights.levels, q)
         return _with_outcome(replace(start, weights=weights), outcome.trace[0][-1], outcome, stop)
-    size = _start_size(rows)
+    size = start_size(rows)
     part = rows.sample(size) if rows.n_samples >= 2 * size else rows
     logits = np.log(np.maximum(_ascend_weight_by_weight(replace(objective, rows=part), start.q, max_iter)[0], 1e-30))
     if batch_size is None:

@@ -23,17 +23,17 @@ from pydirect.distributions import DensityPrior
 from pydirect.logistic import (
     RELATIVE_RISE,
     RISE,
+    Anderson,
+    FullGaussian,
     LabelledRows,
     Latent,
     VariancePrior,
-    _Anderson,
-    _climb,
-    _gaussian_step,
-    _GaussianPosterior,
-    _log_xi,
-    _start_size,
+    climb,
+    gaussian_step,
     jaakkola_bound,
     jaakkola_lambda,
+    log_xi_of,
+    start_size,
 )
 from pydirect.models import MeanFieldPosterior, fit_mean_field
 from pydirect.optimize import Outcome
@@ -112,7 +112,7 @@ class RowPasses:
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         mean, variance = latent.latent_moments(phi, 1)
         mean = mean + offset
-        lam = jaakkola_lambda(np.exp(_log_xi(mean, variance)))
+        lam = jaakkola_lambda(np.exp(log_xi_of(mean, variance)))
         targets, precision = t / (4 * lam) - offset, 2 * lam * weight
         vector = phi.T @ (precision * targets)
         numbers = precision @ targets**2, precision.sum(), jaakkola_bound(t, mean, variance, weight)
@@ -161,7 +161,7 @@ def gaussian_solve(variance_prior: VariancePrior) -> Solve:
 
     def solve(regression: GaussianStatistics, log_variance: float) -> Solved:
         variance = float(np.exp(log_variance))
-        posterior = _GaussianPosterior.solve(regression.A, regression.c[:, 0], variance)
+        posterior = FullGaussian.solve(regression.A, regression.c[:, 0], variance)
         cost = posterior.kl(variance) + variance_prior.penalty(variance)
         return Solved(posterior, posterior, cost, float(np.log(posterior.better_variance(variance_prior, variance))))
 
@@ -225,7 +225,7 @@ class Ascent:
         self.outcome = Outcome()
         self.trace: list[float] = []
         self.best: _Step | None = None
-        self._memory = _Anderson(STREAM_MEMORY)
+        self._memory = Anderson(STREAM_MEMORY)
         self._retreats: list[float] = []  # log variances of plain steps to take instead of what has failed
         self._at(start, log_variance)
 
@@ -328,10 +328,10 @@ def sampled_start(rows: LabelledRows, variance_prior: VariancePrior, max_iter: i
     variance_prior : VariancePrior
     max_iter : int
     """
-    size = min(_start_size(rows), rows.n_samples)
+    size = min(start_size(rows), rows.n_samples)
     rows = rows.sample(size)
     start = np.append(np.zeros(size), np.log(variance_prior.centre))
-    found, outcome = _climb(_gaussian_step(rows, variance_prior), start, max_iter, threading.Event())
+    found, outcome = climb(gaussian_step(rows, variance_prior), start, max_iter, threading.Event())
     if outcome.interrupted:
         raise KeyboardInterrupt
     return rows.weighted_statistics(np.exp(found.following[:-1])), float(np.log(found.variance))

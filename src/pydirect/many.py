@@ -45,6 +45,8 @@ SHARED_RIDGES = 4.0
 REFINEMENTS = 8
 # So few models are faster one by one.
 FEW = 4
+# Models of unlike ridges are faster one by one where A is smaller.
+ANY_RIDGES = 1200
 REFRESH_EVERY = 20
 NEWTON_STEPS, CG_STEPS, CG_TOLERANCE = 30, 20, 0.2
 
@@ -133,7 +135,7 @@ def fit_regressions(
         groups.setdefault(id(model.statistics), []).append(k)
     interrupted = False  # what is left is kept short
     for members in groups.values():
-        if len(members) <= FEW:
+        if not _worth_sharing([models[k] for k in members]):
             for k in members:
                 limit = 1 if interrupted else max_iter
                 posteriors[k] = fit_regression(models[k], "pipeline", None, limit, seeds[k], n_threads)
@@ -144,6 +146,14 @@ def fit_regressions(
             posteriors[k] = posterior
             interrupted = interrupted or posterior.interrupted
     return posteriors
+
+
+def _worth_sharing(models: Sequence[MeanFieldRegression]) -> bool:
+    """Whether models of the same A are faster together: where A is small, only if they start at similar ridges."""
+    if len(models) <= FEW or models[0].statistics.n_weights >= ANY_RIDGES:
+        return len(models) > FEW
+    ridges = [m.prior_precision()[0] / (middle_noise(m) @ (1.0 / m.noise_levels)) for m in models]
+    return bool(max(ridges) <= SHARED_RIDGES * min(ridges))
 
 
 class _Batch:
@@ -185,7 +195,7 @@ class _Batch:
         n_noise = max(m.noise_levels.size for m in models)
         tables = {
             "levels": _table([m.levels for m in models], 0.0),
-            "log_prior": _table([np.broadcast_to(m.log_prior, m.log_prior.shape) for m in models], -np.inf),
+            "log_prior": _table([m.log_prior for m in models], -np.inf),
             "precision": np.stack([m.prior_precision() for m in models], axis=1),
             "c": np.stack([statistics.c[:, m.output] for m in models], axis=1),
             "yty": np.array([statistics.yty[m.output] for m in models]),

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
+from pydirect._interruptions import uninterrupted
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import (
     FloatArray,
@@ -27,6 +28,7 @@ from pydirect._validation import (
     as_number,
     as_sample_weight,
     as_target,
+    column_names,
 )
 from pydirect.persistence import CorruptFileError, read, write
 from pydirect.statistics import (
@@ -44,7 +46,8 @@ KIND = "pydirect.statistics"
 NEVER_ADDED = 1e-9
 
 _NUMBERS = ("n_samples", "n_rows", "prior_variance_sum")
-_ARRAYS = ("mean", "mean_low", "y_mean", "y_mean_low", "scatter", "cross", "y_scatter")
+_MEANS = ("mean", "mean_low", "y_mean", "y_mean_low")
+_ARRAYS = (*_MEANS, "scatter", "cross", "y_scatter")
 
 
 @dataclass(eq=False, repr=False)
@@ -55,7 +58,8 @@ class RunningStatistics:
     `subtract` and `decay` change the statistics in place and return them; `gaussian` is what inference takes.
 
     However rows are cut into blocks, in whatever order these come and on however many machines, results agree to
-    rounding: 1e-12 of the largest entry and better. Rows given to one `update` in the same order have the same bits for
+    rounding: 1e-12 of the largest entry and better; with `block_dtype` float32, whose products are rounded to single
+    precision, 1e-7 to 1e-6. Rows given to one `update` in the same order have the same bits for
     any number of threads.
 
     Attributes
@@ -63,7 +67,7 @@ class RunningStatistics:
     n_samples : float
         Σω, the number of data points when weights count repetitions.
     n_rows : float
-        Rows of positive weight, each counted once.
+        Rows of positive weight, each counted once; `decay` lets them fade with the samples.
     mean : ndarray of shape (n_weights,)
         Weighted mean φ̄ of the features.
     mean_low : ndarray of shape (n_weights,)
@@ -121,10 +125,8 @@ class RunningStatistics:
         n_outputs : int
         block_dtype : {"float64", "float32"}
         """
-        shapes = _shapes(features.n_weights, as_count(n_outputs, "n_outputs"))
         as_choice(block_dtype, "block_dtype", ("float64", "float32"))
-        zeros: dict[str, Any] = {name: np.zeros(shape) for name, shape in shapes.items()}
-        zeros |= dict.fromkeys(_NUMBERS, 0.0)
+        zeros = _zeros(features.n_weights, as_count(n_outputs, "n_outputs"))
         return cls(**zeros, fingerprint=fingerprint(features), block_dtype=block_dtype, features=features)
 
     @classmethod
@@ -167,6 +169,10 @@ class RunningStatistics:
             When the rows are not as described, or the statistics were read from a file without their feature map.
         """
         width: int | str = np.shape(x)[1] if np.ndim(x) == 2 else "n_features_in"
+        names, known = column_names(x), getattr(self.features, "names", None)
+        if names is not None and known is not None and names != list(known):
+            raise ValueError(f"x must have the columns {list(known)}, in this order, got {names}")
+        width = getattr(self.features, "n_features_in", width)
         x = as_float_array(x, "x", ("n_rows", width))
         targets = as_target(y, "y", len(x))
         if targets.shape[1] != self.n_outputs:
@@ -256,19 +262,21 @@ class RunningStatistics:
         total = self.n_samples + other.n_samples
         shift, y_shift = self._shifts(other)
         harmonic = self.n_samples * other.n_samples / total
-        _core.merge_upper_triangle(other.scatter, harmonic, shift, self.scatter, resolve_n_threads(n_threads))
-        self.cross += other.cross + harmonic * np.outer(y_shift, shift)
-        self.y_scatter += other.y_scatter + harmonic * y_shift**2
         if self.n_samples:
-            fraction = other.n_samples / total
-            self.mean, self.mean_low = _moved(self.mean, self.mean_low, fraction * shift)
-            self.y_mean, self.y_mean_low = _moved(self.y_mean, self.y_mean_low, fraction * y_shift)
+            means = self._moved_means(other.n_samples / total, shift, y_shift)
         else:
-            self.mean, self.mean_low = other.mean.copy(), other.mean_low.copy()
-            self.y_mean, self.y_mean_low = other.y_mean.copy(), other.y_mean_low.copy()
-        self.n_samples = total
-        self.n_rows += other.n_rows
-        self.prior_variance_sum += other.prior_variance_sum
+            means = {name: getattr(other, name).copy() for name in _MEANS}
+        sums: dict[str, Any] = {
+            "cross": self.cross + other.cross + harmonic * np.outer(y_shift, shift),
+            "y_scatter": self.y_scatter + other.y_scatter + harmonic * y_shift**2,
+            "n_samples": total,
+            "n_rows": self.n_rows + other.n_rows,
+            "prior_variance_sum": self.prior_variance_sum + other.prior_variance_sum,
+        }
+        threads = resolve_n_threads(n_threads)
+        with uninterrupted():  # all or nothing: from here on nothing can fail
+            _core.merge_upper_triangle(other.scatter, harmonic, shift, self.scatter, threads)
+            self.__dict__.update(means | sums)
         return self
 
     def subtract(self, other: RunningStatistics, *, n_threads: int | None = None) -> Self:
@@ -302,20 +310,29 @@ class RunningStatistics:
         for after, before in ((squares, self.scatter.diagonal()), (y_scatter, self.y_scatter)):
             if left and (after < -NEVER_ADDED * before).any():
                 raise ValueError("cannot remove rows that were never added: sums of squares would become negative")
+        n_rows = self.n_rows - other.n_rows
+        if left and n_rows <= NEVER_ADDED * self.n_rows:
+            raise ValueError(
+                f"cannot remove all rows and leave {left:g} samples: rows that have faded must be given as they were "
+                "added and fade as much, by decay, before they are removed"
+            )
         if not left:
-            for name in _ARRAYS:
-                getattr(self, name)[...] = 0.0
-            self.n_samples = self.n_rows = self.prior_variance_sum = 0.0
+            with uninterrupted():
+                self.__dict__.update(_zeros(self.n_weights, self.n_outputs))
             return self
-        _core.merge_upper_triangle(-other.scatter, -harmonic, shift, self.scatter, resolve_n_threads(n_threads))
-        np.einsum("jj->j", self.scatter)[...] = np.maximum(squares, 0.0)
-        self.cross -= other.cross + harmonic * np.outer(y_shift, shift)
-        self.y_scatter = np.maximum(y_scatter, 0.0)
-        self.mean, self.mean_low = _moved(self.mean, self.mean_low, -fraction * shift)
-        self.y_mean, self.y_mean_low = _moved(self.y_mean, self.y_mean_low, -fraction * y_shift)
-        self.n_samples = left
-        self.n_rows = max(self.n_rows - other.n_rows, 0.0)
-        self.prior_variance_sum -= other.prior_variance_sum
+        sums: dict[str, Any] = {
+            "cross": self.cross - other.cross - harmonic * np.outer(y_shift, shift),
+            "y_scatter": np.maximum(y_scatter, 0.0),
+            "n_samples": left,
+            "n_rows": n_rows,
+            "prior_variance_sum": self.prior_variance_sum - other.prior_variance_sum,
+        }
+        means = self._moved_means(-fraction, shift, y_shift)
+        negative, squares, threads = -other.scatter, np.maximum(squares, 0.0), resolve_n_threads(n_threads)
+        with uninterrupted():  # all or nothing
+            _core.merge_upper_triangle(negative, -harmonic, shift, self.scatter, threads)
+            np.einsum("jj->j", self.scatter)[...] = squares
+            self.__dict__.update(means | sums)
         return self
 
     def decay(self, factor: float) -> Self:
@@ -326,16 +343,14 @@ class RunningStatistics:
         factor : float in (0, 1]
         """
         factor = as_number(factor, "factor", above=0.0, at_most=1.0)
-        for name in ("scatter", "cross", "y_scatter", *_NUMBERS):
-            setattr(self, name, getattr(self, name) * factor)
+        faded = {name: getattr(self, name) * factor for name in ("scatter", "cross", "y_scatter", *_NUMBERS)}
+        with uninterrupted():
+            self.__dict__.update(faded)
         return self
 
     def emptied(self) -> Self:
         """Return statistics of the same kind without rows."""
-        b, k = self.n_weights, self.n_outputs
-        zeros: dict[str, Any] = {name: np.zeros(shape) for name, shape in _shapes(b, k).items()}
-        zeros |= dict.fromkeys(_NUMBERS, 0.0)
-        return replace(self, **zeros)
+        return replace(self, **_zeros(self.n_weights, self.n_outputs))
 
     def copy(self) -> Self:
         """Return an independent copy."""
@@ -345,6 +360,11 @@ class RunningStatistics:
         """Return how far the other means are from these, of features and of targets."""
         shift = (other.mean - self.mean) + (other.mean_low - self.mean_low)
         return shift, (other.y_mean - self.y_mean) + (other.y_mean_low - self.y_mean_low)
+
+    def _moved_means(self, fraction: float, shift: FloatArray, y_shift: FloatArray) -> dict[str, FloatArray]:
+        mean, low = _moved(self.mean, self.mean_low, fraction * shift)
+        y_mean, y_low = _moved(self.y_mean, self.y_mean_low, fraction * y_shift)
+        return dict(zip(_MEANS, (mean, low, y_mean, y_low), strict=True))
 
     def _require_same(self, other: RunningStatistics) -> None:
         if other is self:
@@ -466,6 +486,12 @@ def _shapes(b: int, k: int) -> dict[str, tuple[int, ...]]:
     return {**of_features, **dict.fromkeys(of_targets, (k,)), "scatter": (b, b), "cross": (k, b)}
 
 
+def _zeros(b: int, k: int) -> dict[str, Any]:
+    """Return the sums over no rows."""
+    arrays: dict[str, Any] = {name: np.zeros(shape) for name, shape in _shapes(b, k).items()}
+    return arrays | dict.fromkeys(_NUMBERS, 0.0)
+
+
 def _moved(mean: FloatArray, low: FloatArray, step: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return mean + low + step as a rounded sum and what rounding leaves (Knuth's two-sum)."""
     step = step + low
@@ -498,8 +524,9 @@ def _feed(update: Callable[[Any], object], value: Any) -> None:
     elif is_dataclass(value) and not isinstance(value, type):
         update(f"{type(value).__name__}(".encode())
         for f in fields(value):
-            update(f"{f.name}=".encode())
-            _feed(update, getattr(value, f.name))
+            if f.compare:
+                update(f"{f.name}=".encode())
+                _feed(update, getattr(value, f.name))
         update(b")")
     elif isinstance(value, np.generic):
         _feed(update, value.item())

@@ -11,8 +11,6 @@ import hashlib
 import itertools
 import os
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,8 +19,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pydirect._interruptions import deferred_interrupt
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, column_names
 from pydirect.running_statistics import RunningStatistics
 from pydirect.statistics import ordered_map
 
@@ -114,7 +113,9 @@ class Source(Protocol):
 
 
 class LabelCodes:
-    """Codes of labels, in order of appearance: sources hold numbers, labels may be strings.
+    """Codes of labels, given when a label first appears: sources hold numbers, labels may be strings.
+
+    Labels that first appear in the same block of rows have codes in their sorted order.
 
     Attributes
     ----------
@@ -266,14 +267,14 @@ class BlockSource:
         if self.repeatable:
             yield from self.blocks(0)
             return
-        n_held = 0
+        self._ends = []
         for number in itertools.count():
             if number == len(self._held):
                 self._held.extend(itertools.islice(self._iterator, 1))
-            if number == len(self._held) or n_held >= n_rows:
+            if number == len(self._held) or sum(self._ends[-1:]) >= n_rows:
                 return
             rows = self._rows(self._held[number], number)
-            n_held += len(rows)
+            self._ends.append(sum(self._ends[-1:]) + len(rows))
             yield rows
 
     @staticmethod
@@ -290,6 +291,9 @@ class BlockSource:
 
     def _rows(self, block: Any, number: int) -> Rows:
         parts = self._parts(block, number)
+        names = column_names(parts[0])
+        if number and names is not None and self.names is not None and names != self.names:
+            raise StreamError(f"block {number}: the columns must be {self.names}, as of the first block, got {names}")
         try:
             return _rows(*parts, self.labels)
         except (TypeError, ValueError) as error:
@@ -318,7 +322,9 @@ class BlockSource:
 
 @dataclass
 class ParquetSource:
-    """A Parquet file, or all of a folder, by name: ``*.parquet``, and not those that begin with ``_`` or ``.``.
+    """A Parquet file, or all of a folder and its subfolders, by name.
+
+    Files are ``*.parquet``, and not those that begin with ``_`` or ``.``.
 
     Parameters
     ----------
@@ -384,6 +390,7 @@ class ParquetSource:
             groups = [(g, first) for f, g, first, rows in self._row_groups if f == number and first + rows > start]
             if not groups:
                 continue
+            row = groups[0][1]
             try:
                 with _opened(file) as parquet:
                     self._require_unchanged(number, parquet, columns)
@@ -446,7 +453,15 @@ class ParquetSource:
 
 
 def _tables(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*.parquet") if p.name[0] not in "_." and p.is_file())
+    files = sorted(p for p in folder.rglob("*.parquet") if p.name[0] not in "_." and p.is_file())
+    for file in files:
+        partition = next((part for part in file.relative_to(folder).parts[:-1] if "=" in part), None)
+        if partition is not None:
+            raise StreamError(
+                f"{folder}: the folder is partitioned by a column that its files do not hold ({partition}): give one "
+                "of its folders, or write the column into the files"
+            )
+    return files
 
 
 @contextmanager
@@ -635,48 +650,6 @@ def collect_stream(
     return row
 
 
-class Interruption:
-    """What has become of Ctrl-C: a request to stop at the next good moment."""
-
-    def __init__(self) -> None:
-        self.requested, self.busy = False, False
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """In here nothing is interrupted, however often it is asked for."""
-        self.busy = True
-        try:
-            yield
-        finally:
-            self.busy = False
-
-    def raise_if_requested(self) -> None:
-        """Stop here, if that was asked for."""
-        if self.requested:
-            raise KeyboardInterrupt
-
-
-@contextmanager
-def deferred_interrupt() -> Iterator[Interruption]:
-    """Let Ctrl-C be a request instead of an exception in the middle of a sum; a second one raises, outside of sums."""
-    interruption = Interruption()
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield interruption
-        return
-
-    def request(number: int, frame: Any) -> None:
-        if interruption.requested and not interruption.busy:
-            before(number, frame)
-        interruption.requested = True
-
-    signal.signal(signal.SIGINT, request)
-    try:
-        yield interruption
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 # ------------------------------------------------------------------------------------------------------------ sample
 
 
@@ -773,14 +746,16 @@ def sample_stream(
 def digest(source: Source) -> str:
     """Return a digest of a source's first rows, which tells whether it is the one of a checkpoint."""
     hashed, left = hashlib.blake2b(digest_size=16), DIGEST_ROWS
+    parts = []
     for block in source.head(DIGEST_ROWS):
-        head = block[:left]
-        for array in (head.x, head.y, head.weight):
-            if array is not None:
-                hashed.update(np.ascontiguousarray(array).tobytes())
-        left -= len(head)
+        parts.append(block[:left])
+        left -= len(parts[-1])
         if left <= 0:
             break
+    for name in ("x", "y", "weight"):  # of all parts, so that it does not matter how rows are cut
+        for array in (getattr(part, name) for part in parts):
+            if array is not None:
+                hashed.update(np.ascontiguousarray(array).tobytes())
     return hashed.hexdigest()
 
 
@@ -799,6 +774,8 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
         names = [y] if isinstance(y, str) else y
         if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"y must name the target columns of {os.fspath(X)}, got {y!r}")
+        if len(set(names)) != len(names):
+            raise ValueError(f"y must name each target once, got {y!r}")
         if not isinstance(sample_weight, str | None):
             raise TypeError(f"sample_weight must name a column of {os.fspath(X)}, got {type(sample_weight).__name__}")
         if not os.path.exists(X):
@@ -819,9 +796,3 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
     values, targets = (a if isinstance(a, np.ndarray) else np.asarray(a) for a in (X, y))
     weight = None if sample_weight is None else np.asarray(sample_weight)
     return ArraySource(values, targets, weight, column_names(X), labels)
-
-
-def column_names(X: Any) -> list[str] | None:
-    """Return the names of a frame's columns, None when there are none or not all are strings."""
-    columns = getattr(X, "columns", None)
-    return list(columns) if columns is not None and all(isinstance(name, str) for name in columns) else None

@@ -15,7 +15,7 @@ from pydirect.estimators._files import _as_json
 from pydirect.features import NystroemFeatures, TransformerFeatures
 from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap
-from pydirect.persistence import CorruptFileError, FileFormatError, read, write
+from pydirect.persistence import CorruptFileError, FileFormatError, KindError, read, write
 from pydirect.running_statistics import RunningStatistics
 
 if TYPE_CHECKING:
@@ -126,7 +126,10 @@ class Checkpoint:
         pydirect.persistence.FileFormatError
             With the reason, when the file is not a checkpoint, is damaged, or belongs to other parameters.
         """
-        document = read(path, KIND)
+        try:
+            document = read(path, KIND)
+        except KindError as error:
+            raise KindError(path, f"{error.reason}: give another path for the checkpoint") from None
         header, arrays = document.header, document.arrays
         ours, theirs = _parameters(model), header.get("parameters", {})
         differing = [name for name in ours if ours[name] != theirs.get(name)]

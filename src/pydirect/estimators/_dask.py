@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pydirect._progress import Progress
+from pydirect._validation import column_names
 from pydirect.running_statistics import RunningStatistics
 from pydirect.statistics import row_blocks
-from pydirect.streams import Rows, Sample, StreamError, checked_rows, column_names
+from pydirect.streams import Rows, Sample, StreamError, checked_rows
 
 if TYPE_CHECKING:
     from pydirect.estimators._streaming import GrowingModel
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 FAN_IN = 8
 
 
-def _dask() -> Any:
+def _dask() -> Any:  # whose functions have no types
     import dask
 
     return dask
@@ -67,6 +68,7 @@ def summed_by_dask(
             drawn = [dask.delayed(Sample.of)(p, f, seed, sample_rows) for p, f in zip(parts, first, strict=True)]
             (sample,) = dask.compute(_tree(_joined, drawn, sample_rows), optimize_graph=False)
     if keep_features:
+        model._require_columns(X.shape[1] if names is None else len(names), names)
         model._one_dimensional = one_dimensional
     else:
         with progress.stage("features"):
@@ -136,7 +138,7 @@ def _from_arrays(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
     if len(set(lengths)) != 1:
         raise StreamError(f"partition {partition}: X, y and sample_weight must have as many rows, got {lengths}")
     x, y = (np.ascontiguousarray(a, dtype=np.float64) for a in (x, y))
-    return Rows(x, y.reshape(len(x), -1), None if weight is None else np.asarray(weight, dtype=np.float64))
+    return Rows(x, y[:, None] if y.ndim == 1 else y, None if weight is None else np.asarray(weight, dtype=np.float64))
 
 
 def _checked(rows: Rows, names: list[str] | None, where: str) -> Rows:

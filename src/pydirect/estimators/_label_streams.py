@@ -219,6 +219,8 @@ class StreamedClassifier(StreamedModel):
         n_threads = resolve_n_threads(self.n_threads)
         count = LabelMass()
         run = StreamRun(self, source, drop_missing, None, 0.0, progress)
+        if keep_features:
+            run.check_width()
         sample = run.sample(sample_rows, count.look)
         if not source.one_dimensional:
             raise ValueError("y must be one column of labels")
@@ -227,9 +229,7 @@ class StreamedClassifier(StreamedModel):
         labelled = problems.rows(sample)
         labelled = labelled[labelled.weight != 0]
         run = StreamRun(self, problems, drop_missing, None, 0.0, progress)
-        if keep_features:
-            run.check_width()
-        else:
+        if not keep_features:
             run.fix_features(labelled)
         total = run.collected(self.new_statistics(problems.sign.shape[1]))
         statistics = total.gaussian()

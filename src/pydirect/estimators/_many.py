@@ -10,31 +10,19 @@ from typing import Any
 import joblib
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance
 from pydirect.decorrelated import decorrelate
-from pydirect.estimators.regression import DirectRegressor, _Training
+from pydirect.estimators._checkpoint import PARAMETERS
+from pydirect.estimators.regression import DirectRegressor, _Training, begun_together
 from pydirect.hyperparameters import distinct_rows
 from pydirect.statistics import GaussianStatistics, collect_statistics
-
-# Parameters that the feature map, or the sums over its outputs, depend on.
-FEATURE_PARAMETERS = (
-    "features",
-    "n_features",
-    "degree",
-    "rank_inputs",
-    "length_scale",
-    "max_hyperparameter_rows",
-    "block_dtype",
-    "random_state",
-)
 
 
 def feature_key(model: DirectRegressor) -> str:
     """Return a digest that is the same for models whose feature maps are, given the same rows."""
-    used = {name: getattr(model, name) for name in FEATURE_PARAMETERS}
+    used = {name: getattr(model, name) for name in PARAMETERS}
     kind = model._feature_kind()
     return str(joblib.hash({**used, "features": model.features if kind == "transformer" else kind}))
 
@@ -47,9 +35,10 @@ def fit_many(
 ) -> list[DirectRegressor]:
     """Fit several regressors to the same rows, with one pass over them for each distinct feature map.
 
-    Each is fitted as its ``fit`` would fit it, to rounding. Models whose features agree share features, sums over rows
-    and, in the decorrelated basis, the factorisation of ΦᵀΦ: they may differ in target, noise, prior, levels and all
-    else that comes after. Features with a learned kernel are shared by models with the same target.
+    Each is fitted as its ``fit`` would fit it, to rounding; in the raw basis, whose optima are local, first fits are
+    made together and may end in another optimum (see `fit_mean_fields`). Models whose features agree share features,
+    sums over rows and the factorisation of ΦᵀΦ: they may differ in target, noise, prior, levels and all else that comes
+    after. Features with a learned kernel are shared by models with the same target.
 
     Parameters
     ----------
@@ -79,6 +68,8 @@ def fit_many(
     >>> [bool(model.converged_) for model in models]
     [True, True]
     """
+    if isinstance(estimators, DirectRegressor):
+        raise TypeError("estimators must be a list of DirectRegressor, got one")
     estimators = list(estimators)
     for k, model in enumerate(estimators):
         as_instance(model, f"estimators[{k}]", DirectRegressor)
@@ -86,6 +77,9 @@ def fit_many(
     if len({id(model) for model in estimators}) != len(estimators):
         raise ValueError("estimators must be different objects: clone them")
     targets = _targets(y, len(estimators))
+    for k, target in enumerate(targets):  # before any model is touched
+        if len(target) != len(targets[0]):
+            raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
     groups: dict[tuple[str, str], list[int]] = {}
     for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
         learned = model._feature_kind() in ("nystroem", "fourier") and model.length_scale is None
@@ -96,7 +90,7 @@ def fit_many(
 
 
 def _targets(y: Any, n_models: int) -> list[Any]:
-    if not isinstance(y, list | tuple) or np.ndim(y[0]) == 0:
+    if not isinstance(y, list | tuple) or not y or np.ndim(y[0]) == 0:
         return [y] * n_models
     if len(y) != n_models:
         raise ValueError(f"y must be one target or a list of one an estimator, {n_models}, got {len(y)}")
@@ -109,7 +103,7 @@ def _fit_group(
     """Fit models that share their feature map, which the first of them fits."""
     lead = models[0]
     n_threads = resolve_n_threads(lead.n_threads)
-    rng = np.random.default_rng(check_random_state(lead.random_state).randint(2**31))
+    rng = lead._generator()
     columns: list[FloatArray] = []
     for model, target in zip(models, targets, strict=True):
         x, given, standardised, weight = model._start_fit(X, target, sample_weight)
@@ -123,16 +117,17 @@ def _fit_group(
             lead.features_, inputs, np.hstack(columns), weight, block_dtype=lead.block_dtype, n_threads=n_threads
         )
         missing = lead._mean_missing_variance(inputs, weight, statistics)
-        rotated = decorrelate(statistics) if any(m.basis == "decorrelated" for m in models) else None
-        end = 0
-        for model, standardised in zip(models, columns, strict=True):
+        trainings = []
+        first_outputs = np.cumsum([0, *(column.shape[1] for column in columns[:-1])]).tolist()
+        for model in models:
             for name in ("features_", "input_map_", "hyperparameters_"):
                 setattr(model, name, getattr(lead, name))
             model.feature_y_scale_, model.mean_missing_variance_ = model.y_scale_, missing
-            begin, end = end, end + standardised.shape[1]
-            own = slice(begin, end)
-            if model.basis == "raw":
-                statistics.A  # noqa: B018 (formed once)
+        if any(model.basis == "raw" for model in models):
+            statistics.A  # noqa: B018 (formed once)
+        rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
+        for standardised, begin in zip(columns, first_outputs, strict=True):
+            own = slice(begin, begin + standardised.shape[1])
             part = GaussianStatistics(
                 np.ascontiguousarray(statistics.c[:, own]),
                 statistics.yty[own],
@@ -140,9 +135,11 @@ def _fit_group(
                 statistics.gram,
                 statistics.rows,
             )
-            turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
             rest = copy.deepcopy(rng)  # every model goes on from the generator's state after the features
-            model._infer(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
+            turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
+            trainings.append(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
+        for model, training in zip(models, begun_together(models, trainings, statistics, first_outputs), strict=True):
+            model._infer(training)
             model.fit_seconds_ = {}
             model.n_samples_ = statistics.n_samples
             model._set_results()

@@ -65,13 +65,15 @@ class Standardised:
     repetitions: float
 
     @classmethod
-    def of(cls, statistics: RunningStatistics) -> Self:
-        """Standardise the targets."""
+    def of(cls, statistics: RunningStatistics, repetitions: float | None = None) -> Self:
+        """Standardise the targets; repetitions are by default those of the rows' weights."""
         location, scale = statistics.target_location_scale()
         constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
         gaussian = statistics.gaussian(location, scale)
         gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
-        return cls(location, scale, gaussian, statistics.n_samples / statistics.n_rows)
+        if repetitions is None:
+            repetitions = statistics.n_samples / statistics.n_rows
+        return cls(location, scale, gaussian, repetitions)
 
     @cached_property
     def rotated(self) -> RotatedStatistics:
@@ -99,7 +101,8 @@ class StreamedModel(BasisFunctionModel):
         self._forget()
 
     def _row_features(self) -> RowFeatures:
-        return RowFeatures(self.input_map_, self.features_)
+        names = getattr(self, "feature_names_in_", None)
+        return RowFeatures(self.input_map_, self.features_, None if names is None else tuple(names.tolist()))
 
     def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
         """Return empty statistics of rows of X and y, for `fit_statistics`; they can be filled on any machine.
@@ -140,6 +143,14 @@ class StreamedModel(BasisFunctionModel):
     def _fix_features_of(self, rows: Rows) -> None:
         raise NotImplementedError
 
+    def _require_columns(self, n_columns: int, names: list[str] | None) -> None:
+        """Compare columns with those of the feature map."""
+        if n_columns != self.n_features_in_:
+            raise ValueError(f"X must have {self.n_features_in_} columns, as when features were fixed, got {n_columns}")
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and names is not None and list(known) != names:
+            raise ValueError("X must have the columns, by name and order, that it had when features were fixed")
+
     def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
         self.n_features_in_ = n_features_in
         self.__dict__.pop("feature_names_in_", None)
@@ -150,8 +161,8 @@ class StreamedModel(BasisFunctionModel):
 class GrowingModel(StreamedModel, ProbabilisticRegressor):
     """Base of regressors that need only statistics of the data.
 
-    A subclass provides ``_check_parameters``, and ``_infer_from_statistics(statistics, rng, n_threads, warm)``, which
-    sets ``posteriors_`` and ``prior_scale_``; statistics are `GaussianStatistics` of standardised targets.
+    A subclass provides ``_check_parameters``, and ``_infer_from_statistics(shared, before)``, which sets
+    ``posteriors_`` and ``prior_scale_`` from statistics of standardised targets.
 
     The feature map, with the scaling of the inputs and the kernel's hyperparameters, is fixed before the first row is
     counted and never moves again, or sums over rows would mean nothing. Location and scale of the targets are not: they
@@ -264,7 +275,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         self._warn_if_unfinished()
         return self
 
-    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:
         """Fit as if these rows, which were given to `partial_fit`, had never been seen.
 
         Exact to rounding of what there was. The feature map stays, even when it came from these rows.
@@ -275,6 +286,8 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array_like of shape (n_samples,), optional
             As it was given.
+        decay : float in (0, 1], default=1.0
+            How far these rows have faded since: the product of what later `partial_fit` were given.
 
         Returns
         -------
@@ -288,7 +301,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: only partial_fit and its like can.")
         self._check_parameters()
         self._refuse_held_out()
-        part = self._statistics_of(X, y, sample_weight)
+        part = self._statistics_of(X, y, sample_weight).decay(decay)
         self._fit_to(self.statistics_.copy().subtract(part), Progress(self.verbose), warm=True)
         self._warn_if_unfinished()
         return self
@@ -341,9 +354,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
         return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
 
-    def _fit_to(
-        self, statistics: RunningStatistics, progress: Progress, warm: bool, shared: Standardised | None = None
-    ) -> None:
+    def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
         """Set everything that follows from statistics; until `_set_results` there is no posterior."""
         learned = self.hyperparameters_ is not None and self.length_scale is None
         if learned and len(self.feature_y_scale_) != statistics.n_outputs:
@@ -351,26 +362,29 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
                 f"y must have {len(self.feature_y_scale_)} outputs, as when the kernel's hyperparameters were learned, "
                 f"got {statistics.n_outputs}"
             )
-        shared = Standardised.of(statistics) if shared is None else shared
-        gaussian = shared.gaussian
+        shared = Standardised.of(statistics)
         before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
-        n_threads = resolve_n_threads(self.n_threads)
+        self._begin_fit_to(statistics, shared)
+        with single_blas_thread(), progress.stage("inference"):
+            self._infer_from_statistics(shared, before)
+        self._end_fit_to(statistics, progress.seconds)
+
+    def _begin_fit_to(self, statistics: RunningStatistics, shared: Standardised) -> None:
+        """Set what inference takes."""
         self._forget()
         self.y_mean_, self.y_scale_, self.calibration_scale_ = shared.location, shared.scale, 1.0
         self.repetitions_ = shared.repetitions
         prior_variance = statistics.prior_variance_sum / statistics.n_samples
-        self.mean_missing_variance_ = max(prior_variance - gaussian.mean_square, 0.0) if prior_variance else 0.0
-        with single_blas_thread(), progress.stage("inference"):
-            rotated = shared.rotated if self.basis == "decorrelated" else None
-            self._infer_from_statistics(gaussian, self._generator(), n_threads, before, rotated)
-        self.fit_seconds_ = progress.seconds
+        missing = max(prior_variance - shared.gaussian.mean_square, 0.0) if prior_variance else 0.0
+        self.mean_missing_variance_ = missing
+
+    def _end_fit_to(self, statistics: RunningStatistics, seconds: dict[str, float]) -> None:
+        self.fit_seconds_ = seconds
         self.n_samples_ = statistics.n_samples
         self.statistics_ = statistics
         self._set_results()
 
-    def _infer_from_statistics(
-        self, statistics: Any, rng: Any, n_threads: int, before: Any, rotated: Any = None
-    ) -> None:
+    def _infer_from_statistics(self, shared: Standardised, before: Any) -> None:
         raise NotImplementedError
 
     # --- data that do not fit into memory
@@ -575,14 +589,7 @@ class StreamRun:
 
     def check_width(self) -> None:
         """Compare the columns with those of the feature map."""
-        first = next(iter(self.source.head(1)))
-        if first.x.shape[1] != self.model.n_features_in_:
-            raise ValueError(
-                f"X must have {self.model.n_features_in_} columns, as when features were fixed, got {first.x.shape[1]}"
-            )
-        known = getattr(self.model, "feature_names_in_", None)
-        if known is not None and self.source.names is not None and list(known) != self.source.names:
-            raise ValueError("X must have the columns, by name and order, that it had when features were fixed")
+        self.model._require_columns(next(iter(self.source.head(1))).x.shape[1], self.source.names)
 
     def _n_outputs(self) -> int:
         return int(next(iter(self.source.head(1))).y.shape[1])

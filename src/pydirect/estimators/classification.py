@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, logsumexp
-from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 
 from pydirect._progress import Progress
@@ -196,7 +195,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         """
         x, index, weight = self._start_fit(X, y, sample_weight)
         n_threads = resolve_n_threads(self.n_threads)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = self._generator()
         progress = Progress(self.verbose)
 
         labels = self._set_problems(index, _masses(index.astype(np.intp), weight))

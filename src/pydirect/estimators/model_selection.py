@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_flag, as_instance
 from pydirect.estimators._many import feature_key
 from pydirect.estimators._streaming import Standardised
-from pydirect.estimators.regression import DirectRegressor
+from pydirect.estimators.regression import DirectRegressor, begun_together
 from pydirect.hyperparameters import distinct_rows
 from pydirect.running_statistics import RunningStatistics
 from pydirect.statistics import GaussianStatistics
@@ -28,19 +29,25 @@ from pydirect.statistics import GaussianStatistics
 # Scores that follow from sums over the held-out rows.
 SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
 
+# Sums over the rows of a training set, and the same with standardised targets.
+Trained = tuple[RunningStatistics, Standardised]
+
 
 class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """Search a grid of parameters of `DirectRegressor` by cross-validation, on sums over rows.
 
     What `sklearn.model_selection.GridSearchCV` does, without its passes over the data: the sums of every fold are taken
-    once for each distinct feature map, those of a training set are all sums less the fold's, and candidates that leave
-    the features alone (noise, levels, prior, …) share both, with the factorisation of ΦᵀΦ. Held-out errors follow from
-    the fold's sums too, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
+    once for each distinct feature map, those of a training set are merged from the other folds', and candidates that
+    leave the features alone (noise, levels, prior, …) share both, with the factorisation of ΦᵀΦ. Held-out errors follow
+    from the fold's sums too, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
 
     Targets are standardised by each training set. The feature map (scaling of the inputs, landmarks, the kernel's
     hyperparameters) comes from all rows, those held out too: scores equal GridSearchCV's, to rounding, where features
     do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close, and a
     little too good where a kernel is learned from few rows.
+
+    GridSearchCV's ``n_jobs``, ``error_score``, weights, groups and times of scoring are absent; ``score`` is R²,
+    whatever `scoring`.
 
     Parameters
     ----------
@@ -116,6 +123,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         as_flag(self.refit, "refit")
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         targets = np.asarray(given, dtype=np.float64)
+        if not isinstance(self.scoring, str) and not callable(self.scoring):
+            raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
+        check_scoring(self.estimator, self.scoring)  # now rather than after the fits
         candidates = list(ParameterGrid(self.param_grid))
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
@@ -127,27 +137,27 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         groups: dict[str, list[int]] = {}
         for k, model in enumerate(models):
             groups.setdefault(feature_key(model), []).append(k)
-        kept: dict[str, tuple[DirectRegressor, RunningStatistics]] = {}
+        kept: dict[str, tuple[DirectRegressor, RunningStatistics, float]] = {}
         with single_blas_thread():
             for key, members in groups.items():
                 data = _FoldedData(models[members[0]], x, targets, folds)
-                kept[key] = data.model, data.total
-                for f in range(len(folds)):
-                    training, held = data.training(f), None
-                    for k in members:
-                        begin = time.perf_counter()
-                        fitted = data.fitted(models[k], training)
-                        seconds[k, f] = time.perf_counter() - begin
-                        if held is None and self.scoring in SCORES_OF_SUMS:
-                            held = data.folds[f].gaussian(fitted.y_mean_, fitted.y_scale_)
-                        scores[k, f] = self._score(data, f, fitted, held)
+                kept[key] = data.model, *data.total()
+                for f, (statistics, shared) in enumerate(data.training()):
+                    held = None
+                    if self.scoring in SCORES_OF_SUMS:
+                        held = data.folds[f].gaussian(shared.location, shared.scale)
+                    fits = _fits([models[k] for k in members], data.model, statistics, shared)
+                    for k, (fitted, taken) in zip(members, fits, strict=True):
+                        scores[k, f], seconds[k, f] = self._score(data, f, fitted, held), taken
         self._set_search_results(candidates, scores, seconds)
         if self.refit:
             begin = time.perf_counter()
             best = models[self.best_index_]
-            shared, total = kept[feature_key(best)]
-            self.best_estimator_ = _with_features(clone(best), shared)
-            self.best_estimator_.fit_statistics(total)
+            shared, total, repetitions = kept[feature_key(best)]
+            with single_blas_thread():
+                ((self.best_estimator_, _),) = _fits([best], shared, total, Standardised.of(total, repetitions))
+            names = getattr(self, "feature_names_in_", None)
+            self.best_estimator_._set_input_names(x.shape[1], None if names is None else names.tolist())
             self.refit_time_ = time.perf_counter() - begin
         return self
 
@@ -155,6 +165,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         """Return the held-out rows of every split."""
         folds = []
         for train, test in check_cv(self.cv).split(x, y):
+            train, test = (
+                np.flatnonzero(rows) if rows.dtype == bool else rows for rows in map(np.asarray, (train, test))
+            )
             if not np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(x))):
                 raise ValueError("cv must train on all rows that it does not hold out, each once")
             folds.append(np.sort(test))
@@ -167,7 +180,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if held is not None:
             error = squared_error(held, model)
             if self.scoring == "r2":
-                return float(np.mean(1 - error / data.folds[fold].y_scatter))
+                return _r2_score(error, data.folds[fold])
             mean = error / data.folds[fold].n_samples
             return -float(np.mean(np.sqrt(mean) if "root" in self.scoring else mean))
         rows = data.rows[fold]
@@ -185,7 +198,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         results["params"] = candidates
         results |= {f"split{f}_test_score": scores[:, f] for f in range(scores.shape[1])}
         results |= {"mean_test_score": mean, "std_test_score": scores.std(axis=1)}
-        results["rank_test_score"] = rankdata(-mean, method="min").astype(np.int32)
+        results["rank_test_score"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int32)
         self.cv_results_ = results
         self.best_index_ = int(results["rank_test_score"].argmin())
         self.best_score_, self.best_params_ = float(mean[self.best_index_]), candidates[self.best_index_]
@@ -202,33 +215,66 @@ class _FoldedData:
     def __init__(self, model: DirectRegressor, x: FloatArray, y: FloatArray, rows: list[np.ndarray]) -> None:
         self.x, self.y, self.rows = x, y, rows
         self.model = clone(model).fit_features(x, y)
+        self.n_threads = resolve_n_threads(model.n_threads)
         targets = y.reshape(len(x), -1)
-        n_threads = resolve_n_threads(model.n_threads)
-        self.folds = [
-            self.model.new_statistics(targets.shape[1]).update(x[r], targets[r], n_threads=n_threads) for r in rows
-        ]
-        self.total = self.folds[0].emptied()
-        for fold in self.folds:
-            self.total.merge(fold, n_threads=n_threads)
+        self.folds = [self._sums(x[r], targets[r]) for r in rows]
         never_held = np.setdiff1d(np.arange(len(x)), np.concatenate(rows))
-        if len(never_held):
-            self.total.update(x[never_held], targets[never_held], n_threads=n_threads)
+        self.rest = self._sums(x[never_held], targets[never_held])
 
-    def training(self, fold: int) -> tuple[RunningStatistics, Standardised]:
-        """Return sums over all rows but a fold's."""
-        statistics = self.total.copy().subtract(self.folds[fold])
-        shared = Standardised.of(statistics)
-        kept = np.ones(len(self.x), dtype=bool)
-        kept[self.rows[fold]] = False
-        shared.repetitions = float(distinct_rows(self.x[kept], self.y.reshape(len(self.x), -1)[kept], None)[2].mean())
-        return statistics, shared
+    def _sums(self, x: FloatArray, targets: FloatArray) -> RunningStatistics:
+        statistics = self.model.new_statistics(targets.shape[1])
+        return statistics.update(x, targets, n_threads=self.n_threads) if len(x) else statistics
 
-    def fitted(self, model: DirectRegressor, training: tuple[RunningStatistics, Standardised]) -> DirectRegressor:
-        """Return a copy of a model fitted to sums."""
-        found = _with_features(clone(model), self.model)
-        found._fit_to(training[0], Progress(0), warm=False, shared=training[1])
-        found._warn_if_unfinished()
-        return found
+    def _merged(self, first: RunningStatistics, parts: Sequence[RunningStatistics]) -> RunningStatistics:
+        merged = first.copy()
+        for part in parts:
+            merged.merge(part, n_threads=self.n_threads)
+        return merged
+
+    def training(self) -> Iterator[Trained]:
+        """Yield sums over all rows but a fold's, for each fold in turn."""
+        for fold, statistics in enumerate(self._without_each(self.rest, self.folds)):
+            kept = np.ones(len(self.x), dtype=bool)
+            kept[self.rows[fold]] = False
+            yield statistics, Standardised.of(statistics, self._repetitions(kept))
+
+    def total(self) -> tuple[RunningStatistics, float]:
+        """Return sums over all rows, and how many times an average row counts."""
+        return self._merged(self.rest, self.folds), self._repetitions(slice(None))
+
+    def _repetitions(self, rows: Any) -> float:
+        return float(distinct_rows(self.x[rows], self.y.reshape(len(self.x), -1)[rows], None)[2].mean())
+
+    def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
+        """Yield all sums but those of each fold, merged by halves.
+
+        Subtraction would lose the digits that a far row of the fold takes.
+        """
+        if len(folds) == 1:
+            yield others
+            return
+        middle = len(folds) // 2
+        yield from self._without_each(self._merged(others, folds[middle:]), folds[:middle])
+        yield from self._without_each(self._merged(others, folds[:middle]), folds[middle:])
+
+
+def _fits(
+    models: Sequence[DirectRegressor], lead: DirectRegressor, statistics: RunningStatistics, shared: Standardised
+) -> Iterator[tuple[DirectRegressor, float]]:
+    """Yield copies of models fitted to the same sums, with the feature map of another one, and the seconds of each."""
+    start = time.perf_counter()
+    copies = [_with_features(clone(model), lead) for model in models]
+    for model in copies:
+        model._begin_fit_to(statistics, shared)
+    trainings = [model._training_by(shared) for model in copies]
+    trainings = begun_together(copies, trainings, shared.gaussian, [0] * len(copies))
+    together = (time.perf_counter() - start) / len(copies)
+    for model, training in zip(copies, trainings, strict=True):
+        start = time.perf_counter()
+        model._infer(training)
+        model._end_fit_to(statistics, {})
+        model._warn_if_unfinished()
+        yield model, together + time.perf_counter() - start
 
 
 def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
@@ -236,6 +282,16 @@ def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArra
     s = model.coefficients_
     error = held.yty - 2 * np.einsum("jk,jk->k", held.c, s) + np.einsum("jk,jk->k", s, held.A @ s)
     return np.maximum(error, 0.0) * model.y_scale_**2
+
+
+def _r2_score(error: FloatArray, held: RunningStatistics) -> float:
+    """R² averaged over outputs, as scikit-learn's: of a constant target 1 without any error, else 0."""
+    if held.n_samples < 2:
+        warnings.warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
+        return float("nan")
+    constant = held.target_location_scale()[1] == 0
+    ratio = error / np.where(constant, 1.0, held.y_scatter)
+    return float(np.mean(1 - np.where(constant, error > 0, ratio)))
 
 
 def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:

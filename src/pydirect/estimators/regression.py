@@ -10,7 +10,6 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
@@ -29,12 +28,12 @@ from pydirect.distributions import (
     shared_levels,
 )
 from pydirect.estimators._basis import in_prior_units
-from pydirect.estimators._streaming import GrowingModel
+from pydirect.estimators._streaming import GrowingModel, Standardised
 from pydirect.hyperparameters import distinct_rows
 from pydirect.many import fit_regressions
 from pydirect.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.mixtures import ENTROPIES, MixturePosterior, as_component_count, fit_mixture
-from pydirect.models import MeanFieldPosterior, NoiseGridWarning, as_regression, fit_mean_field
+from pydirect.models import MeanFieldPosterior, MeanFieldRegression, NoiseGridWarning, as_regression, fit_mean_field
 from pydirect.scales import fit_level_scale
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
@@ -45,6 +44,28 @@ LATTICE_NOISE_FITS = 4
 GRID_RECENTRINGS = 12
 
 Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
+
+
+@dataclass(frozen=True)
+class _RawPlan:
+    """What the raw basis is fitted with, one entry an output."""
+
+    levels: FloatArray  # in prior units
+    grid: FloatArray  # of noise variances, about each output's own
+    scales: FloatArray
+    noises: list[float]
+    options: list[dict[str, Any]]
+    shares: bool  # whether first fits may be made together with others
+
+    def models(self, statistics: GaussianStatistics, first_output: int) -> list[MeanFieldRegression]:
+        """Return what is fitted first."""
+        return [
+            as_regression(statistics, o["levels"], o["log_prior"], noise * self.grid, output=first_output + k)
+            for k, (noise, o) in enumerate(zip(self.noises, self.options, strict=True))
+        ]
+
+
+_Begun: TypeAlias = tuple[_RawPlan, Sequence[Posterior | None]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +80,7 @@ class _Training:
     n_threads: int
     starts: Sequence[MeanFieldPosterior | None] = ()  # one an output, in standardised units of y; none to start afresh
     rotated: RotatedStatistics | None = None  # where they are known already
+    begun: _Begun | None = None  # where raw models of the same statistics were begun together
 
     @property
     def n_rows(self) -> int:
@@ -243,7 +265,7 @@ class DirectRegressor(GrowingModel):
         x, targets, standardised, weight = self._start_fit(X, y, sample_weight)
         self._forget_all()
         n_threads = resolve_n_threads(self.n_threads)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = self._generator()
         progress = Progress(self.verbose)
 
         distinct = distinct_rows(x, targets, weight)[2]
@@ -307,12 +329,7 @@ class DirectRegressor(GrowingModel):
         self._set_coefficients()
 
     def _infer_from_statistics(
-        self,
-        statistics: GaussianStatistics,
-        rng: np.random.Generator,
-        n_threads: int,
-        before: tuple[list[Posterior], FloatArray, FloatArray] | None,
-        rotated: RotatedStatistics | None = None,
+        self, shared: Standardised, before: tuple[list[Posterior], FloatArray, FloatArray] | None
     ) -> None:
         starts: list[MeanFieldPosterior | None] = []
         if before is not None and self.basis == "raw" and not isinstance(as_prior(self.prior), MixturePrior):
@@ -321,7 +338,17 @@ class DirectRegressor(GrowingModel):
                     starts.append(in_prior_units(posterior, 1 / (scale * ratio)))
                 else:
                     starts.append(None)
-        self._infer(_Training(statistics, None, None, None, rng, n_threads, starts, rotated))
+        self._infer(self._training_by(shared, starts))
+
+    def _training_by(self, shared: Standardised, starts: Sequence[MeanFieldPosterior | None] = ()) -> _Training:
+        """Return what inference sees where there are no rows."""
+        rotated = shared.rotated if self._needs_rotation() else None
+        n_threads = resolve_n_threads(self.n_threads)
+        return _Training(shared.gaussian, None, None, None, self._generator(), n_threads, starts, rotated)
+
+    def _needs_rotation(self) -> bool:
+        """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
+        return self.basis == "decorrelated" or self._start(0)[1] is None
 
     def _start(self, output: int) -> tuple[float, float | None]:
         """Noise variance to start from, and the prior variance of the weights where that is known."""
@@ -377,16 +404,14 @@ class DirectRegressor(GrowingModel):
             posteriors.append(posterior)
         return posteriors, scales
 
-    def _fit_raw(self, training: _Training) -> tuple[list[Posterior], FloatArray]:
+    def _plan_raw(self, training: _Training) -> _RawPlan:
         statistics = training.statistics
         levels = shared_levels(self.levels, self.n_levels, statistics.n_weights)
         prior = as_prior(self.prior)
         b = statistics.n_weights
         log_prior = self._prior_table(prior, levels, b) if isinstance(prior, MixturePrior) else prior.log_mass(levels)
         scales = np.ones(statistics.n_outputs)
-        posteriors: list[Posterior] = []
-        interrupted = False  # by the user: what is left is kept short
-        scale_known = self._start(0)[1] is not None
+        scale_known = not self._needs_rotation()
         rotated = None if scale_known else training.rotated or decorrelate(statistics)
         noises: list[float] = []
         option_sets: list[dict[str, Any]] = []
@@ -413,8 +438,19 @@ class DirectRegressor(GrowingModel):
                 noise = max(noise_by_evidence(statistics, noise, known, output=k), NOISE_FLOOR)
             noises.append(noise)
         grid = np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
-        firsts = self._first_fits(training, noises, grid, option_sets)
-        for k, (noise, options) in enumerate(zip(noises, option_sets, strict=True)):
+        shares = self.optimizer == "pipeline" and self.noise != "held_out" and not any(training.starts)
+        shares = shares and not isinstance(log_prior, MixturePriorTable)
+        return _RawPlan(levels, grid, scales, noises, option_sets, shares)
+
+    def _fit_raw(self, training: _Training) -> tuple[list[Posterior], FloatArray]:
+        statistics = training.statistics
+        begun = training.begun or begun_together([self], [training], statistics, [0])[0].begun
+        assert begun is not None
+        plan, firsts = begun
+        scales, grid = plan.scales, plan.grid
+        posteriors: list[Posterior] = []
+        interrupted = False  # by the user: what is left is kept short
+        for k, (noise, options) in enumerate(zip(plan.noises, plan.options, strict=True)):
             if interrupted:
                 options["max_iter"] = 1
             if self.noise == "held_out" and training.n_rows >= 20 and not interrupted:
@@ -428,26 +464,12 @@ class DirectRegressor(GrowingModel):
             if self.prior_scale == "elbo" and not posteriors[-1].interrupted:
                 posteriors[-1], factor = _with_level_scale(statistics, posteriors[-1], k, options)
                 scales[k] *= factor
-                options["levels"] = levels * scales[k]
+                options["levels"] = plan.levels * scales[k]
             interrupted = interrupted or posteriors[-1].interrupted
             if self.n_components > 1:
                 posteriors[-1] = self._split(statistics, posteriors[-1], k, interrupted, options)
             interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
         return [in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
-
-    def _first_fits(
-        self, training: _Training, noises: list[float], grid: FloatArray, option_sets: list[dict[str, Any]]
-    ) -> Sequence[Posterior | None]:
-        """Fit all outputs together, where they share more than A's memory."""
-        together = self.optimizer == "pipeline" and self.noise != "held_out" and not any(training.starts)
-        if not together or len(noises) < 2 or isinstance(option_sets[0]["log_prior"], MixturePriorTable):
-            return [None] * len(noises)
-        models = [
-            as_regression(training.statistics, options["levels"], options["log_prior"], noise * grid, output=k)
-            for k, (noise, options) in enumerate(zip(noises, option_sets, strict=True))
-        ]
-        seeds = [options["random_state"] for options in option_sets]
-        return fit_regressions(models, self.max_iter, seeds, training.n_threads)
 
     def _prior_table(self, prior: MixturePrior, levels: FloatArray, n_weights: int) -> MixturePriorTable:
         """Tabulate a prior; groups of X's columns leave out the constant, the last weight of linear features.
@@ -569,6 +591,43 @@ class DirectRegressor(GrowingModel):
         cumulants *= self.y_scale_ ** np.arange(1, 5)[:, None, None]
         cumulants[0] += self.y_mean_
         return cumulants[:, :, 0] if self._one_dimensional else cumulants
+
+
+def begun_together(
+    models: Sequence[DirectRegressor],
+    trainings: Sequence[_Training],
+    statistics: GaussianStatistics,
+    first_outputs: Sequence[int],
+) -> list[_Training]:
+    """Make the first fits of raw models of the same A, which share every read of it.
+
+    Parameters
+    ----------
+    models : sequence of DirectRegressor
+        Those of the decorrelated basis stay as they are.
+    trainings : sequence of _Training
+    statistics : GaussianStatistics
+        Of all targets.
+    first_outputs : sequence of int
+        Where each model's targets begin among them.
+    """
+    begun = list(trainings)
+    plans = {j: m._plan_raw(t) for j, (m, t) in enumerate(zip(models, trainings, strict=True)) if m.basis == "raw"}
+    first_fits: dict[int, list[Posterior | None]] = {j: [None] * len(plan.noises) for j, plan in plans.items()}
+    jobs: dict[int, list[tuple[int, int, MeanFieldRegression]]] = {}
+    for j, plan in plans.items():
+        if plan.shares:
+            found = enumerate(plan.models(statistics, first_outputs[j]))
+            jobs.setdefault(models[j].max_iter, []).extend((j, k, model) for k, model in found)
+    for max_iter, members in jobs.items():
+        if len(members) > 1:
+            seeds = [plans[j].options[k]["random_state"] for j, k, _ in members]
+            fitted = fit_regressions([model for *_, model in members], max_iter, seeds, trainings[0].n_threads)
+            for (j, k, _), posterior in zip(members, fitted, strict=True):
+                first_fits[j][k] = posterior
+    for j, plan in plans.items():
+        begun[j] = replace(trainings[j], begun=(plan, first_fits[j]))
+    return begun
 
 
 def _fit_factorized(statistics: GaussianStatistics, **options: Any) -> Posterior:
