@@ -3,7 +3,8 @@
 Bytes are those of every table that a device stores: inputs' scales, frequencies, packed level indices, the sine table,
 outputs. They are spent on frequencies in three ways: random ones of the kernel's spectral density; those of a larger
 pool that explain most for their bytes, taken up one by one; and random ones moved by marginal likelihood to where they
-reproduce the kernel's own posterior mean. Rows that are held out say which, and how many samples. The exact posterior
+reproduce the kernel's own posterior mean. Rows that are held out, from frequencies and weights though not from the
+kernel, say which, and how many samples. The exact posterior
 of the weights of rounded frequencies, of labels a classifier's own, is then cast into a few samples on a lattice of
 levels that all weights of an output share. Outputs and classes share the frequencies.
 """
@@ -203,7 +204,9 @@ def fit_within(
         Not used but for its parameters ``max_hyperparameter_rows``, ``n_threads``, ``random_state`` and, of a
         classifier, ``class_weight``; fitted or not.
     X : array_like of shape (n_rows, n_features_in)
-        A fifth of the rows is held out to compare models; the one that is returned is fitted to all of them.
+        A fifth of the rows is held out to compare models; the one that is returned is fitted to all of them. Columns'
+        scales and the kernel are fitted once, to all rows, and so is the classifier whose logits choose frequencies:
+        the comparison is between frequencies and weights alone.
     y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         Outputs share basis functions; so do classes, each of which is told from the rest when there are more than two.
     max_bytes : int, optional
@@ -433,7 +436,10 @@ class _Task:
     # --- which frequencies, and how many samples
 
     def best(self, forms: list[Form], limits: Limits) -> tuple[Form, _Proposal]:
-        """Compare proposals on rows that are held out; the fewest samples serve to compare frequencies."""
+        """Compare proposals on rows that are held out, with the most samples; then numbers of samples with the best.
+
+        Columns' scales and the kernel, or a classifier's logits, are those of all rows; frequencies and weights are not.
+        """
         order = self.order()
         n_held = int(HELD_OUT * len(order))
         if n_held < FEWEST_HELD_OUT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import textwrap
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from importlib import resources
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 WIDTH = 116
+# Counters of the generated code have 16 bits.
+LARGEST_COUNT = 65535
 C_TYPES = {
     np.dtype(np.int8): "int8_t",
     np.dtype(np.uint8): "uint8_t",
@@ -75,6 +77,13 @@ def _literals(values: NDArray[Any]) -> Iterable[str]:
 def _decimal(value: float, digits: int) -> str:
     text = f"{value:.{digits}g}"
     return text if re.search(r"[.e]", text) else text + ".0"
+
+
+def require_counts(counts: Mapping[str, int]) -> None:
+    """Raise ValueError when there is more of something than 16 bits can count."""
+    for name, count in counts.items():
+        if count > LARGEST_COUNT:
+            raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
 
 
 def definitions(values: dict[str, int | str]) -> str:

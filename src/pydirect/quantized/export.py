@@ -22,6 +22,7 @@ from pydirect.quantized.onnx_graph import Graph
 from pydirect.quantized.onnx_integer import add_integer_moments, add_integer_program
 
 N_TESTS = 8
+SINGLE_MAX = float(np.finfo(np.float32).max)
 REALS = ("double", "float")
 
 
@@ -71,7 +72,8 @@ def to_c(
     AccumulatorOverflowError
         When a sum of the integer arithmetic could leave its type.
     ValueError
-        When an argument is not as described, or the model has no form in C, with a hint.
+        When an argument is not as described, the model has no form in C, or single precision cannot hold its units,
+        with a hint.
     OSError
         When the file cannot be written.
     """
@@ -80,8 +82,10 @@ def to_c(
     as_choice(real, "real", REALS)
     if counts_per_unit is None and np.any(zero_count):
         raise ValueError("zero_count must come with counts_per_unit, how many counts a unit of every input makes")
+    if columns is not None and len(columns) != model.n_features_in:
+        raise ValueError(f"columns must be {model.n_features_in} names, got {len(columns)}")
     _require_inputs(model)
-    rows = _test_rows(model, X)
+    rows = _test_rows(model, X, single=model.arithmetic == "integer" or real == "float")
     if model.arithmetic == "integer":
         raw = None
         if counts_per_unit is not None:
@@ -102,15 +106,17 @@ def _require_inputs(model: QuantizedModel) -> None:
         raise ValueError("model must depend on an input to be exported, got one that is constant")
 
 
-def _test_rows(model: QuantizedModel, X: ArrayLike | None) -> FloatArray:
-    """Return rows for the self-test, exact in single precision."""
+def _test_rows(model: QuantizedModel, X: ArrayLike | None, single: bool) -> FloatArray:
+    """Return rows for the self-test, on request exact in single precision and cut off where it ends."""
     if X is None:
         m = model.basis.input_map
         rows = m.mean + m.scale * np.random.default_rng(0).standard_normal((N_TESTS, len(m.mean)))
         rows[-1] += 20 * m.scale  # far from all training data
     else:
         rows = as_float_array(X, "X", ("n_rows", model.n_features_in))[:N_TESTS]
-    return np.ascontiguousarray(rows.astype(np.float32), dtype=np.float64)
+    if single:
+        rows = np.clip(rows, -SINGLE_MAX, SINGLE_MAX).astype(np.float32)
+    return np.ascontiguousarray(rows, dtype=np.float64)
 
 
 def _comment(model: QuantizedModel, columns: Sequence[str] | None, prefix: str) -> str:
@@ -175,7 +181,7 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
     ImportError
         Without `onnx`, with the extra to install.
     ValueError
-        When an argument is not as described.
+        When an argument is not as described, or single precision cannot hold the model's units.
     OSError
         When the file cannot be written.
     """

@@ -93,7 +93,7 @@ def load(path: str | Path) -> Any:
 
 def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedModel:
     packed = build(PackedCodes, header["packed"], arrays, "packed", {})
-    packed = replace(packed, shape=tuple(as_count(n, "shape") for n in packed.shape))
+    packed = replace(packed, shape=tuple(as_count(n, "shape", 0) for n in packed.shape))
     basis: LinearBasis | NetworkBasis
     if header["features"] == "network":
         nested = {"input_map": InputMap, "shape": NetworkShape}
@@ -124,6 +124,8 @@ def _check(model: QuantizedModel) -> None:
     as_number(model.calibration, "calibration", above=0.0)
     require_type(model.one_dimensional, "one_dimensional", bool)
     as_choice(model.arithmetic, "arithmetic", ARITHMETICS)
+    require_type(model.feature_bits, "feature_bits", int)
+    require_type(model.frequency_bits, "frequency_bits", int, str)
     if model.feature_bits not in (8, 16) or model.frequency_bits not in ("auto", 8, 16, 32):
         raise ValueError("feature_bits or frequency_bits are of no known kind")
     n_outputs = len(require_array(model.scale, "scale", "n_outputs"))

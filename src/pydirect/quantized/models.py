@@ -352,6 +352,13 @@ class QuantizedModel:
     def _shape(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if self.one_dimensional else values
 
+    def _mean(self, X: ArrayLike) -> FloatArray:
+        """Mean of the outputs, (n_rows, n_outputs)."""
+        if self.arithmetic == "integer":
+            return self.program.mean(self.totals(X))
+        middle, parts, _ = self._float_functions(self._rows(X))
+        return middle + parts.mean(axis=2)
+
     def _moments(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
         if self.arithmetic == "integer":
@@ -494,9 +501,7 @@ class QuantizedRegressor(QuantizedModel):
         if return_std:
             mean, std = self._moments(X)
             return self._shape(mean), self._shape(std)
-        if self.arithmetic == "integer":
-            return self._shape(self.program.mean(self.totals(X)))
-        return self._shape(self._moments(X)[0])
+        return self._shape(self._mean(X))
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of the Gaussian with the predicted mean and standard deviation.
@@ -572,13 +577,15 @@ class QuantizedClassifier(QuantizedModel):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class by the mean logit, for which integers suffice; (n_rows,)."""
-        mean = self._moments(X)[0]
+        mean = self._mean(X)
         return self.classes[(mean[:, 0] > 0).astype(np.intp) if mean.shape[1] == 1 else mean.argmax(axis=1)]
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Logit: mean and, on request, standard deviation over the samples; (n_rows,) or (n_rows, n_classes)."""
-        mean, std = self._moments(X)
-        return (self._shape(mean), self._shape(std)) if return_std else self._shape(mean)
+        if return_std:
+            mean, std = self._moments(X)
+            return self._shape(mean), self._shape(std)
+        return self._shape(self._mean(X))
 
     def predict_logit_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of the Gaussian with the logit's mean and standard deviation.

@@ -371,12 +371,14 @@ def _zero_code(levels: FloatArray) -> int:
 
 
 def without_unused(basis: LinearBasis) -> LinearBasis:
-    """Drop frequencies that no weight needs."""
+    """Drop frequencies that no weight needs, but for one when none is needed."""
     features = basis.features
     if not isinstance(features, FourierFeatures):
         return basis
     f = features.n_frequencies
     kept = np.unique(basis.order[basis.order < 2 * f] % f)
+    if not kept.size:  # a feature map has one at least; no program stores it
+        kept = np.zeros(1, dtype=np.intp)
     smaller = FourierFeatures(
         np.ascontiguousarray(features.frequencies[:, kept]),
         features.amplitudes[kept],
