@@ -372,8 +372,8 @@ def test_sums_reach_the_largest_integer_and_no_more(at_every_level):
         ({"limit": np.full(2, 32768, dtype=np.int32)}, "limit must be at most 32767"),
         ({"linear_limit": 32768}, "linear_limit must be at most 32767"),
         ({"multipliers": np.array([-(2**15) - 1, 1], dtype=np.int32)}, "multipliers must be at most 32768"),
-        ({"groups": (Group("linear", 0, 2, 1, 32),)}, "shifts of groups must be at most 31"),
-        ({"groups": (Group("linear", 0, 2, 2**31, 31),)}, "gains of groups must be at most 2147483647"),
+        ({"groups": (Group("linear", 0, 2, 1, 31),)}, "shifts of groups must be at most 30"),
+        ({"groups": (Group("linear", 0, 2, 2**31, 30),)}, "gains of groups must be at most 2147483647"),
         ({"deviation_shift": 63}, "deviation_shift must be at most 62"),
     ],
 )
@@ -392,12 +392,53 @@ def test_counts_of_a_sensor_reach_the_same_inputs(raw):
     assert np.abs(raw_inputs.quantise(counts) - program.quantise_inputs(x)).max() <= 45  # half a count, 4096 a sd
     fine = RawInputs.of(program, 4096.0)
     assert np.abs(fine.quantise(np.rint(4096 * x)) - program.quantise_inputs(x)).max() <= 4
-    half = (1 << raw_inputs.shift.astype(np.int64)) >> 1
-    assert (raw_inputs.reach.astype(np.int64) * np.abs(raw_inputs.multiplier) + half < 2**31).all()
+    assert (np.abs(raw_inputs.origin.astype(np.int64)) + raw_inputs.reach <= 2**30).all()
+    assert (np.abs(raw_inputs.multiplier) <= 2**30).all() and (np.abs(raw_inputs.offset) <= 2**29).all()
+    assert (raw_inputs.shift <= 45).all()
     assert np.abs(raw_inputs.quantise(np.full((1, 3), 2**31 - 1))).max() <= 32767
 
 
+@pytest.mark.parametrize("counts_per_unit", [[1.0, 1000.0], [-1.0, 2.0**24], [0.7, 3.1e7]])
+@pytest.mark.parametrize("zero", [0.0, 0.4, -7.0])
+def test_counts_however_coarse_or_fine_are_exact_but_for_the_rounding_of_inputs(counts_per_unit, zero):
+    rng = np.random.default_rng(5)
+    x = np.column_stack([rng.integers(0, 2, 200), rng.standard_normal(200)]).astype(float)
+    model = fitted(DirectRegressor("linear", basis="raw", rank_inputs=False), x, x[:, 0] + x[:, 1])
+    program = quantize(model, 4).program
+    counts = np.rint(zero + x * counts_per_unit)
+    true = (counts - zero) / counts_per_unit
+    exact = (true[:, program.columns] - program.origin) * program.multiplier.astype(float)
+    got = RawInputs.of(program, counts_per_unit, zero).quantise(counts[:, program.columns])
+    assert np.abs(got - exact).max() <= 0.5 + 2.0**-13
+
+
+def test_counts_beyond_31_bits_or_coarser_than_an_input_are_refused(raw):
+    program = quantize(raw, 4).program
+    with pytest.raises(ValueError, match="counts of column 0 must fit into 31 bits"):
+        RawInputs.of(program, [1e9, 1.0, 1.0])
+    with pytest.raises(ValueError, match="counts_per_unit must be larger: a count is more than the range of column 1"):
+        RawInputs.of(program, [1.0, 1e-6, 1.0])
+
+
+@pytest.mark.parametrize("offset", [1e6, 1e12, 1e14])
+def test_the_bound_holds_beside_a_large_offset(raw, offset):
+    model = quantize(raw, 4, "draw")
+    model = replace(model, offset=np.array([offset]))
+    rows = data()[0]
+    integer = model.using("integer")
+    assert (np.abs(model.functions(rows) - integer.functions(rows)).max() <= model.rounding_bound()).all()
+    assert (np.abs(model.predict(rows) - integer.predict(rows)).max() <= model.rounding_bound()).all()
+
+
 # --- samples
+
+
+def test_matched_samples_do_not_depend_on_how_many_weights_are_held_at_once(monkeypatch):
+    rng = np.random.default_rng(3)
+    weights = FactorizedCategorical(np.linspace(-3, 3, 7)[None], rng.dirichlet(np.ones(7), 20))
+    whole = matched_samples(weights, 8, np.random.default_rng(0))
+    monkeypatch.setattr("pydirect.quantized.samples.MOST_LOSSES", 3 * 7 * 8)
+    np.testing.assert_array_equal(matched_samples(weights, 8, np.random.default_rng(0)), whole)
 
 
 def test_samples_that_match_moments_have_the_mean_of_the_posterior():
@@ -470,6 +511,45 @@ def test_basis_functions_without_weights_are_dropped():
     assert report["bytes"]["total"] == quantised.n_bytes == sum(v for k, v in report["bytes"].items() if k != "total")
     exact = quantize(model, 4, "draw", layout="dense")
     np.testing.assert_array_equal(exact.functions(x), quantised.functions(x))
+
+
+@pytest.mark.parametrize("target", ["linear", "constant"])
+def test_models_need_no_frequency(target, tmp_path):
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    y = 2 * x[:, 0] - x[:, 1] if target == "linear" else np.full(60, 3.0)
+    options = RAW | {"n_features": 24, "prior": SpikeAndSlabPrior(0.999)}
+    model = quantize(fitted(DirectRegressor(**options), x, y), 4, "most_probable")
+    integer = model.using("integer")
+    assert integer.program.n_frequencies == 0
+    np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
+    np.testing.assert_allclose(integer.predict(x), model.predict(x), atol=float(model.rounding_bound()[0]))
+    np.testing.assert_allclose(model.predict(x), y, atol=0.2)
+    integer.save(tmp_path / "m")
+    np.testing.assert_array_equal(load(tmp_path / "m").predict(x), integer.predict(x))
+
+
+@pytest.mark.parametrize("target", ["linear", "constant"])
+def test_budgets_for_targets_that_need_no_frequency(target):
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    y = 2 * x[:, 0] - x[:, 1] + 0.01 * x[:, 0] ** 2 if target == "linear" else np.full(60, 3.0)
+    model = fit_within(DirectRegressor(), x, y, max_nonzero=3, n_samples=2)
+    assert np.isfinite(model.predict(x)).all() and np.isfinite(model.using("float").predict(x)).all()
+    if target == "constant":
+        np.testing.assert_allclose(model.predict(x), 3.0)
+
+
+def test_data_frames_must_have_the_columns_of_the_fit_in_their_order(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    x, y = data(60)
+    frame = pandas.DataFrame(x, columns=["a", "b", "c"])
+    model = quantize(fitted(DirectRegressor(**RAW), frame, y), 4, X=frame)
+    model.save(tmp_path / "m")
+    for own in (model, model.using("integer"), load(tmp_path / "m")):
+        assert own.feature_names == ("a", "b", "c")
+        np.testing.assert_array_equal(own.predict(frame), own.predict(x))
+        with pytest.raises(ValueError, match=r"X must have the columns \['a', 'b', 'c'\] in this order, got \['c'"):
+            own.predict(frame[["c", "b", "a"]])
+    assert fit_within(DirectRegressor(), frame, y, max_nonzero=4, n_samples=2).feature_names == ("a", "b", "c")
 
 
 # --- other estimators
@@ -555,6 +635,7 @@ def test_models_without_an_integer_form_say_what_to_do():
         ({"method": "mean"}, "method must be one of"),
         ({"levels": "odd"}, "levels must be one of"),
         ({"levels": "even"}, "X must be given"),
+        ({"n_levels": 7}, "n_levels must come with levels="),
         ({"arithmetic": "int"}, "arithmetic must be one of"),
         ({"feature_bits": 4}, "feature_bits must be 8 or 16"),
         ({"frequency_bits": 4}, "frequency_bits must be"),
@@ -626,6 +707,10 @@ def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
     for change in ({"shape": [3, 4]}, {"shape": [2**20, 2**30]}, {"bits": 5}, {"layout": "thin"}, {"zero": 3}):
         changed({"packed": {**packed, **change}})
     changed({"feature_bits": 12})
+    for change in ({"feature_bits": 16.0}, {"frequency_bits": 8.0}, {"n_features_in": 3.0}, {"one_dimensional": 1}):
+        changed(change)
+    for names in (["a"], ["a", "b", 3], "abc"):
+        changed({"feature_names": names})
     changed({"features": "linear"})
     changed({"n_features_in": 7})
     changed(arrays={"levels": document.arrays["levels"][:3]})

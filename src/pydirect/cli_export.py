@@ -66,6 +66,13 @@ def add_export(commands: Any) -> None:
     command.add_argument(
         "--data", type=Path, metavar="TABLE", help="CSV or Parquet file with rows like those the model will see"
     )
+    command.add_argument(
+        "--target",
+        action="append",
+        metavar="NAME",
+        help="column of --data that a model of a given size is fitted to; once for every target (default: those of the "
+        "model, which a model saved from Python does not name)",
+    )
     command.add_argument("--prefix", metavar="NAME", help="of all names in C (default: pydirect)")
     command.add_argument("--interval", type=level, metavar="P", help="probability of the interval in C (default: 0.9)")
     command.add_argument("--single", action="store_true", help="single precision where there is floating point")
@@ -105,6 +112,8 @@ def _check_options(args: argparse.Namespace) -> None:
             raise CommandError(f"{limit}: needs --data, the table that the model was fitted to")
         if args.levels == "model" or args.method is not None or args.single:
             raise CommandError(f"{limit}: not with --levels model, --method or --single")
+    elif args.target is not None:
+        raise CommandError("--target: only with --max-bytes or --max-nonzero")
     elif args.levels in ("even", "power_of_two") and args.data is None:
         raise CommandError(f"--levels {args.levels}: needs --data, rows at which predictions are to agree")
     if args.integer and args.single:
@@ -139,6 +148,12 @@ def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[s
 
     if not _limit(args):
         return None
+    if args.target is not None:
+        if len(args.target) != len(targets):
+            raise CommandError(f"--target: the model has {len(targets)} targets, got {len(args.target)}")
+        targets = args.target
+    elif missing := set(targets) - set(table.names):
+        raise CommandError(f"{args.data}: no column {sorted(missing)[0]!r}: name the model's targets with --target")
     table.require(targets)
     if hasattr(model, "classes_"):
         table.require_complete(targets)

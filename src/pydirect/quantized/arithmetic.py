@@ -171,10 +171,10 @@ class RawInputs:
         exact = zero + gain * program.origin.astype(np.float64)
         slope = program.multiplier.astype(np.float64) / gain  # units of q a count
         origin, reach = np.rint(exact), np.ceil((program.limit + 1.0) / np.abs(slope)) + 1
-        if not (np.abs(origin) + reach <= 2**30).all():
-            raise ValueError("counts must fit into 31 bits over the range of the inputs; divide them beforehand")
-        if (np.abs(slope) > 2.0 * program.limit).any():
-            raise ValueError("counts_per_unit must be larger: a count is more than the range of an input")
+        if (fine := program.columns[~(np.abs(origin) + reach <= 2**30)]).size:
+            raise ValueError(f"counts of column {fine[0]} must fit into 31 bits over its range; divide them beforehand")
+        if (coarse := program.columns[np.abs(slope) > 2.0 * program.limit]).size:
+            raise ValueError(f"counts_per_unit must be larger: a count is more than the range of column {coarse[0]}")
         shift = np.floor(np.log2(2**30 / np.abs(slope)))
         return cls(
             origin.astype(np.int32),
@@ -356,7 +356,7 @@ class IntegerProgram:
         """
         for name, values, largest in (
             ("phase_shift", self.phase_shift, 31),
-            ("shifts of groups", [g.shift for g in self.groups], 31),
+            ("shifts of groups", [g.shift for g in self.groups], 30),
             ("deviation_shift", [self.deviation_shift], 62),
             ("limit", self.limit, 32767),
             ("linear_limit", [self.linear_limit], 32767),
@@ -381,7 +381,10 @@ class IntegerProgram:
             ("the sum of squares", squares, 2**63 - 1),
         ):
             if value > largest:
-                raise AccumulatorOverflowError(f"{name} must stay below {largest + 1}, but could reach {value}")
+                raise AccumulatorOverflowError(
+                    f"{name} must stay below {largest + 1}, but could reach {value}: fewer "
+                    "levels or feature_bits=8 make it smaller"
+                )
         return bounds
 
     # --- reference

@@ -20,7 +20,7 @@ from pydirect.quantized.arithmetic import half_width
 from pydirect.quantized.c_source import definitions, require_counts, table, template
 from pydirect.quantized.models import NetworkBasis
 from pydirect.quantized.packing import PackedCodes
-from pydirect.quantized.single import LARGEST_SINGLE, require_single
+from pydirect.quantized.single import LARGEST_SINGLE
 
 if TYPE_CHECKING:
     from pydirect.quantized.models import LinearBasis, QuantizedModel
@@ -33,8 +33,8 @@ TOLERANCE = {"double": 1e-6, "float": 1e-3}
 Tables = dict[str, NDArray[Any]]
 
 
-def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str) -> str:
-    """Return the body of a header that predicts as ``model.using("float")`` does.
+def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str) -> tuple[str, int]:
+    """Return the body of a header that predicts as ``model.using("float")`` does, and the bytes of its tables.
 
     Parameters
     ----------
@@ -48,10 +48,8 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     Raises
     ------
     ValueError
-        When the features have no form in C, the tables are too large, or single precision cannot hold the units.
+        When the features have no form in C, or the tables are too large.
     """
-    if real == "float":
-        require_single(model)
     basis, input_map = model.basis, model.basis.input_map
     network = isinstance(basis, NetworkBasis)
     n_functions = basis.shape.n_inputs if isinstance(basis, NetworkBasis) else basis.features.n_weights
@@ -93,6 +91,8 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
         conditions |= {"classes", *(["two_classes"] if len(classes) == 2 else [])}
         macros["N_CLASSES"] = len(classes)
     codes = np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))
+    dtype = np.dtype(np.float64 if real == "double" else np.float32)
+    tables = {name: a.astype(dtype) if a.dtype.kind == "f" else a for name, a in tables.items()}
     n_bytes = codes.nbytes + sum(a.nbytes for a in tables.values())
     if n_bytes > MAX_BYTES:
         raise ValueError(
@@ -101,21 +101,17 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
         )
     exact = model.using("float")
     moments = [*exact._moments(rows), *exact._function_interval(rows, level)]
-    tables |= {"test_x": rows, "test_moments": np.stack(moments, axis=2)}
-    dtype = np.dtype(np.float64 if real == "double" else np.float32)
+    tests = {"test_x": rows.astype(dtype), "test_moments": np.stack(moments, axis=2).astype(dtype)}
     suffix = "" if real == "double" else "f"
     functions = {name.upper(): f"{name}{suffix}" for name in ("cos", "sin", "exp", "sqrt")}
-    return "".join(
+    body = "".join(
         [
             "#include <math.h>\n",
             template("head.h", conditions),
             f"typedef {real} pd_real;\n\n",
             definitions({**macros, **functions}),
             "\n",
-            *(
-                table(f"pd_{name}", a.astype(dtype) if a.dtype.kind == "f" else a, mark="")
-                for name, a in tables.items()
-            ),
+            *(table(f"pd_{name}", a, mark="") for name, a in (tables | tests).items()),
             table("pd_codes", codes),
             "\n",
             template("codes.h", conditions),
@@ -124,6 +120,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
             template("float.h", conditions),
         ]
     )
+    return body, n_bytes
 
 
 def _add_input_map(m: InputMap, conditions: set[str], macros: dict[str, int | str], tables: Tables) -> None:

@@ -105,13 +105,18 @@ def checked_prefix(prefix: str) -> str:
 
 
 def header(comment: str, body: str, prefix: str) -> str:
-    """Return a whole header: a comment with a digest of the rest, the guard, the body with names of this prefix."""
+    """Return a whole header: a comment with a digest of the rest, the guard, the body with names of this prefix.
+
+    The guard lets the same header in twice, and refuses another model of the same prefix.
+    """
     body = re.sub(r"\bpd_", f"{prefix}_", re.sub(r"\bPD_", f"{prefix.upper()}_", body))
     guard = f"{prefix.upper()}_H"
     digest = hashlib.blake2b(body.encode("ascii"), digest_size=8).hexdigest()
+    mark = f"{prefix.upper()}_DIGEST_{digest}"
     # Neither the end of the comment nor a trigraph.
     comment = comment.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("??", "? ?")
     return (
-        f"/* {comment}\n\n   Digest of what follows: {digest}. */\n\n#ifndef {guard}\n#define {guard}\n\n{body}\n"
-        f"#ifdef __cplusplus\n}}\n#endif\n\n#endif\n"
+        f"/* {comment}\n\n   Digest of what follows: {digest}. */\n\n"
+        f"#ifndef {guard}\n#define {guard}\n#define {mark}\n\n{body}\n#ifdef __cplusplus\n}}\n#endif\n\n#elif !defined({mark})\n"
+        '#error "another model of this prefix is included already: export one of them with another prefix="\n#endif\n'
     )

@@ -12,7 +12,7 @@ from pydirect.hyperparameters import LINEAR_REACH, KernelHyperparameters
 from pydirect.inputs import LARGEST, InputMap
 from pydirect.quantized.models import NetworkBasis
 from pydirect.quantized.onnx_graph import Graph
-from pydirect.quantized.single import LARGEST_SINGLE, require_single
+from pydirect.quantized.single import LARGEST_SINGLE
 
 if TYPE_CHECKING:
     from pydirect.quantized.models import LinearBasis, QuantizedModel
@@ -26,18 +26,11 @@ class FloatGraph:
     graph : Graph
     model : QuantizedModel
     dtype : {float64, float32}
-
-    Raises
-    ------
-    ValueError
-        When single precision cannot hold the model's units.
     """
 
     def __init__(self, graph: Graph, model: QuantizedModel, dtype: Any) -> None:
         self.graph, self.model, self.dtype = graph, model, np.dtype(dtype)
         self.largest = LARGEST if self.dtype == np.float64 else LARGEST_SINGLE
-        if self.dtype == np.float32:
-            require_single(model)
 
     def real(self, value: Any, name: str | None = None) -> str:
         """Return a constant of the graph's precision."""
