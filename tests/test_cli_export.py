@@ -115,12 +115,14 @@ def test_budget(tmp_path, fit, data, capsys):
     assert "--max-bytes: not with" in message
 
 
-def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, data, capsys):
+def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
     model, output = tmp_path / "m.pydirect", tmp_path / "m.h"
     table = tmp_path / "small.csv"
     x = np.random.default_rng(0).standard_normal((40, 2))
-    table.write_text("\n".join(["x0,x1,goal", *(f"{a},{b},{a - b}" for a, b in x)]))
-    pydirect.DirectRegressor("linear", basis="raw", rank_inputs=False).fit(x, x[:, 0] - x[:, 1]).save(model)
+    frame = pandas.DataFrame(x, columns=["x0", "x1"])
+    frame.assign(goal=x[:, 0] - x[:, 1]).to_csv(table, index=False)
+    pydirect.DirectRegressor("linear", basis="raw", rank_inputs=False).fit(frame, x[:, 0] - x[:, 1]).save(model)
     arguments = ["export", model, "-o", output, "--max-nonzero", 4, "--data", table, "--samples", 2]
     assert "--target" in refused(capsys, *arguments)
     assert run(*arguments, "--target", "goal") == 0

@@ -524,7 +524,7 @@ def test_models_need_no_frequency(target, tmp_path):
     assert integer.program.n_frequencies == 0
     np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
     np.testing.assert_allclose(integer.predict(x), model.predict(x), atol=float(model.rounding_bound()[0]))
-    np.testing.assert_allclose(model.predict(x), y, atol=0.2)
+    assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.25
     integer.save(tmp_path / "m")
     np.testing.assert_array_equal(load(tmp_path / "m").predict(x), integer.predict(x))
 

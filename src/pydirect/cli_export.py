@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,10 +219,13 @@ def _difference(model: Any, quantised: Any, X: np.ndarray) -> str:
     """Say how far predictions are from the model's, at rows of X."""
     import numpy as np
 
-    if hasattr(model, "classes_"):
-        same = float(np.mean(model.predict(X) == quantised.predict(X)))
-        return f"the same class as the model for {same:.1%} of {len(X)} rows"
-    (mean, std), (own, own_std) = (m.predict(X, return_std=True) for m in (model, quantised))
+    with warnings.catch_warnings():
+        # The columns have been found by their names.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        if hasattr(model, "classes_"):
+            same = float(np.mean(model.predict(X) == quantised.predict(X)))
+            return f"the same class as the model for {same:.1%} of {len(X)} rows"
+        (mean, std), (own, own_std) = (m.predict(X, return_std=True) for m in (model, quantised))
     size = float(np.sqrt(np.mean(((own - mean) / std) ** 2)))
     ratio = float(np.mean(own_std / std))
     return f"means differ by {size:.3g} of the model's standard deviations, which are multiplied by {ratio:.3g}"

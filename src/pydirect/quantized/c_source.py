@@ -117,6 +117,7 @@ def header(comment: str, body: str, prefix: str) -> str:
     comment = comment.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("??", "? ?")
     return (
         f"/* {comment}\n\n   Digest of what follows: {digest}. */\n\n"
-        f"#ifndef {guard}\n#define {guard}\n#define {mark}\n\n{body}\n#ifdef __cplusplus\n}}\n#endif\n\n#elif !defined({mark})\n"
+        f"#ifndef {guard}\n#define {guard}\n#define {mark}\n\n{body}\n"
+        f"#ifdef __cplusplus\n}}\n#endif\n\n#elif !defined({mark})\n"
         '#error "another model of this prefix is included already: export one of them with another prefix="\n#endif\n'
     )

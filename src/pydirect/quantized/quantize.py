@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
+from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic_training import DeterministicPosterior
 from pydirect.distributions import LEVEL_SHAPES
