@@ -126,6 +126,7 @@ def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys
     arguments = ["export", model, "-o", output, "--max-nonzero", 4, "--data", table, "--samples", 2]
     assert "--target" in refused(capsys, *arguments)
     assert run(*arguments, "--target", "goal") == 0
+    capsys.readouterr()
     assert "1 targets, got 2" in refused(capsys, *arguments, "--target", "goal", "--target", "x0")
     assert "--target: only with" in refused(capsys, "export", model, "-o", output, "--target", "goal")
 

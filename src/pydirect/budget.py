@@ -212,7 +212,8 @@ def fit_within(
     X : array_like of shape (n_rows, n_features_in)
         A fifth of the rows is held out to compare models; the one that is returned is fitted to all of them. Columns'
         scales and the kernel are fitted once, to all rows, and so is the classifier whose logits choose frequencies:
-        the comparison is between frequencies and weights alone.
+        the comparison is between frequencies and weights alone. Repeated rows are merged, but not those of labels:
+        copies of one may be held out and kept.
     y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         Outputs share basis functions; so do classes, each of which is told from the rest when there are more than two.
     max_bytes : int, optional
