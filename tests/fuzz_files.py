@@ -127,6 +127,10 @@ def check_model(model: Any, path: Path) -> None:
             mean, std = model.predict(rows, return_std=True)
             assert mean.shape == std.shape and len(mean) == 3
             assert not np.isnan(mean).any() and (std >= 0).all(), (mean, std)
+        if isinstance(model, quantized.QuantizedModel):
+            assert model.report()["n_nonzero"] >= 0
+            with contextlib.suppress(quantized.IntegerArithmeticError, quantized.AccumulatorOverflowError):
+                model.using("integer").predict(rows)
 
 
 def stable_header(document: persistence.Document) -> dict[str, Any]:

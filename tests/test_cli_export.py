@@ -115,6 +115,22 @@ def test_budget(tmp_path, fit, data, capsys):
     assert "--max-bytes: not with" in message
 
 
+def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    model, output = tmp_path / "m.pydirect", tmp_path / "m.h"
+    table = tmp_path / "small.csv"
+    x = np.random.default_rng(0).standard_normal((40, 2))
+    frame = pandas.DataFrame(x, columns=["x0", "x1"])
+    frame.assign(goal=x[:, 0] - x[:, 1]).to_csv(table, index=False)
+    pydirect.DirectRegressor("linear", basis="raw", rank_inputs=False).fit(frame, x[:, 0] - x[:, 1]).save(model)
+    arguments = ["export", model, "-o", output, "--max-nonzero", 4, "--data", table, "--samples", 2]
+    assert "--target" in refused(capsys, *arguments)
+    assert run(*arguments, "--target", "goal") == 0
+    capsys.readouterr()
+    assert "1 targets, got 2" in refused(capsys, *arguments, "--target", "goal", "--target", "x0")
+    assert "--target: only with" in refused(capsys, "export", model, "-o", output, "--target", "goal")
+
+
 def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys):
     output = tmp_path / "m.h"
     classifier = fit(*LINEAR, target="label")

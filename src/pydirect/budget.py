@@ -3,9 +3,10 @@
 Bytes are those of every table that a device stores: inputs' scales, frequencies, packed level indices, the sine table,
 outputs. They are spent on frequencies in three ways: random ones of the kernel's spectral density; those of a larger
 pool that explain most for their bytes, taken up one by one; and random ones moved by marginal likelihood to where they
-reproduce the kernel's own posterior mean. Rows that are held out say which, and how many samples. The exact posterior
-of the weights of rounded frequencies, of labels a classifier's own, is then cast into a few samples on a lattice of
-levels that all weights of an output share. Outputs and classes share the frequencies.
+reproduce the kernel's own posterior mean. Rows that are held out, from frequencies and weights though not from the
+kernel, say which, and how many samples. The exact posterior of the weights of rounded frequencies, of labels a
+classifier's own, is then cast into a few samples on a lattice of levels that all weights of an output share. Outputs
+and classes share the frequencies.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ from pydirect.features import FourierFeatures, random_fourier_features
 from pydirect.hyperparameters import KernelHyperparameters, distinct_rows, fit_hyperparameters
 from pydirect.inputs import InputMap, weighted_location_scale
 from pydirect.logistic_hyperparameters import LOGIT_UNIT
-from pydirect.quantized.models import LinearBasis, QuantizedClassifier, QuantizedModel, QuantizedRegressor, as_numpy
+from pydirect.quantized.models import (
+    LinearBasis,
+    QuantizedClassifier,
+    QuantizedModel,
+    QuantizedRegressor,
+    as_numpy,
+    column_names,
+)
 from pydirect.quantized.packing import PackedCodes, bits_for
 from pydirect.quantized.program import (
     INPUT_LIMIT,
@@ -47,7 +55,7 @@ from pydirect.quantized.program import (
 )
 from pydirect.quantized.quantize import centred, rounded_on_best_scale, sample_targets, unit_levels, without_unused
 from pydirect.quantized.tables import program_bytes
-from pydirect.sparse_spectrum import optimised_frequencies
+from pydirect.sparse_spectrum import SMALLEST_NOISE, optimised_frequencies
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
 POOL = 768
@@ -68,7 +76,6 @@ FEWEST_HELD_OUT = 8
 FALL_OF_A_WEIGHT = 2.0
 MOST_SAMPLES = 16
 MOST_FREQUENCIES = 512
-SMALLEST_NOISE = 1e-6
 # Prior variances tried, each a part of the one before, while the lattice loses more than the noise.
 NARROWER_PRIORS = 5
 NARROWING = 10.0
@@ -203,7 +210,10 @@ def fit_within(
         Not used but for its parameters ``max_hyperparameter_rows``, ``n_threads``, ``random_state`` and, of a
         classifier, ``class_weight``; fitted or not.
     X : array_like of shape (n_rows, n_features_in)
-        A fifth of the rows is held out to compare models; the one that is returned is fitted to all of them.
+        A fifth of the rows is held out to compare models; the one that is returned is fitted to all of them. Columns'
+        scales and the kernel are fitted once, to all rows, and so is the classifier whose logits choose frequencies:
+        the comparison is between frequencies and weights alone. Repeated rows are merged, but not those of labels:
+        copies of one may be held out and kept.
     y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         Outputs share basis functions; so do classes, each of which is told from the rest when there are more than two.
     max_bytes : int, optional
@@ -286,7 +296,7 @@ def fit_within(
             if max(limits.excess(more)) > 0:
                 break
             quantised = more
-        return quantised
+        return replace(quantised, feature_names=column_names(X))
 
 
 def as_targets(y: ArrayLike, n_rows: int) -> FloatArray:
@@ -433,7 +443,10 @@ class _Task:
     # --- which frequencies, and how many samples
 
     def best(self, forms: list[Form], limits: Limits) -> tuple[Form, _Proposal]:
-        """Compare proposals on rows that are held out; the fewest samples serve to compare frequencies."""
+        """Compare proposals on rows that are held out, with the most samples; then numbers of samples with the best.
+
+        Columns' scales and the kernel, or a classifier's logits, are those of all rows; all else is of the others.
+        """
         order = self.order()
         n_held = int(HELD_OUT * len(order))
         if n_held < FEWEST_HELD_OUT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,13 @@ def add_export(commands: Any) -> None:
     command.add_argument(
         "--data", type=Path, metavar="TABLE", help="CSV or Parquet file with rows like those the model will see"
     )
+    command.add_argument(
+        "--target",
+        action="append",
+        metavar="NAME",
+        help="column of --data that a model of a given size is fitted to; once for every target (default: those of the "
+        "model, which a model saved from Python does not name)",
+    )
     command.add_argument("--prefix", metavar="NAME", help="of all names in C (default: pydirect)")
     command.add_argument("--interval", type=level, metavar="P", help="probability of the interval in C (default: 0.9)")
     command.add_argument("--single", action="store_true", help="single precision where there is floating point")
@@ -105,6 +113,8 @@ def _check_options(args: argparse.Namespace) -> None:
             raise CommandError(f"{limit}: needs --data, the table that the model was fitted to")
         if args.levels == "model" or args.method is not None or args.single:
             raise CommandError(f"{limit}: not with --levels model, --method or --single")
+    elif args.target is not None:
+        raise CommandError("--target: only with --max-bytes or --max-nonzero")
     elif args.levels in ("even", "power_of_two") and args.data is None:
         raise CommandError(f"--levels {args.levels}: needs --data, rows at which predictions are to agree")
     if args.integer and args.single:
@@ -139,6 +149,12 @@ def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[s
 
     if not _limit(args):
         return None
+    if args.target is not None:
+        if len(args.target) != len(targets):
+            raise CommandError(f"--target: the model has {len(targets)} targets, got {len(args.target)}")
+        targets = args.target
+    elif missing := set(targets) - set(table.names):
+        raise CommandError(f"{args.data}: no column {sorted(missing)[0]!r}: name the model's targets with --target")
     table.require(targets)
     if hasattr(model, "classes_"):
         table.require_complete(targets)
@@ -203,10 +219,13 @@ def _difference(model: Any, quantised: Any, X: np.ndarray) -> str:
     """Say how far predictions are from the model's, at rows of X."""
     import numpy as np
 
-    if hasattr(model, "classes_"):
-        same = float(np.mean(model.predict(X) == quantised.predict(X)))
-        return f"the same class as the model for {same:.1%} of {len(X)} rows"
-    (mean, std), (own, own_std) = (m.predict(X, return_std=True) for m in (model, quantised))
+    with warnings.catch_warnings():
+        # The columns have been found by their names.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        if hasattr(model, "classes_"):
+            same = float(np.mean(model.predict(X) == quantised.predict(X)))
+            return f"the same class as the model for {same:.1%} of {len(X)} rows"
+        (mean, std), (own, own_std) = (m.predict(X, return_std=True) for m in (model, quantised))
     size = float(np.sqrt(np.mean(((own - mean) / std) ** 2)))
     ratio = float(np.mean(own_std / std))
     return f"means differ by {size:.3g} of the model's standard deviations, which are multiplied by {ratio:.3g}"

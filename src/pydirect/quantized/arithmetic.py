@@ -10,8 +10,8 @@ zero, done on the magnitude so that no negative number is shifted: ``sign(v) · 
    - from floats, all in single precision, each operation rounded: ``v = (x − origin_i) · multiplier_i``; v is cut off
      at ``±limit_i`` (``if !(v > −limit) v = −limit; if (v > limit) v = limit``, so that NaN gives −limit); then 0.5 is
      added, or subtracted when v < 0, and the fraction is dropped: ``q_i``, an int16.
-   - from integers (`RawInputs`): ``t = r − origin_i`` cut off at ``±reach_i``, ``q_i = round_shift(t · multiplier_i,
-     shift_i)`` cut off at ``±limit_i``.
+   - from integers (`RawInputs`): ``t = r − origin_i`` cut off at ``±reach_i``, ``q_i = round_shift(t · multiplier_i +
+     offset_i, shift_i)`` in int64, cut off at ``±limit_i``.
 
 2. Basis functions, int16 or int8 (``feature_bits``), in this order. ONE is 32767 or 127.
 
@@ -130,21 +130,27 @@ class RawInputs:
 
     Attributes
     ----------
-    origin, reach, multiplier : ndarray of int32, shape (n_inputs,)
-        ``reach · multiplier + 2^(shift−1)`` is at most 2^31 − 1.
+    origin, reach : ndarray of int32, shape (n_inputs,)
+        ``|origin| + reach`` is at most 2^30.
+    multiplier, offset : ndarray of int32, shape (n_inputs,)
+        At most 2^30 in magnitude. The offset is what the origin's rounding to a whole count leaves.
     shift : ndarray of uint8, shape (n_inputs,)
+        At most 45, so that nothing exceeds 2^61.
     limit : ndarray of int32, shape (n_inputs,)
     """
 
     origin: NDArray[np.int32]
     reach: NDArray[np.int32]
     multiplier: NDArray[np.int32]
+    offset: NDArray[np.int32]
     shift: NDArray[np.uint8]
     limit: NDArray[np.int32]
 
     @classmethod
     def of(cls, program: IntegerProgram, counts_per_unit: ArrayLike, zero_count: ArrayLike = 0) -> RawInputs:
         """Return the constants for counts ``r = zero_count + counts_per_unit · x`` of every input of the program.
+
+        Before it is rounded, q is within 2^-13 of what it is for this x in real numbers.
 
         Parameters
         ----------
@@ -154,26 +160,27 @@ class RawInputs:
         Raises
         ------
         ValueError
-            When they are not finite, not of this shape, or the counts do not fit into 31 bits.
+            When they are not finite, not of this shape, the counts do not fit into 31 bits, or one count is more than
+            the inputs' range.
         """
         d = program.n_features_in
         gain = _for_every_input(counts_per_unit, "counts_per_unit", d)[program.columns]
         zero = _for_every_input(zero_count, "zero_count", d)[program.columns]
         if (gain == 0).any():
             raise ValueError(f"counts_per_unit must not be zero for an input that the model reads, got {gain}")
-        origin = np.rint(zero + gain * program.origin.astype(np.float64))
+        exact = zero + gain * program.origin.astype(np.float64)
         slope = program.multiplier.astype(np.float64) / gain  # units of q a count
-        reach = np.ceil((program.limit + 1.0) / np.abs(slope))
-        if (np.abs(origin) + reach > 2**30).any():
-            raise ValueError("counts must fit into 31 bits over the range of the inputs; divide them beforehand")
-        shift = np.floor(np.log2((2**30 - 1) / (reach * np.abs(slope))))
-        shift = np.clip(np.minimum(shift, np.floor(np.log2(2**30 / np.abs(slope)))), 0, 29)
-        multiplier = np.rint(slope * 2.0**shift)
-        reach = np.minimum(reach, (INT32_MAX - 2.0**shift) // np.maximum(np.abs(multiplier), 1))
+        origin, reach = np.rint(exact), np.ceil((program.limit + 1.0) / np.abs(slope)) + 1
+        if (fine := program.columns[~(np.abs(origin) + reach <= 2**30)]).size:
+            raise ValueError(f"counts of column {fine[0]} must fit into 31 bits over its range; divide them beforehand")
+        if (coarse := program.columns[np.abs(slope) > 2.0 * program.limit]).size:
+            raise ValueError(f"counts_per_unit must be larger: a count is more than the range of column {coarse[0]}")
+        shift = np.floor(np.log2(2**30 / np.abs(slope)))
         return cls(
             origin.astype(np.int32),
             reach.astype(np.int32),
-            multiplier.astype(np.int32),
+            np.rint(slope * 2.0**shift).astype(np.int32),
+            np.rint((origin - exact) * slope * 2.0**shift).astype(np.int32),
             shift.astype(np.uint8),
             program.limit,
         )
@@ -181,7 +188,7 @@ class RawInputs:
     def quantise(self, counts: ArrayLike) -> Integers:
         """Return q of counts (n_rows, n_inputs), by step 1."""
         t = np.asarray(counts, dtype=np.int64) - self.origin
-        t = np.clip(t, -self.reach.astype(np.int64), self.reach) * self.multiplier
+        t = np.clip(t, -self.reach.astype(np.int64), self.reach) * self.multiplier + self.offset
         q = np.sign(t) * ((np.abs(t) + ((1 << self.shift.astype(np.int64)) >> 1)) >> self.shift)
         return np.clip(q, -self.limit, self.limit)
 
@@ -349,7 +356,7 @@ class IntegerProgram:
         """
         for name, values, largest in (
             ("phase_shift", self.phase_shift, 31),
-            ("shifts of groups", [g.shift for g in self.groups], 31),
+            ("shifts of groups", [g.shift for g in self.groups], 30),
             ("deviation_shift", [self.deviation_shift], 62),
             ("limit", self.limit, 32767),
             ("linear_limit", [self.linear_limit], 32767),
@@ -374,7 +381,10 @@ class IntegerProgram:
             ("the sum of squares", squares, 2**63 - 1),
         ):
             if value > largest:
-                raise AccumulatorOverflowError(f"{name} must stay below {largest + 1}, but could reach {value}")
+                raise AccumulatorOverflowError(
+                    f"{name} must stay below {largest + 1}, but could reach {value}: fewer "
+                    "levels or feature_bits=8 make it smaller"
+                )
         return bounds
 
     # --- reference

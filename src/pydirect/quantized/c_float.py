@@ -17,25 +17,24 @@ from pydirect.features import (
 from pydirect.hyperparameters import LINEAR_REACH
 from pydirect.inputs import LARGEST, InputMap
 from pydirect.quantized.arithmetic import half_width
-from pydirect.quantized.c_source import definitions, table, template
+from pydirect.quantized.c_source import definitions, require_counts, table, template
 from pydirect.quantized.models import NetworkBasis
 from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.single import LARGEST_SINGLE
 
 if TYPE_CHECKING:
     from pydirect.quantized.models import LinearBasis, QuantizedModel
 
 # Tables beyond this are not for a header.
 MAX_BYTES = 4 * 2**20
-# What squares of inputs may reach in single precision.
-LARGEST_SINGLE = 1e15
 # Relative agreement that the self-test asks for.
 TOLERANCE = {"double": 1e-6, "float": 1e-3}
 
 Tables = dict[str, NDArray[Any]]
 
 
-def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str) -> str:
-    """Return the body of a header that predicts as ``model.using("float")`` does.
+def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str) -> tuple[str, int]:
+    """Return the body of a header that predicts as ``model.using("float")`` does, and the bytes of its tables.
 
     Parameters
     ----------
@@ -51,7 +50,11 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     ValueError
         When the features have no form in C, or the tables are too large.
     """
-    network = isinstance(model.basis, NetworkBasis)
+    basis, input_map = model.basis, model.basis.input_map
+    network = isinstance(basis, NetworkBasis)
+    n_functions = basis.shape.n_inputs if isinstance(basis, NetworkBasis) else basis.features.n_weights
+    counts = {"n_features_in": model.n_features_in, "columns and normal scores": input_map.n_outputs}
+    require_counts(counts | {"basis functions": n_functions, "columns of codes": model.packed.shape[1]})
     # Networks read the weights of one sample after the other, which the sparse layout cannot.
     # Sparse codes of no weight at all are no bytes, and compilers object to a test of bytes below 0.
     dense = network or not model.packed.n_bytes
@@ -73,44 +76,42 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
         "N_TESTS": len(rows),
     }
     tables: Tables = {"levels": model.levels, "offset": model.offset, "scale": model.scale, "noise": model.noise}
-    _add_input_map(model.basis.input_map, conditions, macros, tables)
+    _add_input_map(input_map, conditions, macros, tables)
     if real == "float":
         # A mean far from zero is kept in two parts: its rounding may be large beside the column's spread.
         conditions.add("single")
         mean = tables["input_mean"]
         tables["input_mean_rest"] = mean - mean.astype(np.float32)
-    if isinstance(model.basis, NetworkBasis):
-        _add_network(model, model.basis, largest, conditions, macros, tables)
+    if isinstance(basis, NetworkBasis):
+        _add_network(model, basis, largest, conditions, macros, tables)
     else:
-        _add_basis(model, model.basis, largest, conditions, macros, tables)
+        _add_basis(model, basis, largest, conditions, macros, tables)
     classes = getattr(model, "classes", None)
     if classes is not None:
         conditions |= {"classes", *(["two_classes"] if len(classes) == 2 else [])}
         macros["N_CLASSES"] = len(classes)
-    exact = model.using("float")
-    moments = [*exact._moments(rows), *exact._function_interval(rows, level)]
-    tables |= {"test_x": rows, "test_moments": np.stack(moments, axis=2)}
     codes = np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))
-    n_bytes = sum(a.nbytes for a in tables.values())
+    dtype = np.dtype(np.float64 if real == "double" else np.float32)
+    tables = {name: a.astype(dtype) if a.dtype.kind == "f" else a for name, a in tables.items()}
+    n_bytes = codes.nbytes + sum(a.nbytes for a in tables.values())
     if n_bytes > MAX_BYTES:
         raise ValueError(
             f"tables of a header must be at most {MAX_BYTES} bytes, got {n_bytes}: quantise with levels='even', which "
             "needs no rotation, or fit fewer features"
         )
-    dtype = np.dtype(np.float64 if real == "double" else np.float32)
+    exact = model.using("float")
+    moments = [*exact._moments(rows), *exact._function_interval(rows, level)]
+    tests = {"test_x": rows.astype(dtype), "test_moments": np.stack(moments, axis=2).astype(dtype)}
     suffix = "" if real == "double" else "f"
     functions = {name.upper(): f"{name}{suffix}" for name in ("cos", "sin", "exp", "sqrt")}
-    return "".join(
+    body = "".join(
         [
             "#include <math.h>\n",
             template("head.h", conditions),
             f"typedef {real} pd_real;\n\n",
             definitions({**macros, **functions}),
             "\n",
-            *(
-                table(f"pd_{name}", a.astype(dtype) if a.dtype.kind == "f" else a, mark="")
-                for name, a in tables.items()
-            ),
+            *(table(f"pd_{name}", a, mark="") for name, a in (tables | tests).items()),
             table("pd_codes", codes),
             "\n",
             template("codes.h", conditions),
@@ -119,6 +120,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
             template("float.h", conditions),
         ]
     )
+    return body, n_bytes
 
 
 def _add_input_map(m: InputMap, conditions: set[str], macros: dict[str, int | str], tables: Tables) -> None:

@@ -6,12 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect.quantized.arithmetic import IntegerProgram, RawInputs, gaussian_z, lower_quantile
-from pydirect.quantized.c_source import definitions, table, template
+from pydirect.quantized.c_source import definitions, require_counts, table, template
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.tables import level_step, stored_tables
-
-# Counters of the generated code have 16 bits.
-LARGEST_COUNT = 65535
 
 
 def integer_body(
@@ -48,9 +45,7 @@ def integer_body(
     """
     bounds = program.bounds
     counts = {"n_features_in": program.n_features_in, "n_features": program.n_features, "columns": program.n_columns}
-    for name, count in counts.items():
-        if count > LARGEST_COUNT:
-            raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
+    require_counts(counts)
     conditions = _conditions(program, packed, raw, n_classes)
     parts = [
         template("head.h", conditions),
@@ -142,7 +137,7 @@ def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None)
         "#endif\n",
     ]
     if raw is not None:
-        names = ("origin", "reach", "multiplier", "shift")
+        names = ("origin", "reach", "multiplier", "offset", "shift")
         out += [table(f"pd_count_{name}", getattr(raw, name)) for name in names]
     return out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import textwrap
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from importlib import resources
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 WIDTH = 116
+# Counters of the generated code have 16 bits.
+LARGEST_COUNT = 65535
 C_TYPES = {
     np.dtype(np.int8): "int8_t",
     np.dtype(np.uint8): "uint8_t",
@@ -77,6 +79,13 @@ def _decimal(value: float, digits: int) -> str:
     return text if re.search(r"[.e]", text) else text + ".0"
 
 
+def require_counts(counts: Mapping[str, int]) -> None:
+    """Raise ValueError when there is more of something than 16 bits can count."""
+    for name, count in counts.items():
+        if count > LARGEST_COUNT:
+            raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
+
+
 def definitions(values: dict[str, int | str]) -> str:
     """Return macros."""
     return "".join(f"#define PD_{name} {value}\n" for name, value in values.items())
@@ -96,13 +105,19 @@ def checked_prefix(prefix: str) -> str:
 
 
 def header(comment: str, body: str, prefix: str) -> str:
-    """Return a whole header: a comment with a digest of the rest, the guard, the body with names of this prefix."""
+    """Return a whole header: a comment with a digest of the rest, the guard, the body with names of this prefix.
+
+    The guard lets the same header in twice, and refuses another model of the same prefix.
+    """
     body = re.sub(r"\bpd_", f"{prefix}_", re.sub(r"\bPD_", f"{prefix.upper()}_", body))
     guard = f"{prefix.upper()}_H"
     digest = hashlib.blake2b(body.encode("ascii"), digest_size=8).hexdigest()
+    mark = f"{prefix.upper()}_DIGEST_{digest}"
     # Neither the end of the comment nor a trigraph.
     comment = comment.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("??", "? ?")
     return (
-        f"/* {comment}\n\n   Digest of what follows: {digest}. */\n\n#ifndef {guard}\n#define {guard}\n\n{body}\n"
-        f"#ifdef __cplusplus\n}}\n#endif\n\n#endif\n"
+        f"/* {comment}\n\n   Digest of what follows: {digest}. */\n\n"
+        f"#ifndef {guard}\n#define {guard}\n#define {mark}\n\n{body}\n"
+        f"#ifdef __cplusplus\n}}\n#endif\n\n#elif !defined({mark})\n"
+        '#error "another model of this prefix is included already: export one of them with another prefix="\n#endif\n'
     )

@@ -59,6 +59,7 @@ def save_model(model: QuantizedModel, path: str | Path) -> None:
         "packed": writer.fields(model.packed, "packed"),
         "features": model.basis.features.kind if isinstance(model.basis, LinearBasis) else "network",
         **{name: getattr(model, name) for name in ITEMS},
+        "feature_names": list(model.feature_names),
     }
     if isinstance(model, QuantizedClassifier):
         header["classes"] = classes_to_header(model.classes)
@@ -93,7 +94,7 @@ def load(path: str | Path) -> Any:
 
 def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedModel:
     packed = build(PackedCodes, header["packed"], arrays, "packed", {})
-    packed = replace(packed, shape=tuple(as_count(n, "shape") for n in packed.shape))
+    packed = replace(packed, shape=tuple(as_count(n, "shape", 0) for n in packed.shape))
     basis: LinearBasis | NetworkBasis
     if header["features"] == "network":
         nested = {"input_map": InputMap, "shape": NetworkShape}
@@ -109,6 +110,8 @@ def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) ->
         basis = replace(build(LinearBasis, fields, arrays, "basis", inner), features=whole)
     fields = {name: header[name] for name in ITEMS}
     fields |= {name: arrays[name] for name in ("levels", "centre", "spread", *OUTPUTS)}
+    fields["feature_names"] = tuple(header["feature_names"])
+    require_type(header["feature_names"], "feature_names", list)
     if cls is QuantizedClassifier:
         fields["classes"] = classes_from_header(header["classes"])
     model: QuantizedModel = cls(basis=basis, packed=packed, **fields)
@@ -124,6 +127,12 @@ def _check(model: QuantizedModel) -> None:
     as_number(model.calibration, "calibration", above=0.0)
     require_type(model.one_dimensional, "one_dimensional", bool)
     as_choice(model.arithmetic, "arithmetic", ARITHMETICS)
+    for name in model.feature_names:
+        require_type(name, "feature_names", str)
+    if len(model.feature_names) not in (0, d):
+        raise ValueError("feature_names do not fit the columns")
+    require_type(model.feature_bits, "feature_bits", int)
+    require_type(model.frequency_bits, "frequency_bits", int, str)
     if model.feature_bits not in (8, 16) or model.frequency_bits not in ("auto", 8, 16, 32):
         raise ValueError("feature_bits or frequency_bits are of no known kind")
     n_outputs = len(require_array(model.scale, "scale", "n_outputs"))

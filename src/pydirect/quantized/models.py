@@ -36,9 +36,22 @@ ARITHMETICS = ("float", "integer")
 BLOCK_ROWS = 4096
 
 
+def column_names(X: Any) -> tuple[str, ...]:
+    """Return the names of a data frame's columns; of anything else, or when they are not all strings, none."""
+    names = tuple(getattr(X, "columns", ()))
+    return names if all(isinstance(name, str) for name in names) else ()
+
+
 def as_numpy(X: Any) -> Any:
     """Return a data frame's values, and anything else as it is."""
     return X.to_numpy() if hasattr(X, "to_numpy") else X
+
+
+def as_rows(X: ArrayLike, n_features: int, feature_names: tuple[str, ...]) -> FloatArray:
+    """Return rows of X, (n_rows, n_features); a data frame must have the columns of these names in this order."""
+    if (names := column_names(X)) and feature_names and names != feature_names:
+        raise ValueError(f"X must have the columns {list(feature_names)} in this order, got {list(names)}")
+    return as_float_array(as_numpy(X), "X", ("n_rows", n_features))
 
 
 @dataclass(frozen=True)
@@ -149,6 +162,8 @@ class QuantizedModel:
     frequency_bits : {8, 16, 32, "auto"}
     arithmetic : {"float", "integer"}
         What predictions are made with; see `using`.
+    feature_names : tuple of str
+        Names of the columns of the data frame that the model was fitted to; empty when it was none.
     """
 
     basis: LinearBasis | NetworkBasis
@@ -165,6 +180,7 @@ class QuantizedModel:
     feature_bits: int = 16
     frequency_bits: int | str = "auto"
     arithmetic: str = "float"
+    feature_names: tuple[str, ...] = ()
 
     @property
     def n_outputs(self) -> int:
@@ -287,7 +303,7 @@ class QuantizedModel:
     # --- prediction
 
     def _rows(self, X: ArrayLike) -> FloatArray:
-        return as_float_array(as_numpy(X), "X", ("n_rows", self.n_features_in))
+        return as_rows(X, self.n_features_in, self.feature_names)
 
     def functions(self, X: ArrayLike, n_threads: int | None = None) -> FloatArray:
         """Values of every sample's function, noise left out, in units of the output (logits for classifiers).
@@ -351,6 +367,13 @@ class QuantizedModel:
 
     def _shape(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if self.one_dimensional else values
+
+    def _mean(self, X: ArrayLike) -> FloatArray:
+        """Mean of the outputs, (n_rows, n_outputs)."""
+        if self.arithmetic == "integer":
+            return self.program.mean(self.totals(X))
+        middle, parts, _ = self._float_functions(self._rows(X))
+        return middle + parts.mean(axis=2)
 
     def _moments(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
@@ -494,9 +517,7 @@ class QuantizedRegressor(QuantizedModel):
         if return_std:
             mean, std = self._moments(X)
             return self._shape(mean), self._shape(std)
-        if self.arithmetic == "integer":
-            return self._shape(self.program.mean(self.totals(X)))
-        return self._shape(self._moments(X)[0])
+        return self._shape(self._mean(X))
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of the Gaussian with the predicted mean and standard deviation.
@@ -572,13 +593,15 @@ class QuantizedClassifier(QuantizedModel):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class by the mean logit, for which integers suffice; (n_rows,)."""
-        mean = self._moments(X)[0]
+        mean = self._mean(X)
         return self.classes[(mean[:, 0] > 0).astype(np.intp) if mean.shape[1] == 1 else mean.argmax(axis=1)]
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Logit: mean and, on request, standard deviation over the samples; (n_rows,) or (n_rows, n_classes)."""
-        mean, std = self._moments(X)
-        return (self._shape(mean), self._shape(std)) if return_std else self._shape(mean)
+        if return_std:
+            mean, std = self._moments(X)
+            return self._shape(mean), self._shape(std)
+        return self._shape(self._mean(X))
 
     def predict_logit_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of the Gaussian with the logit's mean and standard deviation.

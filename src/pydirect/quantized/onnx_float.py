@@ -12,12 +12,10 @@ from pydirect.hyperparameters import LINEAR_REACH, KernelHyperparameters
 from pydirect.inputs import LARGEST, InputMap
 from pydirect.quantized.models import NetworkBasis
 from pydirect.quantized.onnx_graph import Graph
+from pydirect.quantized.single import LARGEST_SINGLE
 
 if TYPE_CHECKING:
     from pydirect.quantized.models import LinearBasis, QuantizedModel
-
-# What squares of inputs may reach in single precision.
-LARGEST_SINGLE = 1e15
 
 
 class FloatGraph:

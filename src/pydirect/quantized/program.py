@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -223,7 +224,7 @@ def build_program(
     linear_unit = input_unit * (256 if feature_bits == 8 else 1)
     units = layout.unit * np.array([linear_unit if kind == "linear" else 1 / one for kind in kinds])
     edges = [j for j in range(len(kinds)) if j == 0 or kinds[j] != kinds[j - 1] or units[j] != units[j - 1]]
-    groups = tuple(Group(kinds[j], j, end) for j, end in zip(edges, [*edges[1:], len(kinds)], strict=True))
+    groups = tuple(Group(kinds[begin], begin, end) for begin, end in pairwise([*edges, len(kinds)]))
     n_outputs = len(output.scale)
     program = IntegerProgram(
         n_features_in=len(input_map.mean),
@@ -269,7 +270,7 @@ def _with_units(program: IntegerProgram, units: FloatArray, output: OutputScale)
     s = program.n_samples
     # Squares of S deviations and the noise, one half of 2^63 each at most.
     largest = np.sqrt(2.0**62 / s) - 1
-    noise = np.sqrt(output.noise) / (np.abs(output.scale) * unit) * s**1.5 if s else output.noise
+    noise = np.sqrt(output.noise) / (np.abs(output.scale) * unit) * s**1.5
     needed = max(2.0 * s * total / largest, float(noise.max(initial=0.0)) / np.sqrt(2.0**61), 1.0)
     r = int(np.ceil(np.log2(needed)))
     scale = output.scale * unit
@@ -298,7 +299,8 @@ def rounding_bound(
     and Δν_fi that of a frequency in turns, the phase is off by ``Σ_i |ν_fi| Δx_i + |Δν_fi| X_i`` turns, a Fourier
     feature of amplitude a by ``a (2π · that + SINE_ERROR)``, a linear one by its unit times Δx and the rounding to
     int8. With ŵ_j what the integers stand for and φ̂_j what is computed, ``|φ̂_j ŵ_j − φ_j w_j| ≤ |φ̂_j − φ_j| |ŵ_j| +
-    |φ_j| |ŵ_j − w_j|``, summed; then the error of the gains on ``Σ_j φ̂_j ŵ_j``, and half a unit for every shift.
+    |φ_j| |ŵ_j − w_j|``, summed; then the error of the gains on ``Σ_j φ̂_j ŵ_j``, half a unit for every shift, and the
+    rounding of double precision beside a large offset.
     """
     multipliers, step, _ = integer_levels(levels)
     unit = 1.0 / (program.multiplier.astype(np.float64) * input_map.scale[program.columns])
@@ -342,5 +344,7 @@ def rounding_bound(
             one = unit[program.inputs_of(g)] * (256 if program.feature_bits == 8 else 1)
         true = amplitude[g.begin] * step * one
         gains += reach * np.abs(abs(g.gain) / 2.0**g.shift * total_unit / true - 1).max()
-    per_column = bound + gains + shifts * total_unit
-    return np.abs(scale) * per_column.reshape(program.n_outputs, -1).max(axis=1)
+    per_column = (bound + gains + shifts * total_unit).reshape(program.n_outputs, -1)
+    # What is rounded beside an offset, product and sum on both paths and once more for a mean.
+    largest = ((amplitude * (sizes + errors)) @ used).reshape(per_column.shape).max(axis=1) * np.abs(scale)
+    return np.abs(scale) * per_column.max(axis=1) + 3 * np.spacing(np.abs(program.offset) + largest)

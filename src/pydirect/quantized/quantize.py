@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
+from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic_training import DeterministicPosterior
 from pydirect.distributions import LEVEL_SHAPES
@@ -29,7 +29,7 @@ from pydirect.quantized.models import (
     QuantizedClassifier,
     QuantizedModel,
     QuantizedRegressor,
-    as_numpy,
+    as_rows,
 )
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
 from pydirect.quantized.program import FREQUENCY_BITS, INPUT_LIMIT, INPUT_UNIT, IntegerArithmeticError, lay_out
@@ -53,7 +53,7 @@ def quantize(
     *,
     X: ArrayLike | None = None,
     levels: str = "model",
-    n_levels: int = 15,
+    n_levels: int | None = None,
     arithmetic: str = "float",
     feature_bits: int = 16,
     frequency_bits: int | str = "auto",
@@ -84,8 +84,8 @@ def quantize(
         ``"model"``: those the model was fitted with. Else samples of the posterior, decorrelated or not, are rounded to
         `n_levels` levels shared by all weights of Φ, with the error of every weight made up for by the others at the
         rows of `X`, and that of every sample by the next: ``"even"``, or ``"power_of_two"``, 0 and ± powers of two.
-    n_levels : int, default=15
-        Of ``levels`` other than ``"model"``: 3 to 255, odd.
+    n_levels : int, optional
+        15 by default; of ``levels`` other than ``"model"``: 3 to 255, odd.
     arithmetic : {"float", "integer"}, default="float"
         What predictions are made with. Standard deviations in integers leave out the variance that the float path adds
         where inputs are beyond the reach of the linear part; see `QuantizedModel.using`.
@@ -118,13 +118,15 @@ def quantize(
         raise ValueError(f"n_samples must be at most {MOST_SAMPLES}, got {n_samples}")
     as_choice(method, "method", METHODS)
     as_choice(levels, "levels", LEVELS)
+    if n_levels is not None and levels == "model":
+        raise ValueError("n_levels must come with levels='even' or 'power_of_two': a model has its own")
     as_choice(arithmetic, "arithmetic", ARITHMETICS)
     as_choice(layout, "layout", ("auto", *LAYOUTS))
     if feature_bits not in (8, 16):
         raise ValueError(f"feature_bits must be 8 or 16, got {feature_bits!r}")
     if frequency_bits != "auto" and frequency_bits not in FREQUENCY_BITS:
         raise ValueError(f"frequency_bits must be 'auto', 8, 16 or 32, got {frequency_bits!r}")
-    rows = None if X is None else as_float_array(as_numpy(X), "X", ("n_rows", model.n_features_in_))
+    rows = None if X is None else rows_like_those_of(model, X)
     rng = np.random.default_rng(random_state)
     common: dict[str, Any] = {"layout": layout, "feature_bits": feature_bits, "frequency_bits": frequency_bits}
     precomputed = isinstance(getattr(model, "features_", None), PrecomputedFeatures)
@@ -139,7 +141,7 @@ def quantize(
     else:
         if rows is None:
             raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
-        grid = unit_levels(levels, n_levels)
+        grid = unit_levels(levels, 15 if n_levels is None else n_levels)
         quantised = _quantize_rounded(model, n_samples, method, rows, grid, rng, **common)
     if precomputed and rows is not None:
         quantised = with_ranges(quantised, rows)
@@ -183,12 +185,23 @@ def _outputs(model: Any) -> dict[str, Any]:
     """Units of a fitted estimator's outputs, and what a quantised model keeps besides."""
     n_outputs = len(model.posteriors_)
     shared = {"n_features_in": model.n_features_in_, "one_dimensional": model._one_dimensional}
+    shared["feature_names"] = column_names_of(model)
     if hasattr(model, "classes_"):
         zero = np.zeros(n_outputs)
         return {"scale": np.ones(n_outputs), "offset": model.intercept_, "noise": zero, "calibration": 1.0, **shared}
     noise = np.array([p.noise.variance for p in model.posteriors_]) * model.y_scale_**2
     units = {"scale": model.y_scale_, "offset": model.y_mean_, "noise": noise}
     return {**units, "calibration": model.calibration_scale_, **shared}
+
+
+def column_names_of(model: Any) -> tuple[str, ...]:
+    """Return the names of the columns that an estimator was fitted to."""
+    return tuple(map(str, getattr(model, "feature_names_in_", ())))
+
+
+def rows_like_those_of(model: Any, X: ArrayLike) -> FloatArray:
+    """Return rows of X with the columns that an estimator was fitted to."""
+    return as_rows(X, model.n_features_in_, column_names_of(model))
 
 
 def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -371,12 +384,14 @@ def _zero_code(levels: FloatArray) -> int:
 
 
 def without_unused(basis: LinearBasis) -> LinearBasis:
-    """Drop frequencies that no weight needs."""
+    """Drop frequencies that no weight needs, but for one when none is needed."""
     features = basis.features
     if not isinstance(features, FourierFeatures):
         return basis
     f = features.n_frequencies
     kept = np.unique(basis.order[basis.order < 2 * f] % f)
+    if not kept.size:  # a feature map has one at least; no program stores it
+        kept = np.zeros(1, dtype=np.intp)
     smaller = FourierFeatures(
         np.ascontiguousarray(features.frequencies[:, kept]),
         features.amplitudes[kept],

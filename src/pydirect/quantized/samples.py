@@ -17,6 +17,8 @@ METHODS = ("draw", "most_probable", "moments")
 EXCHANGES = 8
 MOST_ROWS = 256
 SWAP_SWEEPS = 2
+# Of exchanges, held at once.
+MOST_LOSSES = 2**20
 POLISH_SWEEPS = 3
 
 Codes = NDArray[np.uint8]
@@ -65,13 +67,22 @@ def matched_samples(weights: FactorizedCategorical, n_samples: int, rng: np.rand
     Equally spaced quantiles of every weight first; then codes are exchanged one by one while that lowers
     ``(mean − s_j)²·S + (sd − sd_j)²``; then every weight's codes are shuffled among the samples.
     """
-    cumulative = np.cumsum(weights.q, axis=1)
+    n_weights, n_levels = weights.q.shape
+    levels, mean, sd = np.broadcast_to(weights.levels, weights.q.shape), weights.mean, weights.std
+    step = max(MOST_LOSSES // (n_samples * n_levels), 1)
+    blocks = [slice(begin, begin + step) for begin in range(0, n_weights, step)]
+    codes = [_exchanged(weights.q[b], levels[b], mean[b], sd[b], n_samples) for b in blocks]
+    return rng.permuted(np.vstack(codes), axis=1).T
+
+
+def _exchanged(q: FloatArray, levels: FloatArray, mean: FloatArray, sd: FloatArray, n_samples: int) -> Codes:
+    """Return codes of some weights, (n_weights, n_samples), in no order."""
+    cumulative = np.cumsum(q, axis=1)
     cumulative /= cumulative[:, -1:]
     at = (np.arange(n_samples) + 0.5) / n_samples
-    codes = (cumulative[:, :, None] <= at).sum(axis=1).astype(np.uint8)  # (n_weights, n_samples)
-    levels = np.broadcast_to(weights.levels, weights.q.shape)
-    possible = weights.q > 0
-    mean, sd = weights.mean[:, None, None], weights.std[:, None, None]
+    codes = (cumulative[:, :, None] <= at).sum(axis=1).astype(np.uint8)
+    possible = q > 0
+    mean, sd = mean[:, None, None], sd[:, None, None]
     rows = np.arange(len(codes))
     values = np.take_along_axis(levels, codes.astype(np.intp), axis=1)
     for _ in range(EXCHANGES):
@@ -86,7 +97,7 @@ def matched_samples(weights: FactorizedCategorical, n_samples: int, rng: np.rand
             break
         codes[rows, sample] = level
         values[rows, sample] = levels[rows, level]
-    return rng.permuted(codes, axis=1).T
+    return codes
 
 
 def _swapped(codes: Codes, values: FloatArray, phi: FloatArray, variance: FloatArray) -> Codes:

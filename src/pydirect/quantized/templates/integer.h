@@ -238,11 +238,14 @@ static inline void pd_quantise_counts(const int32_t *counts, int16_t *q)
     uint16_t i;
     for (i = 0; i < PD_N_INPUTS; ++i) {
         int32_t reach = PD_READ_32(pd_count_reach + i);
+        uint8_t shift = PD_READ_8U(pd_count_shift + i);
+        uint64_t size, half = ((uint64_t)1 << shift) >> 1, limit = (uint64_t)PD_READ_LIMIT(i);
         int64_t t = (int64_t)counts[PD_READ_COLUMN(pd_columns + i)] - PD_READ_32(pd_count_origin + i);
         t = t > reach ? reach : t < -reach ? -reach : t;
-        t *= PD_READ_32(pd_count_multiplier + i);
-        q[i] = (int16_t)pd_clip(pd_round_shift((int32_t)t, PD_READ_8U(pd_count_shift + i)),
-                                PD_READ_LIMIT(i));
+        t = t * PD_READ_32(pd_count_multiplier + i) + PD_READ_32(pd_count_offset + i);
+        size = ((t < 0 ? (uint64_t)0 - (uint64_t)t : (uint64_t)t) + half) >> shift;
+        size = size > limit ? limit : size;
+        q[i] = (int16_t)(t < 0 ? -(int32_t)size : (int32_t)size);
     }
 }
 
