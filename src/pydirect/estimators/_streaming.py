@@ -227,6 +227,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
 
         The first rows fix the feature map, unless `fit_features` has done so: they should be many, and look like what
         will come. After ``fit``, which keeps no statistics, its feature map is kept but its rows do not count.
+        Parameters of the feature map that are changed later have no effect until `fit_features` or ``fit``.
 
         Parameters
         ----------
