@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,10 @@ from pydirect import _core
 from pydirect.distributions import GaussianPrior, evenly_spaced_levels
 from pydirect.models import MeanFieldRegression
 from pydirect.statistics import GaussianStatistics
+
+# Jobs in the background of a shell inherit an ignored Ctrl-C, which tests of interruptions need.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("explore", parent=settings.get_profile("default"), derandomize=False, max_examples=1000)
