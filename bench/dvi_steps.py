@@ -9,7 +9,8 @@ there are two rows for us: the same formula ("paper"), and the default ("exact")
 
 Prints medians; the share of a matrix product's rate counts the operations of the products alone, against the product
 of two 512 × 512 matrices in NumPy's BLAS; then the objective of variances only, and the Monte Carlo objective. Last,
-by how much each network raised the process' peak of memory: zero where an earlier one had raised it higher.
+by how much each network raised the process' peak of memory, PyTorch's share included but with --no-torch: zero where an
+earlier one had raised it higher.
 """
 
 from __future__ import annotations
