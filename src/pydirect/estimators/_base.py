@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -39,9 +39,13 @@ class LatentFunctions(BaseEstimator):
     """
 
     max_iter: int
+    random_state: Any
     posteriors_: list[Any]
     n_samples_: float
     _one_dimensional: bool
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
@@ -90,7 +89,7 @@ class NetworkModel(LatentFunctions):
     def _train(self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_outputs: int) -> None:
         """Fit one network a column of targets."""
         progress = Progress(self.verbose)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = self._generator()
         self.input_map_ = InputMap.fit(x, weight, rank=False)
         inputs = self._inputs(x)
         network = self._network(inputs.shape[1], n_outputs)
@@ -287,6 +286,28 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         """
         log_p = self.predict_log_proba(X)
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
+
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+        """Predict the logarithms of the classes' probabilities.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+        """
+        x = self._check_rows(X)
+        log_p = np.empty((len(x), len(self.classes_)))
+        with single_blas_thread():
+            for rows in self._blocks(x):
+                log_p[rows] = self._log_probabilities(x[rows])
+        return log_p
+
+    def _log_probabilities(self, x: FloatArray) -> FloatArray:
+        """Return the logarithms of the classes' probabilities, (n_rows, n_classes), of a block."""
+        raise NotImplementedError
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logits: posterior means and, on request, standard deviations.

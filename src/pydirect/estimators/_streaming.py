@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._progress import Progress
@@ -88,11 +87,7 @@ class StreamedModel(BasisFunctionModel):
     """
 
     block_dtype: str = "float64"
-    random_state: Any
     verbose: int
-
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
 
     def _forget_all(self) -> None:
         """Forget rows and feature map."""

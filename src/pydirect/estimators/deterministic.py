@@ -436,33 +436,15 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
         return self._network_with(n_inputs, n_outputs, "tilted_classification")
 
-    # --- prediction
-
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the logarithms of the classes' probabilities; see `predictive`.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-        """
-        x = self._check_rows(X)
-        log_p = np.empty((len(x), len(self.classes_)))
-        with single_blas_thread():
-            for rows in self._blocks(x):
-                mean, covariance = self._output_moments(x[rows])[0]
-                if self.predictive == "delta":
-                    log_p[rows] = _delta_log_probabilities(mean, covariance)
-                elif len(self.classes_) == 2:
-                    odds = predictive_log_odds(*log_odds_moments(mean, covariance))
-                    log_p[rows] = log_expit(np.stack([-odds, odds], axis=1))
-                else:
-                    logits = _draw_outputs(mean, covariance, _normal_points(N_POINTS, mean.shape[1]))
-                    log_p[rows] = log_mean_softmax(logits, classes=2, draws=1)
-        return log_p
+    def _log_probabilities(self, x: FloatArray) -> FloatArray:
+        mean, covariance = self._output_moments(x)[0]
+        if self.predictive == "delta":
+            return _delta_log_probabilities(mean, covariance)
+        if len(self.classes_) == 2:
+            odds = predictive_log_odds(*log_odds_moments(mean, covariance))
+            return log_expit(np.stack([-odds, odds], axis=1))
+        logits = _draw_outputs(mean, covariance, _normal_points(N_POINTS, mean.shape[1]))
+        return log_mean_softmax(logits, classes=2, draws=1)
 
 
 # --- predictive distributions from Gaussian outputs

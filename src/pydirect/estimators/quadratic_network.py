@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from pydirect._progress import Progress
@@ -316,7 +315,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         self, x: FloatArray, y: FloatArray, weight: FloatArray | None, starts: Sequence[NetworkPosterior | None]
     ) -> None:
         n_threads = resolve_n_threads(self.n_threads)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = self._generator()
         progress = Progress(self.verbose)
         with single_blas_thread(), progress.stage("inputs"):
             self.input_map_ = InputMap.fit(x, weight, rank=False)

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.deterministic import EmpiricalBayes
-from pydirect.deterministic_training import NETWORK_OPTIMIZERS
+from pydirect.deterministic_training import BATCH_SIZE, NETWORK_OPTIMIZERS
 from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor, log_mean_softmax
 from pydirect.monte_carlo.divergence import MODES
 from pydirect.predictive import PredictiveDistribution
@@ -207,7 +207,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         optimizer: str = "adam",
         n_steps: int = 3000,
         learning_rate: float = 0.01,
-        batch_size: int = 100,
+        batch_size: int = BATCH_SIZE,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
@@ -364,7 +364,7 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
         optimizer: str = "adam",
         n_steps: int = 3000,
         learning_rate: float = 0.01,
-        batch_size: int = 100,
+        batch_size: int = BATCH_SIZE,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
@@ -399,20 +399,5 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     def _network(self, n_inputs: int, n_outputs: int) -> SampledNetwork:
         return self._network_with(n_inputs, n_outputs, "classification")
 
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the logarithms of the classes' probabilities, averages over drawn networks.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-        """
-        x = self._check_rows(X)
-        log_p = np.empty((len(x), len(self.classes_)))
-        with single_blas_thread():
-            for rows in self._blocks(x):
-                log_p[rows] = log_mean_softmax(self._drawn_outputs(x[rows])[0], classes=1, draws=2)
-        return log_p
+    def _log_probabilities(self, x: FloatArray) -> FloatArray:
+        return log_mean_softmax(self._drawn_outputs(x)[0], classes=1, draws=2)
