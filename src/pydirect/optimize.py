@@ -80,7 +80,8 @@ def cholesky_of_ridge(
     """Upper factor U, C-ordered, of UᵀU = A + diag(ridge); below the diagonal stands what was there.
 
     Single precision, which is twice as fast, serves until the ridge is below its rounding of A's largest eigenvalue;
-    then double precision.
+    then double precision. Sums over rows are positive semi-definite to rounding only: where the ridge is below that it
+    is raised to it, at first to what sums in double precision leave, then in single.
 
     Parameters
     ----------
@@ -94,11 +95,13 @@ def cholesky_of_ridge(
     numpy.linalg.LinAlgError
         When A is not positive semi-definite.
     """
-    for matrix, potrf in ((narrow if narrow is not None else a, lapack.spotrf), (a, lapack.dpotrf)):
-        copy: NDArray[Any] = matrix.astype(np.float32 if potrf is lapack.spotrf else np.float64)
-        np.einsum("jj->j", copy)[...] += ridge.astype(copy.dtype)
+    rounding = a.shape[0] * float(a.diagonal().max(initial=0.0)) * np.finfo(np.float64).eps
+    for precision, raised in ((np.float32, 0.0), (np.float64, 0.0), (np.float64, 1.0), (np.float64, 1e9)):
+        single = precision is np.float32
+        copy: NDArray[Any] = (narrow if single and narrow is not None else a).astype(precision)
+        np.einsum("jj->j", copy)[...] += (ridge + raised * rounding).astype(precision)
         with single_blas_thread():
-            factor, info = potrf(copy.T, lower=1, overwrite_a=1, clean=0)
+            factor, info = (lapack.spotrf if single else lapack.dpotrf)(copy.T, lower=1, overwrite_a=1, clean=0)
         if info == 0:
             return factor.T
     raise np.linalg.LinAlgError(

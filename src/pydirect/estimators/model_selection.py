@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numbers
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -15,10 +17,11 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils import Tags, get_tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_flag, as_instance
+from pydirect._validation import FloatArray, as_flag, as_instance, as_sample_weight
 from pydirect.estimators._many import feature_key
 from pydirect.estimators._streaming import Standardised
 from pydirect.estimators.regression import DirectRegressor, begun_together
@@ -31,6 +34,12 @@ SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
 
 # Sums over the rows of a training set, and the same with standardised targets.
 Trained = tuple[RunningStatistics, Standardised]
+
+
+def _refits(search: DirectSearchCV) -> bool:
+    if not search.refit:
+        raise AttributeError("only after a refit is there a model to predict with: set refit=True")
+    return True
 
 
 class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -46,8 +55,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close, and a
     little too good where a kernel is learned from few rows.
 
-    GridSearchCV's ``n_jobs``, ``error_score``, weights, groups and times of scoring are absent; ``score`` is R²,
-    whatever `scoring`.
+    GridSearchCV's ``n_jobs``, ``return_train_score``, several scorers at once and ``refit`` by a function are absent;
+    a candidate that fails ends the search, as ``error_score="raise"`` does there.
 
     Parameters
     ----------
@@ -55,8 +64,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     param_grid : dict of str to sequence, or a list of such dicts
     scoring : str or callable, default="r2"
         ``"r2"``, ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums; any other scorer of
-        scikit-learn's, which may use predictive deviations, is given each candidate and the held-out rows.
-    cv : int or splitter, default=5
+        scikit-learn's, which may use predictive deviations, is given each candidate and the held-out rows, as arrays.
+    cv : int, splitter or iterable of (train, test), default=5
         Folds in which every row is held out at most once and the others train.
     refit : bool, default=True
         Fit the best candidate to all rows, from their sums.
@@ -64,14 +73,18 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     Attributes
     ----------
     cv_results_ : dict
-        As in scikit-learn's GridSearchCV; times are of inference alone.
+        As in scikit-learn's GridSearchCV; times of fits are of inference alone.
     best_params_ : dict
     best_score_ : float
     best_index_ : int
     best_estimator_ : DirectRegressor
         When `refit`.
+    scorer_ : callable
     n_splits_ : int
     refit_time_ : float
+        When `refit`.
+    multimetric_ : bool
+        False.
 
     Examples
     --------
@@ -102,13 +115,19 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         tags.target_tags.multi_output = get_tags(self.estimator).target_tags.multi_output
         return tags
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
         """Score every candidate, and fit the best one to all rows.
 
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts, in fits and, unless the scorer takes no weights, in scores.
+        groups : array_like of shape (n_samples,), optional
+            For splitters such as GroupKFold.
 
         Returns
         -------
@@ -122,25 +141,28 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         as_instance(self.estimator, "estimator", DirectRegressor)
         as_flag(self.refit, "refit")
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        targets = np.asarray(given, dtype=np.float64)
+        targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
         if not isinstance(self.scoring, str) and not callable(self.scoring):
             raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
-        check_scoring(self.estimator, self.scoring)  # now rather than after the fits
+        self.scorer_ = check_scoring(self.estimator, self.scoring)  # now rather than after the fits
+        self.multimetric_ = False
         candidates = list(ParameterGrid(self.param_grid))
+        if not candidates:
+            raise ValueError("param_grid must have at least one candidate, got none")
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
             model._check_parameters()
             model._refuse_held_out()
-        folds = self._folds(x, targets)
+        folds = self._folds(x, targets, weight, groups)
         self.n_splits_ = len(folds)
-        scores, seconds = np.empty((2, len(models), len(folds)))
-        groups: dict[str, list[int]] = {}
+        scores, fit_seconds, score_seconds = np.empty((3, len(models), len(folds)))
+        same_features: dict[str, list[int]] = {}
         for k, model in enumerate(models):
-            groups.setdefault(feature_key(model), []).append(k)
+            same_features.setdefault(feature_key(model), []).append(k)
         kept: dict[str, tuple[DirectRegressor, RunningStatistics, float]] = {}
         with single_blas_thread():
-            for key, members in groups.items():
-                data = _FoldedData(models[members[0]], x, targets, folds)
+            for key, members in same_features.items():
+                data = _FoldedData(models[members[0]], x, targets, weight, folds)
                 kept[key] = data.model, *data.total()
                 for f, (statistics, shared) in enumerate(data.training()):
                     held = None
@@ -148,8 +170,12 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                         held = data.folds[f].gaussian(shared.location, shared.scale)
                     fits = _fits([models[k] for k in members], data.model, statistics, shared)
                     for k, (fitted, taken) in zip(members, fits, strict=True):
-                        scores[k, f], seconds[k, f] = self._score(data, f, fitted, held), taken
-        self._set_search_results(candidates, scores, seconds)
+                        begin = time.perf_counter()
+                        scores[k, f], fit_seconds[k, f] = self._score(data, f, fitted, held), taken
+                        score_seconds[k, f] = time.perf_counter() - begin
+        self._set_search_results(candidates, scores, fit_seconds, score_seconds)
+        for name in ("best_estimator_", "refit_time_"):
+            self.__dict__.pop(name, None)
         if self.refit:
             begin = time.perf_counter()
             best = models[self.best_index_]
@@ -161,34 +187,51 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             self.refit_time_ = time.perf_counter() - begin
         return self
 
-    def _folds(self, x: FloatArray, y: FloatArray) -> list[np.ndarray]:
+    def _folds(
+        self, x: FloatArray, y: FloatArray, weight: FloatArray | None, groups: ArrayLike | None
+    ) -> list[np.ndarray]:
         """Return the held-out rows of every split."""
         folds = []
-        for train, test in check_cv(self.cv).split(x, y):
+        for train, test in check_cv(self.cv).split(x, y, groups):
             train, test = (
                 np.flatnonzero(rows) if rows.dtype == bool else rows for rows in map(np.asarray, (train, test))
             )
             if not np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(x))):
                 raise ValueError("cv must train on all rows that it does not hold out, each once")
+            for name, rows in (("train on", train), ("hold out", test)):
+                if not len(rows) or (weight is not None and not weight[rows].any()):
+                    raise ValueError(f"cv must {name} rows that count, split {len(folds)} has none")
             folds.append(np.sort(test))
+        if not folds:
+            raise ValueError("cv must have at least one split, got none")
         held = np.concatenate(folds)
         if len(np.unique(held)) != len(held):
             raise ValueError("cv must hold out every row at most once")
         return folds
 
     def _score(self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None) -> float:
+        rows = data.rows[fold]
         if held is not None:
             error = squared_error(held, model)
             if self.scoring == "r2":
-                return _r2_score(error, data.folds[fold])
+                return _r2_score(error, data.folds[fold], len(rows))
             mean = error / data.folds[fold].n_samples
             return -float(np.mean(np.sqrt(mean) if "root" in self.scoring else mean))
-        rows = data.rows[fold]
-        return float(check_scoring(model, self.scoring)(model, data.x[rows], data.y[rows]))
+        weights = {}
+        if data.weight is not None and _takes_weights(self.scorer_):
+            weights = {"sample_weight": data.weight[rows]}
+        score = self.scorer_(model, data.x[rows], data.y[rows], **weights)
+        if np.ndim(score) or not isinstance(score, numbers.Number):
+            raise TypeError(f"scoring must return one number, got {type(score).__name__}")
+        return float(score)
 
-    def _set_search_results(self, candidates: list[dict[str, Any]], scores: FloatArray, seconds: FloatArray) -> None:
+    def _set_search_results(
+        self, candidates: list[dict[str, Any]], scores: FloatArray, fit_seconds: FloatArray, score_seconds: FloatArray
+    ) -> None:
         mean = scores.mean(axis=1)
-        results: dict[str, Any] = {"mean_fit_time": seconds.mean(axis=1), "std_fit_time": seconds.std(axis=1)}
+        results: dict[str, Any] = {}
+        for name, seconds in (("fit", fit_seconds), ("score", score_seconds)):
+            results |= {f"mean_{name}_time": seconds.mean(axis=1), f"std_{name}_time": seconds.std(axis=1)}
         for name in sorted({name for candidate in candidates for name in candidate}):
             values: Any = np.ma.MaskedArray(np.empty(len(candidates), dtype=object), mask=True)
             for k, candidate in enumerate(candidates):
@@ -203,27 +246,48 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.best_index_ = int(results["rank_test_score"].argmin())
         self.best_score_, self.best_params_ = float(mean[self.best_index_]), candidates[self.best_index_]
 
+    @available_if(_refits)
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict with the best estimator; see `DirectRegressor.predict`."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X, return_std=return_std)
 
+    @available_if(_refits)
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Score the best estimator by `scoring`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+        sample_weight : array_like of shape (n_rows,), optional
+            For scorers that take it.
+        """
+        check_is_fitted(self, "best_estimator_")
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(self.scorer_(self.best_estimator_, X, y, **weights))
+
 
 class _FoldedData:
     """Rows in folds, and their sums under one feature map."""
 
-    def __init__(self, model: DirectRegressor, x: FloatArray, y: FloatArray, rows: list[np.ndarray]) -> None:
-        self.x, self.y, self.rows = x, y, rows
-        self.model = clone(model).fit_features(x, y)
+    def __init__(
+        self, model: DirectRegressor, x: FloatArray, y: FloatArray, weight: FloatArray | None, rows: list[np.ndarray]
+    ) -> None:
+        self.x, self.y, self.weight, self.rows = x, y, weight, rows
+        self.model = clone(model).fit_features(x, y, weight)
         self.n_threads = resolve_n_threads(model.n_threads)
-        targets = y.reshape(len(x), -1)
-        self.folds = [self._sums(x[r], targets[r]) for r in rows]
-        never_held = np.setdiff1d(np.arange(len(x)), np.concatenate(rows))
-        self.rest = self._sums(x[never_held], targets[never_held])
+        self.folds = [self._sums(r) for r in rows]
+        self.rest = self._sums(np.setdiff1d(np.arange(len(x)), np.concatenate(rows)))
 
-    def _sums(self, x: FloatArray, targets: FloatArray) -> RunningStatistics:
-        statistics = self.model.new_statistics(targets.shape[1])
-        return statistics.update(x, targets, n_threads=self.n_threads) if len(x) else statistics
+    def _selected(self, rows: Any) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        """Return rows of X, of the targets with their axis of outputs, and of the weights."""
+        return self.x[rows], self.y.reshape(len(self.x), -1)[rows], None if self.weight is None else self.weight[rows]
+
+    def _sums(self, rows: np.ndarray) -> RunningStatistics:
+        x, y, weight = self._selected(rows)
+        statistics = self.model.new_statistics(y.shape[1])
+        return statistics.update(x, y, weight, n_threads=self.n_threads) if len(x) else statistics
 
     def _merged(self, first: RunningStatistics, parts: Sequence[RunningStatistics]) -> RunningStatistics:
         merged = first.copy()
@@ -243,7 +307,7 @@ class _FoldedData:
         return self._merged(self.rest, self.folds), self._repetitions(slice(None))
 
     def _repetitions(self, rows: Any) -> float:
-        return float(distinct_rows(self.x[rows], self.y.reshape(len(self.x), -1)[rows], None)[2].mean())
+        return float(distinct_rows(*self._selected(rows))[2].mean())
 
     def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
         """Yield all sums but those of each fold, merged by halves.
@@ -284,9 +348,13 @@ def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArra
     return np.maximum(error, 0.0) * model.y_scale_**2
 
 
-def _r2_score(error: FloatArray, held: RunningStatistics) -> float:
+def _takes_weights(scorer: Callable[..., Any]) -> bool:
+    return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
+
+
+def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
     """R² averaged over outputs, as scikit-learn's: of a constant target 1 without any error, else 0."""
-    if held.n_samples < 2:
+    if n_rows < 2:
         warnings.warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
         return float("nan")
     constant = held.target_location_scale()[1] == 0
