@@ -136,6 +136,11 @@ def test_noise_by_fixed_point_is_near_the_maximum_of_the_evidence():
 # Posterior with a Gaussian prior
 
 
+def test_noise_of_zero_targets_is_zero_though_the_features_are_collinear():
+    phi = np.random.default_rng(0).standard_normal((20, 5)) @ np.ones((5, 30))
+    assert noise_by_evidence(GaussianStatistics.from_arrays(phi, np.zeros(20)), 1.0) == 0.0
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.3])
 def test_elbo_is_the_exact_evidence_less_the_discretisation(setting, scale):
     fitted = fit_decorrelated(setting.rotation, 0.2, prior=GaussianPrior(np.sqrt(scale)), n_noise_levels=1)

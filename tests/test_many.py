@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.kernel_approximation import RBFSampler
-from sklearn.model_selection import GridSearchCV, KFold, LeaveOneOut, ShuffleSplit
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut, ShuffleSplit
 
 from pydirect import (
     DirectRegressor,
@@ -23,6 +25,7 @@ from pydirect import (
     fit_mean_fields,
     many,
 )
+from pydirect.metrics import crps_scorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
@@ -333,9 +336,23 @@ def test_fit_many_refuses_what_does_not_fit_together(data):
         fit_many(["linear"], x, y)
 
 
-@pytest.mark.parametrize(
-    "scoring", ["r2", "neg_root_mean_squared_error", "neg_mean_squared_error", "neg_median_absolute_error"]
-)
+def same_as_grid_search(ours, theirs):
+    """Compare everything that scikit-learn documents, but seconds."""
+    assert list(ours.cv_results_) == list(theirs.cv_results_)
+    for name, values in theirs.cv_results_.items():
+        if name.endswith("_score"):
+            np.testing.assert_allclose(ours.cv_results_[name], values, atol=1e-9)
+        elif name.endswith("_time"):
+            assert (ours.cv_results_[name] >= 0).all() and ours.cv_results_[name].shape == values.shape
+        else:
+            assert list(ours.cv_results_[name]) == list(values)
+    for name in ("best_index_", "best_params_", "n_splits_", "multimetric_", "n_features_in_"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert ours.best_score_ == pytest.approx(theirs.best_score_, abs=1e-9)
+    assert ours.best_estimator_.repetitions_ == pytest.approx(theirs.best_estimator_.repetitions_)
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error", "neg_root_mean_squared_error", crps_scorer])
 def test_search_equals_grid_search_where_features_do_not_depend_on_rows(data, scoring):
     x, y = data
     grid = {"prior": ["gaussian", "laplace"], "noise": ["auto", 0.5]}
@@ -343,13 +360,31 @@ def test_search_equals_grid_search_where_features_do_not_depend_on_rows(data, sc
     model = DirectRegressor(FIXED_FEATURES)
     ours = DirectSearchCV(model, grid, scoring, cv).fit(x, y)
     theirs = GridSearchCV(model, grid, scoring=scoring, cv=cv).fit(x, y)
-    for name in ("split0_test_score", "split2_test_score", "mean_test_score", "std_test_score"):
-        np.testing.assert_allclose(ours.cv_results_[name], theirs.cv_results_[name], atol=1e-9)
-    assert ours.cv_results_["params"] == theirs.cv_results_["params"]
-    assert set(ours.cv_results_) <= set(theirs.cv_results_)
-    assert ours.best_params_ == theirs.best_params_
-    assert ours.best_score_ == pytest.approx(theirs.best_score_, abs=1e-9)
+    same_as_grid_search(ours, theirs)
+    assert ours.score(x[::2], y[::2]) == pytest.approx(theirs.score(x[::2], y[::2]), abs=1e-9)
     np.testing.assert_allclose(ours.predict(x), theirs.predict(x), atol=1e-8)
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_root_mean_squared_error", crps_scorer, "neg_max_error"])
+def test_search_counts_rows_by_their_weights_and_keeps_groups_together(data, scoring):
+    x, y = data
+    several = np.c_[y, 100 + 50 * x[:, 2] + y] if scoring != "neg_max_error" else y
+    weight, groups = np.arange(240) % 4 + 0.5 * (np.arange(240) % 3), np.arange(240) // 7 % 9
+    model = DirectRegressor(FIXED_FEATURES, n_levels=7)
+    search = DirectSearchCV(model, {"noise": ["auto", 0.5]}, scoring, GroupKFold(3))
+    search.fit(x, several, weight, groups)
+    score, takes = get_scorer(scoring), scoring != "neg_max_error"
+
+    def scored(fitted, rows):
+        weights = {"sample_weight": weight[rows]} if takes else {}
+        return pytest.approx(score(fitted, x[rows], several[rows], **weights), abs=1e-8)
+
+    for f, (train, test) in enumerate(GroupKFold(3).split(x, groups=groups)):
+        fitted = clone(model).set_params(noise=0.5).fit(x[train], several[train], weight[train])
+        assert search.cv_results_[f"split{f}_test_score"][1] == scored(fitted, test)
+    best, rows = clone(search.best_estimator_).fit(x, several, weight), np.arange(100)
+    assert search.score(x[rows], several[rows], weight[rows] if takes else None) == scored(best, rows)
+    assert search.best_estimator_.n_samples_ == weight.sum()
 
 
 def test_search_over_features_and_several_outputs(data):
@@ -437,12 +472,24 @@ def test_search_refuses_what_sums_cannot_do(data):
         DirectSearchCV(model, {"n_levels": [7]}, ["r2"]).fit(x, y)
     with pytest.raises(ValueError, match="scoring"):
         DirectSearchCV(model, {"n_levels": [7]}, "accurate").fit(x, y)
+    with pytest.raises(TypeError, match="scoring must return one number, got dict"):
+        DirectSearchCV(model, {"n_levels": [7]}, lambda *_: {"r2": 1.0}).fit(x, y)
+    with pytest.raises(ValueError, match="Invalid parameter 'levles'"):
+        DirectSearchCV(model, {"levles": [7]}).fit(x, y)
+    with pytest.raises(ValueError, match="param_grid must have at least one candidate"):
+        DirectSearchCV(model, []).fit(x, y)
+    with pytest.raises(ValueError, match="cv must have at least one split"):
+        DirectSearchCV(model, {"n_levels": [7]}, cv=[]).fit(x, y)
+    with pytest.raises(ValueError, match="cv must hold out rows that count, split 0 has none"):
+        DirectSearchCV(model, {"n_levels": [7]}, cv=4).fit(x, y, np.arange(240) >= 60)
     half = np.arange(len(x)) % 2 == 0
     masks = DirectSearchCV(model, {"n_levels": [7]}, cv=[(half, ~half), (~half, half)]).fit(x, y)
     assert masks.n_splits_ == 2
     with pytest.raises(TypeError, match="estimator"):
         DirectSearchCV("linear", {"n_levels": [7]}).fit(x, y)
-    assert not hasattr(DirectSearchCV(model, {"n_levels": [7]}, refit=False).fit(x, y), "best_estimator_")
+    only_scores = masks.set_params(refit=False).fit(x, y)
+    assert not any(hasattr(only_scores, name) for name in ("best_estimator_", "refit_time_", "predict", "score"))
+    assert only_scores.best_params_ == {"n_levels": 7}
 
 
 def test_the_page_on_many_models_runs_as_written():

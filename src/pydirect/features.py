@@ -234,7 +234,11 @@ class NystroemFeatures:
             if info == 0:
                 inverse = lapack.dtrtri(factor, lower=1)[0]
                 return cls(landmarks, np.ascontiguousarray(np.tril(inverse).T), hyperparameters)
-        raise np.linalg.LinAlgError("the kernel's matrix at the landmarks must be positive definite: it overflows")
+        far = max(float(np.abs(part).max(initial=0.0)) for part in hyperparameters.scaled(landmarks)[:2])
+        raise ValueError(
+            f"X must be within some 1e8 length-scales of its mean, or its distances are lost to rounding, got {far:.1g}: "
+            "drop far rows or raise length_scale"
+        )
 
     @property
     def n_features_in(self) -> int:

@@ -95,11 +95,12 @@ def cholesky_of_ridge(
     numpy.linalg.LinAlgError
         When A is not positive semi-definite.
     """
-    rounding = a.shape[0] * float(a.diagonal().max(initial=0.0)) * np.finfo(np.float64).eps
-    for precision, raised in ((np.float32, 0.0), (np.float64, 0.0), (np.float64, 1.0), (np.float64, 1e9)):
+    largest, b = float(a.diagonal().max(initial=0.0)), a.shape[0]
+    rounding = [b * largest * np.finfo(np.float64).eps, np.sqrt(b) * largest * np.finfo(np.float32).eps]
+    for precision, raised in ((np.float32, 0.0), (np.float64, 0.0), *((np.float64, r) for r in rounding)):
         single = precision is np.float32
         copy: NDArray[Any] = (narrow if single and narrow is not None else a).astype(precision)
-        np.einsum("jj->j", copy)[...] += (ridge + raised * rounding).astype(precision)
+        np.einsum("jj->j", copy)[...] += (ridge + raised).astype(precision)
         with single_blas_thread():
             factor, info = (lapack.spotrf if single else lapack.dpotrf)(copy.T, lower=1, overwrite_a=1, clean=0)
         if info == 0:

@@ -71,6 +71,39 @@ def test_everything_stays_finite(case, kind):
     assert error <= 3 * size + 1e-6 * abs(np.mean(y)) + 1e-15
 
 
+DEGENERATE = {
+    "constant targets": (X0[:12], np.full(12, 3.0)),
+    "zero targets": (X0[:12], np.zeros(12)),
+    "one row": (X0[:1], Y0[:1]),
+    "two rows": (X0[:2], Y0[:2]),
+    "repeated columns": (np.c_[X0, X0][:12], X0[:12, 0]),
+    "zero columns": (np.zeros((12, 2)), Y0[:12]),
+    "targets of 1e-300": (X0[:12], Y0[:12] * 1e-300),
+    "targets of 1e150": (X0[:12], Y0[:12] * 1e150),
+    "a far row": (np.r_[X0[:12], [[1e12, 0, 0]]], np.r_[Y0[:12], 1e12]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_degenerate_data_give_a_finite_model_or_say_why_not(case):
+    X, y = DEGENERATE[case]
+    raw_priors = ("gaussian", "spike_and_slab", SpikeAndSlabPrior(0.999))
+    bases = [("decorrelated", "gaussian"), *(("raw", prior) for prior in raw_priors)]
+    for features in ("linear", "fourier", "nystroem"):
+        for basis, prior in bases:
+            for noise in ("auto", 0.5):
+                scale = None if features == "linear" else 1.0
+                model = DirectRegressor(features, 40, basis=basis, prior=prior, noise=noise, length_scale=scale)
+                try:
+                    model.set_params(max_iter=30).fit(X, y)
+                except ValueError as error:
+                    assert not isinstance(error, np.linalg.LinAlgError)
+                    assert str(error).startswith(("y must be at most", "noise must be within", "X must be within"))
+                else:
+                    assert np.isfinite(model.predict(X, return_std=True)).all() and np.isfinite(model.elbo_)
+
+
 @pytest.mark.parametrize("features", ["nystroem", "linear", "fourier", "polynomial"])
 def test_constant_columns_are_ignored_in_fit_and_at_prediction(features):
     model = DirectRegressor(features, n_features=40)

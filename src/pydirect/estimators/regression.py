@@ -40,6 +40,7 @@ from pydirect.statistics import GaussianStatistics, collect_statistics
 NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
 # Noise variances below this fraction of the targets' variance are not told apart.
 NOISE_FLOOR = 1e-10
+LARGEST_NOISE = 1e300  # in units of the targets' variance, and its inverse the smallest
 LATTICE_NOISE_FITS = 4
 GRID_RECENTRINGS = 12
 
@@ -378,7 +379,14 @@ class DirectRegressor(GrowingModel):
     def _fixed_noise(self, output: int) -> float | None:
         if isinstance(self.noise, str):
             return None
-        return float(self.noise) / float(self.y_scale_[output]) ** 2
+        spread = float(self.y_scale_[output])
+        ratio = float(self.noise) / spread / spread  # a square of either could leave the range of numbers
+        if not 1 / LARGEST_NOISE <= ratio <= LARGEST_NOISE:
+            raise ValueError(
+                f"noise must be within a factor of {LARGEST_NOISE:g} of y's variance, got {self.noise:g} for targets "
+                f"whose standard deviation is {spread:g}"
+            )
+        return ratio
 
     def _fit_decorrelated(self, training: _Training) -> tuple[list[Posterior], FloatArray]:
         statistics = training.statistics
