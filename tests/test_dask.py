@@ -100,7 +100,7 @@ def test_a_data_frame_is_fitted_by_the_names_of_its_columns(table, single):
 
 def test_columns_that_features_were_not_fixed_by_are_refused(table):
     model = DirectRegressor(**PARAMETERS).fit_features(table[["a", "b", "c"]].head(500), Y[:500])
-    with pytest.raises(ValueError, match="X must have the columns, by name and order"):
+    with pytest.raises(ValueError, match=r"X must have the columns \['a', 'b', 'c'\], in this order, .* got \['b'"):
         model.fit_stream(table[["b", "a", "c", "price"]], "price", keep_features=True)
     with pytest.raises(ValueError, match="X must have 3 columns, as when features were fixed, got 4"):
         model.fit_stream(table, "price", keep_features=True)
@@ -169,3 +169,14 @@ def test_what_does_not_fit_together_is_refused_by_name(arguments, options, error
 def test_partitions_that_do_not_match_in_rows_are_refused():
     with dask.config.set(scheduler="sync"), pytest.raises(StreamError, match=r"partition \d: X, y and sample_weight"):
         DirectRegressor(**PARAMETERS).fit_stream(as_dask(X), da.from_array(Y, chunks=(CUTS[::-1],)))
+
+
+def test_columns_of_strings_are_named(table):
+    frame = table[["a", "price"]].assign(town="Oslo")
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(StreamError, match=r"partition \d: column 'town' must hold real numbers"):
+            DirectRegressor("linear").fit_stream(frame, "price")
+        with pytest.raises(ValueError, match="y must name each target once"):
+            DirectRegressor("linear").fit_stream(frame, ["price", "price"])
+        with pytest.raises(ValueError, match="X must have columns to predict from"):
+            DirectRegressor("linear").fit_stream(frame[["price"]], "price")

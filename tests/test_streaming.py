@@ -448,9 +448,21 @@ def test_draws_are_uniform_and_depend_on_the_seed():
         (lambda p: as_source(X[:, 0], Y), ValueError, r"X must have shape \(n_rows, n_features_in\)"),
         (lambda p: as_source(X, Y, WEIGHT[:4]), ValueError, r"sample_weight must have shape \(900,\)"),
         (lambda p: as_source(None), TypeError, "X must be a path, an array, blocks .* got NoneType"),
-        (lambda p: as_source(X, Y, ["a"] * N).blocks(0).__next__(), TypeError, "sample_weight must hold real numbers"),
+        (
+            lambda p: as_source(X, Y, np.array(["a"] * N)).blocks(0).__next__(),
+            TypeError,
+            "sample_weight must hold real",
+        ),
+        (lambda p: as_source([(X, Y)], Y), TypeError, "y must not be given when X is blocks"),
+        (lambda p: as_source(lambda: [(X, Y)], Y), TypeError, "y must not be given when X is blocks"),
+        (lambda p: as_source(iter([(X, Y)]), "y"), TypeError, "y must not be given when X is blocks"),
+        (lambda p: as_source(X, "y"), TypeError, "y must hold the values themselves .*, got the name 'y'"),
+        (lambda p: as_source(X, Y, "w"), TypeError, "sample_weight must hold the values themselves .* the name 'w'"),
+        (lambda p: as_source(X, ["y", "z"]), TypeError, "y must hold the values themselves .* a list of names"),
+        (lambda p: as_source(X), TypeError, "y must be given with X as one ndarray"),
+        (lambda p: as_source(lambda: None), TypeError, r"X must return an iterator of blocks \(X, y\), got NoneType"),
         (lambda p: as_source([(X, Y)], None, WEIGHT), TypeError, "sample_weight must come with the blocks"),
-        (lambda p: as_source(p, Y), TypeError, "y must name the target columns"),
+        (lambda p: as_source(p, Y), TypeError, "y must name the target columns .* got ndarray"),
         (lambda p: as_source(p, "y0", WEIGHT), TypeError, "sample_weight must name a column"),
         (lambda p: as_source(p, "price"), StreamError, r"no column 'price' \(it has 'x0', 'x1'"),
         (lambda p: as_source(p.parent / "absent.parquet", "y0"), FileNotFoundError, "absent"),
@@ -934,6 +946,32 @@ def test_a_stream_without_rows_that_count_is_refused():
 def test_options_that_are_none_are_refused_by_name(options, error, message):
     with pytest.raises(error, match=message):
         fitted(X, Y, **options)
+
+
+def test_a_column_of_a_frame_that_holds_no_numbers_is_named():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": ["u", "v"]})
+    with pytest.raises(TypeError, match="column 'b' of X must hold real numbers"):
+        as_source(frame, [1.0, 2.0])
+    with pytest.raises(StreamError, match="block 0: column 'b' of X must hold real numbers"):
+        collect_stream(empty(), BlockSource([(frame, [1.0, 2.0])]))
+
+
+@pytest.mark.parametrize("basis", ["raw", "decorrelated"])
+def test_noise_from_held_out_rows_is_refused_with_what_works_instead(basis):
+    with pytest.raises(ValueError, match="hold no rows out: 'evidence' and 'elbo' need none"):
+        DirectRegressor(basis=basis, noise="held_out").fit_stream(X, Y)
+
+
+def test_an_error_of_the_iterators_own_tells_of_the_checkpoint(tmp_path):
+    def failing():
+        yield from ((X[a : a + 300], Y[a : a + 300]) for a in (0, 300))
+        raise RuntimeError("the disk is gone")
+
+    model = DirectRegressor("linear").fit_features(X, Y)
+    with pytest.raises(RuntimeError, match="the disk is gone") as caught:
+        model.fit_stream(failing(), keep_features=True, checkpoint=tmp_path / "c")
+    assert "the same call goes on from there" in caught.value.__notes__[0]
 
 
 # Command line

@@ -50,8 +50,10 @@ def as_float_array_unbounded(value: ArrayLike, name: str, shape: tuple[int | str
         size > 0 if isinstance(expected, str) else size == expected for size, expected in zip(sizes, shape, strict=True)
     )
     if not matches:
+        empty = [n for n, size in zip(shape, sizes, strict=False) if isinstance(n, str) and not size]
+        least = f" with {' and '.join(empty)} at least 1" if len(sizes) == len(shape) and empty else ""
         expected_shape = "(" + ", ".join(str(s) for s in shape) + ("," if len(shape) == 1 else "") + ")"
-        raise ValueError(f"{name} must have shape {expected_shape}, got {array.shape}")
+        raise ValueError(f"{name} must have shape {expected_shape}{least}, got {array.shape}")
     return array
 
 
@@ -137,6 +139,15 @@ def as_target(y: ArrayLike, name: str, n_rows: int) -> FloatArray:
     """Return targets as (n_rows, n_outputs)."""
     raw = np.asarray(y)
     return as_float_array(raw[:, None] if raw.ndim == 1 else raw, name, (n_rows, "n_outputs"))
+
+
+def as_generator(random_state: Any) -> np.random.Generator:
+    """Return a generator of random numbers, or one begun from a seed."""
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        message = f"random_state must be a Generator, an integer of at least 0 or None, got {shown(random_state)}"
+        raise type(error)(message) from None
 
 
 def as_sample_weight(value: ArrayLike | None, n_rows: int, *, all_zero: bool = False) -> FloatArray | None:

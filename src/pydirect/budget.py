@@ -23,7 +23,7 @@ from scipy.linalg import solve
 from scipy.special import expit
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
 from pydirect.decorrelated import (
     DecorrelatedPosterior,
     RotatedStatistics,
@@ -262,7 +262,7 @@ def fit_within(
         if as_count(bits, name) not in (8, 16):
             raise ValueError(f"{name} must be 8 or 16, got {bits}")
     n_threads = resolve_n_threads(model.n_threads)
-    rng = np.random.default_rng(model.random_state if not hasattr(model.random_state, "randint") else 0)
+    rng = as_generator(model.random_state if not hasattr(model.random_state, "randint") else 0)
     with single_blas_thread():
         task: _Task
         if hasattr(model, "bound"):

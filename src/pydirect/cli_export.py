@@ -81,16 +81,20 @@ def add_export(commands: Any) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
+    from pydirect.quantized.export import to_c
+
     _check_options(args)
     model, encoder, targets = load_for_tables(args.model)
     table = None if args.data is None else _read(args.data, encoder.text_columns)
     X = None if table is None else encoder.transform(table)
     _check_form(args, model)
     quantised = _quantised(args, model, X, None if table is None else _targets(args, model, table, targets))
+    n_bytes = None
     if args.format == "onnx":
         quantised.to_onnx(args.output, dtype="float32" if args.single else "float64")
     else:
-        quantised.to_c(
+        n_bytes = to_c(
+            quantised,
             args.output,
             prefix=args.prefix or "pydirect",
             level=args.interval or 0.9,
@@ -98,7 +102,7 @@ def _export(args: argparse.Namespace) -> int:
             X=X,
             columns=encoder.feature_names,
         )
-    print_lines(_summary(args, model, quantised, X))
+    print_lines(_summary(args, model, quantised, n_bytes, X))
     return 0
 
 
@@ -197,7 +201,9 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
         raise CommandError(f"{error}; --max-bytes BYTES --data TABLE fits a model that is made for it") from None
 
 
-def _summary(args: argparse.Namespace, model: Any, quantised: Any, X: np.ndarray | None) -> list[tuple[str, str]]:
+def _summary(
+    args: argparse.Namespace, model: Any, quantised: Any, n_bytes: int | None, X: np.ndarray | None
+) -> list[tuple[str, str]]:
     from pydirect.quantized.export import size_lines
 
     report = quantised.report()
@@ -205,7 +211,8 @@ def _summary(args: argparse.Namespace, model: Any, quantised: Any, X: np.ndarray
         ("wrote", f"{args.output}, {'ONNX' if args.format == 'onnx' else 'C99'}, {args.output.stat().st_size} bytes"),
         ("arithmetic", quantised.arithmetic),
         ("samples", f"{quantised.n_samples} of {report['n_features']} weights, {report['bits']} bits each"),
-        *size_lines(report),
+        # A graph holds its tables in types of its own: the size of the file is what there is to say.
+        *size_lines(report, n_bytes)[1 if args.format == "onnx" and "basis" in report["bytes"] else 0 :],
     ]
     if quantised.arithmetic == "integer":
         bounds = quantised.program.bounds

@@ -21,6 +21,7 @@ from pydirect._validation import (
     as_choice,
     as_count,
     as_float_array,
+    as_generator,
     as_instance,
     as_number,
     as_sample_weight,
@@ -326,7 +327,7 @@ def fit_deterministic_network(
     as_number(initial_scale, "initial_scale", above=0.0)
     n_restarts = as_count(n_restarts, "n_restarts")
     n_threads = resolve_n_threads(n_threads)
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     used = weight > 0
     mean_weight = float(weight[used].mean())
     if mean_weight < SMALLEST_MEAN_WEIGHT:

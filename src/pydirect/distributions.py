@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp, xlogy
 
 from pydirect import _core, _random
-from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_number
+from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_generator, as_number
 
 
 def evenly_spaced_levels(n_levels: int, reach: float = 3.0) -> FloatArray:
@@ -398,7 +398,7 @@ class FactorizedCategorical:
         n_samples : int
         random_state : numpy.random.Generator, int or None
         """
-        generator = np.random.default_rng(random_state)
+        generator = as_generator(random_state)
         out = np.empty((as_count(n_samples, "n_samples"), self.n_weights), dtype=np.uint8)
         cumulative = np.cumsum(self.q, axis=1)
         cumulative /= cumulative[:, -1:]

@@ -25,7 +25,15 @@ from scipy.special import expit, log_expit, log_ndtr, logsumexp, softmax
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number, as_sample_weight
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_float_array,
+    as_generator,
+    as_number,
+    as_sample_weight,
+)
 from pydirect.decorrelated import (
     NEGLIGIBLE_INFORMATION,
     DecorrelatedPosterior,
@@ -456,7 +464,7 @@ def fit_logistic(
     posterior = _with_outcome(best.posterior, best.bound, outcome, stop)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
-    return _fit_exponential(rows, posterior, batch_size, max_iter, np.random.default_rng(random_state), stop)
+    return _fit_exponential(rows, posterior, batch_size, max_iter, as_generator(random_state), stop)
 
 
 def _continuous_log_xi(
@@ -665,7 +673,7 @@ def fit_logistic_decorrelated(
         best, outcome = climb(step, log_xi, max_iter, stop)
     posterior = _with_outcome(best.posterior, best.bound, outcome, stop)
     if bound == "exponential" and not posterior.interrupted and posterior.vectors.shape[1] > 0:
-        rng = np.random.default_rng(random_state)
+        rng = as_generator(random_state)
         posterior = _fit_exponential_decorrelated(rows, posterior, variance, prior, batch_size, max_iter, rng, stop)
         penalty = variance_prior.penalty(variance)
         posterior = replace(posterior, elbo=posterior.elbo - penalty, elbo_trace=posterior.elbo_trace - penalty)
@@ -682,7 +690,7 @@ def _start(
 ) -> FloatArray:
     """Parameters of the Gaussian step to start from: by batches, or from a fit to some of the rows where are many."""
     if batch_size is not None:
-        return _stochastic_start(rows, variance_prior, batch_size, np.random.default_rng(random_state), stop)
+        return _stochastic_start(rows, variance_prior, batch_size, as_generator(random_state), stop)
     start = np.append(np.zeros(rows.n_samples), np.log(variance_prior.centre))
     size = start_size(rows)
     if rows.n_samples < 2 * size:

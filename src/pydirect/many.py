@@ -110,6 +110,8 @@ def fit_mean_fields(
     >>> [p.mean.round(3).tolist() for p in fit_mean_fields(models)]
     [[1.0, 0.0, -2.0], [0.0, 1.0, 2.0]]
     """
+    if isinstance(models, MeanFieldRegression):
+        raise TypeError("models must be a list of MeanFieldRegression, got one")
     for k, model in enumerate(models):
         as_instance(model, f"models[{k}]", MeanFieldRegression)
     models = [

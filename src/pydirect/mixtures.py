@@ -20,6 +20,7 @@ from pydirect._validation import (
     as_choice,
     as_count,
     as_float_array,
+    as_generator,
     as_instance,
     as_level_indices,
     as_number,
@@ -166,7 +167,7 @@ class MixturePosterior(WeightMarginals):
         self, n_samples: int, random_state: np.random.Generator | int | None = None
     ) -> NDArray[np.uint8]:
         """Draw level indices, (n_samples, n_weights), independently of each other."""
-        rng = np.random.default_rng(random_state)
+        rng = as_generator(random_state)
         return _sample_indices(self.alpha, self.component_q, as_count(n_samples, "n_samples"), rng)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
@@ -865,7 +866,7 @@ def _ascend_stochastic(state: _State, climb: _Climb, n_samples: int, random_stat
     they started is kept.
     """
     energy = _Energy(climb)
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     alpha, q = state.alpha, state.q
     allowed = np.isfinite(np.broadcast_to(climb.priors(q)[0], q.shape))
     table = climb.table if climb.table is not None and climb.table.bound == "stochastic" else None

@@ -21,7 +21,16 @@ from scipy.special import logsumexp
 
 from pydirect._core import LEVEL_PADDING
 from pydirect._threads import for_each, resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_number, as_sample_weight
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_flag,
+    as_float_array,
+    as_generator,
+    as_number,
+    as_sample_weight,
+)
 from pydirect.coreset import NetworkCoreset, n_moments
 from pydirect.distributions import (
     DensityPrior,
@@ -207,7 +216,7 @@ def fit_quadratic_network(
     fit_prior_scale = as_flag(fit_prior_scale, "fit_prior_scale")
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     n_threads = resolve_n_threads(n_threads)
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
 
     n_samples = float(len(x)) if weight is None else float(weight.sum())
     problem = _Problem(

@@ -27,6 +27,7 @@ from pydirect._validation import (
     as_count,
     as_flag,
     as_float_array,
+    as_generator,
     as_instance,
     as_number,
     as_output,
@@ -629,7 +630,7 @@ def fit_stochastic(
         as_count(n_steps, "n_steps"), as_number(step, "step", above=0.0), as_count(n_checks, "n_checks")
     )
     theta = bound.start if start is None else as_float_array(start, "start", bound.start.shape)
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     checks = _Checks(bound)
     checks(theta)
 

@@ -194,7 +194,9 @@ class ArraySource:
 
     def __post_init__(self) -> None:
         if np.ndim(self.x) != 2 or 0 in np.shape(self.x):
-            raise ValueError(f"X must have shape (n_rows, n_features_in), got {np.shape(self.x)}")
+            raise ValueError(
+                f"X must have shape (n_rows, n_features_in), at least one row and one column, got {np.shape(self.x)}"
+            )
         if np.ndim(self.y) not in (1, 2) or len(self.y) != len(self.x):
             raise ValueError(f"y must have {len(self.x)} rows, as X, got shape {np.shape(self.y)}")
         if self.weight is not None and np.shape(self.weight) != (len(self.x),):
@@ -244,7 +246,9 @@ class BlockSource:
         self.repeatable = callable(blocks) or iter(blocks) is not blocks
         self._held: list[Any] = []
         self._iterator = iter(() if self.repeatable else self._open())
-        first = next(iter(self._open()), None) if self.repeatable else next(self._iterator, None)
+        if self.repeatable and not hasattr(opened := self._open(), "__iter__"):
+            raise TypeError(f"X must return an iterator of blocks (X, y), got {type(opened).__name__}")
+        first = next(iter(opened), None) if self.repeatable else next(self._iterator, None)
         if first is None:
             raise StreamError("the stream has no blocks")
         if not self.repeatable:
@@ -493,12 +497,23 @@ def _usable_columns(schema: Any) -> dict[str, str | None]:
     return found
 
 
+def _require_numbers(values: np.ndarray, name: str, given: Any) -> None:
+    """Raise unless an array holds numbers; of a frame with the name of the column that does not."""
+    if values.dtype.kind in "fiub":
+        return
+    for column in column_names(given) or ():
+        kind = np.asarray(given[column]).dtype
+        if kind.kind not in "fiub":
+            raise TypeError(f"column {column!r} of {name} must hold real numbers, got dtype {kind}")
+    raise TypeError(f"{name} must hold real numbers, got dtype {values.dtype}")
+
+
 def _rows(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None) -> Rows:
     """Return arrays of float64; y gets its axis of outputs."""
     values, targets = np.asarray(x), np.asarray(y)
-    for name, array in (("X", values), ("y", targets)):
-        if array.dtype.kind not in "fiub" and not (name == "y" and labels is not None):
-            raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    _require_numbers(values, "X", x)
+    if labels is None:
+        _require_numbers(targets, "y", y)
     if labels is not None:
         targets = labels.codes(targets)
     targets = np.asarray(targets, dtype=np.float64)
@@ -773,7 +788,8 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
     if isinstance(X, str | os.PathLike):
         names = [y] if isinstance(y, str) else y
         if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-            raise TypeError(f"y must name the target columns of {os.fspath(X)}, got {y!r}")
+            got = type(y).__name__ if y is not None else "none"
+            raise TypeError(f"y must name the target columns of {os.fspath(X)}, a string or a list of them, got {got}")
         if len(set(names)) != len(names):
             raise ValueError(f"y must name each target once, got {y!r}")
         if not isinstance(sample_weight, str | None):
@@ -786,13 +802,37 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
     if y is None:
         if sample_weight is not None:
             raise TypeError("sample_weight must come with the blocks when X is an iterable of them")
+        if isinstance(X, np.ndarray) or column_names(X) is not None:
+            raise TypeError(f"y must be given with X as one {type(X).__name__}: the targets, an array")
         if not callable(X) and not hasattr(X, "__iter__"):
             raise TypeError(
                 "X must be a path, an array, blocks (X, y) or a function that returns an iterator of them, "
                 f"got {type(X).__name__}"
             )
         return BlockSource(X, labels)
+    if callable(X) or isinstance(X, Iterator) or _holds_blocks(X):
+        raise TypeError("y must not be given when X is blocks (X, y) or a function that returns them")
+    for name, given in (("y", y), ("sample_weight", sample_weight)):
+        if _names_columns(given, labels is not None):
+            got = f"the name {given!r}" if isinstance(given, str) else "a list of names"
+            raise TypeError(
+                f"{name} must hold the values themselves unless X is a path or a Dask data frame, got {got}: drop such "
+                "columns from X and give them apart"
+            )
     # Arrays mapped from files stay there; frames and lists are in memory anyway.
     values, targets = (a if isinstance(a, np.ndarray) else np.asarray(a) for a in (X, y))
+    _require_numbers(values, "X", X)
     weight = None if sample_weight is None else np.asarray(sample_weight)
     return ArraySource(values, targets, weight, column_names(X), labels)
+
+
+def _holds_blocks(X: Any) -> bool:
+    """Whether X is a list of blocks rather than of rows, which have numbers in them."""
+    first = X[0] if isinstance(X, list | tuple) and X else None
+    return isinstance(first, list | tuple) and len(first) > 0 and np.ndim(first[0]) > 0
+
+
+def _names_columns(given: Any, labels: bool) -> bool:
+    """Whether what should be targets, or labels, or weights is the name of a column or a list of names."""
+    names = isinstance(given, list | tuple) and bool(given) and all(isinstance(name, str) for name in given)
+    return isinstance(given, str) or (names and not labels)

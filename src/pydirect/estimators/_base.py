@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_count, as_number, as_sample_weight, as_target
+from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
 from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import weighted_location_scale
 from pydirect.predictive import PredictiveDistribution
@@ -480,7 +480,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")
-        rng = np.random.default_rng(random_state)
+        rng = as_generator(random_state)
         values = self._draws(x, n_samples, rng, noise)
         return self._shape(self.y_mean_[:, None] + self.y_scale_[:, None] * values)
 

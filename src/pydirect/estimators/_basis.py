@@ -31,6 +31,9 @@ from pydirect.optimize import OPTIMIZERS
 from pydirect.statistics import GaussianStatistics
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
+# Parameters that a feature map of each kind depends on.
+KERNEL_PARAMETERS = ("n_features", "rank_inputs", "length_scale", "max_hyperparameter_rows", "random_state")
+FEATURE_PARAMETERS = {"nystroem": KERNEL_PARAMETERS, "fourier": KERNEL_PARAMETERS, "polynomial": ("degree",)}
 
 PosteriorT = TypeVar("PosteriorT", bound=MeanFieldPosterior | MixturePosterior)
 
@@ -93,12 +96,21 @@ class BasisFunctionModel(LatentFunctions):
             return self.features
         return "nystroem" if self.basis == "decorrelated" else "fourier"
 
+    def _feature_parameters(self) -> dict[str, Any]:
+        """Return the parameters that the feature map depends on, by name."""
+        kind = self._feature_kind()
+        given = self.get_params()
+        own = {name: value for name, value in given.items() if name.startswith("features__")}
+        used = {name: given[name] for name in FEATURE_PARAMETERS.get(kind, ())}
+        return {"features": type(self.features).__name__ if kind == "transformer" else kind, **own, **used}
+
     # --- features
 
     def _fit_features(
         self, X: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
     ) -> None:
         kind = self._feature_kind()
+        self._fixed_parameters = self._feature_parameters()
         self.hyperparameters_: KernelHyperparameters | None = None
         if kind in ("precomputed", "transformer"):
             if np.abs(X).max() > LARGEST:

@@ -181,6 +181,7 @@ class Checkpoint:
         model.__dict__.pop("feature_names_in_", None)
         for name, value in self.features.items():
             setattr(model, name, value)
+        model._fixed_parameters = model._feature_parameters()
         self.statistics = self.statistics.with_features(model._row_features())
 
 

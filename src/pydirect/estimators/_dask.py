@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pydirect._progress import Progress
-from pydirect._validation import column_names
+from pydirect._validation import FloatArray, column_names
 from pydirect.running_statistics import RunningStatistics
 from pydirect.statistics import row_blocks
 from pydirect.streams import Rows, Sample, StreamError, checked_rows
@@ -96,15 +96,21 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
     if isinstance(y, str | list | tuple) or isinstance(sample_weight, str):
         if names is None:
             raise TypeError("y and sample_weight must be arrays when X is not a data frame")
+        if y is None:
+            raise TypeError("y must name the target columns of X, got none")
         targets = [y] if isinstance(y, str) else list(y)
+        if len(set(targets)) != len(targets):
+            raise ValueError(f"y must name each target once, got {y!r}")
         weight = [sample_weight] if isinstance(sample_weight, str) else []
         absent = [name for name in (*targets, *weight) if name not in names]
         if absent:
             raise ValueError(f"X has no column {absent[0]!r}")
         names = [name for name in names if name not in {*targets, *weight}]
+        if not names:
+            raise ValueError("X must have columns to predict from beside those of y and sample_weight")
         frames = X.to_delayed()
         return (
-            [dask.delayed(_from_frame)(f, names, targets, weight) for f in frames],
+            [dask.delayed(_from_frame)(k, f, names, targets, weight) for k, f in enumerate(frames)],
             names,
             0 if isinstance(y, str) else len(targets),
         )
@@ -128,8 +134,18 @@ def _row_partitions(collection: Any) -> list[Any]:
     return list(collection.to_delayed())
 
 
-def _from_frame(frame: Any, names: list[str], targets: list[str], weight: list[str]) -> Rows:
-    x, y, w = (np.ascontiguousarray(frame[c].to_numpy(), dtype=np.float64) for c in (names, targets, weight))
+def _numbers(partition: int, name: str, values: Any) -> FloatArray:
+    """Return numbers; of what are none, say where they stand."""
+    try:
+        return np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        for column in column_names(values) or ():
+            _numbers(partition, f"column {column!r}", values[column])
+        raise StreamError(f"partition {partition}: {name} must hold real numbers: {error}") from None
+
+
+def _from_frame(partition: int, frame: Any, names: list[str], targets: list[str], weight: list[str]) -> Rows:
+    x, y, w = (_numbers(partition, "X", frame[columns]) for columns in (names, targets, weight))
     return Rows(x, y, w[:, 0].copy() if weight else None)
 
 
@@ -137,8 +153,9 @@ def _from_arrays(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
     lengths = [len(a) for a in (x, y, weight) if a is not None]
     if len(set(lengths)) != 1:
         raise StreamError(f"partition {partition}: X, y and sample_weight must have as many rows, got {lengths}")
-    x, y = (np.ascontiguousarray(a, dtype=np.float64) for a in (x, y))
-    return Rows(x, y[:, None] if y.ndim == 1 else y, None if weight is None else np.asarray(weight, dtype=np.float64))
+    x, y = _numbers(partition, "X", x), _numbers(partition, "y", y)
+    weight = None if weight is None else _numbers(partition, "sample_weight", weight)
+    return Rows(x, y[:, None] if y.ndim == 1 else y, weight)
 
 
 def _checked(rows: Rows, names: list[str] | None, where: str) -> Rows:

@@ -214,6 +214,7 @@ def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) ->
     features = FEATURE_CLASSES[header["features"]["kind"]]
     nested = {"hyperparameters": KernelHyperparameters} if features is NystroemFeatures else {}
     model.features_ = build(features, header["features"], arrays, "features", nested)
+    model._fixed_parameters = model._feature_parameters()
     model.hyperparameters_ = (
         build(KernelHyperparameters, header["hyperparameters"], arrays, "hyperparameters", {})
         if header["hyperparameters"] is not False

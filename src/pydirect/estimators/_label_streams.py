@@ -204,6 +204,7 @@ class StreamedClassifier(StreamedModel):
             raise ValueError("batch_size must be None for fit_stream, which starts from a sample of the rows instead")
         if keep_features:
             check_is_fitted(self, "features_")
+            self._require_same_features()
         if is_dask(X):
             raise TypeError("X must not be a Dask collection, which only regressors sum: give a path or blocks")
         source = as_source(X, y, sample_weight, LabelCodes())

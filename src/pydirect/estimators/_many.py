@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance
 from pydirect.decorrelated import decorrelate
@@ -39,6 +40,8 @@ def fit_many(
     made together and may end in another optimum (see `fit_mean_fields`). Models whose features agree share features,
     sums over rows and the factorisation of ΦᵀΦ: they may differ in target, noise, prior, levels and all else that comes
     after. Features with a learned kernel are shared by models with the same target.
+
+    Seconds that models share are divided among them: ``fit_seconds_`` of all together is what the fits took.
 
     Parameters
     ----------
@@ -102,6 +105,7 @@ def _fit_group(
 ) -> None:
     """Fit models that share their feature map, which the first of them fits."""
     lead = models[0]
+    shared = Progress(0)
     n_threads = resolve_n_threads(lead.n_threads)
     rng = lead._generator()
     columns: list[FloatArray] = []
@@ -111,36 +115,43 @@ def _fit_group(
         model.repetitions_ = float(distinct_rows(x, given, weight)[2].mean())
         columns.append(standardised)
     with single_blas_thread():
-        lead._fit_features(x, columns[0], weight, rng, n_threads)
-        inputs = lead.input_map_.transform(x)
-        statistics = collect_statistics(
-            lead.features_, inputs, np.hstack(columns), weight, block_dtype=lead.block_dtype, n_threads=n_threads
-        )
-        missing = lead._mean_missing_variance(inputs, weight, statistics)
+        with shared.stage("features"):
+            lead._fit_features(x, columns[0], weight, rng, n_threads)
+        with shared.stage("statistics"):
+            inputs = lead.input_map_.transform(x)
+            statistics = collect_statistics(
+                lead.features_, inputs, np.hstack(columns), weight, block_dtype=lead.block_dtype, n_threads=n_threads
+            )
+            missing = lead._mean_missing_variance(inputs, weight, statistics)
+            if any(model.basis == "raw" for model in models):
+                statistics.A  # noqa: B018 (formed once)
         trainings = []
         first_outputs = np.cumsum([0, *(column.shape[1] for column in columns[:-1])]).tolist()
         for model in models:
-            for name in ("features_", "input_map_", "hyperparameters_"):
+            for name in ("features_", "input_map_", "hyperparameters_", "_fixed_parameters"):
                 setattr(model, name, getattr(lead, name))
             model.feature_y_scale_, model.mean_missing_variance_ = model.y_scale_, missing
-        if any(model.basis == "raw" for model in models):
-            statistics.A  # noqa: B018 (formed once)
-        rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
-        for standardised, begin in zip(columns, first_outputs, strict=True):
-            own = slice(begin, begin + standardised.shape[1])
-            part = GaussianStatistics(
-                np.ascontiguousarray(statistics.c[:, own]),
-                statistics.yty[own],
-                statistics.n_samples,
-                statistics.gram,
-                statistics.rows,
-            )
-            rest = copy.deepcopy(rng)  # every model goes on from the generator's state after the features
-            turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
-            trainings.append(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
-        for model, training in zip(models, begun_together(models, trainings, statistics, first_outputs), strict=True):
-            model._infer(training)
-            model.fit_seconds_ = {}
+        with shared.stage("inference"):
+            rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
+            for standardised, begin in zip(columns, first_outputs, strict=True):
+                own = slice(begin, begin + standardised.shape[1])
+                part = GaussianStatistics(
+                    np.ascontiguousarray(statistics.c[:, own]),
+                    statistics.yty[own],
+                    statistics.n_samples,
+                    statistics.gram,
+                    statistics.rows,
+                )
+                rest = copy.deepcopy(rng)  # every model goes on from the generator's state after the features
+                turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
+                trainings.append(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
+            trainings = begun_together(models, trainings, statistics, first_outputs)
+        for model, training in zip(models, trainings, strict=True):
+            progress = Progress(0)
+            progress.seconds = {name: seconds / len(models) for name, seconds in shared.seconds.items()}
+            with progress.stage("inference"):
+                model._infer(training)
+            model.fit_seconds_ = progress.seconds
             model.n_samples_ = statistics.n_samples
             model._set_results()
             model._warn_if_unfinished()

@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_number
+from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_number
 from pydirect.deterministic import DeterministicNetwork
 from pydirect.deterministic_training import TrainingSchedule, fit_deterministic_network
 from pydirect.estimators._base import LatentFunctions, ProbabilisticClassifier, ProbabilisticRegressor
@@ -349,7 +349,7 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         n_samples = as_count(n_samples, "n_samples")
         proba = np.empty((len(x), len(self.classes_), n_samples))
         with single_blas_thread():
-            draw = self._output_sampler(n_samples, np.random.default_rng(random_state))
+            draw = self._output_sampler(n_samples, as_generator(random_state))
             for rows in self._blocks(x, self._n_columns_of_draws(n_samples)):
                 proba[rows] = softmax(draw(x[rows])[0], axis=1)
         return proba

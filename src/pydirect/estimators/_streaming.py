@@ -111,9 +111,22 @@ class StreamedModel(BasisFunctionModel):
         ------
         sklearn.exceptions.NotFittedError
             When there is no feature map yet: `fit_features` first.
+        ValueError
+            When a parameter that the feature map depends on was changed after it.
         """
         check_is_fitted(self, "features_")
+        self._require_same_features()
         return RunningStatistics.empty(self._row_features(), n_outputs, block_dtype=self.block_dtype)
+
+    def _require_same_features(self) -> None:
+        """Raise when parameters would now give another feature map than the model has."""
+        fixed, now = getattr(self, "_fixed_parameters", {}), self._feature_parameters()
+        changed = [name for name in fixed if name not in now or not _same(fixed[name], now[name])]
+        if changed:
+            raise ValueError(
+                f"{', '.join(changed)} must be as when the feature map was fixed, which rows counted by it need: set "
+                "what was there, or begin anew with fit or fit_features"
+            )
 
     def _warn_if_constant(self, x: FloatArray) -> None:
         constant = np.setdiff1d(np.arange(x.shape[1]), self.input_map_.kept)
@@ -144,13 +157,19 @@ class StreamedModel(BasisFunctionModel):
             raise ValueError(f"X must have {self.n_features_in_} columns, as when features were fixed, got {n_columns}")
         known = getattr(self, "feature_names_in_", None)
         if known is not None and names is not None and list(known) != names:
-            raise ValueError("X must have the columns, by name and order, that it had when features were fixed")
+            raise ValueError(
+                f"X must have the columns {list(known)}, in this order, as when features were fixed, got {names}"
+            )
 
     def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
         self.n_features_in_ = n_features_in
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
+
+
+def _same(value: Any, other: Any) -> bool:
+    return value is other or bool(np.array_equal(value, other))
 
 
 class GrowingModel(StreamedModel, ProbabilisticRegressor):
@@ -222,7 +241,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
 
         The first rows fix the feature map, unless `fit_features` has done so: they should be many, and look like what
         will come. After ``fit``, which keeps no statistics, its feature map is kept but its rows do not count.
-        Parameters of the feature map that are changed later have no effect until `fit_features` or ``fit``.
+        Parameters of the feature map must then stay as they are, until `fit_features` or ``fit``.
 
         Parameters
         ----------
@@ -250,8 +269,8 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             When the model is fitted to rows that will not count: after ``fit``, or from a file.
         """
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
-        self._check_parameters()
         self._refuse_held_out()
+        self._check_parameters()
         if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
             warnings.warn(
                 "the rows of an earlier fit, or of a model from a file, are not counted: their feature map alone is "
@@ -295,10 +314,13 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             When rows cannot have been among those seen, or none would be left; nothing is then forgotten.
         """
         check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: only partial_fit and its like can.")
-        self._check_parameters()
         self._refuse_held_out()
+        self._check_parameters()
         part = self._statistics_of(X, y, sample_weight).decay(decay)
-        self._fit_to(self.statistics_.copy().subtract(part), Progress(self.verbose), warm=True)
+        left = self.statistics_.copy().subtract(part)
+        if not left.n_samples:
+            raise ValueError("X must leave some of the rows seen: these are all, and no row would be left")
+        self._fit_to(left, Progress(self.verbose), warm=True)
         self._warn_if_unfinished()
         return self
 
@@ -320,10 +342,11 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             When the statistics are of another feature map, or empty.
         """
         check_is_fitted(self, "features_")
-        self._check_parameters()
         self._refuse_held_out()
+        self._check_parameters()
         if not isinstance(statistics, RunningStatistics):
             raise TypeError(f"statistics must be RunningStatistics, got {type(statistics).__name__}")
+        self._require_same_features()
         statistics = statistics.with_features(self._row_features())
         if not hasattr(self, "feature_y_scale_"):  # from an older file
             self.feature_y_scale_ = self.y_scale_
@@ -334,10 +357,17 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         return self
 
     def _refuse_held_out(self) -> None:
-        if getattr(self, "noise", None) == "held_out":
-            raise ValueError("noise must not be 'held_out' where only statistics are kept, which hold no rows out")
+        noise = getattr(self, "noise", None)
+        if isinstance(noise, str) and noise == "held_out":
+            raise ValueError(
+                "noise must not be 'held_out' where only statistics are kept, which hold no rows out: 'evidence' and "
+                "'elbo' need none"
+            )
 
     def _statistics_of(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> RunningStatistics:
+        if hasattr(self, "statistics_") and self.statistics_.block_dtype != self.block_dtype:
+            before = self.statistics_.block_dtype
+            raise ValueError(f"block_dtype must be {before!r}, as of the rows before, got {self.block_dtype!r}")
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
         weight = as_sample_weight(sample_weight, len(x), all_zero=True)
         targets = np.asarray(given, dtype=np.float64)
@@ -443,14 +473,15 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         """
         from pydirect.estimators._dask import is_dask, summed_by_dask
 
-        self._check_parameters()
         self._refuse_held_out()
+        self._check_parameters()
         as_count(sample_rows, "sample_rows", 2)
         as_flag(keep_features, "keep_features")
         as_flag(drop_missing, "drop_missing")
         as_number(checkpoint_seconds, "checkpoint_seconds", at_least=0.0)
         if keep_features:
             check_is_fitted(self, "features_")
+            self._require_same_features()
         progress = Progress(self.verbose)
         if is_dask(X):
             if checkpoint is not None or drop_missing:
@@ -560,6 +591,8 @@ class StreamRun:
                     save()
                 if isinstance(error, StreamError):
                     raise StreamError(f"{error}{self._hint()}") from error
+                if self.path is not None and not self.writing:  # of the iterator's own, to be raised as it is
+                    error.add_note(self._hint().removeprefix("; "))
                 raise
         if not total.n_samples:
             raise StreamError("no row is left that counts")

@@ -13,7 +13,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from pydirect._progress import Progress
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count
+from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.distributions import DensityPrior, GaussianPrior, as_prior, shared_levels
 from pydirect.estimators._base import ProbabilisticClassifier
 from pydirect.estimators._basis import in_prior_units
@@ -430,7 +430,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         n_samples = as_count(n_samples, "n_samples")
         z = np.empty((len(x), len(self.posteriors_), n_samples))
         with single_blas_thread():
-            draw = self._sampler(n_samples, np.random.default_rng(random_state))
+            draw = self._sampler(n_samples, as_generator(random_state))
             for rows in self._blocks(x):
                 z[rows] = self.intercept_[:, None] + draw(x[rows])
         if z.shape[1] == 1:

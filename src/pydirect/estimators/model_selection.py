@@ -151,8 +151,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             raise ValueError("param_grid must have at least one candidate, got none")
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
-            model._check_parameters()
             model._refuse_held_out()
+            model._check_parameters()
         folds = self._folds(x, targets, weight, groups)
         self.n_splits_ = len(folds)
         scores, fit_seconds, score_seconds = np.empty((3, len(models), len(folds)))
@@ -365,7 +365,7 @@ def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
 def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
     """Give a model the feature map of another one."""
     names = ("features_", "input_map_", "hyperparameters_", "feature_y_scale_", "y_scale_", "_one_dimensional")
-    for name in (*names, "n_features_in_", "feature_names_in_"):
+    for name in (*names, "_fixed_parameters", "n_features_in_", "feature_names_in_"):
         if hasattr(shared, name):
             setattr(model, name, getattr(shared, name))
     return model

@@ -38,7 +38,7 @@ def to_c(
     zero_count: ArrayLike = 0.0,
     X: ArrayLike | None = None,
     columns: Sequence[str] | None = None,
-) -> None:
+) -> int | None:
     """Write a quantised model as one self-contained C99 header.
 
     It allocates nothing. In integer arithmetic (``model.using("integer")``) it needs no library at all, and gives the
@@ -67,6 +67,11 @@ def to_c(
         Rows for the self-test, the first 8 of them; rows like those of training by default.
     columns : sequence of str, optional
         Names of all inputs, for the comment at the top; by default those of the data frame of the fit.
+
+    Returns
+    -------
+    int or None
+        Bytes of the tables in floating-point arithmetic; in integers they are those of ``model.report()``.
 
     Raises
     ------
@@ -106,6 +111,7 @@ def to_c(
         body, n_bytes = float_body(model, rows, level, real)
     with atomic_open(path) as file:
         file.write(header(_comment(model, names, prefix, n_bytes), body, prefix).encode("ascii"))
+    return n_bytes
 
 
 def _require_inputs(model: QuantizedModel) -> None:

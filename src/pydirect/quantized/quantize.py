@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._validation import FloatArray, as_choice, as_count
+from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic_training import DeterministicPosterior
 from pydirect.distributions import LEVEL_SHAPES
@@ -126,22 +126,24 @@ def quantize(
         raise ValueError(f"feature_bits must be 8 or 16, got {feature_bits!r}")
     if frequency_bits != "auto" and frequency_bits not in FREQUENCY_BITS:
         raise ValueError(f"frequency_bits must be 'auto', 8, 16 or 32, got {frequency_bits!r}")
+    grid = None
+    if levels != "model":
+        if isinstance(model.posteriors_[0], NetworkPosterior):
+            raise ValueError("levels must be 'model' for a network")
+        grid = unit_levels(levels, 15 if n_levels is None else n_levels)
+        if X is None:
+            raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
     rows = None if X is None else rows_like_those_of(model, X)
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     common: dict[str, Any] = {"layout": layout, "feature_bits": feature_bits, "frequency_bits": frequency_bits}
     precomputed = isinstance(getattr(model, "features_", None), PrecomputedFeatures)
     if precomputed and arithmetic == "integer" and rows is None:
         raise ValueError("X must be given for integers of precomputed columns: rows that tell the columns' ranges")
     if isinstance(model.posteriors_[0], NetworkPosterior):
-        if levels != "model":
-            raise ValueError("levels must be 'model' for a network")
         quantised = _quantize_network(model, n_samples, method, rng, **common)
-    elif levels == "model":
+    elif grid is None or rows is None:
         quantised = _quantize_posterior(model, n_samples, method, rows, rng, **common)
     else:
-        if rows is None:
-            raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
-        grid = unit_levels(levels, 15 if n_levels is None else n_levels)
         quantised = _quantize_rounded(model, n_samples, method, rows, grid, rng, **common)
     if precomputed and rows is not None:
         quantised = with_ranges(quantised, rows)
