@@ -90,7 +90,10 @@ def test_options_of_floating_point_headers(tmp_path, fit, options, capsys):
     text = (tmp_path / "m").read_text()
     assert ("typedef float" in text) == ("--single" in options)
     assert ("_LEVEL 0.5" in text) == ("0.5" in options)
-    assert "float" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "float" in out
+    # As many bytes of tables as the header says.
+    assert re.search(r"^tables +(\d+) bytes", out, re.MULTILINE)[1] == re.search(r"   tables: (\d+) bytes", text)[1]
 
 
 def test_levels_of_their_own(tmp_path, fit, data, capsys):

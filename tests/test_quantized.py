@@ -633,6 +633,9 @@ def test_models_without_an_integer_form_say_what_to_do():
     [
         ({"n_samples": 0}, "n_samples must be at least 1"),
         ({"n_samples": 257}, "n_samples must be at most 256"),
+        ({"random_state": -1}, "random_state must be a Generator, an integer of at least 0 or None, got -1"),
+        ({"levels": "even", "n_levels": 4}, "n_levels must be odd"),
+        ({"X": np.zeros((0, 3))}, r"X must have shape .* with n_rows at least 1, got \(0, 3\)"),
         ({"method": "mean"}, "method must be one of"),
         ({"levels": "odd"}, "levels must be one of"),
         ({"levels": "even"}, "X must be given"),

@@ -208,6 +208,7 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
         ({"length_scale": [1.0, np.nan, 1.0]}, "length_scale must be finite"),
         ({"optimizer": "adam"}, "optimizer must be one of"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
+        ({"random_state": -1}, "random_state must be an integer from 0 to .*, got -1"),
         ({"max_hyperparameter_rows": 1}, "max_hyperparameter_rows must be at least 2"),
         ({"rank_inputs": "no"}, "rank_inputs must be True or False, got 'no'"),
         ({"verbose": "x"}, "verbose must be an integer, got 'x'"),

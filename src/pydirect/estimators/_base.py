@@ -16,7 +16,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
+from pydirect._validation import (
+    FloatArray,
+    as_count,
+    as_generator,
+    as_number,
+    as_sample_weight,
+    as_target,
+    shown,
+)
 from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import weighted_location_scale
 from pydirect.predictive import PredictiveDistribution
@@ -45,7 +53,12 @@ class LatentFunctions(BaseEstimator):
     _one_dimensional: bool
 
     def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        try:
+            state = check_random_state(self.random_state)
+        except ValueError:
+            message = f"an integer from 0 to 2**32 - 1, a RandomState or None, got {shown(self.random_state)}"
+            raise ValueError(f"random_state must be {message}") from None
+        return np.random.default_rng(state.randint(2**31))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")

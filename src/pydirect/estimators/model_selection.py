@@ -191,7 +191,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self, x: FloatArray, y: FloatArray, weight: FloatArray | None, groups: ArrayLike | None
     ) -> list[np.ndarray]:
         """Return the held-out rows of every split."""
-        folds = []
+        folds: list[np.ndarray] = []
         for train, test in check_cv(self.cv).split(x, y, groups):
             train, test = (
                 np.flatnonzero(rows) if rows.dtype == bool else rows for rows in map(np.asarray, (train, test))
@@ -221,7 +221,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if data.weight is not None and _takes_weights(self.scorer_):
             weights = {"sample_weight": data.weight[rows]}
         score = self.scorer_(model, data.x[rows], data.y[rows], **weights)
-        if np.ndim(score) or not isinstance(score, numbers.Number):
+        if not isinstance(score, numbers.Real):
             raise TypeError(f"scoring must return one number, got {type(score).__name__}")
         return float(score)
 
@@ -246,13 +246,13 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.best_index_ = int(results["rank_test_score"].argmin())
         self.best_score_, self.best_params_ = float(mean[self.best_index_]), candidates[self.best_index_]
 
-    @available_if(_refits)
+    @available_if(_refits)  # type: ignore[untyped-decorator]
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict with the best estimator; see `DirectRegressor.predict`."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X, return_std=return_std)
 
-    @available_if(_refits)
+    @available_if(_refits)  # type: ignore[untyped-decorator]
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Score the best estimator by `scoring`.
 
