@@ -356,6 +356,12 @@ def test_rows_are_not_counted_by_other_features_than_those_before(features, chan
     assert model.fit_features(x, y).partial_fit(x, y).n_samples_ == 30
 
 
+def test_a_basis_with_features_of_its_own_is_refused_for_those_before():
+    model = DirectRegressor(**SMALL).partial_fit(X, Y).set_params(basis="raw")
+    with pytest.raises(ValueError, match=r"^basis, by which features='auto' are chosen, must be as when"):
+        model.partial_fit(X, Y)
+
+
 def test_sums_are_of_one_precision():
     model = DirectRegressor("linear").partial_fit(X, Y).set_params(block_dtype="float32")
     with pytest.raises(ValueError, match="block_dtype must be 'float64', as of the rows before, got 'float32'"):

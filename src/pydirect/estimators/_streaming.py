@@ -123,9 +123,11 @@ class StreamedModel(BasisFunctionModel):
         fixed, now = getattr(self, "_fixed_parameters", {}), self._feature_parameters()
         changed = [name for name in fixed if name not in now or not _same(fixed[name], now[name])]
         if changed:
+            if changed[0] == "features" and isinstance(self.features, str) and self.features == "auto":
+                changed[0] = "basis, by which features='auto' are chosen,"
             raise ValueError(
-                f"{', '.join(changed)} must be as when the feature map was fixed, which rows counted by it need: set "
-                "what was there, or begin anew with fit or fit_features"
+                f"{', '.join(changed)} must be as when the feature map was fixed: set what was there, or begin anew "
+                "with fit"
             )
 
     def _warn_if_constant(self, x: FloatArray) -> None:
