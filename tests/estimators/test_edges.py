@@ -92,7 +92,7 @@ def test_degenerate_data_give_a_finite_model_or_say_why_not(case):
     bases = [("decorrelated", "gaussian"), *(("raw", prior) for prior in raw_priors)]
     for features in ("linear", "fourier", "nystroem"):
         for basis, prior in bases:
-            for noise in ("auto", 0.5):
+            for noise in ("auto", 0.5) if features == "linear" else ("auto",):
                 scale = None if features == "linear" else 1.0
                 model = DirectRegressor(features, 40, basis=basis, prior=prior, noise=noise, length_scale=scale)
                 try:
