@@ -116,6 +116,16 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     fit_seconds_ : dict of str to float
         Seconds of each stage.
 
+    Notes
+    -----
+    Why several classes have no softmax: it does not pay. Log losses on the standardised columns of scikit-learn's
+    digits (wine, iris), five folds: one against the rest 0.137 (0.043, 0.116); a softmax with Knowles and Minka's
+    tilted bound, a Gaussian with full covariance for every class and the prior variance found by empirical Bayes 0.141
+    (0.072, 0.082); `LogisticRegression` as it comes, whose C = 1 is nearly the best one for digits, 0.108 (0.063,
+    0.155). The softmax's posterior itself, sampled at the prior variance 1 that C = 1 stands for, has about 0.13 on
+    digits, and on two of the folds variances of 0.3 and 3 are no better: what is behind the point estimate there is the
+    average over this posterior, and no tighter bound mends that.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
