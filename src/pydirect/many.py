@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from pydirect.optimize import (
 )
 
 # Models whose ridges lie within this factor start from one factorisation, that of the largest.
-SHARED_RIDGES = 4.0
+SHARED_RIDGES = 16.0
 REFINEMENTS = 8
 # So few models are faster one by one.
 FEW = 4
@@ -49,6 +49,8 @@ FEW = 4
 ANY_RIDGES = 1200
 REFRESH_EVERY = 20
 NEWTON_STEPS, CG_STEPS, CG_TOLERANCE = 30, 20, 0.2
+# Vectors at most, and one to so many weights, that stand for A's largest eigenvalues in preconditioners.
+SKETCH, SKETCH_SHARE = 128, 8
 
 Lanes = NDArray[np.intp]
 
@@ -159,7 +161,7 @@ def _worth_sharing(models: Sequence[MeanFieldRegression]) -> bool:
 class _Batch:
     """State of models of one A side by side: arrays (n_weights, lanes) with a model to a lane.
 
-    Lanes are padded to whole packs with copies of the last model, which go where it goes.
+    Lanes are padded to whole packs with copies of the last model.
     """
 
     # One array a name, lanes along the last axis.
@@ -235,13 +237,16 @@ class _Batch:
         self.residual = self.c - _core.multiply_lanes(self.exact, self.state.mean, self.n_threads)
         self.drift[...] = 0.0
 
-    def follow(self, mean: FloatArray) -> None:
-        """Move the residual from these means to the present ones; by A in single precision where A is large."""
-        moved = self.state.mean - mean
+    def product(self, x: FloatArray) -> FloatArray:
+        """Return A x, by A in single precision where it is large."""
         if len(self.a) <= SMALL_PROBLEM:
-            self.residual -= _core.multiply_lanes(self.exact, moved, self.n_threads)
-        else:
-            self.residual -= _core.multiply_lanes(self.a, moved.astype(np.float32), self.n_threads)
+            return _core.multiply_lanes(self.exact, x, self.n_threads)
+        return _core.multiply_lanes(self.a, x.astype(np.float32), self.n_threads).astype(np.float64)
+
+    def settle(self) -> None:
+        """Add to the residual what moved it in single precision."""
+        self.residual += self.drift
+        self.drift[...] = 0.0
 
     def set_noise(self, q_noise: FloatArray) -> None:
         """Set q_σ and the expected precision that follows."""
@@ -278,28 +283,33 @@ class _Batch:
         s.eta[:, lanes] *= np.where(old > 0, kappa / np.where(old > 0, old, 1.0), 1.0)
         s.kappa[:, lanes] = kappa
         self.problem.tilt(s)
-        self.follow(mean)
+        self.residual -= self.product(s.mean - mean)
 
-    def newton_step(self) -> tuple[FloatArray, FloatArray]:
-        """Return the step in eta, and the largest gradient in posterior standard deviations, of every lane."""
+    def newton_system(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return gradient g, variances and diagonal D of the Newton system (D + A) x = g / τ of every lane."""
         s, a, tau = self.state, self.diagonal[:, None], self.tau
         variance = np.maximum(s.second - s.mean**2, 1e-14 / (tau * a + self.precision))
         gradient = tau * (self.residual + a * s.mean) - s.eta
         # The Hessian −(diag(1/variance) − τ diag(a) + τA) is indefinite where a weight hesitates between levels.
-        shift = np.maximum(1.0 / variance - tau * a, 0.05 * tau * a + self.precision)
-        largest = (np.abs(gradient) * np.sqrt(variance)).max(axis=0)
-        return self._solved(shift, gradient) / variance, largest
+        return gradient, variance, np.maximum(1.0 / (tau * variance) - a, 0.05 * a + self.precision / tau)
 
-    def _solved(self, shift: FloatArray, right: FloatArray) -> FloatArray:
-        """Solve (diag(shift) + τA) x = right by conjugate gradients with the diagonal as preconditioner."""
+    def climb(self, step: FloatArray, value: FloatArray, moves: NDArray[np.bool_]) -> FloatArray:
+        """Add the step in eta, or a fraction of it, to lanes that move so that the ELBO rises above `value`, or none.
 
-        def product(x: FloatArray) -> FloatArray:
-            y: FloatArray = self.tau * _core.multiply_lanes(self.a, x.astype(np.float32), self.n_threads)
-            y += shift * x
-            return y
-
-        inverse = 1.0 / (shift + self.tau * self.diagonal[:, None])
-        return _conjugate_gradients(product, lambda r: inverse * r, right, CG_STEPS, CG_TOLERANCE)
+        Return its values.
+        """
+        s = self.state
+        eta, mean, residual = s.eta.copy(), s.mean.copy(), self.residual
+        t = moves.astype(np.float64)
+        while True:
+            s.eta[...] = eta + t * step
+            self.problem.tilt(s)
+            self.residual = residual - self.product(s.mean - mean)
+            reached = self.value(self.update_noise())
+            worse = (t > 0) & ~(reached > value)
+            if not worse.any():
+                return reached
+            t[worse] = np.where(t[worse] > 2e-3, 0.5 * t[worse], 0.0)
 
     # --- starts
 
@@ -329,16 +339,19 @@ class _Batch:
         return _conjugate_gradients(product, solve, self.c, REFINEMENTS, 1e-4), factor
 
 
+_Real = TypeVar("_Real", np.float32, np.float64)
+
+
 def _conjugate_gradients(
-    product: Callable[[FloatArray], FloatArray],
-    solve: Callable[[FloatArray], FloatArray],
-    right: FloatArray,
+    product: Callable[[NDArray[_Real]], NDArray[_Real]],
+    solve: Callable[[NDArray[_Real]], NDArray[_Real]],
+    right: NDArray[_Real],
     n_steps: int,
     tolerance: float,
-) -> FloatArray:
+) -> NDArray[_Real]:
     """Preconditioned conjugate gradients, columns by themselves: each stops where its residual has fallen enough."""
 
-    def dot(x: FloatArray, y: FloatArray) -> FloatArray:
+    def dot(x: NDArray[_Real], y: NDArray[_Real]) -> NDArray[_Real]:
         return np.einsum("jk,jk->k", x, y)
 
     x, r = np.zeros_like(right), right.copy()
@@ -360,6 +373,35 @@ def _conjugate_gradients(
         old, rho = rho, dot(r, z)
         p = z + np.where(active, rho / np.where(active, old, 1.0), 0.0) * p
     return x
+
+
+def _sketch(a: NDArray[np.float32]) -> NDArray[np.float32]:
+    """F, (n, few), with FFᵀ below A and close to its largest eigenvalues (Nyström; Frangella et al. 2023)."""
+    n = len(a)
+    seen = a @ np.random.default_rng(0).standard_normal((n, min(SKETCH, n // SKETCH_SHARE)), dtype=np.float32)
+    basis = np.linalg.qr(seen)[0]
+    seen = a @ basis
+    values, vectors = np.linalg.eigh(basis.T @ seen)
+    large = values > 1e-6 * values.max(initial=0.0)
+    return seen @ (vectors[:, large] / np.sqrt(values[large]))
+
+
+class _Deflation:
+    """Preconditioner of D + A for every lane: D and A's diagonal, with FFᵀ for A's largest eigenvalues."""
+
+    def __init__(self, sketch: NDArray[np.float32], diagonal: FloatArray, shift: FloatArray) -> None:
+        rest = np.maximum(diagonal - np.einsum("jr,jr->j", sketch, sketch), 0.0)
+        self.sketch, self.inverse = sketch, (1.0 / (shift + rest[:, None])).astype(np.float32)
+        self.inner = np.empty((shift.shape[1], *2 * sketch.shape[1:]), dtype=np.float32)
+        for k, root in enumerate(np.sqrt(self.inverse).T):
+            scaled = sketch * root[:, None]
+            self.inner[k] = np.linalg.inv(np.eye(sketch.shape[1], dtype=np.float32) + scaled.T @ scaled)
+
+    def __call__(self, right: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Woodbury's formula."""
+        x = self.inverse * right
+        inner = np.matmul(self.inner, (x.T @ self.sketch)[:, :, None])[:, :, 0]
+        return x - self.inverse * (self.sketch @ inner.T)
 
 
 def _similar(ridge: FloatArray) -> list[Lanes]:
@@ -473,7 +515,7 @@ class _Run:
             if len(lanes):
                 self.batch.put(lanes, part, columns)
             self._add(self.all, traces, at_rest)
-        self.batch.refresh()
+        self.batch.settle()
         left = n_sweeps - max(len(trace) for trace in traces)
         if len(lanes) and left:
             fine = self.precision
@@ -508,73 +550,63 @@ class _Run:
     def newton(self, lanes: Lanes) -> None:
         """Newton's method in eta, as in the single fit, for models whose levels are fine."""
         tolerance, rise = 1e-4 * self.precision, 3e-6 * self.precision
+        sketch, deflation = _sketch(self.batch.a), None
         part = self.batch.take(lanes)
-        n_lanes, n_steps, few = len(lanes), min(NEWTON_STEPS, self.max_iter), lanes[:0]
         traces: dict[int, list[float]] = {int(k): [] for k in lanes}
         at_rest = dict.fromkeys(traces, False)
+        going = np.arange(len(part.tau)) < len(lanes)
         part.rescale(np.ones(len(part.tau), dtype=bool))
         family_tau = part.tau.copy()
         current = part.value(part.update_noise())
-        self.batch.put(lanes, part, np.arange(n_lanes))
         try:
-            for _ in range(n_steps):
+            for _ in range(min(NEWTON_STEPS, self.max_iter)):
                 stale = np.abs(part.tau - family_tau) > 1e-5 * part.tau
                 if stale.any():
                     part.rescale(stale)
                     family_tau[stale] = part.tau[stale]
-                    current[stale] = part.value(part.squared_error())[stale]
-                velocity, largest = part.newton_step()
-                moves = largest > tolerance
-                before = current.copy()
-                failed = self._climb(part, velocity, current, moves)
-                leaves = np.zeros(len(part.tau), dtype=bool)
+                    current = part.value(part.squared_error())
+                gradient, variance, shift = part.newton_system()
+                largest = (np.abs(gradient) * np.sqrt(variance)).max(axis=0)
+                moves = going & (largest > tolerance)
+                if deflation is None:
+                    deflation = _Deflation(sketch, part.diagonal, shift)
+                before, current = current, part.climb(
+                    self._newton_direction(part, deflation, gradient, shift, moves) / variance, current, moves
+                )
                 for j, k in enumerate(int(k) for k in lanes):
-                    if not moves[j]:
-                        at_rest[k] = leaves[j] = True
-                    elif failed[j]:  # rounding, or a step along which nothing rises
-                        at_rest[k], leaves[j] = bool(largest[j] <= 1e3 * tolerance), True
+                    if moves[j]:
                         traces[k].append(float(current[j]))
-                    else:
-                        traces[k].append(float(current[j]))
-                        at_rest[k] = leaves[j] = current[j] - before[j] <= rise * (abs(current[j]) + 1.0)
-                self.batch.put(lanes, part, np.arange(len(lanes)))
-                stays = np.flatnonzero(~leaves[: len(lanes)])
-                few = lanes[stays]
-                if len(stays) <= FEW:
+                        if current[j] <= before[j]:  # rounding, or a step along which nothing rises
+                            at_rest[k], going[j] = bool(largest[j] <= 1e3 * tolerance), False
+                            continue
+                    if not moves[j] or current[j] - before[j] <= rise * (abs(current[j]) + 1.0):
+                        at_rest[k], going[j] = at_rest[k] or bool(going[j]), False
+                stays = np.flatnonzero(going)
+                if len(stays) == 0:
                     break
-                if len(stays) < len(lanes):
-                    part, lanes = part.take(stays), lanes[stays]
+                if _padded(len(stays)) < len(part.tau):
+                    self.batch.put(lanes, part, np.arange(len(lanes)))
+                    part, lanes, deflation = part.take(stays), lanes[stays], None
                     chosen = stays[np.minimum(np.arange(len(part.tau)), len(stays) - 1)]
                     family_tau, current = family_tau[chosen], current[chosen]
+                    going = np.arange(len(part.tau)) < len(lanes)
         finally:
+            self.batch.put(lanes, part, np.arange(len(lanes)))
             self._add(np.array(list(traces)), list(traces.values()), np.array(list(at_rest.values())))
-        self.batch.refresh()
-        left = n_steps - max(len(trace) for trace in traces.values())
-        if len(few) and left > 0:
-            self.alone(few, lambda solver, _: solver.newton(left, tolerance, CG_STEPS, CG_TOLERANCE, rise, False))
 
     @staticmethod
-    def _climb(part: _Batch, velocity: FloatArray, current: FloatArray, moves: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Go along the step, or a fraction of it, until the ELBO rises; return where it never does."""
-        pending = np.flatnonzero(moves)
-        t = 1.0
-        while len(pending) and t > 1e-3:
-            trial = part.take(pending)
-            count = np.arange(len(pending))
-            mean = trial.state.mean.copy()
-            chosen = pending[np.minimum(np.arange(len(trial.tau)), len(pending) - 1)]
-            trial.state.eta[...] += t * velocity[:, chosen]
-            trial.problem.tilt(trial.state)
-            trial.follow(mean)
-            value = trial.value(trial.update_noise())[count]
-            better = value > current[pending]
-            part.put(pending[better], trial, count[better])
-            current[pending[better]] = value[better]
-            pending = pending[~better]
-            t *= 0.5
-        failed = np.zeros(len(moves), dtype=bool)
-        failed[pending] = True
-        return failed
+    def _newton_direction(
+        part: _Batch, deflation: _Deflation, gradient: FloatArray, shift: FloatArray, moves: NDArray[np.bool_]
+    ) -> FloatArray:
+        """Solve the Newton system in single precision, gradients scaled to one; zero where nothing moves."""
+        scale = np.where(moves, np.abs(gradient).max(axis=0), 1.0)
+        narrow = shift.astype(np.float32)
+
+        def product(x: NDArray[np.float32]) -> NDArray[np.float32]:
+            return _core.multiply_lanes(part.a, x, part.n_threads) + narrow * x
+
+        right = np.where(moves, gradient / scale, 0.0).astype(np.float32)
+        return _conjugate_gradients(product, deflation, right, CG_STEPS, CG_TOLERANCE) * (scale / part.tau)
 
 
 def _padded(n: int) -> int:
