@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, xlogy
+from scipy.special import xlogy
 
 from pydirect import _core
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
@@ -49,6 +49,8 @@ FEW = 4
 ANY_RIDGES = 1200
 REFRESH_EVERY = 20
 NEWTON_STEPS, CG_STEPS, CG_TOLERANCE = 30, 20, 0.2
+# Steps of conjugate gradients after which a preconditioner made for earlier variances is made anew.
+FEW_STEPS = 5
 # Vectors at most, and one to so many weights, that stand for A's largest eigenvalues in preconditioners.
 SKETCH, SKETCH_SHARE = 128, 8
 
@@ -265,7 +267,8 @@ class _Batch:
         error = self.squared_error()
         logits = self.log_noise_prior - 0.5 * self.n_samples * np.log(self.noise_levels)
         logits -= 0.5 * error / self.noise_levels
-        self.set_noise(np.exp(logits - logsumexp(logits, axis=0)))
+        mass = np.exp(logits - logits.max(axis=0))
+        self.set_noise(mass / mass.sum(axis=0))
         return error
 
     def value(self, error: FloatArray) -> FloatArray:
@@ -336,7 +339,7 @@ class _Batch:
         def solve(r: FloatArray) -> FloatArray:
             return np.ascontiguousarray(solve_factored(factor, r))
 
-        return _conjugate_gradients(product, solve, self.c, REFINEMENTS, 1e-4), factor
+        return _conjugate_gradients(product, solve, self.c, REFINEMENTS, 1e-4)[0], factor
 
 
 _Real = TypeVar("_Real", np.float32, np.float64)
@@ -348,8 +351,11 @@ def _conjugate_gradients(
     right: NDArray[_Real],
     n_steps: int,
     tolerance: float,
-) -> NDArray[_Real]:
-    """Preconditioned conjugate gradients, columns by themselves: each stops where its residual has fallen enough."""
+) -> tuple[NDArray[_Real], int]:
+    """Preconditioned conjugate gradients, columns by themselves: each stops where its residual has fallen enough.
+
+    Return also the steps of the slowest column.
+    """
 
     def dot(x: NDArray[_Real], y: NDArray[_Real]) -> NDArray[_Real]:
         return np.einsum("jk,jk->k", x, y)
@@ -359,7 +365,7 @@ def _conjugate_gradients(
     active = target > 0
     z = solve(r)
     p, rho = z, dot(r, z)
-    for step in range(n_steps):
+    for step in range(1, n_steps + 1):
         q = product(p)
         curvature = dot(p, q)
         active &= curvature > 0
@@ -367,12 +373,12 @@ def _conjugate_gradients(
         x += alpha * p
         r -= alpha * q
         active &= dot(r, r) > target
-        if not active.any() or step + 1 == n_steps:
+        if not active.any() or step == n_steps:
             break
         z = solve(r)
         old, rho = rho, dot(r, z)
         p = z + np.where(active, rho / np.where(active, old, 1.0), 0.0) * p
-    return x
+    return x, step
 
 
 def _sketch(a: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -389,13 +395,21 @@ def _sketch(a: NDArray[np.float32]) -> NDArray[np.float32]:
 class _Deflation:
     """Preconditioner of D + A for every lane: D and A's diagonal, with FFᵀ for A's largest eigenvalues."""
 
-    def __init__(self, sketch: NDArray[np.float32], diagonal: FloatArray, shift: FloatArray) -> None:
+    def __init__(self, sketch: NDArray[np.float32], inverse: NDArray[np.float32], inner: NDArray[np.float32]) -> None:
+        self.sketch, self.inverse, self.inner = sketch, inverse, inner
+
+    @classmethod
+    def of(cls, sketch: NDArray[np.float32], diagonal: FloatArray, shift: FloatArray) -> _Deflation:
+        """Factorise for D = shift, (n, lanes); the sketch is F."""
         rest = np.maximum(diagonal - np.einsum("jr,jr->j", sketch, sketch), 0.0)
-        self.sketch, self.inverse = sketch, (1.0 / (shift + rest[:, None])).astype(np.float32)
-        self.inner = np.empty((shift.shape[1], *2 * sketch.shape[1:]), dtype=np.float32)
-        for k, root in enumerate(np.sqrt(self.inverse).T):
-            scaled = sketch * root[:, None]
-            self.inner[k] = np.linalg.inv(np.eye(sketch.shape[1], dtype=np.float32) + scaled.T @ scaled)
+        inverse = (1.0 / (shift + rest[:, None])).astype(np.float32)
+        scaled = (sketch * root[:, None] for root in np.sqrt(inverse).T)
+        inner = np.stack([f.T @ f for f in scaled]) + np.eye(sketch.shape[1], dtype=np.float32)
+        return cls(sketch, inverse, np.linalg.inv(inner))
+
+    def take(self, lanes: Lanes) -> _Deflation:
+        """Return a copy of some lanes."""
+        return _Deflation(self.sketch, np.ascontiguousarray(self.inverse[:, lanes]), self.inner[lanes])
 
     def __call__(self, right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Woodbury's formula."""
@@ -550,7 +564,7 @@ class _Run:
     def newton(self, lanes: Lanes) -> None:
         """Newton's method in eta, as in the single fit, for models whose levels are fine."""
         tolerance, rise = 1e-4 * self.precision, 3e-6 * self.precision
-        sketch, deflation = _sketch(self.batch.a), None
+        sketch, deflation, n_steps = _sketch(self.batch.a), None, 0
         part = self.batch.take(lanes)
         traces: dict[int, list[float]] = {int(k): [] for k in lanes}
         at_rest = dict.fromkeys(traces, False)
@@ -568,11 +582,10 @@ class _Run:
                 gradient, variance, shift = part.newton_system()
                 largest = (np.abs(gradient) * np.sqrt(variance)).max(axis=0)
                 moves = going & (largest > tolerance)
-                if deflation is None:
-                    deflation = _Deflation(sketch, part.diagonal, shift)
-                before, current = current, part.climb(
-                    self._newton_direction(part, deflation, gradient, shift, moves) / variance, current, moves
-                )
+                if deflation is None or n_steps > FEW_STEPS:
+                    deflation = _Deflation.of(sketch, part.diagonal, shift)
+                direction, n_steps = self._newton_direction(part, deflation, gradient, shift, moves)
+                before, current = current, part.climb(direction / variance, current, moves)
                 for j, k in enumerate(int(k) for k in lanes):
                     if moves[j]:
                         traces[k].append(float(current[j]))
@@ -586,9 +599,9 @@ class _Run:
                     break
                 if _padded(len(stays)) < len(part.tau):
                     self.batch.put(lanes, part, np.arange(len(lanes)))
-                    part, lanes, deflation = part.take(stays), lanes[stays], None
+                    part, lanes = part.take(stays), lanes[stays]
                     chosen = stays[np.minimum(np.arange(len(part.tau)), len(stays) - 1)]
-                    family_tau, current = family_tau[chosen], current[chosen]
+                    family_tau, current, deflation = family_tau[chosen], current[chosen], deflation.take(chosen)
                     going = np.arange(len(part.tau)) < len(lanes)
         finally:
             self.batch.put(lanes, part, np.arange(len(lanes)))
@@ -597,8 +610,11 @@ class _Run:
     @staticmethod
     def _newton_direction(
         part: _Batch, deflation: _Deflation, gradient: FloatArray, shift: FloatArray, moves: NDArray[np.bool_]
-    ) -> FloatArray:
-        """Solve the Newton system in single precision, gradients scaled to one; zero where nothing moves."""
+    ) -> tuple[FloatArray, int]:
+        """Solve the Newton system in single precision, gradients scaled to one; zero where nothing moves.
+
+        Return also the number of steps.
+        """
         scale = np.where(moves, np.abs(gradient).max(axis=0), 1.0)
         narrow = shift.astype(np.float32)
 
@@ -606,7 +622,8 @@ class _Run:
             return _core.multiply_lanes(part.a, x, part.n_threads) + narrow * x
 
         right = np.where(moves, gradient / scale, 0.0).astype(np.float32)
-        return _conjugate_gradients(product, deflation, right, CG_STEPS, CG_TOLERANCE) * (scale / part.tau)
+        x, n_steps = _conjugate_gradients(product, deflation, right, CG_STEPS, CG_TOLERANCE)
+        return x * (scale / part.tau), n_steps
 
 
 def _padded(n: int) -> int:
