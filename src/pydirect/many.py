@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,15 +46,16 @@ REFINEMENTS = 8
 # So few models are faster one by one.
 FEW = 4
 # Models of unlike ridges are faster one by one where A is smaller.
-ANY_RIDGES = 1200
+ANY_RIDGES = 800
 REFRESH_EVERY = 20
 NEWTON_STEPS, CG_STEPS, CG_TOLERANCE = 30, 20, 0.2
 # Steps of conjugate gradients after which a preconditioner made for earlier variances is made anew.
 FEW_STEPS = 5
-# Vectors at most, and one to so many weights, that stand for A's largest eigenvalues in preconditioners.
-SKETCH, SKETCH_SHARE = 128, 8
+# Vectors at most that stand for A's largest eigenvalues in preconditioners.
+SKETCH = 128
 
 Lanes = NDArray[np.intp]
+Floats = NDArray[Any]  # of either precision
 
 
 def fit_mean_fields(
@@ -296,6 +297,20 @@ class _Batch:
         # The Hessian −(diag(1/variance) − τ diag(a) + τA) is indefinite where a weight hesitates between levels.
         return gradient, variance, np.maximum(1.0 / (tau * variance) - a, 0.05 * a + self.precision / tau)
 
+    def solve(self, deflation: _Deflation, shift: FloatArray, right: FloatArray) -> tuple[FloatArray, int]:
+        """Solve (diag(shift) + A) x = right in single precision, columns scaled to one; return x and steps taken."""
+        scale, narrow = np.abs(right).max(axis=0), shift.astype(np.float32)
+        scale[scale == 0] = 1.0
+
+        def product(x: Floats) -> Floats:
+            y: Floats = _core.multiply_lanes(self.a, x.astype(np.float32, copy=False), self.n_threads)
+            y += narrow * x
+            return y
+
+        narrow_right = (right / scale).astype(np.float32)
+        x, n_steps = _conjugate_gradients(product, deflation, narrow_right, CG_STEPS, CG_TOLERANCE)
+        return x * scale, n_steps
+
     def climb(self, step: FloatArray, value: FloatArray, moves: NDArray[np.bool_]) -> FloatArray:
         """Add the step in eta, or a fraction of it, to lanes that move so that the ELBO rises above `value`, or none.
 
@@ -342,22 +357,19 @@ class _Batch:
         return _conjugate_gradients(product, solve, self.c, REFINEMENTS, 1e-4)[0], factor
 
 
-_Real = TypeVar("_Real", np.float32, np.float64)
-
-
 def _conjugate_gradients(
-    product: Callable[[NDArray[_Real]], NDArray[_Real]],
-    solve: Callable[[NDArray[_Real]], NDArray[_Real]],
-    right: NDArray[_Real],
+    product: Callable[[Floats], Floats],
+    solve: Callable[[Floats], Floats],
+    right: Floats,
     n_steps: int,
     tolerance: float,
-) -> tuple[NDArray[_Real], int]:
+) -> tuple[Floats, int]:
     """Preconditioned conjugate gradients, columns by themselves: each stops where its residual has fallen enough.
 
     Return also the steps of the slowest column.
     """
 
-    def dot(x: NDArray[_Real], y: NDArray[_Real]) -> NDArray[_Real]:
+    def dot(x: Floats, y: Floats) -> Floats:
         return np.einsum("jk,jk->k", x, y)
 
     x, r = np.zeros_like(right), right.copy()
@@ -384,9 +396,8 @@ def _conjugate_gradients(
 def _sketch(a: NDArray[np.float32]) -> NDArray[np.float32]:
     """F, (n, few), with FFᵀ below A and close to its largest eigenvalues (Nyström; Frangella et al. 2023)."""
     n = len(a)
-    seen = a @ np.random.default_rng(0).standard_normal((n, min(SKETCH, n // SKETCH_SHARE)), dtype=np.float32)
-    basis = np.linalg.qr(seen)[0]
-    seen = a @ basis
+    basis = np.linalg.qr(a @ np.random.default_rng(0).standard_normal((n, min(SKETCH, n // 8)), dtype=np.float32))[0]
+    seen: NDArray[np.float32] = a @ basis
     values, vectors = np.linalg.eigh(basis.T @ seen)
     large = values > 1e-6 * values.max(initial=0.0)
     return seen @ (vectors[:, large] / np.sqrt(values[large]))
@@ -395,21 +406,11 @@ def _sketch(a: NDArray[np.float32]) -> NDArray[np.float32]:
 class _Deflation:
     """Preconditioner of D + A for every lane: D and A's diagonal, with FFᵀ for A's largest eigenvalues."""
 
-    def __init__(self, sketch: NDArray[np.float32], inverse: NDArray[np.float32], inner: NDArray[np.float32]) -> None:
-        self.sketch, self.inverse, self.inner = sketch, inverse, inner
-
-    @classmethod
-    def of(cls, sketch: NDArray[np.float32], diagonal: FloatArray, shift: FloatArray) -> _Deflation:
-        """Factorise for D = shift, (n, lanes); the sketch is F."""
+    def __init__(self, sketch: NDArray[np.float32], diagonal: FloatArray, shift: FloatArray) -> None:
         rest = np.maximum(diagonal - np.einsum("jr,jr->j", sketch, sketch), 0.0)
-        inverse = (1.0 / (shift + rest[:, None])).astype(np.float32)
-        scaled = (sketch * root[:, None] for root in np.sqrt(inverse).T)
-        inner = np.stack([f.T @ f for f in scaled]) + np.eye(sketch.shape[1], dtype=np.float32)
-        return cls(sketch, inverse, np.linalg.inv(inner))
-
-    def take(self, lanes: Lanes) -> _Deflation:
-        """Return a copy of some lanes."""
-        return _Deflation(self.sketch, np.ascontiguousarray(self.inverse[:, lanes]), self.inner[lanes])
+        self.sketch, self.inverse = sketch, (1.0 / (shift + rest[:, None])).astype(np.float32)
+        scaled = (sketch * root[:, None] for root in np.sqrt(self.inverse).T)
+        self.inner = np.linalg.inv(np.stack([f.T @ f for f in scaled]) + np.eye(sketch.shape[1], dtype=np.float32))
 
     def __call__(self, right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Woodbury's formula."""
@@ -567,7 +568,7 @@ class _Run:
         sketch, deflation, n_steps = _sketch(self.batch.a), None, 0
         part = self.batch.take(lanes)
         traces: dict[int, list[float]] = {int(k): [] for k in lanes}
-        at_rest = dict.fromkeys(traces, False)
+        at_rest = np.zeros(len(self.all), dtype=bool)
         going = np.arange(len(part.tau)) < len(lanes)
         part.rescale(np.ones(len(part.tau), dtype=bool))
         family_tau = part.tau.copy()
@@ -583,17 +584,17 @@ class _Run:
                 largest = (np.abs(gradient) * np.sqrt(variance)).max(axis=0)
                 moves = going & (largest > tolerance)
                 if deflation is None or n_steps > FEW_STEPS:
-                    deflation = _Deflation.of(sketch, part.diagonal, shift)
-                direction, n_steps = self._newton_direction(part, deflation, gradient, shift, moves)
-                before, current = current, part.climb(direction / variance, current, moves)
-                for j, k in enumerate(int(k) for k in lanes):
+                    deflation = _Deflation(sketch, part.diagonal, shift)
+                x, n_steps = part.solve(deflation, shift, np.where(moves, gradient / part.tau, 0.0))
+                before, current = current, part.climb(x / variance, current, moves)
+                for j, k in enumerate(lanes):
                     if moves[j]:
-                        traces[k].append(float(current[j]))
-                        if current[j] <= before[j]:  # rounding, or a step along which nothing rises
-                            at_rest[k], going[j] = bool(largest[j] <= 1e3 * tolerance), False
-                            continue
-                    if not moves[j] or current[j] - before[j] <= rise * (abs(current[j]) + 1.0):
-                        at_rest[k], going[j] = at_rest[k] or bool(going[j]), False
+                        traces[int(k)].append(float(current[j]))
+                risen = current - before
+                stuck = moves & (risen <= 0)  # rounding, or a step along which nothing rises
+                flat = np.where(stuck, largest <= 1e3 * tolerance, ~moves | (risen <= rise * (np.abs(current) + 1.0)))
+                at_rest[lanes] |= (going & flat)[: len(lanes)]
+                going &= ~(flat | stuck)
                 stays = np.flatnonzero(going)
                 if len(stays) == 0:
                     break
@@ -601,29 +602,11 @@ class _Run:
                     self.batch.put(lanes, part, np.arange(len(lanes)))
                     part, lanes = part.take(stays), lanes[stays]
                     chosen = stays[np.minimum(np.arange(len(part.tau)), len(stays) - 1)]
-                    family_tau, current, deflation = family_tau[chosen], current[chosen], deflation.take(chosen)
+                    family_tau, current, deflation = family_tau[chosen], current[chosen], None
                     going = np.arange(len(part.tau)) < len(lanes)
         finally:
             self.batch.put(lanes, part, np.arange(len(lanes)))
-            self._add(np.array(list(traces)), list(traces.values()), np.array(list(at_rest.values())))
-
-    @staticmethod
-    def _newton_direction(
-        part: _Batch, deflation: _Deflation, gradient: FloatArray, shift: FloatArray, moves: NDArray[np.bool_]
-    ) -> tuple[FloatArray, int]:
-        """Solve the Newton system in single precision, gradients scaled to one; zero where nothing moves.
-
-        Return also the number of steps.
-        """
-        scale = np.where(moves, np.abs(gradient).max(axis=0), 1.0)
-        narrow = shift.astype(np.float32)
-
-        def product(x: NDArray[np.float32]) -> NDArray[np.float32]:
-            return _core.multiply_lanes(part.a, x, part.n_threads) + narrow * x
-
-        right = np.where(moves, gradient / scale, 0.0).astype(np.float32)
-        x, n_steps = _conjugate_gradients(product, deflation, right, CG_STEPS, CG_TOLERANCE)
-        return x * (scale / part.tau), n_steps
+            self._add(np.array(list(traces)), list(traces.values()), at_rest[list(traces)])
 
 
 def _padded(n: int) -> int:
