@@ -137,8 +137,8 @@ def test_models_of_several_matrices_in_one_call():
 
 
 def test_bits_are_the_same_for_any_number_of_threads():
-    models = of_targets(make_statistics(b=150, n=400), 20)
-    one, two = (fit_mean_fields(models, n_threads=n) for n in (1, 3))
+    models = of_targets(make_statistics(b=100, n=300), 20)  # more rows of A than a chunk has
+    one, two = (fit_mean_fields(models, n_threads=n, max_iter=20) for n in (1, 3))
     for a, b in zip(one, two, strict=True):
         assert a.q.tobytes() == b.q.tobytes() and a.elbo == b.elbo
 
@@ -186,6 +186,27 @@ def test_a_sweep_moves_each_weight_to_its_maximiser_given_the_others(at_every_le
     np.testing.assert_allclose(mean, s, atol=2e-3)
     assert np.median(np.abs(mean - s)) < 1e-5
     assert (moved == 70).all()
+
+
+def test_newton_systems_of_many_models_take_few_products():
+    """Largest eigenvalues that all share slow no model down, whatever its diagonal."""
+    rng = np.random.default_rng(0)
+    b, lanes = 160, 16
+    basis = np.linalg.qr(rng.standard_normal((b, b)))[0]
+    a = (basis * np.r_[np.geomspace(1e5, 1e3, 12), np.ones(b - 12)]) @ basis.T
+    shift, right = rng.uniform(0.1, 5.0, (b, lanes)), rng.standard_normal((b, lanes))
+    narrow = a.astype(np.float32)
+
+    def product(x):
+        return narrow @ x + shift.astype(np.float32) * x
+
+    deflation = many._Deflation(many._sketch(narrow), a.diagonal(), shift)
+    x, n_steps = many._conjugate_gradients(product, deflation, right.astype(np.float32), 60, 1e-3)
+    expected = np.stack([np.linalg.solve(a + np.diag(d), r) for d, r in zip(shift.T, right.T, strict=True)], axis=1)
+    np.testing.assert_allclose(x, expected, atol=5e-3 * np.abs(expected).max())
+    assert n_steps <= 12
+    inverse = (1.0 / (shift + a.diagonal()[:, None])).astype(np.float32)
+    assert many._conjugate_gradients(product, lambda r: inverse * r, right.astype(np.float32), 60, 1e-3)[1] > n_steps
 
 
 def test_one_iteration_is_not_converged_and_flags_are_each_models_own():

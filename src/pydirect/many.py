@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, xlogy
+from scipy.special import xlogy
 
 from pydirect import _core
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
@@ -41,16 +41,21 @@ from pydirect.optimize import (
 )
 
 # Models whose ridges lie within this factor start from one factorisation, that of the largest.
-SHARED_RIDGES = 4.0
+SHARED_RIDGES = 16.0
 REFINEMENTS = 8
 # So few models are faster one by one.
 FEW = 4
 # Models of unlike ridges are faster one by one where A is smaller.
-ANY_RIDGES = 1200
+ANY_RIDGES = 800
 REFRESH_EVERY = 20
 NEWTON_STEPS, CG_STEPS, CG_TOLERANCE = 30, 20, 0.2
+# Steps of conjugate gradients after which a preconditioner made for earlier variances is made anew.
+FEW_STEPS = 5
+# Vectors at most that stand for A's largest eigenvalues in preconditioners.
+SKETCH = 128
 
 Lanes = NDArray[np.intp]
+Floats = NDArray[Any]  # of either precision
 
 
 def fit_mean_fields(
@@ -161,7 +166,7 @@ def _worth_sharing(models: Sequence[MeanFieldRegression]) -> bool:
 class _Batch:
     """State of models of one A side by side: arrays (n_weights, lanes) with a model to a lane.
 
-    Lanes are padded to whole packs with copies of the last model, which go where it goes.
+    Lanes are padded to whole packs with copies of the last model.
     """
 
     # One array a name, lanes along the last axis.
@@ -237,13 +242,16 @@ class _Batch:
         self.residual = self.c - _core.multiply_lanes(self.exact, self.state.mean, self.n_threads)
         self.drift[...] = 0.0
 
-    def follow(self, mean: FloatArray) -> None:
-        """Move the residual from these means to the present ones; by A in single precision where A is large."""
-        moved = self.state.mean - mean
+    def product(self, x: FloatArray) -> FloatArray:
+        """Return A x, by A in single precision where it is large."""
         if len(self.a) <= SMALL_PROBLEM:
-            self.residual -= _core.multiply_lanes(self.exact, moved, self.n_threads)
-        else:
-            self.residual -= _core.multiply_lanes(self.a, moved.astype(np.float32), self.n_threads)
+            return _core.multiply_lanes(self.exact, x, self.n_threads)
+        return _core.multiply_lanes(self.a, x.astype(np.float32), self.n_threads).astype(np.float64)
+
+    def settle(self) -> None:
+        """Add to the residual what moved it in single precision."""
+        self.residual += self.drift
+        self.drift[...] = 0.0
 
     def set_noise(self, q_noise: FloatArray) -> None:
         """Set q_σ and the expected precision that follows."""
@@ -262,7 +270,8 @@ class _Batch:
         error = self.squared_error()
         logits = self.log_noise_prior - 0.5 * self.n_samples * np.log(self.noise_levels)
         logits -= 0.5 * error / self.noise_levels
-        self.set_noise(np.exp(logits - logsumexp(logits, axis=0)))
+        mass = np.exp(logits - logits.max(axis=0))
+        self.set_noise(mass / mass.sum(axis=0))
         return error
 
     def value(self, error: FloatArray) -> FloatArray:
@@ -280,28 +289,47 @@ class _Batch:
         s.eta[:, lanes] *= np.where(old > 0, kappa / np.where(old > 0, old, 1.0), 1.0)
         s.kappa[:, lanes] = kappa
         self.problem.tilt(s)
-        self.follow(mean)
+        self.residual -= self.product(s.mean - mean)
 
-    def newton_step(self) -> tuple[FloatArray, FloatArray]:
-        """Return the step in eta, and the largest gradient in posterior standard deviations, of every lane."""
+    def newton_system(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return gradient g, variances and diagonal D of the Newton system (D + A) x = g / τ of every lane."""
         s, a, tau = self.state, self.diagonal[:, None], self.tau
         variance = np.maximum(s.second - s.mean**2, 1e-14 / (tau * a + self.precision))
         gradient = tau * (self.residual + a * s.mean) - s.eta
         # The Hessian −(diag(1/variance) − τ diag(a) + τA) is indefinite where a weight hesitates between levels.
-        shift = np.maximum(1.0 / variance - tau * a, 0.05 * tau * a + self.precision)
-        largest = (np.abs(gradient) * np.sqrt(variance)).max(axis=0)
-        return self._solved(shift, gradient) / variance, largest
+        return gradient, variance, np.maximum(1.0 / (tau * variance) - a, 0.05 * a + self.precision / tau)
 
-    def _solved(self, shift: FloatArray, right: FloatArray) -> FloatArray:
-        """Solve (diag(shift) + τA) x = right by conjugate gradients with the diagonal as preconditioner."""
+    def solve(self, deflation: _Deflation, shift: FloatArray, right: FloatArray) -> tuple[FloatArray, int]:
+        """Solve (diag(shift) + A) x = right in single precision, columns scaled to one; return x and steps taken."""
+        scale, narrow = np.abs(right).max(axis=0), shift.astype(np.float32)
+        scale[scale == 0] = 1.0
 
-        def product(x: FloatArray) -> FloatArray:
-            y: FloatArray = self.tau * _core.multiply_lanes(self.a, x.astype(np.float32), self.n_threads)
-            y += shift * x
+        def product(x: Floats) -> Floats:
+            y: Floats = _core.multiply_lanes(self.a, x.astype(np.float32, copy=False), self.n_threads)
+            y += narrow * x
             return y
 
-        inverse = 1.0 / (shift + self.tau * self.diagonal[:, None])
-        return _conjugate_gradients(product, lambda r: inverse * r, right, CG_STEPS, CG_TOLERANCE)
+        narrow_right = (right / scale).astype(np.float32)
+        x, n_steps = _conjugate_gradients(product, deflation, narrow_right, CG_STEPS, CG_TOLERANCE)
+        return x * scale, n_steps
+
+    def climb(self, step: FloatArray, value: FloatArray, moves: NDArray[np.bool_]) -> FloatArray:
+        """Add the step in eta, or a fraction of it, to lanes that move so that the ELBO rises above `value`, or none.
+
+        Return its values.
+        """
+        s = self.state
+        eta, mean, residual = s.eta.copy(), s.mean.copy(), self.residual
+        t = moves.astype(np.float64)
+        while True:
+            s.eta[...] = eta + t * step
+            self.problem.tilt(s)
+            self.residual = residual - self.product(s.mean - mean)
+            reached = self.value(self.update_noise())
+            worse = (t > 0) & ~(reached > value)
+            if not worse.any():
+                return reached
+            t[worse] = np.where(t[worse] > 2e-3, 0.5 * t[worse], 0.0)
 
     # --- starts
 
@@ -328,19 +356,22 @@ class _Batch:
         def solve(r: FloatArray) -> FloatArray:
             return np.ascontiguousarray(solve_factored(factor, r))
 
-        return _conjugate_gradients(product, solve, self.c, REFINEMENTS, 1e-4), factor
+        return _conjugate_gradients(product, solve, self.c, REFINEMENTS, 1e-4)[0], factor
 
 
 def _conjugate_gradients(
-    product: Callable[[FloatArray], FloatArray],
-    solve: Callable[[FloatArray], FloatArray],
-    right: FloatArray,
+    product: Callable[[Floats], Floats],
+    solve: Callable[[Floats], Floats],
+    right: Floats,
     n_steps: int,
     tolerance: float,
-) -> FloatArray:
-    """Preconditioned conjugate gradients, columns by themselves: each stops where its residual has fallen enough."""
+) -> tuple[Floats, int]:
+    """Preconditioned conjugate gradients, columns by themselves: each stops where its residual has fallen enough.
 
-    def dot(x: FloatArray, y: FloatArray) -> FloatArray:
+    Return also the steps of the slowest column.
+    """
+
+    def dot(x: Floats, y: Floats) -> Floats:
         return np.einsum("jk,jk->k", x, y)
 
     x, r = np.zeros_like(right), right.copy()
@@ -348,7 +379,7 @@ def _conjugate_gradients(
     active = target > 0
     z = solve(r)
     p, rho = z, dot(r, z)
-    for step in range(n_steps):
+    for step in range(1, n_steps + 1):
         q = product(p)
         curvature = dot(p, q)
         active &= curvature > 0
@@ -356,12 +387,38 @@ def _conjugate_gradients(
         x += alpha * p
         r -= alpha * q
         active &= dot(r, r) > target
-        if not active.any() or step + 1 == n_steps:
+        if not active.any() or step == n_steps:
             break
         z = solve(r)
         old, rho = rho, dot(r, z)
         p = z + np.where(active, rho / np.where(active, old, 1.0), 0.0) * p
-    return x
+    return x, step
+
+
+def _sketch(a: NDArray[np.float32]) -> NDArray[np.float32]:
+    """F, (n, few), with FFᵀ below A and close to its largest eigenvalues (Nyström; Frangella et al. 2023)."""
+    n = len(a)
+    basis = np.linalg.qr(a @ np.random.default_rng(0).standard_normal((n, min(SKETCH, n // 8)), dtype=np.float32))[0]
+    seen: NDArray[np.float32] = a @ basis
+    values, vectors = np.linalg.eigh(basis.T @ seen)
+    large = values > 1e-6 * values.max(initial=0.0)
+    return seen @ (vectors[:, large] / np.sqrt(values[large]))
+
+
+class _Deflation:
+    """Preconditioner of D + A for every lane: D and A's diagonal, with FFᵀ for A's largest eigenvalues."""
+
+    def __init__(self, sketch: NDArray[np.float32], diagonal: FloatArray, shift: FloatArray) -> None:
+        rest = np.maximum(diagonal - np.einsum("jr,jr->j", sketch, sketch), 0.0)
+        self.sketch, self.inverse = sketch, (1.0 / (shift + rest[:, None])).astype(np.float32)
+        scaled = (sketch * root[:, None] for root in np.sqrt(self.inverse).T)
+        self.inner = np.linalg.inv(np.stack([f.T @ f for f in scaled]) + np.eye(sketch.shape[1], dtype=np.float32))
+
+    def __call__(self, right: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Woodbury's formula."""
+        x = self.inverse * right
+        inner = np.matmul(self.inner, (x.T @ self.sketch)[:, :, None])[:, :, 0]
+        return x - self.inverse * (self.sketch @ inner.T)
 
 
 def _similar(ridge: FloatArray) -> list[Lanes]:
@@ -475,7 +532,7 @@ class _Run:
             if len(lanes):
                 self.batch.put(lanes, part, columns)
             self._add(self.all, traces, at_rest)
-        self.batch.refresh()
+        self.batch.settle()
         left = n_sweeps - max(len(trace) for trace in traces)
         if len(lanes) and left:
             fine = self.precision
@@ -510,73 +567,48 @@ class _Run:
     def newton(self, lanes: Lanes) -> None:
         """Newton's method in eta, as in the single fit, for models whose levels are fine."""
         tolerance, rise = 1e-4 * self.precision, 3e-6 * self.precision
+        sketch, deflation, n_steps = _sketch(self.batch.a), None, 0
         part = self.batch.take(lanes)
-        n_lanes, n_steps, few = len(lanes), min(NEWTON_STEPS, self.max_iter), lanes[:0]
         traces: dict[int, list[float]] = {int(k): [] for k in lanes}
-        at_rest = dict.fromkeys(traces, False)
+        at_rest = np.zeros(len(self.all), dtype=bool)
+        going = np.arange(len(part.tau)) < len(lanes)
         part.rescale(np.ones(len(part.tau), dtype=bool))
         family_tau = part.tau.copy()
         current = part.value(part.update_noise())
-        self.batch.put(lanes, part, np.arange(n_lanes))
         try:
-            for _ in range(n_steps):
+            for _ in range(min(NEWTON_STEPS, self.max_iter)):
                 stale = np.abs(part.tau - family_tau) > 1e-5 * part.tau
                 if stale.any():
                     part.rescale(stale)
                     family_tau[stale] = part.tau[stale]
-                    current[stale] = part.value(part.squared_error())[stale]
-                velocity, largest = part.newton_step()
-                moves = largest > tolerance
-                before = current.copy()
-                failed = self._climb(part, velocity, current, moves)
-                leaves = np.zeros(len(part.tau), dtype=bool)
-                for j, k in enumerate(int(k) for k in lanes):
-                    if not moves[j]:
-                        at_rest[k] = leaves[j] = True
-                    elif failed[j]:  # rounding, or a step along which nothing rises
-                        at_rest[k], leaves[j] = bool(largest[j] <= 1e3 * tolerance), True
-                        traces[k].append(float(current[j]))
-                    else:
-                        traces[k].append(float(current[j]))
-                        at_rest[k] = leaves[j] = current[j] - before[j] <= rise * (abs(current[j]) + 1.0)
-                self.batch.put(lanes, part, np.arange(len(lanes)))
-                stays = np.flatnonzero(~leaves[: len(lanes)])
-                few = lanes[stays]
-                if len(stays) <= FEW:
+                    current = part.value(part.squared_error())
+                gradient, variance, shift = part.newton_system()
+                largest = (np.abs(gradient) * np.sqrt(variance)).max(axis=0)
+                moves = going & (largest > tolerance)
+                if deflation is None or n_steps > FEW_STEPS:
+                    deflation = _Deflation(sketch, part.diagonal, shift)
+                x, n_steps = part.solve(deflation, shift, np.where(moves, gradient / part.tau, 0.0))
+                before, current = current, part.climb(x / variance, current, moves)
+                for j, k in enumerate(lanes):
+                    if moves[j]:
+                        traces[int(k)].append(float(current[j]))
+                risen = current - before
+                stuck = moves & (risen <= 0)  # rounding, or a step along which nothing rises
+                flat = np.where(stuck, largest <= 1e3 * tolerance, ~moves | (risen <= rise * (np.abs(current) + 1.0)))
+                at_rest[lanes] |= (going & flat)[: len(lanes)]
+                going &= ~(flat | stuck)
+                stays = np.flatnonzero(going)
+                if len(stays) == 0:
                     break
-                if len(stays) < len(lanes):
+                if _padded(len(stays)) < len(part.tau):
+                    self.batch.put(lanes, part, np.arange(len(lanes)))
                     part, lanes = part.take(stays), lanes[stays]
                     chosen = stays[np.minimum(np.arange(len(part.tau)), len(stays) - 1)]
-                    family_tau, current = family_tau[chosen], current[chosen]
+                    family_tau, current, deflation = family_tau[chosen], current[chosen], None
+                    going = np.arange(len(part.tau)) < len(lanes)
         finally:
-            self._add(np.array(list(traces)), list(traces.values()), np.array(list(at_rest.values())))
-        self.batch.refresh()
-        left = n_steps - max(len(trace) for trace in traces.values())
-        if len(few) and left > 0:
-            self.alone(few, lambda solver, _: solver.newton(left, tolerance, CG_STEPS, CG_TOLERANCE, rise, False))
-
-    @staticmethod
-    def _climb(part: _Batch, velocity: FloatArray, current: FloatArray, moves: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Go along the step, or a fraction of it, until the ELBO rises; return where it never does."""
-        pending = np.flatnonzero(moves)
-        t = 1.0
-        while len(pending) and t > 1e-3:
-            trial = part.take(pending)
-            count = np.arange(len(pending))
-            mean = trial.state.mean.copy()
-            chosen = pending[np.minimum(np.arange(len(trial.tau)), len(pending) - 1)]
-            trial.state.eta[...] += t * velocity[:, chosen]
-            trial.problem.tilt(trial.state)
-            trial.follow(mean)
-            value = trial.value(trial.update_noise())[count]
-            better = value > current[pending]
-            part.put(pending[better], trial, count[better])
-            current[pending[better]] = value[better]
-            pending = pending[~better]
-            t *= 0.5
-        failed = np.zeros(len(moves), dtype=bool)
-        failed[pending] = True
-        return failed
+            self.batch.put(lanes, part, np.arange(len(lanes)))
+            self._add(np.array(list(traces)), list(traces.values()), at_rest[list(traces)])
 
 
 def _padded(n: int) -> int:

@@ -103,7 +103,7 @@ void lane_range(Index begin, Index end, Index n_inner, const float* a, Index lda
     if (i + 2 * kLaneRows <= end)
       for (Index r = 0; r < kLaneRows; ++r) {
         const float* next = a + (i + kLaneRows + r) * lda + (indexed ? index[0] : 0);
-        PYDIRECT_UNROLL for (int line = 0; line < 4; ++line) __builtin_prefetch(next + 16 * line);
+        PYDIRECT_UNROLL for (int line = 0; line < 8; ++line) __builtin_prefetch(next + 16 * line);
       }
     lane_rows<kLaneRows, indexed>(n_inner, a + i * lda, lda, index, x, x_stride, y + i * y_stride, y_stride, count);
   }
