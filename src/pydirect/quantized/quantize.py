@@ -25,12 +25,12 @@ from pydirect.quadratic_network import NetworkPosterior
 from pydirect.quantized.models import (
     ARITHMETICS,
     LinearBasis,
-    NetworkBasis,
     QuantizedClassifier,
     QuantizedModel,
     QuantizedRegressor,
     as_rows,
 )
+from pydirect.quantized.network import NetworkBasis, reach_of
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
 from pydirect.quantized.program import FREQUENCY_BITS, INPUT_LIMIT, INPUT_UNIT, IntegerArithmeticError, lay_out
 from pydirect.quantized.samples import METHODS, choose_samples, round_to_levels
@@ -70,7 +70,7 @@ def quantize(
         Fitted. Any basis and features will do for ``arithmetic="float"``; integers need Fourier features, the columns
         themselves (``"linear"``, ``"precomputed"``), no normal scores (``rank_inputs=False``) and levels that all
         weights share, those of ``basis="raw"`` or of ``levels="even"`` here. `pydirect.fit_within` fits such a model to
-        a number of bytes.
+        a number of bytes. Networks have integers of 16 bits as they are.
     n_samples : int, default=16
         At most 256.
     method : {"moments", "draw", "most_probable"}, default="moments"
@@ -79,7 +79,8 @@ def quantize(
         that mean and variance over the samples are those of the posterior.
     X : array_like of shape (n_rows, n_features_in), optional
         Typical rows, the training rows say: ``"moments"`` also matches the variance of predictions there. Needed for
-        ``levels`` other than ``"model"``, and for integers of precomputed columns, whose ranges it tells.
+        ``levels`` other than ``"model"``, and for integers of precomputed columns, whose ranges it tells, and of
+        networks: hidden units are cut off at twice what they are there.
     levels : {"model", "even", "power_of_two"}, default="model"
         ``"model"``: those the model was fitted with. Else samples of the posterior, decorrelated or not, are rounded to
         `n_levels` levels shared by all weights of Φ, with the error of every weight made up for by the others at the
@@ -90,7 +91,7 @@ def quantize(
         What predictions are made with. Standard deviations in integers leave out the variance that the float path adds
         where inputs are beyond the reach of the linear part; see `QuantizedModel.using`.
     feature_bits : {16, 8}, default=16
-        Of a basis function in integer arithmetic.
+        Of a basis function in integer arithmetic; 16 for a network.
     frequency_bits : {"auto", 8, 16, 32}, default="auto"
         Of a frequency in integer arithmetic.
     layout : {"auto", "dense", "sparse"}, default="auto"
@@ -135,7 +136,7 @@ def quantize(
     if isinstance(model.posteriors_[0], NetworkPosterior):
         if levels != "model":
             raise ValueError("levels must be 'model' for a network")
-        quantised = _quantize_network(model, n_samples, method, rng, **common)
+        quantised = _quantize_network(model, n_samples, method, rows, rng, **common)
     elif levels == "model":
         quantised = _quantize_posterior(model, n_samples, method, rows, rng, **common)
     else:
@@ -442,9 +443,9 @@ def _assemble(
 
 
 def _quantize_network(
-    model: Any, n_samples: int, method: str, rng: np.random.Generator, **common: Any
+    model: Any, n_samples: int, method: str, rows: FloatArray | None, rng: np.random.Generator, **common: Any
 ) -> QuantizedModel:
-    """Take samples of a network's level indices; its matrices are small, and inputs are rotated in floating point."""
+    """Take samples of a network's level indices; rows tell how far integers have to reach."""
     posteriors = model.posteriors_
     samples = [choose_samples(p, n_samples, method, rng).T for p in posteriors]
     tables = [affine_levels(p.weights.levels) for p in posteriors]
@@ -455,6 +456,11 @@ def _quantize_network(
     )
     shape = posteriors[0].shape
     limit = float(LARGEST ** (0.5 / 2**shape.depth))
-    basis = NetworkBasis(model.input_map_, INPUT_SCALE * model.rotation_.matrix, shape, limit)
+    basis = NetworkBasis(model.input_map_, INPUT_SCALE * model.rotation_.matrix, shape, limit, np.empty(0))
+    if rows is not None:
+        inputs = basis.transform(rows)[0]
+        pairs = zip(posteriors, samples, strict=True)
+        reaches = [reach_of(shape, p.weights.values(s.T), inputs) for p, s in pairs]
+        basis = replace(basis, reach=np.max(reaches, axis=0))
     one = np.ones(len(posteriors))
     return _assemble(model, basis, codes, levels, _zero_code(levels), centre, spread, one, **common)
