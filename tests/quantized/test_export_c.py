@@ -30,7 +30,7 @@ INTEGER_MAIN = r"""
 int main(void)
 {
     float x[M_N_FEATURES_IN];
-    int16_t q[M_N_INPUTS];
+    m_input q[M_N_INPUTS];
     int32_t t[M_N_COLUMNS];
     double mean[M_N_OUTPUTS], std[M_N_OUTPUTS], lower[M_N_OUTPUTS], upper[M_N_OUTPUTS];
     double low[M_N_OUTPUTS], high[M_N_OUTPUTS];
