@@ -479,7 +479,9 @@ class IntegerProgram(Program):
         interpolations = 2 * self.n_frequencies if self.feature_bits == 16 else 0
         common = self.n_frequencies * self.n_inputs + len(self.groups) * self.n_columns
         return Operations(
-            common + 3 * interpolations, common + interpolations + self.n_inputs, 2 * self.n_frequencies + interpolations
+            common + 3 * interpolations,
+            common + interpolations + self.n_inputs,
+            2 * self.n_frequencies + interpolations,
         )
 
     def inputs_of(self, group: Group) -> NDArray[np.int32]:

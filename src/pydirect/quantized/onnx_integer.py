@@ -116,7 +116,11 @@ def _network_totals(graph: Graph, program: NetworkProgram, q: str) -> str:
     weights = _weights(graph, program)
     if program.centre is not None and program.spread is not None:
         spread, centre = (
-            op("Expand", graph.cast(graph.constant(smallest_integers(a)[:, :, None]), np.int64), np.array([1, 1, program.n_samples]))
+            op(
+                "Expand",
+                graph.cast(graph.constant(smallest_integers(a)[:, :, None]), np.int64),
+                np.array([1, 1, program.n_samples]),
+            )
             for a in (program.spread, program.centre)
         )
         flat = np.array([0, n_columns])
