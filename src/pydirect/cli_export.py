@@ -135,6 +135,8 @@ def _check_form(args: argparse.Namespace, model: Any) -> None:
             "the model's features are 'nystroem', its training rows, too many for a C header: write OUT.onnx, or fit a "
             "small model to the same table with --max-bytes BYTES --data TABLE, or fit with --features fourier"
         )
+    if args.integer and args.data is None and hasattr(model, "hidden_layer_sizes"):
+        raise CommandError("--integer: a network needs --data, rows like those that it was fitted to")
 
 
 def _read(path: Path, text_columns: list[str]) -> Table:

@@ -1,9 +1,10 @@
 """The integer arithmetic of a quantised model, defined once: compiled kernels and exported code give the same integers.
 
-Networks have steps 2 and 3 of their own, in `pydirect.quantized.network`; all others are shared. A program takes a row of inputs to one integer for every posterior sample, and these to a mean, a standard deviation
-and intervals. Floating point occurs where inputs enter (not at all when they are integers already) and in one scale and
-offset at the very end. Throughout, ``round_shift(v, r)`` is v/2^r rounded to the nearest integer, halves away from
-zero, done on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^r >> 1)) >> r)``.
+A program takes a row of inputs to one integer for every posterior sample, and these to a mean, a standard deviation and
+intervals. Networks have steps 2 and 3 of their own, in `pydirect.quantized.network`; the others are shared. Floating
+point occurs where inputs enter (not at all when they are integers already) and in one scale and offset at the very end.
+Throughout, ``round_shift(v, r)`` is v/2^r rounded to the nearest integer, halves away from zero, done on the magnitude
+so that no negative number is shifted: ``sign(v) · ((|v| + (2^r >> 1)) >> r)``.
 
 1. Inputs, for each input i of the program, which reads column ``columns[i]`` of the row:
 
@@ -479,9 +480,9 @@ class IntegerProgram(Program):
         interpolations = 2 * self.n_frequencies if self.feature_bits == 16 else 0
         common = self.n_frequencies * self.n_inputs + len(self.groups) * self.n_columns
         return Operations(
-            common + 3 * interpolations,
-            common + interpolations + self.n_inputs,
-            2 * self.n_frequencies + interpolations,
+            additions=common + 3 * interpolations,
+            multiplications=common + interpolations + self.n_inputs,
+            table_lookups=2 * self.n_frequencies + interpolations,
         )
 
     def inputs_of(self, group: Group) -> NDArray[np.int32]:

@@ -8,22 +8,21 @@ columns.
    round_shift(sum_k, rotation_shift_k)``, cut off at ±32767.
 
 3. Layers, of every column by itself. The inputs x of a layer are the z or what the layer below has made, with a bias
-   also ``ones[layer]``, which stands for one. Every unit's sum ``acc = Σ_i W_i x_i`` is an int32 with ``W_i = centre_i +
-   spread_i · multipliers[code_i]``, or ``multipliers[code_i]`` where all weights of a layer share their levels. A hidden
-   unit makes ``a = round_shift(acc · rescale[layer], rescale_shift[layer])`` of it, in int64, cut off at ±32767, and
-   ``x = round_shift(a², 15)`` for the next layer. The output's sum is the total.
+   also ``ones[layer]``, which stands for one. Every unit's sum ``acc = Σ_i W_i x_i`` is an int32 with ``W_i = centre_i
+   + spread_i · multipliers[code_i]``, or ``multipliers[code_i]`` where all weights of a layer share their levels. A
+   hidden unit makes ``a = round_shift(acc · rescale[layer], rescale_shift[layer])`` of it, in int64, cut off at ±32767,
+   and ``x = round_shift(a², 15)`` for the next layer. The output's sum is the total.
 
-`NetworkProgram.bounds` proves from the codes that no sum can leave its type, whatever the inputs: that is what cutting off
-is for. Where it begins is twice as far as rows of X have reached when the model was quantised.
+`NetworkProgram.bounds` proves from the codes that no sum can leave its type, whatever the inputs: that is what cutting
+off is for. It begins twice as far out as rows of X reached when the model was quantised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -256,7 +255,6 @@ def build_network_program(
     scale = basis.input_map.scale[basis.input_map.kept[inputs]]
     unit = 2.0 ** -np.ceil(-np.log2(INPUT_UNIT * scale)) / scale
     columns, origin, multiplier = input_columns(basis.input_map, inputs, unit)
-    limit = np.full(len(inputs), INPUT_LIMIT, dtype=np.int32)
     ones = _ones(basis.reach)
     offset = (origin.astype(np.float64) - basis.input_map.mean[columns]) / scale
     rotation, rotation_offset, rotation_shift = _rotation(basis.matrix[inputs] * ones[0], unit, offset)
@@ -264,38 +262,40 @@ def build_network_program(
     n_outputs = len(output.scale)
     unit_spread = np.broadcast_to(spread, (len(codes), n_outputs)) * level_step
     centre = np.broadcast_to(centre, unit_spread.shape)
-    steps, tables = _shared_steps(shape, centre, unit_spread), [None, None]
+    steps, tables = _shared_steps(shape, centre, unit_spread), None
     if steps is None:
         steps = _weight_steps(shape, centre, unit_spread, multipliers[codes], ones)
         step = np.repeat(steps, [part.stop - part.start for part in shape.slices])[:, None]
         tables = [np.rint(table / step).astype(np.int32) for table in (centre, unit_spread)]
     rescale, rescale_shift = _rescaling(steps, ones)
-    program: dict[str, Any] = {
-        "n_features_in": len(basis.input_map.mean),
-        "columns": columns,
-        "origin": origin,
-        "multiplier": multiplier,
-        "limit": limit,
-        "codes": codes,
-        "multipliers": multipliers,
-        "n_outputs": n_outputs,
-        "n_samples": n_samples,
-        "offset": output.offset,
-        "shape": shape,
-        "rotation": rotation,
-        "rotation_offset": rotation_offset,
-        "rotation_shift": rotation_shift,
-        "ones": ones,
-        "rescale": rescale,
-        "rescale_shift": rescale_shift,
-        "centre": tables[0],
-        "spread": tables[1],
-        "steps": steps,
-    }
-    unscaled = {"scale": np.ones(n_outputs), "std_scale": np.ones(n_outputs), "deviation_shift": 62}
-    none = np.zeros(n_outputs, dtype=np.uint64)
-    total = NetworkProgram(**program, **unscaled, noise=none).bounds.total
-    return NetworkProgram(**program, **output_units(total, float(steps[-1] / ones[-1]), n_samples, output))
+    program = NetworkProgram(
+        n_features_in=len(basis.input_map.mean),
+        columns=columns,
+        origin=origin,
+        multiplier=multiplier,
+        limit=np.full(len(inputs), INPUT_LIMIT, dtype=np.int32),
+        codes=codes,
+        multipliers=multipliers,
+        n_outputs=n_outputs,
+        n_samples=n_samples,
+        scale=np.ones(n_outputs),
+        offset=output.offset,
+        noise=np.zeros(n_outputs, dtype=np.uint64),
+        deviation_shift=62,
+        std_scale=np.ones(n_outputs),
+        shape=shape,
+        rotation=rotation,
+        rotation_offset=rotation_offset,
+        rotation_shift=rotation_shift,
+        ones=ones,
+        rescale=rescale,
+        rescale_shift=rescale_shift,
+        centre=tables[0] if tables else None,
+        spread=tables[1] if tables else None,
+        steps=steps,
+    )
+    unit_total = float(steps[-1] / ones[-1])
+    return replace(program, **output_units(program.bounds.total, unit_total, n_samples, output))
 
 
 def _ones(reach: FloatArray) -> NDArray[np.int32]:
@@ -305,8 +305,8 @@ def _ones(reach: FloatArray) -> NDArray[np.int32]:
     ones = np.floor(LIMIT / np.maximum(largest, 1.0))  # in integers none is finer than what the bias needs
     for layer in np.flatnonzero(~(ones >= 1)):
         raise IntegerArithmeticError(
-            f"integers need inputs of layer {layer + 1} below {LIMIT}, but they could be {largest[layer]:.3g}: fit with "
-            "a smaller prior_scale, or keep arithmetic='float'"
+            f"integers need inputs of layer {layer + 1} below {LIMIT}, but they could be {largest[layer]:.3g}: fit "
+            "with a smaller prior_scale, or keep arithmetic='float'"
         )
     return ones.astype(np.int32)
 
@@ -321,8 +321,8 @@ def _rotation(
     shift = np.minimum(np.floor(-np.log2(np.maximum(largest, 2.0**-61))), 61)
     if not (shift >= 0).all():
         raise IntegerArithmeticError(
-            "integers need columns that vary more about their mean, and are not nearly multiples of each other: drop or "
-            "shift some, or keep arithmetic='float'"
+            "integers need columns that vary more about their mean, and are not nearly multiples of each other: drop "
+            "or shift some, or keep arithmetic='float'"
         )
     size = 2.0**shift
     integers = np.rint(exact * size[:, None]).astype(np.int32), np.rint(constant * size).astype(np.int64)
@@ -352,8 +352,8 @@ def _weight_steps(
         room = INT32_MAX - inputs.sum() * (1 + largest_level) / 2  # centre and spread are rounded by one half each
         if room < INT32_MAX / 2:
             raise IntegerArithmeticError(
-                f"integers have too few bits for the weights of layer {layer + 1}, {fan_in} inputs wide: fit with fewer "
-                "units or fewer levels, or keep arithmetic='float'"
+                f"integers have too few bits for the weights of layer {layer + 1}, {fan_in} inputs wide: fit with "
+                "fewer units or fewer levels, or keep arithmetic='float'"
             )
         tables = max(float(np.abs(centre[part]).max()), float(np.abs(spread[part]).max())) / LIMIT
         steps[layer] = max(needed / room, tables) or 1.0
@@ -381,8 +381,8 @@ def network_rounding_bound(
 
     Exact is the network in real numbers for the same level indices. With hats on what is computed, errors pass through
     a layer as ``|Σ ŵ x̂ − Σ w x| ≤ Σ |ŵ − w| |x̂| + |w| |x̂ − x|``, then gain the error of the factor and half a unit;
-    through a square as ``|â² − a²| ≤ |â − a| (2 |â| + |â − a|)``, and half a unit again. Magnitudes with a hat are those
-    at the rows; without rows those that the program reaches with all weights and inputs positive.
+    through a square as ``|â² − a²| ≤ |â − a| (2 |â| + |â − a|)``, and half a unit again. Magnitudes with a hat are
+    those at the rows; without rows those that the program reaches with all weights and inputs positive.
 
     Parameters
     ----------

@@ -115,16 +115,8 @@ def _network_totals(graph: Graph, program: NetworkProgram, q: str) -> str:
     state = op("Unsqueeze", _clip(graph, _round_shift(graph, sums, program.rotation_shift), LIMIT), np.array([0]))
     weights = _weights(graph, program)
     if program.centre is not None and program.spread is not None:
-        spread, centre = (
-            op(
-                "Expand",
-                graph.cast(graph.constant(smallest_integers(a)[:, :, None]), np.int64),
-                np.array([1, 1, program.n_samples]),
-            )
-            for a in (program.spread, program.centre)
-        )
-        flat = np.array([0, n_columns])
-        weights = op("Add", op("Mul", weights, op("Reshape", spread, flat)), op("Reshape", centre, flat))
+        spread, centre = (_columns(graph, program, table) for table in (program.spread, program.centre))
+        weights = op("Add", op("Mul", weights, spread), centre)
     for layer, (part, (fan_out, fan_in)) in enumerate(zip(program.shape.slices, program.shape.layers, strict=True)):
         own = op("Slice", weights, np.array([part.start]), np.array([part.stop]), np.array([0]))
         matrix = op("Reshape", own, np.array([fan_out, fan_in, n_columns]))
@@ -141,6 +133,13 @@ def _network_totals(graph: Graph, program: NetworkProgram, q: str) -> str:
             a = _clip(graph, _round_shift(graph, scaled, program.rescale_shift[layer]), LIMIT)
             state = _round_shift(graph, op("Mul", a, a), SQUARE_SHIFT)
     return op("Transpose", op("Squeeze", state, np.array([2])), perm=[1, 0])
+
+
+def _columns(graph: Graph, program: NetworkProgram, table: NDArray[np.int32]) -> str:
+    """Return a table (n_weights, n_outputs) for every sample, (n_weights, n_columns); stored once."""
+    stored = graph.cast(graph.constant(smallest_integers(table)[:, :, None]), np.int64)
+    repeated = graph.op("Expand", stored, np.array([1, 1, program.n_samples]))
+    return graph.op("Reshape", repeated, np.array([0, program.n_columns]))
 
 
 def _weights(graph: Graph, program: Program) -> str:

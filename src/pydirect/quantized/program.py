@@ -281,14 +281,14 @@ def output_units(total: int, unit: float, n_samples: int, output: OutputScale) -
     Raises
     ------
     IntegerArithmeticError
-        When a number is beyond double precision.
+        When the noise is beyond what integers hold beside the functions.
     """
     s = n_samples
     # Squares of S deviations and the noise, one half of 2^63 each at most.
     largest = np.sqrt(2.0**62 / s) - 1
     noise = np.sqrt(output.noise) / (np.abs(output.scale) * unit) * s**1.5
     needed = max(2.0 * s * total / largest, float(noise.max(initial=0.0)) / np.sqrt(2.0**61), 1.0)
-    if not np.isfinite(needed):
+    if not (np.isfinite(noise).all() and needed <= 2.0**62):
         raise IntegerArithmeticError("integers need a noise that is not beyond the units of the outputs: scale y")
     r = int(np.ceil(np.log2(needed)))
     scale = output.scale * unit

@@ -37,10 +37,12 @@ def stored_tables(program: Program) -> dict[str, Tables]:
         levels["powers"] = _powers(program.multipliers)
     elif level_step(program.multipliers) is None:
         levels["multipliers"] = smallest_integers(program.multipliers)
-    own = _network_tables if isinstance(program, NetworkProgram) else _linear_tables
     parts = {"inputs": inputs, "levels": levels}
-    for part, tables in own(program).items():
-        parts[part] = parts.get(part, {}) | tables
+    if isinstance(program, NetworkProgram):
+        parts |= _network_tables(program)
+    elif isinstance(program, IntegerProgram):
+        inputs |= _more_inputs(program)
+        parts |= _linear_tables(program)
     return parts | {"outputs": {name: getattr(program, name) for name in ("noise", "scale", "offset", "std_scale")}}
 
 
@@ -48,20 +50,22 @@ def _index(program: Program) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if program.n_features_in <= 256 else np.uint16
 
 
-def _linear_tables(program: IntegerProgram) -> dict[str, Tables]:
-    parts: dict[str, Tables] = {"inputs": {}, "frequencies": {}, "sine_table": {}}
-    if program.n_frequencies:
-        parts["inputs"]["phase_shift"] = program.phase_shift
-        parts["frequencies"]["frequencies"] = program.frequencies
-        parts["sine_table"]["sine_table"] = SINE_TABLES[program.feature_bits]
+def _more_inputs(program: IntegerProgram) -> Tables:
+    tables: Tables = {"phase_shift": program.phase_shift} if program.n_frequencies else {}
     if len(program.linear):
-        parts["inputs"]["linear"] = program.linear.astype(_index(program))
+        tables["linear"] = program.linear.astype(_index(program))
+    return tables
+
+
+def _linear_tables(program: IntegerProgram) -> dict[str, Tables]:
+    frequencies: Tables = {"frequencies": program.frequencies} if program.n_frequencies else {}
+    sines: Tables = {"sine_table": SINE_TABLES[program.feature_bits]} if program.n_frequencies else {}
     groups: Tables = {
         "group_end": np.array([g.end for g in program.groups], dtype=np.uint16),
         "group_gain": smallest_integers([g.gain for g in program.groups]),
         "group_shift": np.array([g.shift for g in program.groups], dtype=np.uint8),
     }
-    return {**parts, "groups": groups}
+    return {"frequencies": frequencies, "sine_table": sines, "groups": groups}
 
 
 def _network_tables(program: NetworkProgram) -> dict[str, Tables]:
