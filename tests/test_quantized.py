@@ -704,7 +704,7 @@ def test_the_error_of_networks_in_integers_is_within_its_bound(network, name):
     bound = quantised.rounding_bound(rows)
     assert (error <= bound)[inside].all() and (bound <= quantised.rounding_bound())[inside].all()
     # The bound adds up worst cases: at a row it is not much beyond what a few dozen terms can do.
-    assert (bound[inside].max(axis=0) < 100 * error[inside].max(axis=0)).all()
+    assert bound[inside].max() < 100 * error[inside].max()
     assert error[: len(x) // 2].max() < 0.02 * model.y_scale_.min()
     (mean, std), (float_mean, float_std) = (m.predict(rows, return_std=True) for m in (quantised, exact))
     assert (np.abs(mean - float_mean) <= bound)[inside].all()
@@ -804,6 +804,7 @@ def test_saved_models_predict_the_same_bits(raw, decorrelated, tmp_path):
             quantize(decorrelated, 8),
             quantize(fitted(DirectRegressor(n_features=20), x, y), 4),
             quantize(network, 4, X=x, arithmetic="integer"),
+            quantize(network, 4),
             quantize(classifier, 4),
             quantize(fitted(DirectRegressor(basis="raw", features="polynomial"), x, y), 4),
         )
@@ -813,7 +814,7 @@ def test_saved_models_predict_the_same_bits(raw, decorrelated, tmp_path):
         again = load(path)
         assert type(again) is type(model) and again.arithmetic == model.arithmetic
         np.testing.assert_array_equal(again.functions(x), model.functions(x))
-        if k < 4:
+        if k < 5:
             np.testing.assert_array_equal(again.predict(x, return_std=True), model.predict(x, return_std=True))
         else:
             np.testing.assert_array_equal(again.predict(x), model.predict(x))

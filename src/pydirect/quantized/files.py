@@ -167,8 +167,7 @@ def _check(model: QuantizedModel) -> None:
         require_array(basis.matrix, "matrix", n_inputs, basis.shape.n_inputs)
         if packed.shape[0] != basis.shape.n_weights:
             raise ValueError("packed does not fit the network")
-        reach = require_array(basis.reach, "reach", "n_layers")
-        if len(reach) not in (0, len(basis.shape.layers)) or (reach < 0).any():
+        if (require_array(basis.reach, "reach", len(basis.shape.layers) if len(basis.reach) else 0) < 0).any():
             raise ValueError("reach does not fit the network")
     else:
         _check_linear_basis(basis, n_inputs, n_outputs, packed.shape[0])
