@@ -687,9 +687,13 @@ def test_networks_in_integers_are_those_of_unbounded_integers(network, name):
     expected = [python_network(program, row) for row in rows]
     np.testing.assert_array_equal(program.totals(rows).reshape(len(rows), -1), expected)
     np.testing.assert_array_equal(quantised.totals(rows), program.totals(rows))
-    raw = RawInputs.of(program, 500.0, -7)
-    q = raw.quantise(np.rint(500 * x[:9, program.columns] - 7))
-    assert (np.abs(q - program.quantise_inputs(x[:9])) <= 0.51 / 500 * program.multiplier + 200).all()
+    for per_unit in (2.0, 1e6):  # from coarse to finer than the rounding of inputs
+        counts = np.rint(per_unit * x[:, program.columns] - 7)
+        q = RawInputs.of(program, per_unit, -7).quantise(counts)
+        exact = ((counts + 7) / per_unit - program.origin) * program.multiplier.astype(float)
+        assert np.abs(q - exact).max() <= 2.5
+    with pytest.raises(ValueError, match="counts_per_unit must be larger"):
+        RawInputs.of(program, 1e-3)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -414,9 +414,10 @@ def test_headers_of_budgets_for_outputs_and_classes(tmp_path, small, target):
 
 
 @needs_cc
-def test_integers_of_sensors_are_taken_as_they_are(tmp_path, fitted):
-    model, X = fitted("yacht")
-    quantised = quantize(model, 4, arithmetic="integer")
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_integers_of_sensors_are_taken_as_they_are(tmp_path, fitted, small, kind):
+    model, X = fitted("yacht") if kind == "linear" else (small(small.network((3,))), small.X)
+    quantised = quantize(model, 4, X=X, arithmetic="integer")
     program = quantised.program
     per_unit = 1000 / X.std(axis=0)
     quantised.to_c(tmp_path / "model.h", prefix="m", counts_per_unit=per_unit, zero_count=-7)

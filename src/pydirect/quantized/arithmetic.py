@@ -152,7 +152,7 @@ class RawInputs:
     def of(cls, program: Program, counts_per_unit: ArrayLike, zero_count: ArrayLike = 0) -> RawInputs:
         """Return the constants for counts ``r = zero_count + counts_per_unit · x`` of every input of the program.
 
-        Before it is rounded, q is within 2^-13 of what it is for this x in real numbers.
+        Before it is rounded, q is within 2^-13 of what it is for this x in real numbers, of a network within 2.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class RawInputs:
         origin, reach = np.rint(exact), np.ceil((program.limit + 1.0) / np.abs(slope)) + 1
         if (fine := program.columns[~(np.abs(origin) + reach <= 2**30)]).size:
             raise ValueError(f"counts of column {fine[0]} must fit into 31 bits over its range; divide them beforehand")
-        if (coarse := program.columns[np.abs(slope) > 2.0 * program.limit]).size:
+        if (coarse := program.columns[np.abs(slope) > np.minimum(2.0 * program.limit, 2.0**30)]).size:
             raise ValueError(f"counts_per_unit must be larger: a count is more than the range of column {coarse[0]}")
         shift = np.floor(np.log2(2**30 / np.abs(slope)))
         return cls(

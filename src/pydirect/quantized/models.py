@@ -267,8 +267,9 @@ class QuantizedModel:
     def input_ranges(self) -> FloatArray:
         """Least and largest value of every column that integers tell apart, (n_features_in, 2); others are cut off.
 
-        Eight standard deviations about the training mean; of ``features="precomputed"`` at least twice the largest
-        magnitude in the rows that `quantize` was given. Infinite where a column is not read.
+        Eight standard deviations about the training mean, or somewhat more for a network, whose hidden units may be cut
+        off within; of ``features="precomputed"`` at least twice the largest magnitude in the rows that `quantize` was
+        given. Infinite where a column is not read.
         """
         program, ranges = self.program, np.tile([-np.inf, np.inf], (self.n_features_in, 1))
         origin, reach = program.origin.astype(np.float64), program.limit / program.multiplier.astype(np.float64)
@@ -284,7 +285,7 @@ class QuantizedModel:
     def using(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
 
-        Means differ by `rounding_bound` at most within `input_ranges`. Standard deviations in integers are those of the
+        Means differ by `rounding_bound` at most where rows are `in_range`. Standard deviations in integers are those of the
         samples and the noise alone: the variance that the basis functions lack far from the training data, beyond the
         reach of the linear part of a model with ``features="fourier"``, is in those of the float path only.
 
@@ -363,7 +364,7 @@ class QuantizedModel:
         """
         x, program = self._rows(X), self.program
         if not isinstance(program, IntegerProgram):
-            blocks = [program.totals(x[begin : begin + BLOCK_ROWS]) for begin in range(0, max(len(x), 1), BLOCK_ROWS)]
+            blocks = [program.totals(x[begin : begin + BLOCK_ROWS]) for begin in range(0, len(x), BLOCK_ROWS)]
             return np.concatenate(blocks)
         engine = self._engine if isinstance(self._engine, IntegerEngine) else IntegerEngine(program)
         return engine.totals(x, resolve_n_threads(n_threads))
