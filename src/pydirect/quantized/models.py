@@ -285,9 +285,9 @@ class QuantizedModel:
     def using(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
 
-        Means differ by `rounding_bound` at most where rows are `in_range`. Standard deviations in integers are those of the
-        samples and the noise alone: the variance that the basis functions lack far from the training data, beyond the
-        reach of the linear part of a model with ``features="fourier"``, is in those of the float path only.
+        Means differ by `rounding_bound` at most where rows are `in_range`. Standard deviations in integers are those of
+        the samples and the noise alone: the variance that the basis functions lack far from the training data, beyond
+        the reach of the linear part of a model with ``features="fourier"``, is in those of the float path only.
 
         Raises
         ------
