@@ -718,6 +718,21 @@ def test_the_error_of_networks_in_integers_is_within_its_bound(network, name):
         assert all((np.abs(own - other) < 0.05 * model.y_scale_).all() for own, other in ends)
 
 
+def test_samples_of_networks_have_the_moments_of_predictions_at_rows(network):
+    model, x = network("two layers")
+    with_rows, without = quantize(model, 6, X=x), quantize(model, 6)
+    mean, variance = model._latent(x, True)
+
+    def loss(quantised):
+        functions = (quantised.functions(x) - model.y_mean_[:, None]) / model.y_scale_[:, None]
+        m, sd = functions.mean(axis=2), functions.std(axis=2)
+        return (6 * (m - mean) ** 2 + (sd - np.sqrt(variance)) ** 2).mean(axis=0)
+
+    assert (loss(with_rows) < 0.7 * loss(without)).all()
+    # No weight's own samples change.
+    np.testing.assert_array_equal(np.sort(with_rows.weights, axis=1), np.sort(without.weights, axis=1))
+
+
 def test_bounds_at_rows_of_other_models_are_the_same_everywhere(raw):
     model, x = quantize(raw, 4, arithmetic="integer"), data()[0]
     np.testing.assert_array_equal(model.rounding_bound(x[:3]), np.tile(model.rounding_bound(), (3, 1)))

@@ -33,7 +33,7 @@ from pydirect.quantized.models import (
 from pydirect.quantized.network import NetworkBasis, reach_of
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
 from pydirect.quantized.program import FREQUENCY_BITS, INPUT_LIMIT, INPUT_UNIT, IntegerArithmeticError, lay_out
-from pydirect.quantized.samples import METHODS, choose_samples, round_to_levels
+from pydirect.quantized.samples import METHODS, MOST_ROWS, choose_samples, round_to_levels, shuffled_samples
 
 LEVELS = ("model", "even", "power_of_two")
 MOST_SAMPLES = 256
@@ -78,7 +78,8 @@ def quantize(
         ``"most_probable"``: every weight's most probable level, one sample without any spread. ``"moments"``: chosen so
         that mean and variance over the samples are those of the posterior.
     X : array_like of shape (n_rows, n_features_in), optional
-        Typical rows, the training rows say: ``"moments"`` also matches the variance of predictions there. Needed for
+        Typical rows, the training rows say: ``"moments"`` also matches the variance of predictions there, of networks
+        the mean, too. Needed for
         ``levels`` other than ``"model"``, and for integers of precomputed columns, whose ranges it tells, and of
         networks: hidden units are cut off at twice what they are there.
     levels : {"model", "even", "power_of_two"}, default="model"
@@ -445,22 +446,31 @@ def _assemble(
 def _quantize_network(
     model: Any, n_samples: int, method: str, rows: FloatArray | None, rng: np.random.Generator, **common: Any
 ) -> QuantizedModel:
-    """Take samples of a network's level indices; rows tell how far integers have to reach."""
-    posteriors = model.posteriors_
-    samples = [choose_samples(p, n_samples, method, rng).T for p in posteriors]
+    """Take samples of a network's level indices; rows tell what moments to match and how far integers have to reach."""
+    posteriors, shape = model.posteriors_, model.posteriors_[0].shape
+    limit = float(LARGEST ** (0.5 / 2**shape.depth))
+    basis = NetworkBasis(model.input_map_, INPUT_SCALE * model.rotation_.matrix, shape, limit, np.empty(0))
+    samples = [choose_samples(p, n_samples, method, rng) for p in posteriors]
+    if rows is not None:
+        inputs = basis.transform(rows)[0]
+        if method == "moments" and n_samples > 1:
+            chosen = np.ascontiguousarray(inputs[np.sort(rng.permutation(len(rows))[:MOST_ROWS])])
+            samples = [_shuffled(p, codes, chosen, rng) for p, codes in zip(posteriors, samples, strict=True)]
+        pairs = zip(posteriors, samples, strict=True)
+        reaches = [reach_of(shape, p.weights.values(codes), inputs) for p, codes in pairs]
+        basis = replace(basis, reach=np.max(reaches, axis=0))
     tables = [affine_levels(p.weights.levels) for p in posteriors]
     levels = np.where(np.abs(tables[0][0]) < 1e-12, 0.0, tables[0][0])
-    codes = np.hstack(samples)
+    codes = np.ascontiguousarray(np.vstack(samples).T)
     centre, spread = (
         np.stack([np.broadcast_to(t[k], len(codes)) for t in tables], axis=1).astype(np.float64) for k in (1, 2)
     )
-    shape = posteriors[0].shape
-    limit = float(LARGEST ** (0.5 / 2**shape.depth))
-    basis = NetworkBasis(model.input_map_, INPUT_SCALE * model.rotation_.matrix, shape, limit, np.empty(0))
-    if rows is not None:
-        inputs = basis.transform(rows)[0]
-        pairs = zip(posteriors, samples, strict=True)
-        reaches = [reach_of(shape, p.weights.values(s.T), inputs) for p, s in pairs]
-        basis = replace(basis, reach=np.max(reaches, axis=0))
     one = np.ones(len(posteriors))
     return _assemble(model, basis, codes, levels, _zero_code(levels), centre, spread, one, **common)
+
+
+def _shuffled(posterior: NetworkPosterior, codes: NDArray[np.uint8], inputs: FloatArray, rng: Any) -> NDArray[np.uint8]:
+    def functions(codes: NDArray[np.uint8]) -> FloatArray:
+        return posterior.shape.forward(posterior.weights.values(codes), inputs)
+
+    return shuffled_samples(codes, functions, posterior.latent_moments(inputs), rng)
