@@ -143,13 +143,19 @@ def test_levels_that_devices_know_become_integers_exactly():
     assert 0 < error <= 0.5 * step and np.abs(got).max() <= 127
 
 
-def python_totals(program, x):
-    """Steps 1 to 3 in Python's integers, one row."""
+def python_inputs(program, x):
+    """Step 1 in Python's integers, one row."""
     q = []
     for i, column in enumerate(program.columns):
         v = (np.float32(x[column]) - program.origin[i]) * program.multiplier[i]
         v = min(max(v, -np.float32(program.limit[i])), np.float32(program.limit[i]))
         q.append(int(v + np.float32(-0.5 if v < 0 else 0.5)))
+    return q
+
+
+def python_totals(program, x):
+    """Steps 1 to 3 in Python's integers, one row."""
+    q = python_inputs(program, x)
     phi = []
     for w in program.frequencies.tolist():
         phase = sum((wi * qi) << int(s) for wi, qi, s in zip(w, q, program.phase_shift, strict=True)) % 2**32
@@ -645,11 +651,7 @@ def python_network(program, x):
     def cut(v):
         return max(min(v, 32767), -32767)
 
-    q = []
-    for i, column in enumerate(program.columns):
-        v = (np.float32(x[column]) - program.origin[i]) * program.multiplier[i]
-        v = min(max(v, -np.float32(program.limit[i])), np.float32(program.limit[i]))
-        q.append(int(v + np.float32(-0.5 if v < 0 else 0.5)))
+    q = python_inputs(program, x)
     z = []
     for k, row in enumerate(program.rotation.tolist()):
         total = int(program.rotation_offset[k]) + sum(r * qi for r, qi in zip(row, q, strict=True))
