@@ -1,6 +1,7 @@
-"""Quantised models: accuracy against size, and predictions a second.
+"""Quantised models: accuracy against size, networks in integers, and predictions a second.
 
     python bench/quantized.py accuracy [--sets yacht,housing] [--budgets 1024,4096] [--folds 7] [--plot sizes.png]
+    python bench/quantized.py networks [--sets yacht,energy] [--folds 2] [--samples 8] [--sizes 16,8]
     python bench/quantized.py throughput [--rows 20000] [--inputs 8]
 
 accuracy: RMSE and NLPD (user's units, nats) on held-out rows of UCI sets, means over folds. "default" is
@@ -9,6 +10,11 @@ small models choose from. Then, for every budget of `fit_within`: "exact" is the
 in double precision on the same basis functions, "float" 16 samples of it on 15 levels (int4) evaluated in double
 precision, "integer" the model of that many bytes, integers throughout. The last line counts the sets where the integer
 model of 4 KiB is within 5 % of an exact posterior mean: on its own basis functions, of 2000 features, of the default.
+
+networks: RMSE and NLPD on held-out rows of `QuadraticBNNRegressor`, means over the paper's first folds: its exact
+posterior, so many samples of it in double precision, and the same samples in integers, with the bytes of their tables.
+"off" is the largest difference of a sample's function between the last two, in standard deviations of y; "bound" what
+`rounding_bound` says at these rows, the largest of them; "in range" the part of the rows where nothing is cut off.
 
 throughput: predictions a second of a model of 1000 frequencies and 16 samples, features evaluated and multiplied: NumPy
 in float32 (sines, cosines, ``Phi @ W``) beside the integer-only kernels with int8 and int16 features, and sums by level
@@ -32,11 +38,12 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import DirectRegressor, FourierFeatures, fit_within  # noqa: E402
+from pydirect import DirectRegressor, FourierFeatures, QuadraticBNNRegressor, fit_within  # noqa: E402
 from pydirect.inputs import InputMap  # noqa: E402
 from pydirect.quantized.engine import FloatEngine, IntegerEngine  # noqa: E402
 from pydirect.quantized.program import OutputScale, build_program, lay_out  # noqa: E402
 
+NETWORK_SETS = ("yacht", "energy", "concrete", "airfoil")
 SETS = ("yacht", "housing", "concrete", "airfoil", "energy", "elevators")
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
 PATHS = ("exact", "float", "integer")
@@ -130,6 +137,31 @@ def plot(results: dict[str, dict[str, list[float]]], budgets: list[int], path: P
     figure.savefig(path, dpi=70)
 
 
+def networks(arguments: argparse.Namespace) -> None:
+    """Print the table of networks."""
+    folder, sizes = data_directory(), tuple(int(n) for n in arguments.sizes.split(","))
+    print(f"{arguments.samples} samples of a network {sizes}; RMSE (NLPD)")
+    print("set            posterior            samples           integers  ratio  bytes     off   bound  in range")
+    for name in arguments.sets.split(","):
+        data, rows = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False), []
+        for test in data["test_mask"].T[: arguments.folds]:
+            x, y, held = data["X"][~test], data["y"][~test], (data["X"][test], data["y"][test])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = QuadraticBNNRegressor(sizes).fit(x, y)
+            integer = model.quantize(arguments.samples, X=x, arithmetic="integer")
+            double = integer.using("float")
+            off = np.abs(integer.functions(held[0]) - double.functions(held[0])).max() / y.std()
+            inside = integer.in_range(held[0])
+            bound = integer.rounding_bound(held[0])[inside].max() / y.std()
+            found = [value for m in (model, double, integer) for value in scores(m, *held)]
+            rows.append([*found, integer.n_bytes, off, bound, inside.mean()])
+        (*scored, n_bytes, off, bound, inside) = np.mean(rows, axis=0)
+        columns = (f"{rmse:.4g} ({density:.3f})" for rmse, density in np.reshape(scored, (3, 2)))
+        line = "".join(f"{column:>19s}" for column in columns) + f"{scored[4] / scored[0]:7.3f}{n_bytes:7.0f}"
+        print(f"{name:10s}{line}{off:8.4f}{bound:8.3f}{inside:10.3f}", flush=True)
+
+
 def median_seconds(call: Any, repeats: int) -> float:
     """Median of so many runs after one that is not counted."""
     call()
@@ -183,7 +215,7 @@ def throughput(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run one of the two."""
+    """Run one of the three."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     sizes = commands.add_parser("accuracy")
@@ -194,6 +226,12 @@ def main() -> None:
     sizes.add_argument("--plot", type=Path)
     sizes.add_argument("--json", type=Path)
     sizes.set_defaults(run=accuracy)
+    nets = commands.add_parser("networks")
+    nets.add_argument("--sets", default=",".join(NETWORK_SETS), help="comma-separated file names")
+    nets.add_argument("--folds", type=int, default=2)
+    nets.add_argument("--samples", type=int, default=8)
+    nets.add_argument("--sizes", default="16,8", help="comma-separated widths of hidden layers (default: 16,8)")
+    nets.set_defaults(run=networks)
     speed = commands.add_parser("throughput")
     speed.add_argument("--rows", type=int, default=20_000)
     speed.add_argument("--inputs", type=int, default=8)

@@ -98,6 +98,7 @@ QUANTISED: dict[str, Callable[[], Any]] = {
     "rotated landmarks": lambda: quantised(regressor()),
     "quantised classes": lambda: quantised(classifier(LABELS, features="linear", basis="raw")),
     "quantised network": lambda: quantised(network()),
+    "network of integers": lambda: quantised(network(), X=X, arithmetic="integer"),
 }
 
 

@@ -164,6 +164,19 @@ def test_a_default_model_is_told_the_ways_to_c(tmp_path, fit, capsys):
     assert "OUT.onnx" in message and "--max-bytes BYTES --data TABLE" in message
 
 
+def test_networks_in_integers_need_rows(tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    model, output, table = tmp_path / "m.pydirect", tmp_path / "m.h", tmp_path / "rows.csv"
+    frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((30, 2)), columns=["x0", "x1"])
+    frame.to_csv(table, index=False)
+    network = pydirect.QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=1)
+    network.fit(frame, frame["x0"] ** 2).save(model)
+    arguments = ["export", model, "-o", output, "--integer"]
+    assert "a network needs --data" in refused(capsys, *arguments)
+    assert run(*arguments, "--data", table) == 0
+    assert "proved" in capsys.readouterr().out and "typedef int32_t pydirect_input;" in output.read_text()
+
+
 def test_options_of_c_are_not_for_graphs(tmp_path, fit, capsys):
     model = fit(*LINEAR)
     for option in (["--prefix", "p"], ["--interval", "0.5"]):

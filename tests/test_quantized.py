@@ -143,13 +143,19 @@ def test_levels_that_devices_know_become_integers_exactly():
     assert 0 < error <= 0.5 * step and np.abs(got).max() <= 127
 
 
-def python_totals(program, x):
-    """Steps 1 to 3 in Python's integers, one row."""
+def python_inputs(program, x):
+    """Step 1 in Python's integers, one row."""
     q = []
     for i, column in enumerate(program.columns):
         v = (np.float32(x[column]) - program.origin[i]) * program.multiplier[i]
         v = min(max(v, -np.float32(program.limit[i])), np.float32(program.limit[i]))
         q.append(int(v + np.float32(-0.5 if v < 0 else 0.5)))
+    return q
+
+
+def python_totals(program, x):
+    """Steps 1 to 3 in Python's integers, one row."""
+    q = python_inputs(program, x)
     phi = []
     for w in program.frequencies.tolist():
         phase = sum((wi * qi) << int(s) for wi, qi, s in zip(w, q, program.phase_shift, strict=True)) % 2**32
@@ -602,8 +608,166 @@ def test_networks_run_their_samples_in_floating_point():
     values = model.posterior_.weights.values(quantised.codes.T)
     expected = model.posterior_.sample_functions(model._inputs(x), values)
     np.testing.assert_allclose(quantised.functions(x)[:, 0], model.y_mean_ + model.y_scale_ * expected, rtol=1e-6)
-    with pytest.raises(IntegerArithmeticError, match="networks"):
+    with pytest.raises(IntegerArithmeticError, match="quantise with X="):
         quantised.using("integer")
+
+
+NETWORKS = {
+    "one layer": {"hidden_layer_sizes": (4,)},
+    "two layers": {"hidden_layer_sizes": (4, 3)},
+    "three layers, shared levels, no bias": {
+        "hidden_layer_sizes": (2, 1, 1),
+        "n_regrids": 0,
+        "bias": False,
+        "n_levels": 4,
+        "max_iter": 15,
+    },
+    "two layers, shared levels": {"hidden_layer_sizes": (5, 3), "n_regrids": 0, "whiten": False, "n_levels": 7},
+}
+
+
+@pytest.fixture(scope="module")
+def network():
+    """Function from the name of a network to it, fitted to two targets that follow three of four columns."""
+    found = {}
+
+    def get(name):
+        if name not in found:
+            x, y = data()
+            x, y = np.c_[x, np.ones(len(x))], np.c_[y, 0.1 * (x[:, 0] - 10) ** 2 - 3]
+            found[name] = fitted(QuadraticBNNRegressor(**{"max_iter": 40, "n_restarts": 1} | NETWORKS[name]), x, y), x
+        return found[name]
+
+    return get
+
+
+def python_network(program, x):
+    """Steps 1 to 3 of a network in Python's integers, one row."""
+
+    def rounded(v, shift):
+        size = (abs(v) + (2**shift >> 1)) >> shift
+        return size if v >= 0 else -size
+
+    def cut(v):
+        return max(min(v, 32767), -32767)
+
+    q = python_inputs(program, x)
+    z = []
+    for k, row in enumerate(program.rotation.tolist()):
+        total = int(program.rotation_offset[k]) + sum(r * qi for r, qi in zip(row, q, strict=True))
+        assert abs(total) < 2**62
+        z.append(cut(rounded(total, int(program.rotation_shift[k]))))
+    totals = []
+    for column, codes in enumerate(program.codes.T.tolist()):
+        output, weight, state = column // program.n_samples, 0, z
+        for layer, (fan_out, fan_in) in enumerate(program.shape.layers):
+            inputs = [*state, int(program.ones[layer])] if program.shape.bias else state
+            state = []
+            for _ in range(fan_out):
+                acc = 0
+                for value in inputs:
+                    w = int(program.multipliers[codes[weight]])
+                    if program.centre is not None:
+                        w = int(program.centre[weight, output]) + int(program.spread[weight, output]) * w
+                    acc, weight = acc + w * value, weight + 1
+                assert abs(acc) <= program.bounds.accumulators[layer] < 2**31 and len(inputs) == fan_in
+                state.append(acc)
+            if layer < program.shape.depth:
+                scale, shift = int(program.rescale[layer]), int(program.rescale_shift[layer])
+                state = [rounded(cut(rounded(a * scale, shift)) ** 2, 15) for a in state]
+        totals += state
+    return totals
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_in_integers_are_those_of_unbounded_integers(network, name):
+    model, x = network(name)
+    quantised = quantize(model, 3, X=x, arithmetic="integer")
+    program = quantised.program
+    assert (program.centre is None) == ("shared" in name) and program.bounds.total < 2**31
+    rows = np.vstack([x[:3], x[:3] + 5, x[:2] * 1e20, -x[:1] * 1e27])
+    expected = [python_network(program, row) for row in rows]
+    np.testing.assert_array_equal(program.totals(rows).reshape(len(rows), -1), expected)
+    np.testing.assert_array_equal(quantised.totals(rows), program.totals(rows))
+    for per_unit in (2.0, 1e6):  # from coarse to finer than the rounding of inputs
+        counts = np.rint(per_unit * x[:, program.columns] - 7)
+        q = RawInputs.of(program, per_unit, -7).quantise(counts)
+        exact = ((counts + 7) / per_unit - program.origin) * program.multiplier.astype(float)
+        assert np.abs(q - exact).max() <= 2.5
+    with pytest.raises(ValueError, match="counts_per_unit must be larger"):
+        RawInputs.of(program, 1e-3)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_error_of_networks_in_integers_is_within_its_bound(network, name):
+    model, x = network(name)
+    quantised = quantize(model, 4, "draw", X=x, arithmetic="integer")
+    exact = quantised.using("float")
+    rows = x + np.random.default_rng(5).standard_normal(x.shape) * np.repeat([0.0, 1.0], len(x) // 2)[:, None]
+    inside = quantised.in_range(rows)
+    assert inside[: len(x) // 2].all() and not quantised.in_range(x + 1e4).any()
+    error = np.abs(quantised.functions(rows) - exact.functions(rows)).max(axis=2)
+    bound = quantised.rounding_bound(rows)
+    assert (error <= bound)[inside].all() and (bound <= quantised.rounding_bound())[inside].all()
+    # The bound adds up worst cases: at a row it is not much beyond what a few dozen terms can do.
+    assert bound[inside].max() < 100 * error[inside].max()
+    assert error[: len(x) // 2].max() < 0.02 * model.y_scale_.min()
+    (mean, std), (float_mean, float_std) = (m.predict(rows, return_std=True) for m in (quantised, exact))
+    assert (np.abs(mean - float_mean) <= bound)[inside].all()
+    np.testing.assert_allclose(std[: len(x) // 2], float_std[: len(x) // 2], rtol=0.02)
+    for level, interval in ((0.8, "predict_interval"), (0.5, "predict_function_interval")):
+        ends = zip(getattr(quantised, interval)(x, level), getattr(exact, interval)(x, level), strict=True)
+        assert all((np.abs(own - other) < 0.05 * model.y_scale_).all() for own, other in ends)
+
+
+def test_samples_of_networks_have_the_moments_of_predictions_at_rows(network):
+    model, x = network("two layers")
+    with_rows, without = quantize(model, 6, X=x), quantize(model, 6)
+    mean, variance = model._latent(x, True)
+
+    def loss(quantised):
+        functions = (quantised.functions(x) - model.y_mean_[:, None]) / model.y_scale_[:, None]
+        m, sd = functions.mean(axis=2), functions.std(axis=2)
+        return (6 * (m - mean) ** 2 + (sd - np.sqrt(variance)) ** 2).mean(axis=0)
+
+    assert (loss(with_rows) < 0.7 * loss(without)).all()
+    # No weight's own samples change.
+    np.testing.assert_array_equal(np.sort(with_rows.weights, axis=1), np.sort(without.weights, axis=1))
+
+
+def test_bounds_at_rows_of_other_models_are_the_same_everywhere(raw):
+    model, x = quantize(raw, 4, arithmetic="integer"), data()[0]
+    np.testing.assert_array_equal(model.rounding_bound(x[:3]), np.tile(model.rounding_bound(), (3, 1)))
+    assert model.in_range(x).all() and not model.in_range(x + 1e3).any()
+
+
+def test_networks_that_integers_do_not_hold_name_the_layer(network):
+    model, x = network("two layers, shared levels")
+    quantised = quantize(model, 3, X=x)
+    program = quantised.program
+    with pytest.raises(AccumulatorOverflowError, match="an accumulator of layer 1 must stay below 2147483648"):
+        replace(program, multipliers=np.full(7, 2**15, dtype=np.int32)).bounds  # noqa: B018
+    for change, message in (
+        ({"ones": program.ones + 2**15}, "ones must be at most 32767"),
+        ({"rescale": program.rescale + 2**31}, "rescale must be at most 2147483647"),
+        ({"rotation": np.full_like(program.rotation, 2**31 - 1)}, "entries of the rotation must be at most"),
+        ({"limit": program.limit + 1}, "limit must be at most 1073741824"),
+    ):
+        with pytest.raises(AccumulatorOverflowError, match=message):
+            replace(program, **change).bounds  # noqa: B018
+    basis = quantised.basis
+    for change, message in (
+        ({"feature_bits": 8}, "feature_bits must be 16 for a network"),
+        ({"basis": replace(basis, reach=basis.reach * [1, 1, 1e4])}, "inputs of layer 3 below 32767"),
+        ({"basis": replace(basis, matrix=basis.matrix * 1e20)}, "nearly multiples of each other"),
+        ({"spread": quantised.spread * 1e12}, "do not hold the weights of layer 1"),
+        ({"scale": quantised.scale * 1e-200}, "scale y"),
+    ):
+        with pytest.raises(IntegerArithmeticError, match=message):
+            replace(quantised, **change).using("integer")
+    other = quantize(network("one layer")[0], 3, X=x)
+    wide = replace(other, levels=other.levels * np.array([1, 1.01] + [1] * (len(other.levels) - 2)))
+    assert np.abs(wide.program.multipliers).max() == 127  # levels that are not even are rounded
 
 
 def test_nystroem_features_keep_the_variance_between_landmarks():
@@ -663,6 +827,7 @@ def test_saved_models_predict_the_same_bits(raw, decorrelated, tmp_path):
             quantize(raw, 8, arithmetic="integer"),
             quantize(decorrelated, 8),
             quantize(fitted(DirectRegressor(n_features=20), x, y), 4),
+            quantize(network, 4, X=x, arithmetic="integer"),
             quantize(network, 4),
             quantize(classifier, 4),
             quantize(fitted(DirectRegressor(basis="raw", features="polynomial"), x, y), 4),
@@ -673,7 +838,7 @@ def test_saved_models_predict_the_same_bits(raw, decorrelated, tmp_path):
         again = load(path)
         assert type(again) is type(model) and again.arithmetic == model.arithmetic
         np.testing.assert_array_equal(again.functions(x), model.functions(x))
-        if k < 4:
+        if k < 5:
             np.testing.assert_array_equal(again.predict(x, return_std=True), model.predict(x, return_std=True))
         else:
             np.testing.assert_array_equal(again.predict(x), model.predict(x))
@@ -722,6 +887,17 @@ def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
     changed(arrays={"noise": np.array([-1.0])})
     changed(arrays={"basis.order": document.arrays["basis.order"] + 10_000})
     changed(arrays={"levels": document.arrays["levels"] * 1e3 + 1})
+
+
+def test_files_whose_networks_integers_do_not_hold_are_refused(network, tmp_path):
+    path, (model, x) = tmp_path / "model.pydirect", network("one layer")
+    quantize(model, 2, X=x, arithmetic="integer").save(path)
+    document = read(path, "pydirect.QuantizedRegressor")
+    reach = document.arrays["basis.reach"]
+    for changed in (reach[:1], -reach, reach * 1e4, reach[:0], reach.astype(np.float32)):
+        write(path, document.kind, document.header, {**document.arrays, "basis.reach": changed})
+        with pytest.raises(FileFormatError, match="do not make a model"):
+            load(path)
 
 
 # --- budgets
@@ -806,6 +982,7 @@ def test_several_outputs_share_the_basis_functions_of_a_budget():
         covered = np.mean(np.abs(mean - targets) < 1.64 * std, axis=0)
         assert (0.5 < covered).all()
         np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
+    x, y = x[:50], y[:50]
     one, column = (fit_within(DirectRegressor(), x, t, max_nonzero=4, n_samples=2) for t in (y, y[:, None]))
     np.testing.assert_array_equal(one.predict(x), column.predict(x)[:, 0])
 

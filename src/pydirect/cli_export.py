@@ -133,12 +133,16 @@ def _limit(args: argparse.Namespace) -> str:
 
 
 def _check_form(args: argparse.Namespace, model: Any) -> None:
-    """Say which ways are open to a model that has no form in C."""
+    """Say which ways are open to a model that has no form in C, or none without rows."""
+    from pydirect.quadratic_network import NetworkPosterior
+
     if args.format == "c" and not _limit(args) and getattr(getattr(model, "features_", None), "kind", "") == "nystroem":
         raise CommandError(
             "the model's features are 'nystroem', its training rows, too many for a C header: write OUT.onnx, or fit a "
             "small model to the same table with --max-bytes BYTES --data TABLE, or fit with --features fourier"
         )
+    if args.integer and args.data is None and isinstance(model.posteriors_[0], NetworkPosterior):
+        raise CommandError("--integer: a network needs --data, rows like those that it was fitted to")
 
 
 def _read(path: Path, text_columns: list[str]) -> Table:

@@ -12,6 +12,7 @@ is a polynomial in their moments, which the compiled engines evaluate without er
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -121,11 +122,17 @@ class NetworkShape:
         -------
         ndarray of shape (n_networks, n_rows)
         """
-        *hidden, last = self.matrices(weights)
+        for sums in self.sums(weights, x):  # noqa: B007 (the last ones are the output's)
+            pass
+        return sums[:, :, 0]
+
+    def sums(self, weights: FloatArray, x: FloatArray) -> Iterator[FloatArray]:
+        """Yield every layer's weighted sums, (n_networks, n_rows, fan_out); arguments as in `forward`."""
         state = np.broadcast_to(x, (len(weights), *x.shape))
-        for matrix in hidden:
-            state = (self._with_bias(state) @ matrix.transpose(0, 2, 1)) ** 2
-        return (self._with_bias(state) @ last.transpose(0, 2, 1))[:, :, 0]
+        for matrix in self.matrices(weights):
+            sums = self._with_bias(state) @ matrix.transpose(0, 2, 1)
+            yield sums
+            state = sums**2
 
     def _with_bias(self, state: FloatArray) -> FloatArray:
         return np.concatenate([state, np.ones((*state.shape[:-1], 1))], axis=-1) if self.bias else state

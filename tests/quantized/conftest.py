@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from pydirect import DirectClassifier, DirectRegressor, quantize
+from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, quantize
 
 SHAPES = {"yacht": (308, 6), "housing": (506, 13), "energy": (768, 8), "concrete": (1030, 8), "airfoil": (1503, 5)}
 
@@ -93,5 +93,6 @@ def small():
 
     fit.X, fit.targets = X, targets
     fit.regressor = lambda features, **options: DirectRegressor(features, 16, **options)
+    fit.network = lambda sizes, **options: QuadraticBNNRegressor(sizes, n_restarts=1, max_iter=20, **options)
     fit.classifier = lambda features, **options: DirectClassifier(features, 16, **options)
     return fit

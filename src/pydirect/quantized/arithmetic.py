@@ -1,15 +1,16 @@
 """The integer arithmetic of a quantised model, defined once: compiled kernels and exported code give the same integers.
 
-A program takes a row of inputs to one integer for every posterior sample, and these to a mean, a standard deviation
-and intervals. Floating point occurs where inputs enter (not at all when they are integers already) and in one scale and
-offset at the very end. Throughout, ``round_shift(v, r)`` is v/2^r rounded to the nearest integer, halves away from
-zero, done on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^r >> 1)) >> r)``.
+A program takes a row of inputs to one integer for every posterior sample, and these to a mean, a standard deviation and
+intervals. Networks have steps 2 and 3 of their own, in `pydirect.quantized.network`; the others are shared. Floating
+point occurs where inputs enter (not at all when they are integers already) and in one scale and offset at the very end.
+Throughout, ``round_shift(v, r)`` is v/2^r rounded to the nearest integer, halves away from zero, done on the magnitude
+so that no negative number is shifted: ``sign(v) · ((|v| + (2^r >> 1)) >> r)``.
 
 1. Inputs, for each input i of the program, which reads column ``columns[i]`` of the row:
 
    - from floats, all in single precision, each operation rounded: ``v = (x − origin_i) · multiplier_i``; v is cut off
      at ``±limit_i`` (``if !(v > −limit) v = −limit; if (v > limit) v = limit``, so that NaN gives −limit); then 0.5 is
-     added, or subtracted when v < 0, and the fraction is dropped: ``q_i``, an int16.
+     added, or subtracted when v < 0, and the fraction is dropped: ``q_i``, an int16 (of a network an int32).
    - from integers (`RawInputs`): ``t = r − origin_i`` cut off at ``±reach_i``, ``q_i = round_shift(t · multiplier_i +
      offset_i, shift_i)`` in int64, cut off at ``±limit_i``.
 
@@ -47,6 +48,7 @@ zero, done on the magnitude so that no negative number is shifted: ``sign(v) · 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -90,7 +92,7 @@ def lower_quantile(level: float) -> int:
     return round(2**16 * (1 - level) / 2)
 
 
-def round_shift(v: Any, shift: int) -> Any:
+def round_shift(v: Any, shift: Any) -> Any:
     """Return v/2^shift rounded to the nearest integer, halves away from zero."""
     return np.sign(v) * ((np.abs(v) + (2**shift >> 1)) >> shift)
 
@@ -147,14 +149,14 @@ class RawInputs:
     limit: NDArray[np.int32]
 
     @classmethod
-    def of(cls, program: IntegerProgram, counts_per_unit: ArrayLike, zero_count: ArrayLike = 0) -> RawInputs:
+    def of(cls, program: Program, counts_per_unit: ArrayLike, zero_count: ArrayLike = 0) -> RawInputs:
         """Return the constants for counts ``r = zero_count + counts_per_unit · x`` of every input of the program.
 
-        Before it is rounded, q is within 2^-13 of what it is for this x in real numbers.
+        Before it is rounded, q is within 2^-13 of what it is for this x in real numbers, of a network within 2.
 
         Parameters
         ----------
-        program : IntegerProgram
+        program : Program
         counts_per_unit, zero_count : array_like of shape (n_features_in,) or numbers
 
         Raises
@@ -173,7 +175,7 @@ class RawInputs:
         origin, reach = np.rint(exact), np.ceil((program.limit + 1.0) / np.abs(slope)) + 1
         if (fine := program.columns[~(np.abs(origin) + reach <= 2**30)]).size:
             raise ValueError(f"counts of column {fine[0]} must fit into 31 bits over its range; divide them beforehand")
-        if (coarse := program.columns[np.abs(slope) > 2.0 * program.limit]).size:
+        if (coarse := program.columns[np.abs(slope) > np.minimum(2.0 * program.limit, 2.0**30)]).size:
             raise ValueError(f"counts_per_unit must be larger: a count is more than the range of column {coarse[0]}")
         shift = np.floor(np.log2(2**30 / np.abs(slope)))
         return cls(
@@ -189,8 +191,7 @@ class RawInputs:
         """Return q of counts (n_rows, n_inputs), by step 1."""
         t = np.asarray(counts, dtype=np.int64) - self.origin
         t = np.clip(t, -self.reach.astype(np.int64), self.reach) * self.multiplier + self.offset
-        q = np.sign(t) * ((np.abs(t) + ((1 << self.shift.astype(np.int64)) >> 1)) >> self.shift)
-        return np.clip(q, -self.limit, self.limit)
+        return np.clip(round_shift(t, self.shift.astype(np.int64)), -self.limit, self.limit)
 
 
 def _for_every_input(values: ArrayLike, name: str, d: int) -> FloatArray:
@@ -239,8 +240,17 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class IntegerProgram:
-    """A model in integers alone; the module's docstring is its definition.
+class Operations:
+    """Operations a row, but for the products of weights that are not zero and their sums."""
+
+    additions: int = 0
+    multiplications: int = 0
+    table_lookups: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What all models in integers share: inputs, codes, and steps 1, 4 and 5 of the module's docstring.
 
     Attributes
     ----------
@@ -250,15 +260,7 @@ class IntegerProgram:
         Columns that are read.
     origin, multiplier : ndarray of float32, shape (n_inputs,)
     limit : ndarray of int32, shape (n_inputs,)
-        At most 32767.
-    frequencies : ndarray of int8 or int16, shape (n_frequencies, n_inputs)
-    phase_shift : ndarray of uint8, shape (n_inputs,)
-        Below 32.
-    linear : ndarray of int32, shape (n_linear,)
-        Inputs that are basis functions themselves.
-    linear_limit : int
-    groups : tuple of Group
-    feature_bits : {8, 16}
+        At most 32767; of a network at most 2^30.
     codes : ndarray of uint8, shape (n_features, n_outputs · n_samples)
     multipliers : ndarray of int32, shape (n_levels,)
         At most 2^15 in magnitude.
@@ -275,12 +277,6 @@ class IntegerProgram:
     origin: NDArray[np.float32]
     multiplier: NDArray[np.float32]
     limit: NDArray[np.int32]
-    frequencies: NDArray[Any]
-    phase_shift: NDArray[np.uint8]
-    linear: NDArray[np.int32]
-    linear_limit: int
-    groups: tuple[Group, ...]
-    feature_bits: int
     codes: NDArray[np.uint8]
     multipliers: NDArray[np.int32]
     n_outputs: int
@@ -299,24 +295,9 @@ class IntegerProgram:
         return len(self.columns)
 
     @property
-    def n_frequencies(self) -> int:
-        """Frequencies: half the number of Fourier features."""
-        return len(self.frequencies)
-
-    @property
-    def n_features(self) -> int:
-        """Basis functions."""
-        return self.codes.shape[0]
-
-    @property
     def n_columns(self) -> int:
         """Samples of all outputs."""
         return self.codes.shape[1]
-
-    @property
-    def one(self) -> int:
-        """Integer that stands for one in basis functions."""
-        return ONE[self.feature_bits]
 
     @cached_property
     def weights(self) -> Integers:
@@ -329,23 +310,14 @@ class IntegerProgram:
         m = np.abs(self.multipliers)
         return bool(((m & (m - 1)) == 0).all())
 
-    def inputs_of(self, group: Group) -> NDArray[np.int32]:
-        """Return the inputs that a group of linear basis functions consists of."""
-        first = 2 * self.n_frequencies
-        return self.linear[group.begin - first : group.end - first]
-
-    def largest_features(self) -> Integers:
-        """Largest magnitude of every basis function, (n_features,)."""
-        out = np.full(self.n_features, self.one, dtype=np.int64)
-        for g in self.groups:
-            if g.kind == "linear":
-                limit = np.minimum(self.limit[self.inputs_of(g)], self.linear_limit).astype(np.int64)
-                out[g.begin : g.end] = limit if self.feature_bits == 16 else np.minimum(round_shift(limit, 8), 127)
-        return out
+    @property
+    def operations(self) -> Operations:
+        """Operations a row of all but the weights."""
+        raise NotImplementedError
 
     # --- proof
 
-    @cached_property
+    @property
     def bounds(self) -> Bounds:
         """Prove that no sum leaves its type.
 
@@ -354,38 +326,32 @@ class IntegerProgram:
         AccumulatorOverflowError
             When one could, with the bound, or a number of the program leaves its type.
         """
-        for name, values, largest in (
-            ("phase_shift", self.phase_shift, 31),
-            ("shifts of groups", [g.shift for g in self.groups], 30),
+        raise NotImplementedError
+
+    def _require_magnitudes(self, *numbers: tuple[str, ArrayLike, int]) -> None:
+        """Raise unless numbers of the program, those of all and those given here, are at most so large."""
+        shared = (
             ("deviation_shift", [self.deviation_shift], 62),
-            ("limit", self.limit, 32767),
-            ("linear_limit", [self.linear_limit], 32767),
             ("multipliers", self.multipliers, 2**15),
-            ("gains of groups", [g.gain for g in self.groups], INT32_MAX),
-        ):
+        )
+        for name, values, largest in (*shared, *numbers):
             found = int(np.abs(np.asarray(values, dtype=np.int64)).max(initial=0))
             if found > largest:
                 raise AccumulatorOverflowError(f"{name} must be at most {largest} in magnitude, got {found}")
-        terms = np.abs(self.weights) * self.largest_features()[:, None]
-        accumulators = tuple(int(terms[g.begin : g.end].sum(axis=0).max(initial=0)) for g in self.groups)
-        # round_shift is monotone, so that the bound of what goes in gives that of what comes out.
-        total = sum(abs(g.gain) * int(round_shift(b, g.shift)) for g, b in zip(self.groups, accumulators, strict=True))
-        rounding = max((2**g.shift >> 1 for g in self.groups), default=0)
+
+    def _proved(self, accumulators: Sequence[tuple[str, int]], total: int, rounding: int, hint: str) -> Bounds:
+        """Return bounds, given those of named accumulators and what rounding adds to them before a shift."""
         sums = self.n_samples * total
         deviation = int(round_shift(2 * sums, self.deviation_shift))
         squares = self.n_samples * deviation**2 + int(self.noise.max(initial=0))
-        bounds = Bounds(accumulators, total, sums, squares)
         for name, value, largest in (
-            ("an accumulator", max(accumulators, default=0) + rounding, INT32_MAX),
+            *((name, value + rounding, INT32_MAX) for name, value in accumulators),
             ("a total", total, INT32_MAX),
             ("the sum of squares", squares, 2**63 - 1),
         ):
             if value > largest:
-                raise AccumulatorOverflowError(
-                    f"{name} must stay below {largest + 1}, but could reach {value}: fewer "
-                    "levels or feature_bits=8 make it smaller"
-                )
-        return bounds
+                raise AccumulatorOverflowError(f"{name} must stay below {largest + 1}, but could reach {value}: {hint}")
+        return Bounds(tuple(value for _, value in accumulators), total, sums, squares)
 
     # --- reference
 
@@ -400,30 +366,16 @@ class IntegerProgram:
         return np.trunc(v + np.where(v < 0, np.float32(-0.5), np.float32(0.5))).astype(np.int64)
 
     def features(self, q: Integers) -> Integers:
-        """Step 2: basis functions, (n_rows, n_features)."""
-        out = np.empty((len(q), self.n_features), dtype=np.int64)
-        scaled = np.asarray(q, dtype=np.int64) << self.phase_shift.astype(np.int64)
-        phase = scaled @ self.frequencies.T.astype(np.int64)
-        n = 2 * self.n_frequencies
-        out[:, 0:n:2] = turn_sine(phase + QUARTER, self.feature_bits)
-        out[:, 1:n:2] = turn_sine(phase, self.feature_bits)
-        for g in self.groups:
-            if g.kind == "linear":
-                linear = np.clip(q[:, self.inputs_of(g)], -self.linear_limit, self.linear_limit)
-                if self.feature_bits == 8:
-                    linear = np.clip(round_shift(linear, 8), -127, 127)
-                out[:, g.begin : g.end] = linear
-            elif g.kind == "constant":
-                out[:, g.begin : g.end] = self.one
-        return out
+        """Step 2: what the weights of the program are multiplied with first, (n_rows, n_features)."""
+        raise NotImplementedError
 
     def totals_of_features(self, phi: Integers) -> Integers:
         """Step 3: totals, (n_rows, n_outputs, n_samples)."""
-        total = np.zeros((len(phi), self.n_columns), dtype=np.int64)
-        for g in self.groups:
-            acc = phi[:, g.begin : g.end] @ self.weights[g.begin : g.end]
-            total += g.gain * round_shift(acc, g.shift)
-        return total.reshape(len(phi), self.n_outputs, self.n_samples)
+        raise NotImplementedError
+
+    def in_range(self, q: Integers) -> NDArray[np.bool_]:
+        """Tell the rows of quantised inputs where nothing is cut off, (n_rows,)."""
+        return np.asarray((np.abs(q) < self.limit).all(axis=1))
 
     def totals(self, X: ArrayLike) -> Integers:
         """Return the totals of rows of X, (n_rows, n_outputs, n_samples)."""
@@ -480,3 +432,117 @@ class IntegerProgram:
     def functions(self, totals: Integers) -> FloatArray:
         """Step 5: values of the samples' functions, (n_rows, n_outputs, n_samples)."""
         return self.offset[:, None] + (self.scale * self.n_samples)[:, None] * totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerProgram(Program):
+    """A model that is linear in basis functions, in integers alone.
+
+    Attributes
+    ----------
+    frequencies : ndarray of int8, int16 or int32, shape (n_frequencies, n_inputs)
+    phase_shift : ndarray of uint8, shape (n_inputs,)
+        Below 32.
+    linear : ndarray of int32, shape (n_linear,)
+        Inputs that are basis functions themselves.
+    linear_limit : int
+    groups : tuple of Group
+    feature_bits : {8, 16}
+    """
+
+    frequencies: NDArray[Any]
+    phase_shift: NDArray[np.uint8]
+    linear: NDArray[np.int32]
+    linear_limit: int
+    groups: tuple[Group, ...]
+    feature_bits: int
+
+    # --- shape
+
+    @property
+    def n_frequencies(self) -> int:
+        """Frequencies: half the number of Fourier features."""
+        return len(self.frequencies)
+
+    @property
+    def n_features(self) -> int:
+        """Basis functions."""
+        return self.codes.shape[0]
+
+    @property
+    def one(self) -> int:
+        """Integer that stands for one in basis functions."""
+        return ONE[self.feature_bits]
+
+    @property
+    def operations(self) -> Operations:
+        """Operations a row of all but the weights."""
+        interpolations = 2 * self.n_frequencies if self.feature_bits == 16 else 0
+        common = self.n_frequencies * self.n_inputs + len(self.groups) * self.n_columns
+        return Operations(
+            additions=common + 3 * interpolations,
+            multiplications=common + interpolations + self.n_inputs,
+            table_lookups=2 * self.n_frequencies + interpolations,
+        )
+
+    def inputs_of(self, group: Group) -> NDArray[np.int32]:
+        """Return the inputs that a group of linear basis functions consists of."""
+        first = 2 * self.n_frequencies
+        return self.linear[group.begin - first : group.end - first]
+
+    def largest_features(self) -> Integers:
+        """Largest magnitude of every basis function, (n_features,)."""
+        out = np.full(self.n_features, self.one, dtype=np.int64)
+        for g in self.groups:
+            if g.kind == "linear":
+                limit = np.minimum(self.limit[self.inputs_of(g)], self.linear_limit).astype(np.int64)
+                out[g.begin : g.end] = limit if self.feature_bits == 16 else np.minimum(round_shift(limit, 8), 127)
+        return out
+
+    # --- proof
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Prove that no sum leaves its type; see `Program.bounds`."""
+        self._require_magnitudes(
+            ("limit", self.limit, 32767),
+            ("phase_shift", self.phase_shift, 31),
+            ("shifts of groups", [g.shift for g in self.groups], 30),
+            ("linear_limit", [self.linear_limit], 32767),
+            ("gains of groups", [g.gain for g in self.groups], INT32_MAX),
+        )
+        terms = np.abs(self.weights) * self.largest_features()[:, None]
+        reach = [int(terms[g.begin : g.end].sum(axis=0).max(initial=0)) for g in self.groups]
+        # round_shift is monotone, so that the bound of what goes in gives that of what comes out.
+        total = sum(abs(g.gain) * int(round_shift(b, g.shift)) for g, b in zip(self.groups, reach, strict=True))
+        rounding = max((2**g.shift >> 1 for g in self.groups), default=0)
+        named = [("an accumulator", b) for b in reach]
+        return self._proved(named, total, rounding, "fewer levels or feature_bits=8 make it smaller")
+
+    # --- reference
+
+    def features(self, q: Integers) -> Integers:
+        """Step 2: basis functions, (n_rows, n_features)."""
+        out = np.empty((len(q), self.n_features), dtype=np.int64)
+        scaled = np.asarray(q, dtype=np.int64) << self.phase_shift.astype(np.int64)
+        phase = scaled @ self.frequencies.T.astype(np.int64)
+        n = 2 * self.n_frequencies
+        out[:, 0:n:2] = turn_sine(phase + QUARTER, self.feature_bits)
+        out[:, 1:n:2] = turn_sine(phase, self.feature_bits)
+        for g in self.groups:
+            if g.kind == "linear":
+                linear = np.clip(q[:, self.inputs_of(g)], -self.linear_limit, self.linear_limit)
+                if self.feature_bits == 8:
+                    linear = np.clip(round_shift(linear, 8), -127, 127)
+                out[:, g.begin : g.end] = linear
+            elif g.kind == "constant":
+                out[:, g.begin : g.end] = self.one
+        return out
+
+    def totals_of_features(self, phi: Integers) -> Integers:
+        """Step 3: totals, (n_rows, n_outputs, n_samples)."""
+        total = np.zeros((len(phi), self.n_columns), dtype=np.int64)
+        for g in self.groups:
+            acc = phi[:, g.begin : g.end] @ self.weights[g.begin : g.end]
+            total += g.gain * round_shift(acc, g.shift)
+        return total.reshape(len(phi), self.n_outputs, self.n_samples)

@@ -18,7 +18,7 @@ from pydirect.hyperparameters import LINEAR_REACH
 from pydirect.inputs import LARGEST, InputMap
 from pydirect.quantized.arithmetic import half_width
 from pydirect.quantized.c_source import definitions, require_counts, table, template
-from pydirect.quantized.models import NetworkBasis
+from pydirect.quantized.network import NetworkBasis
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.single import LARGEST_SINGLE
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect.quantized.arithmetic import IntegerProgram, RawInputs, gaussian_z, lower_quantile
+from pydirect.quantized.arithmetic import IntegerProgram, Program, RawInputs, gaussian_z, lower_quantile
 from pydirect.quantized.c_source import definitions, require_counts, table, template
+from pydirect.quantized.network import NetworkProgram
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.tables import level_step, stored_tables
 
 
 def integer_body(
-    program: IntegerProgram,
+    program: Program,
     packed: PackedCodes,
     rows: NDArray[np.float32],
     level: float,
@@ -23,7 +26,7 @@ def integer_body(
 
     Parameters
     ----------
-    program : IntegerProgram
+    program : Program
         With inputs and basis functions.
     packed : PackedCodes
         Its codes.
@@ -44,7 +47,7 @@ def integer_body(
         When there is more of something than 16 bits can count.
     """
     bounds = program.bounds
-    counts = {"n_features_in": program.n_features_in, "n_features": program.n_features, "columns": program.n_columns}
+    counts = {"n_features_in": program.n_features_in, "n_features": len(program.codes), "columns": program.n_columns}
     require_counts(counts)
     conditions = _conditions(program, packed, raw, n_classes)
     parts = [
@@ -58,7 +61,9 @@ def integer_body(
         template("codes.h", conditions),
         "\n",
         _class_functions(conditions),
-        template("integer.h", conditions),
+        template("arithmetic.h", conditions),
+        template("network.h" if "network" in conditions else "linear.h", conditions),
+        template("moments.h", conditions),
     ]
     return "".join(parts)
 
@@ -70,11 +75,17 @@ def _class_functions(conditions: set[str]) -> str:
     return f"#ifdef PD_WITH_MATH\n{types}{template('classes.h', conditions)}#endif\n\n"
 
 
-def _conditions(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None, n_classes: int) -> set[str]:
-    found = {
-        "fourier": program.n_frequencies > 0,
-        "linear": len(program.linear) > 0,
-        "wide": program.feature_bits == 16,
+def _conditions(program: Program, packed: PackedCodes, raw: RawInputs | None, n_classes: int) -> set[str]:
+    if isinstance(program, NetworkProgram):
+        found = {"network": True, "affine": program.centre is not None, "bias": program.shape.bias}
+    else:
+        assert isinstance(program, IntegerProgram)
+        found = {
+            "fourier": program.n_frequencies > 0,
+            "linear": len(program.linear) > 0,
+            "wide": program.feature_bits == 16,
+        }
+    found |= {
         "shifts": program.powers_of_two,
         "even": level_step(program.multipliers) is not None,
         "raw": raw is not None,
@@ -87,7 +98,7 @@ def _conditions(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | N
     return {name for name, holds in found.items() if holds}
 
 
-def _macros(program: IntegerProgram, packed: PackedCodes, level: float, n_tests: int) -> dict[str, int | str]:
+def _macros(program: Program, packed: PackedCodes, level: float, n_tests: int) -> dict[str, int | str]:
     values: dict[str, int | str] = {
         "N_FEATURES_IN": program.n_features_in,
         "N_OUTPUTS": program.n_outputs,
@@ -96,41 +107,57 @@ def _macros(program: IntegerProgram, packed: PackedCodes, level: float, n_tests:
         "Z": f"UINT32_C({gaussian_z(level)})",
         "LOW": f"UINT32_C({lower_quantile(level)})",
         "N_INPUTS": program.n_inputs,
-        "N_FREQUENCIES": program.n_frequencies,
-        "N_LINEAR": len(program.linear),
-        "N_GROUPS": len(program.groups),
         "N_COLUMNS": program.n_columns,
         "CODE_BYTES": packed.n_bytes,
-        "ONE": program.one,
-        "LINEAR_LIMIT": program.linear_limit,
         "DEVIATION_SHIFT": program.deviation_shift,
         "N_TESTS": n_tests,
     }
     stored = {name: a for part in stored_tables(program).values() for name, a in part.items()}
-    if program.n_frequencies:
-        values["READ_FREQUENCY"] = f"PD_READ_{8 * stored['frequencies'].itemsize}"
-    values["READ_COLUMN"] = f"PD_READ_{8 * stored['columns'].itemsize}U"
-    values["READ_GAIN"] = f"PD_READ_{8 * stored['group_gain'].itemsize}"
-    values["READ_LIMIT(i)"] = "PD_READ_16(pd_limit + (i))" if "limit" in stored else str(int(program.limit[0]))
+    reads = {"columns": "READ_COLUMN"}
+    if isinstance(program, NetworkProgram):
+        shape = program.shape
+        values |= {
+            "N_NETWORK_INPUTS": shape.n_inputs,
+            "N_LAYERS": len(shape.layers),
+            "WIDEST": max(shape.n_inputs, *shape.hidden_layer_sizes),
+        }
+        reads |= {"centre": "READ_CENTRE", "spread": "READ_SPREAD"}
+    elif isinstance(program, IntegerProgram):
+        values |= {
+            "N_FREQUENCIES": program.n_frequencies,
+            "N_LINEAR": len(program.linear),
+            "N_GROUPS": len(program.groups),
+            "ONE": program.one,
+            "LINEAR_LIMIT": program.linear_limit,
+        }
+        reads |= {"frequencies": "READ_FREQUENCY", "group_gain": "READ_GAIN"}
+    values["READ_INPUT"] = "PD_READ_32" if isinstance(program, NetworkProgram) else "PD_READ_16"
+    values["READ_LIMIT(i)"] = "PD_READ_16(pd_limit + (i))" if "limit" in stored else f"INT32_C({program.limit[0]})"
     step = level_step(program.multipliers)
     if step is not None:
         values |= {"FIRST_LEVEL": f"INT32_C({program.multipliers[0]})", "LEVEL_STEP": f"INT32_C({step})"}
-    elif "multipliers" in stored:
-        values["READ_MULTIPLIER"] = f"PD_READ_{8 * stored['multipliers'].itemsize}"
-    return values
+    else:
+        reads["multipliers"] = "READ_MULTIPLIER"
+    return values | {macro: _read(stored[name]) for name, macro in reads.items() if name in stored}
 
 
-def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None) -> list[str]:
+def _read(array: NDArray[Any]) -> str:
+    """Return the macro that reads entries of a table."""
+    return f"PD_READ_{8 * array.itemsize}{'U' if array.dtype.kind == 'u' else ''}"
+
+
+def _tables(program: Program, packed: PackedCodes, raw: RawInputs | None) -> list[str]:
     parts = stored_tables(program)
     outputs = parts.pop("outputs")
     stored = {name: a for part in parts.values() for name, a in part.items()}
     single = {name: stored.pop(name) for name in ("origin", "multiplier")}
-    noise = outputs.pop("noise")
+    rare = {name: stored.pop(name) for name in ("rotation_offset",) if name in stored}
+    rare["noise"] = outputs.pop("noise")
     out = [
         *(table(f"pd_{name}", a) for name, a in stored.items()),
         table("pd_codes", np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))),
         # Few, and of types that flash has no instructions for.
-        table("pd_noise", noise, mark=""),
+        *(table(f"pd_{name}", a, mark="") for name, a in rare.items()),
         "#ifndef PD_NO_FLOAT\n",
         *(table(f"pd_{name}", a) for name, a in single.items()),
         *(table(f"pd_{name}", a, mark="") for name, a in outputs.items()),
@@ -142,7 +169,7 @@ def _tables(program: IntegerProgram, packed: PackedCodes, raw: RawInputs | None)
     return out
 
 
-def _test_tables(program: IntegerProgram, rows: NDArray[np.float32], level: float) -> list[str]:
+def _test_tables(program: Program, rows: NDArray[np.float32], level: float) -> list[str]:
     q = program.quantise_inputs(rows)
     totals = program.totals_of_features(program.features(q))
     low, high = program.quantile_interval(totals, level)
@@ -150,7 +177,7 @@ def _test_tables(program: IntegerProgram, rows: NDArray[np.float32], level: floa
         "#ifndef PD_NO_FLOAT\n",
         table("pd_test_x", rows),
         "#endif\n",
-        table("pd_test_q", q.astype(np.int16)),
+        table("pd_test_q", q.astype(np.int32 if isinstance(program, NetworkProgram) else np.int16)),
         table("pd_test_totals", totals.astype(np.int32)),
         table("pd_test_root", program.roots(totals).astype(np.uint32)),
         table("pd_test_median", program.quantiles(totals, 0.5).astype(np.int32)),

@@ -22,6 +22,7 @@ C_TYPES = {
     np.dtype(np.uint16): "uint16_t",
     np.dtype(np.int32): "int32_t",
     np.dtype(np.uint32): "uint32_t",
+    np.dtype(np.int64): "int64_t",
     np.dtype(np.uint64): "uint64_t",
     np.dtype(np.float32): "float",
     np.dtype(np.float64): "double",
@@ -65,6 +66,8 @@ def _literals(values: NDArray[Any]) -> Iterable[str]:
         return (f"{_decimal(v, 9)}f" for v in values.tolist())
     if kind == np.float64:
         return (_decimal(v, 17) for v in values.tolist())
+    if kind == np.int64:
+        return (f"INT64_C({v})" for v in values.tolist())
     if kind == np.uint64:
         return (f"UINT64_C({v})" for v in values.tolist())
     if kind == np.uint32:

@@ -30,11 +30,11 @@ from pydirect.quadratic_network import NetworkShape
 from pydirect.quantized.models import (
     ARITHMETICS,
     LinearBasis,
-    NetworkBasis,
     QuantizedClassifier,
     QuantizedModel,
     QuantizedRegressor,
 )
+from pydirect.quantized.network import NetworkBasis
 from pydirect.quantized.packing import BITS, LAYOUTS, PackedCodes
 
 KINDS = {f"pydirect.{c.__name__}": c for c in (QuantizedRegressor, QuantizedClassifier)}
@@ -167,6 +167,8 @@ def _check(model: QuantizedModel) -> None:
         require_array(basis.matrix, "matrix", n_inputs, basis.shape.n_inputs)
         if packed.shape[0] != basis.shape.n_weights:
             raise ValueError("packed does not fit the network")
+        if (require_array(basis.reach, "reach", len(basis.shape.layers) if len(basis.reach) else 0) < 0).any():
+            raise ValueError("reach does not fit the network")
     else:
         _check_linear_basis(basis, n_inputs, n_outputs, packed.shape[0])
 

@@ -18,9 +18,9 @@ from pydirect.features import FeatureMap, NystroemFeatures, PrecomputedFeatures
 from pydirect.hyperparameters import KernelHyperparameters
 from pydirect.inputs import InputMap
 from pydirect.predictive import PredictiveDistribution
-from pydirect.quadratic_network import NetworkShape
-from pydirect.quantized.arithmetic import IntegerProgram, half_width
+from pydirect.quantized.arithmetic import IntegerProgram, Operations, Program, half_width
 from pydirect.quantized.engine import FloatEngine, IntegerEngine
+from pydirect.quantized.network import NetworkBasis, NetworkProgram, build_network_program, network_rounding_bound
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.program import (
     BasisLayout,
@@ -114,29 +114,6 @@ class LinearBasis:
 
 
 @dataclass(frozen=True)
-class NetworkBasis:
-    """Inputs of a network with quadratic activations, and its shape.
-
-    Attributes
-    ----------
-    input_map : InputMap
-    matrix : ndarray of shape (n_columns, n_inputs)
-        Standardised columns times this are the network's inputs, cut off at ±largest.
-    shape : NetworkShape
-    largest : float
-    """
-
-    input_map: InputMap
-    matrix: FloatArray
-    shape: NetworkShape
-    largest: float
-
-    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Return the network's inputs at rows of X, (n_rows, n_inputs); no variance is lacking, (n_rows, 1)."""
-        return np.clip(self.input_map.transform(x) @ self.matrix, -self.largest, self.largest), np.zeros((len(x), 1))
-
-
-@dataclass(frozen=True)
 class QuantizedModel:
     """What quantised regressors and classifiers share; made by `quantize` and `fit_within`.
 
@@ -208,18 +185,14 @@ class QuantizedModel:
 
     @cached_property
     def layout(self) -> BasisLayout:
-        """Order of the program's basis functions.
+        """Order of the program's basis functions; a network has none.
 
         Raises
         ------
         IntegerArithmeticError
             When there is no integer-only form, with the reason.
         """
-        if isinstance(self.basis, NetworkBasis):
-            raise IntegerArithmeticError(
-                "networks with quadratic activations run in floating point only: keep arithmetic='float', or let "
-                "pydirect.fit_within fit a model of integers"
-            )
+        assert isinstance(self.basis, LinearBasis)
         # Weights of a precomputed column are multiplied by what it is divided by, the unit of its group.
         by_column = isinstance(self.basis.features, PrecomputedFeatures) and self.spread.shape[1] == 1
         if self.basis.vectors is not None or self.centre.any() or ((self.spread != 1).any() and not by_column):
@@ -231,7 +204,7 @@ class QuantizedModel:
         return lay_out(self.basis.features, spread != 0, spread)
 
     @cached_property
-    def program(self) -> IntegerProgram:
+    def program(self) -> Program:
         """The model in integers alone.
 
         Raises
@@ -239,13 +212,19 @@ class QuantizedModel:
         IntegerArithmeticError
             When there is no integer-only form, with the reason.
         """
-        layout = self.layout
-        assert isinstance(self.basis, LinearBasis)
         output = OutputScale(self.scale, self.offset, self.noise, self.calibration)
+        if isinstance(self.basis, NetworkBasis):
+            if self.feature_bits != 16:
+                raise IntegerArithmeticError(
+                    "feature_bits must be 16 for a network: squares of squares of eight bits are too coarse"
+                )
+            return build_network_program(
+                self.basis, self.codes, self.levels, self.centre, self.spread, self.n_samples, output
+            )
         return build_program(
             self.basis.input_map,
             self.basis.features,
-            layout,
+            self.layout,
             self.codes,
             self.levels,
             self.n_samples,
@@ -254,22 +233,43 @@ class QuantizedModel:
             frequency_bits=self.frequency_bits,
         )
 
-    def rounding_bound(self) -> FloatArray:
+    def rounding_bound(self, X: ArrayLike | None = None) -> FloatArray:
         """Bound of the difference between the integer and the float path for a sample's function, (n_outputs,).
 
         It holds where no input is cut off, that is within `input_ranges`, and so for means of predictions; it says
-        nothing of their standard deviations, see `using`.
+        nothing of their standard deviations, see `using`. That of a network holds where no hidden unit is cut off
+        either, see `in_range`; it adds up worst cases of every layer, far from what happens anywhere: ask at rows.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in), optional
+            The bound at these rows, (n_rows, n_outputs); but for networks it is the same everywhere.
         """
-        assert isinstance(self.basis, LinearBasis)
-        return rounding_bound(
-            self.program, self.basis.input_map, self.basis.features, self.layout, self.levels, self.scale
-        )
+        program, basis = self.program, self.basis
+        if isinstance(program, NetworkProgram) and isinstance(basis, NetworkBasis):
+            rows = None if X is None else self._rows(X)
+            weights = (self.weights / self.scale[:, None, None]).reshape(program.n_columns, -1)
+            bound = network_rounding_bound(program, basis, weights, self.scale, rows)
+            return bound[0] if X is None else bound
+        assert isinstance(program, IntegerProgram) and isinstance(basis, LinearBasis)
+        bound = rounding_bound(program, basis.input_map, basis.features, self.layout, self.levels, self.scale)
+        return bound if X is None else np.tile(bound, (len(self._rows(X)), 1))
+
+    def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
+        """Tell the rows at which integers cut off no input and no hidden unit of a network, (n_rows,).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        """
+        return self.program.in_range(self.program.quantise_inputs(self._rows(X)))
 
     def input_ranges(self) -> FloatArray:
         """Least and largest value of every column that integers tell apart, (n_features_in, 2); others are cut off.
 
-        Eight standard deviations about the training mean; of ``features="precomputed"`` at least twice the largest
-        magnitude in the rows that `quantize` was given. Infinite where a column is not read.
+        Eight standard deviations about the training mean, or somewhat more for a network, whose hidden units may be cut
+        off within; of ``features="precomputed"`` at least twice the largest magnitude in the rows that `quantize` was
+        given. Infinite where a column is not read.
         """
         program, ranges = self.program, np.tile([-np.inf, np.inf], (self.n_features_in, 1))
         origin, reach = program.origin.astype(np.float64), program.limit / program.multiplier.astype(np.float64)
@@ -278,16 +278,16 @@ class QuantizedModel:
 
     @cached_property
     def _engine(self) -> IntegerEngine | FloatEngine:
-        if self.arithmetic == "integer":
+        if self.arithmetic == "integer" and isinstance(self.program, IntegerProgram):
             return IntegerEngine(self.program)
         return FloatEngine(self.codes, self.levels, self.n_outputs)
 
     def using(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
 
-        Means differ by `rounding_bound` at most within `input_ranges`. Standard deviations in integers are those of the
-        samples and the noise alone: the variance that the basis functions lack far from the training data, beyond the
-        reach of the linear part of a model with ``features="fourier"``, is in those of the float path only.
+        Means differ by `rounding_bound` at most where rows are `in_range`. Standard deviations in integers are those of
+        the samples and the noise alone: the variance that the basis functions lack far from the training data, beyond
+        the reach of the linear part of a model with ``features="fourier"``, is in those of the float path only.
 
         Raises
         ------
@@ -358,12 +358,16 @@ class QuantizedModel:
         return phi @ self.centre if self.centre.any() else none, np.stack(sums, axis=1)
 
     def totals(self, X: ArrayLike, n_threads: int | None = None) -> NDArray[np.int64]:
-        """Integers of the integer-only path for every sample, by the compiled kernels; (n_rows, n_outputs, n_samples).
+        """Integers of the integer-only path for every sample, (n_rows, n_outputs, n_samples).
 
-        Equal to ``program.totals(X)``, the definition.
+        By compiled kernels, but for networks. Equal to ``program.totals(X)``, the definition.
         """
-        engine = self._engine if isinstance(self._engine, IntegerEngine) else IntegerEngine(self.program)
-        return engine.totals(self._rows(X), resolve_n_threads(n_threads))
+        x, program = self._rows(X), self.program
+        if not isinstance(program, IntegerProgram):
+            blocks = [program.totals(x[begin : begin + BLOCK_ROWS]) for begin in range(0, len(x), BLOCK_ROWS)]
+            return np.concatenate(blocks)
+        engine = self._engine if isinstance(self._engine, IntegerEngine) else IntegerEngine(program)
+        return engine.totals(x, resolve_n_threads(n_threads))
 
     def _shape(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if self.one_dimensional else values
@@ -426,13 +430,13 @@ class QuantizedModel:
             ``bytes``, by part and in total; ``n_features``, ``n_weights``, ``n_nonzero`` (of all samples), ``zeros``
             (fraction); of the functions at one row ``additions``, ``multiplications`` and ``table_lookups``, of
             integers with those of the sines, whose int16 form takes two entries and interpolates, and of the groups'
-            gains; ``layout``, ``bits``, ``arithmetic``.
+            gains, of a network with its centres, spreads and squares; ``layout``, ``bits``, ``arithmetic``.
         """
         n_features, n_columns = self.packed.shape
         parts: dict[str, int] = {"weights": self.packed.n_stored_bytes}
-        lookups = inputs = n_frequencies = interpolations = gains = 0
         taken = self.levels != 0
         shifts_only = bool((np.frexp(np.abs(self.levels[taken] / np.abs(self.levels).max()))[0] == 0.5).all())
+        own = Operations()
         try:
             program = self.program
         except IntegerArithmeticError:
@@ -441,10 +445,7 @@ class QuantizedModel:
             parts["outputs"] = 8 * 3 * self.n_outputs
         else:
             parts |= program_bytes(program)
-            taken, inputs, n_frequencies = program.multipliers != 0, program.n_inputs, program.n_frequencies
-            interpolations = 2 * n_frequencies if program.feature_bits == 16 else 0
-            lookups, shifts_only = 2 * n_frequencies + interpolations, program.powers_of_two
-            gains = len(program.groups) * program.n_columns
+            taken, shifts_only, own = program.multipliers != 0, program.powers_of_two, program.operations
         nonzero = int(taken[self.codes].sum())
         return {
             "bytes": {**parts, "total": sum(parts.values())},
@@ -452,13 +453,9 @@ class QuantizedModel:
             "n_weights": n_features * n_columns,
             "n_nonzero": nonzero,
             "zeros": 1 - nonzero / max(n_features * n_columns, 1),
-            "additions": nonzero + n_frequencies * inputs + 3 * interpolations + gains,
-            "multiplications": (0 if shifts_only else nonzero)
-            + n_frequencies * inputs
-            + inputs
-            + interpolations
-            + gains,
-            "table_lookups": lookups,
+            "additions": nonzero + own.additions,
+            "multiplications": (0 if shifts_only else nonzero) + own.multiplications,
+            "table_lookups": own.table_lookups,
             "layout": self.packed.layout,
             "bits": self.packed.bits,
             "arithmetic": self.arithmetic,

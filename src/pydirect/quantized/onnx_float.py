@@ -10,7 +10,7 @@ from pydirect._validation import FloatArray
 from pydirect.features import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
 from pydirect.hyperparameters import LINEAR_REACH, KernelHyperparameters
 from pydirect.inputs import LARGEST, InputMap
-from pydirect.quantized.models import NetworkBasis
+from pydirect.quantized.network import NetworkBasis
 from pydirect.quantized.onnx_graph import Graph
 from pydirect.quantized.single import LARGEST_SINGLE
 

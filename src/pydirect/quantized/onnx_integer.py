@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from pydirect.quantized.arithmetic import QUARTER, SINE_TABLES, IntegerProgram
+from pydirect.quantized.arithmetic import QUARTER, SINE_TABLES, IntegerProgram, Program, smallest_integers
+from pydirect.quantized.network import LIMIT, SQUARE_SHIFT, NetworkProgram
 from pydirect.quantized.onnx_graph import Graph
 
 
@@ -13,13 +14,19 @@ def _int(value: int) -> NDArray[np.int64]:
     return np.int64(value)  # type: ignore[return-value]
 
 
-def add_integer_program(graph: Graph, program: IntegerProgram, x: str) -> str:
+def add_integer_program(graph: Graph, program: Program, x: str) -> str:
     """Add steps 1 to 3 of `pydirect.quantized.arithmetic`; return the totals, (n_rows, n_outputs, n_samples)."""
     program.bounds  # noqa: B018 (proves that 32 bits hold what is computed in 64 here)
-    return _totals(graph, program, _features(graph, program, _quantised(graph, program, x)))
+    q = _quantised(graph, program, x)
+    if isinstance(program, NetworkProgram):
+        total = _network_totals(graph, program, q)
+    else:
+        assert isinstance(program, IntegerProgram)
+        total = _totals(graph, program, _features(graph, program, q))
+    return graph.op("Reshape", total, np.array([0, program.n_outputs, program.n_samples]))
 
 
-def _quantised(graph: Graph, program: IntegerProgram, x: str) -> str:
+def _quantised(graph: Graph, program: Program, x: str) -> str:
     op = graph.op
     limit = program.limit.astype(np.float32)
     v = op("Sub", op("Gather", x, program.columns.astype(np.int64), axis=1), program.origin)
@@ -63,9 +70,9 @@ def _at_most(graph: Graph, v: str, limit: int) -> str:
     return graph.op("Where", graph.op("Greater", v, _int(limit)), _int(limit), v)
 
 
-def _round_shift(graph: Graph, v: str, shift: int) -> str:
-    op = graph.op
-    size = op("Div", op("Add", op("Abs", v), _int(2**shift >> 1)), _int(2**shift))  # of what is not negative
+def _round_shift(graph: Graph, v: str, shift: ArrayLike) -> str:
+    op, unit = graph.op, np.int64(1) << np.asarray(shift, dtype=np.int64)
+    size = op("Div", op("Add", op("Abs", v), unit >> 1), unit)  # of what is not negative
     return op("Mul", op("Sign", v), size)
 
 
@@ -97,10 +104,45 @@ def _totals(graph: Graph, program: IntegerProgram, phi: str) -> str:
         part = op("Mul", _round_shift(graph, accumulator, g.shift), _int(g.gain))
         total = part if total is None else op("Add", total, part)
     assert total is not None
-    return op("Reshape", total, np.array([0, program.n_outputs, program.n_samples]))
+    return total
 
 
-def _weights(graph: Graph, program: IntegerProgram) -> str:
+def _network_totals(graph: Graph, program: NetworkProgram, q: str) -> str:
+    """Run all networks side by side; return their totals, (n_rows, n_columns)."""
+    op, n_columns, depth = graph.op, program.n_columns, program.shape.depth
+    rotation = graph.cast(graph.constant(program.rotation.T, "rotation"), np.int64)
+    sums = op("Add", op("MatMul", q, rotation), program.rotation_offset)
+    state = op("Unsqueeze", _clip(graph, _round_shift(graph, sums, program.rotation_shift), LIMIT), np.array([0]))
+    weights = _weights(graph, program)
+    if program.centre is not None and program.spread is not None:
+        spread, centre = (_columns(graph, program, table) for table in (program.spread, program.centre))
+        weights = op("Add", op("Mul", weights, spread), centre)
+    for layer, (part, (fan_out, fan_in)) in enumerate(zip(program.shape.slices, program.shape.layers, strict=True)):
+        own = op("Slice", weights, np.array([part.start]), np.array([part.stop]), np.array([0]))
+        matrix = op("Reshape", own, np.array([fan_out, fan_in, n_columns]))
+        matrix = op("Transpose", matrix, perm=[2, 1, 0])  # (n_columns, fan_in, fan_out)
+        bias = None
+        if program.shape.bias:
+            bias = op("Slice", matrix, np.array([fan_in - 1]), np.array([fan_in]), np.array([1]))
+            matrix = op("Slice", matrix, np.array([0]), np.array([fan_in - 1]), np.array([1]))
+        state = op("MatMul", state, matrix)
+        if bias is not None:
+            state = op("Add", state, op("Mul", bias, _int(int(program.ones[layer]))))
+        if layer < depth:
+            scaled = op("Mul", state, _int(int(program.rescale[layer])))
+            a = _clip(graph, _round_shift(graph, scaled, program.rescale_shift[layer]), LIMIT)
+            state = _round_shift(graph, op("Mul", a, a), SQUARE_SHIFT)
+    return op("Transpose", op("Squeeze", state, np.array([2])), perm=[1, 0])
+
+
+def _columns(graph: Graph, program: NetworkProgram, table: NDArray[np.int32]) -> str:
+    """Return a table (n_weights, n_outputs) for every sample, (n_weights, n_columns); stored once."""
+    stored = graph.cast(graph.constant(smallest_integers(table)[:, :, None]), np.int64)
+    repeated = graph.op("Expand", stored, np.array([1, 1, program.n_samples]))
+    return graph.op("Reshape", repeated, np.array([0, program.n_columns]))
+
+
+def _weights(graph: Graph, program: Program) -> str:
     """Return the integers that the codes stand for, (n_features, n_columns), stored in four bits where they fit."""
     multipliers = program.multipliers.astype(np.int64)
     if -8 <= multipliers.min() and multipliers.max() <= 7:
@@ -112,7 +154,7 @@ def _weights(graph: Graph, program: IntegerProgram) -> str:
     return graph.op("Gather", multipliers, graph.cast(codes, np.int64))
 
 
-def add_integer_moments(graph: Graph, program: IntegerProgram, totals: str) -> tuple[str, str]:
+def add_integer_moments(graph: Graph, program: Program, totals: str) -> tuple[str, str]:
     """Add step 4: the sums over the samples and ⌊√V⌋, named ``sum`` and ``root``, (n_rows, n_outputs) each."""
     op, samples = graph.op, np.array([2])
     total = op("ReduceSum", totals, samples, output="sum", keepdims=0)

@@ -13,7 +13,7 @@ from pydirect._validation import FloatArray
 from pydirect.features import FeatureMap, FourierFeatures, LinearFeatures, PrecomputedFeatures
 from pydirect.hyperparameters import LINEAR_REACH
 from pydirect.inputs import InputMap
-from pydirect.quantized.arithmetic import ONE, SINE_ERROR, Group, IntegerProgram, round_shift
+from pydirect.quantized.arithmetic import ONE, SINE_ERROR, Group, IntegerProgram, Program, round_shift
 
 # Standardised inputs are cut off at ± 32767 of these: at eight standard deviations.
 INPUT_UNIT = 2.0**-12
@@ -118,6 +118,12 @@ def integer_levels(levels: FloatArray) -> tuple[NDArray[np.int32], float, float]
     return integers.astype(np.int32), step, error
 
 
+def require_no_scores(input_map: InputMap) -> None:
+    """Raise IntegerArithmeticError when inputs pass through normal scores."""
+    if input_map.knots.size:
+        raise IntegerArithmeticError("integers need inputs without normal scores: fit with rank_inputs=False")
+
+
 def input_columns(
     input_map: InputMap, inputs: NDArray[np.intp], unit: FloatArray
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
@@ -125,7 +131,7 @@ def input_columns(
     columns = input_map.kept[inputs]
     origin, scale = input_map.mean[columns], input_map.scale[columns]
     # Two powers of ten on either side, for the products of inputs near their limit.
-    low, high = 1e-33, 1e36
+    low, high = max(1e-33, 1e-37 / unit.min(initial=1.0)), 1e36
     if (np.abs(origin) > high).any() or (scale > high).any() or (scale < low).any():
         raise IntegerArithmeticError(
             f"columns must vary between {low:g} and {high:g}, what single precision holds, for integers: scale X"
@@ -207,8 +213,7 @@ def build_program(
     AccumulatorOverflowError
         When sums could leave 32 bits.
     """
-    if input_map.knots.size:
-        raise IntegerArithmeticError("integers need inputs without normal scores: fit with rank_inputs=False")
+    require_no_scores(input_map)
     turns, limit = np.empty((input_map.n_outputs, 0)), INPUT_LIMIT
     if isinstance(features, FourierFeatures):
         turns = features.frequencies[:, layout.frequencies] / (2 * np.pi)
@@ -267,22 +272,41 @@ def _with_units(program: IntegerProgram, units: FloatArray, output: OutputScale)
             replace(g, gain=int(a), shift=int(s)) for g, a, s in zip(program.groups, gain, shift, strict=True)
         )
     total = sum(abs(g.gain) * int(round_shift(int(b), g.shift)) for g, b in zip(groups, reach, strict=True))
-    s = program.n_samples
+    return replace(program, groups=groups, **output_units(total, unit, program.n_samples, output))
+
+
+def output_units(total: int, unit: float, n_samples: int, output: OutputScale) -> dict[str, Any]:
+    """Return the last fields of a program, from its largest total and what a total of one stands for.
+
+    Raises
+    ------
+    IntegerArithmeticError
+        When the noise is beyond what integers hold beside the functions.
+    """
+    s = n_samples
     # Squares of S deviations and the noise, one half of 2^63 each at most.
     largest = np.sqrt(2.0**62 / s) - 1
     noise = np.sqrt(output.noise) / (np.abs(output.scale) * unit) * s**1.5
     needed = max(2.0 * s * total / largest, float(noise.max(initial=0.0)) / np.sqrt(2.0**61), 1.0)
+    if not (np.isfinite(noise).all() and needed <= 2.0**62):
+        raise IntegerArithmeticError("integers need a noise that is not beyond the units of the outputs: scale y")
     r = int(np.ceil(np.log2(needed)))
     scale = output.scale * unit
-    std_scale = output.spread * np.abs(scale) * 2.0**r / s**1.5
-    return replace(
-        program,
-        groups=groups,
-        scale=scale / s,
-        noise=np.rint((noise / 2.0**r) ** 2).astype(np.uint64),
-        deviation_shift=r,
-        std_scale=std_scale,
-    )
+    return {
+        "scale": scale / s,
+        "noise": np.rint((noise / 2.0**r) ** 2).astype(np.uint64),
+        "deviation_shift": r,
+        "std_scale": output.spread * np.abs(scale) * 2.0**r / s**1.5,
+    }
+
+
+def input_rounding(program: Program, input_map: InputMap) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return of every input, standardised: what an integer stands for, the largest magnitude, the largest rounding."""
+    unit = 1.0 / (program.multiplier.astype(np.float64) * input_map.scale[program.columns])
+    mean = np.abs(input_map.mean[program.columns]) / input_map.scale[program.columns]
+    largest = program.limit * unit
+    # Half a step, and single precision: of the origin and of x, then of three operations.
+    return unit, largest, unit / 2 + 2.0**-24 * (2 * mean + 4 * largest)
 
 
 def rounding_bound(
@@ -303,11 +327,7 @@ def rounding_bound(
     rounding of double precision beside a large offset.
     """
     multipliers, step, _ = integer_levels(levels)
-    unit = 1.0 / (program.multiplier.astype(np.float64) * input_map.scale[program.columns])
-    mean = np.abs(input_map.mean[program.columns]) / input_map.scale[program.columns]
-    largest = program.limit * unit
-    # Half a step, and single precision: of the origin and of x, then of three operations.
-    dx = unit / 2 + 2.0**-24 * (2 * mean + 4 * largest)
+    unit, largest, dx = input_rounding(program, input_map)
     errors, sizes = np.zeros(program.n_features), np.zeros(program.n_features)
     if isinstance(features, FourierFeatures):
         inputs = np.searchsorted(input_map.kept, program.columns)

@@ -25,15 +25,15 @@ from pydirect.quadratic_network import NetworkPosterior
 from pydirect.quantized.models import (
     ARITHMETICS,
     LinearBasis,
-    NetworkBasis,
     QuantizedClassifier,
     QuantizedModel,
     QuantizedRegressor,
     as_rows,
 )
+from pydirect.quantized.network import NetworkBasis, reach_of
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
 from pydirect.quantized.program import FREQUENCY_BITS, INPUT_LIMIT, INPUT_UNIT, IntegerArithmeticError, lay_out
-from pydirect.quantized.samples import METHODS, choose_samples, round_to_levels
+from pydirect.quantized.samples import METHODS, MOST_ROWS, choose_samples, round_to_levels, shuffled_samples
 
 LEVELS = ("model", "even", "power_of_two")
 MOST_SAMPLES = 256
@@ -70,7 +70,7 @@ def quantize(
         Fitted. Any basis and features will do for ``arithmetic="float"``; integers need Fourier features, the columns
         themselves (``"linear"``, ``"precomputed"``), no normal scores (``rank_inputs=False``) and levels that all
         weights share, those of ``basis="raw"`` or of ``levels="even"`` here. `pydirect.fit_within` fits such a model to
-        a number of bytes.
+        a number of bytes. Networks have integers of 16 bits as they are.
     n_samples : int, default=16
         At most 256.
     method : {"moments", "draw", "most_probable"}, default="moments"
@@ -78,8 +78,10 @@ def quantize(
         ``"most_probable"``: every weight's most probable level, one sample without any spread. ``"moments"``: chosen so
         that mean and variance over the samples are those of the posterior.
     X : array_like of shape (n_rows, n_features_in), optional
-        Typical rows, the training rows say: ``"moments"`` also matches the variance of predictions there. Needed for
-        ``levels`` other than ``"model"``, and for integers of precomputed columns, whose ranges it tells.
+        Typical rows, the training rows say: ``"moments"`` also matches the variance of predictions there, of networks
+        the mean, too. Needed for
+        ``levels`` other than ``"model"``, and for integers of precomputed columns, whose ranges it tells, and of
+        networks: hidden units are cut off at twice what they are there.
     levels : {"model", "even", "power_of_two"}, default="model"
         ``"model"``: those the model was fitted with. Else samples of the posterior, decorrelated or not, are rounded to
         `n_levels` levels shared by all weights of Φ, with the error of every weight made up for by the others at the
@@ -90,7 +92,7 @@ def quantize(
         What predictions are made with. Standard deviations in integers leave out the variance that the float path adds
         where inputs are beyond the reach of the linear part; see `QuantizedModel.using`.
     feature_bits : {16, 8}, default=16
-        Of a basis function in integer arithmetic.
+        Of a basis function in integer arithmetic; 16 for a network.
     frequency_bits : {"auto", 8, 16, 32}, default="auto"
         Of a frequency in integer arithmetic.
     layout : {"auto", "dense", "sparse"}, default="auto"
@@ -140,7 +142,7 @@ def quantize(
     if precomputed and arithmetic == "integer" and rows is None:
         raise ValueError("X must be given for integers of precomputed columns: rows that tell the columns' ranges")
     if isinstance(model.posteriors_[0], NetworkPosterior):
-        quantised = _quantize_network(model, n_samples, method, rng, **common)
+        quantised = _quantize_network(model, n_samples, method, rows, rng, **common)
     elif grid is None or rows is None:
         quantised = _quantize_posterior(model, n_samples, method, rows, rng, **common)
     else:
@@ -444,19 +446,33 @@ def _assemble(
 
 
 def _quantize_network(
-    model: Any, n_samples: int, method: str, rng: np.random.Generator, **common: Any
+    model: Any, n_samples: int, method: str, rows: FloatArray | None, rng: np.random.Generator, **common: Any
 ) -> QuantizedModel:
-    """Take samples of a network's level indices; its matrices are small, and inputs are rotated in floating point."""
-    posteriors = model.posteriors_
-    samples = [choose_samples(p, n_samples, method, rng).T for p in posteriors]
+    """Take samples of a network's level indices; rows tell what moments to match and how far integers have to reach."""
+    posteriors, shape = model.posteriors_, model.posteriors_[0].shape
+    limit = float(LARGEST ** (0.5 / 2**shape.depth))
+    basis = NetworkBasis(model.input_map_, INPUT_SCALE * model.rotation_.matrix, shape, limit, np.empty(0))
+    samples = [choose_samples(p, n_samples, method, rng) for p in posteriors]
+    if rows is not None:
+        inputs = basis.transform(rows)[0]
+        if method == "moments" and n_samples > 1:
+            chosen = np.ascontiguousarray(inputs[np.sort(rng.permutation(len(rows))[:MOST_ROWS])])
+            samples = [_shuffled(p, codes, chosen, rng) for p, codes in zip(posteriors, samples, strict=True)]
+        pairs = zip(posteriors, samples, strict=True)
+        reaches = [reach_of(shape, p.weights.values(codes), inputs) for p, codes in pairs]
+        basis = replace(basis, reach=np.max(reaches, axis=0))
     tables = [affine_levels(p.weights.levels) for p in posteriors]
     levels = np.where(np.abs(tables[0][0]) < 1e-12, 0.0, tables[0][0])
-    codes = np.hstack(samples)
+    codes = np.ascontiguousarray(np.vstack(samples).T)
     centre, spread = (
         np.stack([np.broadcast_to(t[k], len(codes)) for t in tables], axis=1).astype(np.float64) for k in (1, 2)
     )
-    shape = posteriors[0].shape
-    limit = float(LARGEST ** (0.5 / 2**shape.depth))
-    basis = NetworkBasis(model.input_map_, INPUT_SCALE * model.rotation_.matrix, shape, limit)
     one = np.ones(len(posteriors))
     return _assemble(model, basis, codes, levels, _zero_code(levels), centre, spread, one, **common)
+
+
+def _shuffled(posterior: NetworkPosterior, codes: NDArray[np.uint8], inputs: FloatArray, rng: Any) -> NDArray[np.uint8]:
+    def functions(codes: NDArray[np.uint8]) -> FloatArray:
+        return posterior.shape.forward(posterior.weights.values(codes), inputs)
+
+    return shuffled_samples(codes, functions, posterior.latent_moments(inputs), rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ METHODS = ("draw", "most_probable", "moments")
 EXCHANGES = 8
 MOST_ROWS = 256
 SWAP_SWEEPS = 2
+# Samples of functions of networks that are tried, all shuffles together.
+MOST_SHUFFLED = 2048
 # Of exchanges, held at once.
 MOST_LOSSES = 2**20
 POLISH_SWEEPS = 3
@@ -130,6 +133,33 @@ def _swapped(codes: Codes, values: FloatArray, phi: FloatArray, variance: FloatA
                 for table in (codes, values):
                     table[[first, second], j] = table[[second, first], j]
     return codes
+
+
+def shuffled_samples(
+    codes: Codes, functions: Callable[[Codes], FloatArray], moments: tuple[FloatArray, FloatArray], rng: Any
+) -> Codes:
+    """Return the best of some shuffles of every weight's codes among the samples: no weight's own moments change.
+
+    The best one has the smallest mean of ``(m − m_s)²·S + (sd − sd_s)²`` over rows, for networks, whose functions are
+    not linear in their weights.
+
+    Parameters
+    ----------
+    codes : ndarray of uint8, shape (n_samples, n_weights)
+    functions : function from codes to values, (n_samples, n_rows)
+    moments : pair of ndarray of shape (n_rows,)
+        Mean and variance of f* that the samples ought to have.
+    rng : numpy.random.Generator
+    """
+    mean, sd = moments[0], np.sqrt(moments[1])
+    best, smallest = codes, np.inf
+    for k in range(max(MOST_SHUFFLED // len(codes), 1)):
+        shuffled = rng.permuted(codes, axis=0) if k else codes
+        values = functions(shuffled)
+        loss = float((len(codes) * (values.mean(axis=0) - mean) ** 2 + (values.std(axis=0) - sd) ** 2).mean())
+        if loss < smallest:
+            best, smallest = shuffled, loss
+    return best
 
 
 def _shares(alpha: FloatArray, n_samples: int) -> list[int]:

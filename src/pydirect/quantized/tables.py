@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, smallest_integers
+from pydirect.quantized.arithmetic import SINE_TABLES, IntegerProgram, Program, smallest_integers
+from pydirect.quantized.network import NetworkProgram
 
 Tables = dict[str, NDArray[Any]]
 
@@ -18,26 +19,17 @@ def level_step(multipliers: NDArray[np.int32]) -> int | None:
     return steps.pop() if len(steps) == 1 else None
 
 
-def stored_tables(program: IntegerProgram) -> dict[str, Tables]:
+def stored_tables(program: Program) -> dict[str, Tables]:
     """Return the tables of a program by part, all but the packed codes; constants that stand in code are left out.
 
     Numbers of columns take the smallest type that holds them all. Powers of two are bytes: 0x80 for zero, otherwise the
     power, with 0x40 for a negative one. Levels that are evenly spaced need no table.
     """
-    index = np.uint8 if program.n_features_in <= 256 else np.uint16
     inputs: Tables = {
-        "columns": program.columns.astype(index),
+        "columns": program.columns.astype(_index(program)),
         "origin": program.origin,
         "multiplier": program.multiplier,
     }
-    frequencies: Tables = {}
-    sine_table: Tables = {}
-    if program.n_frequencies:
-        inputs["phase_shift"] = program.phase_shift
-        frequencies["frequencies"] = program.frequencies
-        sine_table["sine_table"] = SINE_TABLES[program.feature_bits]
-    if len(program.linear):
-        inputs["linear"] = program.linear.astype(index)
     if len(set(program.limit.tolist())) > 1:
         inputs["limit"] = program.limit.astype(np.int16)
     levels: Tables = {}
@@ -45,23 +37,52 @@ def stored_tables(program: IntegerProgram) -> dict[str, Tables]:
         levels["powers"] = _powers(program.multipliers)
     elif level_step(program.multipliers) is None:
         levels["multipliers"] = smallest_integers(program.multipliers)
+    parts = {"inputs": inputs, "levels": levels}
+    if isinstance(program, NetworkProgram):
+        parts |= _network_tables(program)
+    elif isinstance(program, IntegerProgram):
+        inputs |= _more_inputs(program)
+        parts |= _linear_tables(program)
+    return parts | {"outputs": {name: getattr(program, name) for name in ("noise", "scale", "offset", "std_scale")}}
+
+
+def _index(program: Program) -> type[np.unsignedinteger[Any]]:
+    return np.uint8 if program.n_features_in <= 256 else np.uint16
+
+
+def _more_inputs(program: IntegerProgram) -> Tables:
+    tables: Tables = {"phase_shift": program.phase_shift} if program.n_frequencies else {}
+    if len(program.linear):
+        tables["linear"] = program.linear.astype(_index(program))
+    return tables
+
+
+def _linear_tables(program: IntegerProgram) -> dict[str, Tables]:
+    frequencies: Tables = {"frequencies": program.frequencies} if program.n_frequencies else {}
+    sines: Tables = {"sine_table": SINE_TABLES[program.feature_bits]} if program.n_frequencies else {}
     groups: Tables = {
         "group_end": np.array([g.end for g in program.groups], dtype=np.uint16),
         "group_gain": smallest_integers([g.gain for g in program.groups]),
         "group_shift": np.array([g.shift for g in program.groups], dtype=np.uint8),
     }
-    outputs: Tables = {name: getattr(program, name) for name in ("noise", "scale", "offset", "std_scale")}
-    return {
-        "inputs": inputs,
-        "frequencies": frequencies,
-        "sine_table": sine_table,
-        "levels": levels,
-        "groups": groups,
-        "outputs": outputs,
+    return {"frequencies": frequencies, "sine_table": sines, "groups": groups}
+
+
+def _network_tables(program: NetworkProgram) -> dict[str, Tables]:
+    rotation: Tables = {name: getattr(program, name) for name in ("rotation", "rotation_offset", "rotation_shift")}
+    layers: Tables = {
+        "widths": np.array([program.shape.n_inputs, *program.shape.hidden_layer_sizes, 1], dtype=np.uint16),
+        "ones": program.ones.astype(np.int16),
+        "rescale": program.rescale.astype(np.int32),
+        "rescale_shift": program.rescale_shift,
     }
+    affine: Tables = {}
+    if program.centre is not None and program.spread is not None:
+        affine = {"centre": smallest_integers(program.centre), "spread": smallest_integers(program.spread)}
+    return {"rotation": rotation, "layers": layers, "affine": affine}
 
 
-def program_bytes(program: IntegerProgram) -> dict[str, int]:
+def program_bytes(program: Program) -> dict[str, int]:
     """Bytes of a program's tables but for the codes, by part."""
     return {part: sum(a.nbytes for a in tables.values()) for part, tables in stored_tables(program).items()}
 

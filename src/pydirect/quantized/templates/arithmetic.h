@@ -1,0 +1,65 @@
+/* ------------------------------------------------------------------------------------------------- integer arithmetic
+
+   Nothing below leaves its type, whatever the inputs: the exporter has proved it from the tables. Unsigned arithmetic
+   wraps around by intention; no negative number is shifted; no int is taken to be wider than 16 bits. */
+
+/* A quantised input. */
+//@if network
+typedef int32_t pd_input;
+//@else
+typedef int16_t pd_input;
+//@end
+
+/* v / 2^shift rounded to the nearest integer, halves away from zero. */
+static inline int32_t pd_round_shift(int32_t v, uint8_t shift)
+{
+    uint32_t half = ((uint32_t)1 << shift) >> 1;
+    if (v < 0) {
+        return -(int32_t)((((uint32_t)0 - (uint32_t)v) + half) >> shift);
+    }
+    return (int32_t)(((uint32_t)v + half) >> shift);
+}
+
+/* The number whose two's complement is u. */
+static inline int32_t pd_signed(uint32_t u)
+{
+    return u <= (uint32_t)INT32_MAX ? (int32_t)u : -(int32_t)(~u) - 1;
+}
+
+//@if network
+/* v / 2^shift rounded like that, then cut off at 32767. */
+static inline int32_t pd_cut(int64_t v, uint8_t shift)
+{
+    uint64_t half = ((uint64_t)1 << shift) >> 1;
+    uint64_t size = ((v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v) + half) >> shift;
+    int32_t cut = size > 32767u ? INT32_C(32767) : (int32_t)size;
+    return v < 0 ? -cut : cut;
+}
+
+//@else
+static inline int32_t pd_clip(int32_t v, int32_t limit)
+{
+    return v > limit ? limit : v < -limit ? -limit : v;
+}
+
+//@end
+/* Add a basis function times what a code stands for. */
+static inline uint32_t pd_add_product(uint32_t accumulator, int32_t feature, uint8_t code)
+{
+//@if shifts
+    /* 0x80: zero; 0x40: negative; the rest is the power of two. */
+    uint8_t power = PD_READ_8U(pd_powers + code);
+    uint32_t product = (uint32_t)feature << (power & 31u);
+    if (power & 0x80u) {
+        return accumulator;
+    }
+    return (power & 0x40u) ? accumulator - product : accumulator + product;
+//@else
+//@if even
+    return accumulator + (uint32_t)(feature * (PD_FIRST_LEVEL + PD_LEVEL_STEP * (int32_t)code));
+//@else
+    return accumulator + (uint32_t)(feature * (int32_t)PD_READ_MULTIPLIER(pd_multipliers + code));
+//@end
+//@end
+}
+
