@@ -5,9 +5,9 @@
 
 The splits of dvi.py, 50 units in one hidden layer, heteroscedastic noise, empirical Bayes; every other option is the
 estimators' default. Variants: normal, laplace, logistic, radial (weights drawn at every step, exact divergences), local
-(normal, pre-activations drawn), independent, direct and fixed (normal, divergences from 100 draws a weight, made once for
-fixed), kept (fixed with ten draws of the network, too, that are kept for L-BFGS after Adam, homoscedastic noise), and
-beside them DVI and DIRECT.
+(normal, pre-activations drawn), independent, direct and fixed (normal, divergences from 100 draws a weight, made once
+for fixed), kept (fixed with ten draws of the network, too, that are kept for L-BFGS after Adam, homoscedastic noise),
+and beside them DVI and DIRECT.
 
 Columns: test log density a row (nats, user's units) and RMSE with standard errors over splits, the bound a training row
 (of fresh draws; of DIRECT's own model), median seconds a fit. One thread a fit.

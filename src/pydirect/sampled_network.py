@@ -337,7 +337,7 @@ class SampledPosterior(TrainedNetwork):
     network: SampledNetwork
 
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks' outputs."""
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks."""
         outputs = self.forward(self.sample_weights(MOMENT_DRAWS, np.random.default_rng(0)), x)
         mean = outputs.mean(axis=2)
         centred = outputs - mean[:, :, None]

@@ -272,6 +272,7 @@ def _network_posteriors(header: Header, arrays: Arrays, posterior: Any, network:
 
 
 def _network_from_header(header: Header, network: Any) -> Any:
+    # Sampled networks once had fields of deterministic ones: these are passed over.
     fields = {f.name: header[f.name] for f in dataclasses.fields(network)}
     prior = header["prior"]
     return network(**fields | {"prior": EmpiricalBayes(**prior) if isinstance(prior, dict) else prior})
