@@ -454,12 +454,16 @@ def test_normals_are_those_of_the_counter(at_every_level):
     assert philox((ones,) * 4, (ones,) * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
     seed, stream = (5 << 32) + 9, 3
     normals = at_every_level(lambda: _core.counter_normals(seed, stream, 0, 1001))
-    for i in (0, 1, 127, 300):
-        c = philox((i, 0, stream, 0), (9, 5))
-        u, t = (((c[1] << 32 | c[0]) >> 11) + 1) / 2**53, ((c[3] << 32 | c[2]) >> 11) / 2**53
+    for block, column in ((0, 0), (0, 1), (0, 63), (3, 17)):
+        c = philox((0, 64 * block + column, stream, 0), (9, 5))
+        u, t = (((high << 32 | low) >> 12) / 2**52 + 2**-53 for low, high in (c[:2], c[2:]))
         pair = np.sqrt(-2 * np.log(u)) * np.array([np.cos(2 * np.pi * t), np.sin(2 * np.pi * t)])
-        np.testing.assert_allclose(normals[2 * i : 2 * i + 2], pair, rtol=1e-14, atol=1e-14)
-    np.testing.assert_array_equal(_core.counter_normals(seed, stream, 333, 500), normals[333:833])
+        at = 128 * block + column
+        np.testing.assert_allclose(normals[[at, at + 64]], pair, rtol=1e-14, atol=1e-14)
+    for first, n in ((333, 500), (130, 3), (60, 8), (1000, 1)):
+        np.testing.assert_array_equal(_core.counter_normals(seed, stream, first, n), normals[first : first + n])
+    far = _core.counter_normals(seed, stream, 2**33 + 5, 10)  # where columns have wrapped
+    assert not np.isin(far, normals).any()
     assert stats.kstest(_core.counter_normals(0, 0, 0, 20_000), "norm").pvalue > 0.01
 
 

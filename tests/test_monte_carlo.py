@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pickle
 import tracemalloc
@@ -9,7 +10,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from pydirect import _core
 from pydirect import monte_carlo as mc
@@ -60,6 +61,7 @@ def is_admissible(posterior, prior, mode):
     return True
 
 
+@functools.cache
 def pairs(mode):
     return [(q, p) for q in (*BASES, "radial") for p in PRIORS if is_admissible(q, p, mode)]
 
@@ -76,20 +78,24 @@ def parameters_for(kl, seed=0):
     return np.stack([rng.normal(0.2, 0.8, kl.group_size), scale]) if kl.posterior.has_location else scale[None]
 
 
-def direct_sum(kl, parameters, prior=None):
-    """Value and gradient over the current draws, one by one, in extended precision; SciPy's values if it has them."""
-    xi, parameters = kl.draws().astype(np.longdouble), np.asarray(parameters, dtype=np.longdouble)
-    location, scale = (parameters[0] if len(parameters) == 2 else 0.0), parameters[-1]
-    v = location + scale * xi
+def direct_sum(kl, parameters, prior=None, dtype=np.longdouble):
+    """Value and gradient over the current draws, one by one; SciPy's values if it has them.
+
+    In double precision, too, good for 1e-14 of the sums of absolute terms: each term is right to a few ulp, and NumPy
+    adds what is contiguous in pairs.
+    """
+    xi, parameters = np.ascontiguousarray(kl.draws().T.astype(dtype)), np.asarray(parameters, dtype=dtype)
+    location, scale = (parameters[0, :, None] if len(parameters) == 2 else 0.0), parameters[-1]
+    v = location + scale[:, None] * xi
     w = np.exp(v) if kl.posterior.exponential else v
     terms = kl.prior.terms()
     log_p, slope = terms.log_density_and_slope(w)
     log_p = log_p + terms.constant if prior is None else log_prior(prior, w.astype(float), np.log(np.abs(w)))
     if kl.posterior.exponential:
         log_p, slope = log_p + v, slope * w + 1
-    value = -np.log(scale).sum() - log_p.mean(axis=0).sum() - kl.posterior.base_entropy(kl.group_size)
-    gradient = np.stack([-slope.mean(axis=0), -1 / scale - (slope * xi).mean(axis=0)])[-len(parameters) :]
-    return value, gradient, np.abs(log_p).mean(axis=0).sum(), np.abs(slope * xi).mean(axis=0).max()
+    value = -np.log(scale).sum() - log_p.mean(axis=1).sum() - kl.posterior.base_entropy(kl.group_size)
+    gradient = np.stack([-slope.mean(axis=1), -1 / scale - (slope * xi).mean(axis=1)])[-len(parameters) :]
+    return value, gradient, np.abs(log_p).mean(axis=1).sum(), np.abs(slope * xi).mean(axis=1).max()
 
 
 # Same draws, same numbers
@@ -106,13 +112,13 @@ def test_the_pairs_that_are_tested_are_all_that_there_are():
 @pytest.mark.parametrize("mode", ["independent", "shared", "fixed", "naive"])
 def test_sums_hold_all_that_the_draws_contribute(mode):
     for posterior, prior in pairs(mode):
-        # Draws of extended precision are slow: the largest case is for one posterior of each form.
-        largest = 50 if posterior in ("normal", "radial", ("gamma", 2.5)) and mode != "fixed" else 1
-        for n_samples, group_size in ((1, 1), (7, 50), (1000, largest)):
+        # Extended precision and SciPy are slow.
+        for n_samples, group_size, fast in ((1, 1, False), (7, 50, False), (1000, 50, True)):
             kl = mc.MonteCarloDivergence(posterior, prior, mode, n_samples, group_size, seed=3)
             parameters = parameters_for(kl)
             value, gradient = kl.value_and_grad(parameters)
-            expected, expected_gradient, size, slope = direct_sum(kl, parameters, prior)
+            reference = (None, np.float64) if fast else (prior, np.longdouble)
+            expected, expected_gradient, size, slope = direct_sum(kl, parameters, *reference)
             message = f"{posterior} {prior} {n_samples} {group_size}"
             assert_allclose(value, float(expected), rtol=1e-12, atol=1e-12 * float(size), err_msg=message)
             assert_allclose(gradient, expected_gradient.astype(float), 1e-12, 1e-12 * float(slope), err_msg=message)
@@ -246,18 +252,17 @@ def test_exact_divergences_agree_with_quadrature(pair):
     assert_allclose(value, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("posterior", [*BASES, "radial"], ids=str)
-def test_sampled_divergences_tend_to_the_exact_one(posterior):
-    """A million draws; one prior, as all others are compared with quadrature."""
-    prior = as_own_prior(posterior)
-    exact = mc.MonteCarloDivergence(posterior, prior, group_size=3)
-    sampled = mc.MonteCarloDivergence(posterior, prior, "independent", 20_000, 3, seed=1)
+@pytest.mark.parametrize("pair", [p for p in pairs("exact") if p in pairs("independent")], ids=named)
+def test_sampled_divergences_tend_to_the_exact_one(pair):
+    """A million draws."""
+    exact = mc.MonteCarloDivergence(*pair, group_size=8)
+    sampled = mc.MonteCarloDivergence(*pair, "independent", 2500, 8, seed=1)
     parameters = parameters_for(exact)
     expected, gradient = exact.value_and_grad(parameters)
     repeats = [sampled.resample().value_and_grad(parameters) for _ in range(50)]
-    values = np.array([np.concatenate([[v], g.ravel()]) for v, g in repeats])
+    values = np.array([[v, *g.sum(axis=1)] for v, g in repeats])
     error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-    assert (np.abs(values.mean(axis=0) - [expected, *gradient.ravel()]) <= 4.5 * error + 1e-14).all()
+    assert (np.abs(values.mean(axis=0) - [expected, *gradient.sum(axis=1)]) <= 4.5 * error + 1e-13).all()
 
 
 @pytest.mark.parametrize("posterior", [q for q in BASES if q not in ("lognormal", ("log_gamma", 2.5))], ids=str)
@@ -282,7 +287,12 @@ def test_moments_agree_with_quadrature(posterior):
 def test_moments_of_a_radial_weight_depend_on_the_size_of_its_tensor():
     family = mc.PosteriorFamily("radial")
     for d in (1, 2, 7):
-        assert [family.moment(r, d) for r in (1, 2, 3, 4)] == pytest.approx([0.0, 1 / d, 0.0, 9 / (d * (d + 2))])
+        # A coordinate of the direction has the density (1 - u²)^((d - 3) / 2).
+        u, weight = special.roots_jacobi(20, (d - 3) / 2, (d - 3) / 2) if d > 1 else (np.array([-1.0, 1.0]), np.ones(2))
+        along = [np.dot(weight, u**r) / weight.sum() for r in range(1, 7)]
+        expected = [a * stats.norm.moment(r) if r % 2 == 0 else 0.0 for r, a in enumerate(along, 1)]
+        assert_allclose([family.moment(r, d) for r in range(1, 7)], expected, rtol=1e-12)
+        assert expected[3] == pytest.approx(9 / (d * (d + 2)), rel=1e-12)
     # One radial weight is normal, and so is its divergence.
     values = [mc.MonteCarloDivergence(q).value_and_grad([[0.3], [0.7]])[0] for q in ("radial", "normal")]
     assert values[0] == pytest.approx(values[1], rel=1e-14)
@@ -291,10 +301,12 @@ def test_moments_of_a_radial_weight_depend_on_the_size_of_its_tensor():
 # Sums drawn from their own law
 
 
-@pytest.mark.parametrize("posterior", ["normal", "exponential", ("gamma", 2.5), ("gamma", 0.4), ("wald", 1.5)], ids=str)
+@pytest.mark.parametrize(
+    "posterior", ["normal", "exponential", ("gamma", 2.5), ("gamma", 0.4), ("wald", 1.5), "rayleigh"], ids=str
+)
 @pytest.mark.parametrize("n_samples", [1, 2, 9])
 def test_sums_drawn_directly_have_the_law_of_sums_of_draws(posterior, n_samples):
-    prior = ("normal", 0.3, 1.2) if posterior == "normal" else ("exponential", 0.7)
+    prior = {"normal": ("normal", 0.3, 1.2), "rayleigh": ("normal", 0.0, 1.0)}.get(posterior, ("exponential", 0.7))
     direct, drawn = (
         mc.MonteCarloDivergence(posterior, prior, mode, n_samples, 20_000, seed=seed).sums_
         for mode, seed in (("direct", 1), ("independent", 2))
@@ -305,14 +317,6 @@ def test_sums_drawn_directly_have_the_law_of_sums_of_draws(posterior, n_samples)
         samples = [x[0] ** first * x[-1] ** last for x in (direct, drawn)]
         error = math.hypot(*(s.std() / math.sqrt(s.size) for s in samples))
         assert abs(samples[0].mean() - samples[1].mean()) < 4.5 * error
-
-
-def test_direct_sums_of_rayleigh_draws_serve_a_centred_normal_prior():
-    kl, drawn = (
-        mc.MonteCarloDivergence("rayleigh", ("normal", 0.0, 1.0), mode, 5, 5000, seed=1).sums_[0]
-        for mode in ("direct", "independent")
-    )
-    assert stats.ks_2samp(kl, drawn).pvalue > 1e-3
 
 
 # Gradients
@@ -383,17 +387,20 @@ def test_infinite_divergences_are_refused_with_the_reason(posterior, prior, reas
             mc.MonteCarloDivergence(posterior, prior, mode)
 
 
-def test_the_override_gives_the_published_estimate_of_an_infinite_divergence():
-    for posterior, prior in (
-        ("horseshoe", ("normal", 0.0, 1.0)),
-        ("normal", ("exponential", 1.0)),
-        ("lognormal", ("pareto", 1.0)),
-        (("inverse_gamma", 1.5), ("normal", 0.0, 1.0)),
-    ):
-        kl = mc.MonteCarloDivergence(posterior, prior, "independent", 100, 3, allow_inadmissible=True)
+@pytest.mark.parametrize(("posterior", "prior"), [pair[:2] for pair in INADMISSIBLE], ids=str)
+def test_the_override_gives_the_published_estimate_of_an_infinite_divergence(posterior, prior):
+    made = 0
+    for mode in ("independent", "naive"):
+        try:
+            kl = mc.MonteCarloDivergence(posterior, prior, mode, 100, 3, allow_inadmissible=True)
+        except mc.InadmissiblePairError as error:
+            assert "mode must be 'naive'" in str(error)  # what no override can mend
+            continue
         value, gradient = kl.value_and_grad(parameters_for(kl))
         assert np.isfinite(value)
         assert np.isfinite(gradient).all()
+        made += 1
+    assert made
 
 
 def test_borders_of_existence_are_where_they_should_be():
@@ -490,24 +497,25 @@ def test_the_resident_set_does_not_grow_with_the_number_of_draws(tmp_path):
         from pydirect.monte_carlo import MonteCarloDivergence
         peaks = []
         normal, gamma = ("normal", 0.0, 1.0), ("gamma", 2.5)
-        for n_samples in (10, 30_000):
+        for n_samples in (10, 100_000):
             for posterior, mode in (("normal", "independent"), ("normal", "naive"), ("normal", "shared"),
                                     ("radial", "independent"), ("radial", "naive"), (gamma, "independent"),
                                     (gamma, "naive")):
-                many = n_samples * (100 if mode == "shared" else 1)
-                kl = MonteCarloDivergence(posterior, normal, mode, many, 64, n_threads=1)
-                kl.value_and_grad(np.ones((kl.n_parameters, 64)))
+                many = n_samples * (20 if mode == "shared" else 1)
+                kl = MonteCarloDivergence(posterior, normal, mode, many, 20, n_threads=1)
+                kl.value_and_grad(np.ones((kl.n_parameters, 20)))
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         print(peaks[1] - peaks[0])
     """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 4096  # KiB; draws would take 15,000
+    assert int(done.stdout) < 4096  # KiB; draws would take 16,000
 
 
-def test_the_variance_falls_like_one_over_the_number_of_draws():
+@pytest.mark.parametrize("mode", ["independent", "direct", "naive"])
+def test_the_variance_falls_like_one_over_the_number_of_draws(mode):
     numbers, variances = np.array([4, 16, 64, 256]), []
     for n_samples in numbers:
-        kl = mc.MonteCarloDivergence("normal", ("normal", 0.0, 1.0), "independent", int(n_samples), 4000)
+        kl = mc.MonteCarloDivergence("normal", ("normal", 0.0, 1.0), mode, int(n_samples), 4000)
         single = kl.value_and_grad(np.ones((2, 4000)))[1]
         variances.append(single.var(axis=1).sum())
     slope = np.polyfit(np.log(numbers), np.log(variances), 1)[0]
@@ -749,7 +757,7 @@ def test_a_surrogate_polynomial_reports_its_largest_error():
 # The last layer
 
 
-@pytest.mark.parametrize("posterior", ["normal", "laplace", "radial"])
+@pytest.mark.parametrize("posterior", ["normal", "laplace", "logistic", "radial"])
 @pytest.mark.parametrize("n_units", [1, 30])
 def test_squared_errors_of_a_linear_output_need_two_means_of_the_draws(posterior, n_units):
     rng = np.random.default_rng(0)

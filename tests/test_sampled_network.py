@@ -7,8 +7,16 @@ import pytest
 from scipy import integrate, stats
 
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
+from pydirect.deterministic_training import TrainingSchedule, fit_deterministic_network
 from pydirect.monte_carlo import InadmissiblePairError
-from pydirect.sampled_network import POSTERIORS, SampledNetwork, SampledPosterior, lost_entropy
+from pydirect.sampled_network import (
+    POSTERIORS,
+    OverfittedDrawsWarning,
+    SampledNetwork,
+    SampledPosterior,
+    fit_sampled_network,
+    lost_entropy,
+)
 
 RNG = np.random.default_rng(0)
 X, TARGETS = RNG.standard_normal((50, 3)), RNG.standard_normal((50, 2))
@@ -331,6 +339,33 @@ def test_named_priors_are_those_of_the_average_over_draws(posterior, prior, kl_m
     assert abs(estimates.mean() - (cross.mean() - entropy)) < 4.5 * error
 
 
+# ---------------------------------------- training
+
+
+def test_networks_of_both_kinds_are_siblings():
+    assert not issubclass(SampledNetwork, DeterministicNetwork)
+    for name in ("map_objective", "moments", "marginals", "covariance", "kernel"):
+        assert not hasattr(small(), name)
+    with pytest.raises(TypeError, match="network must be a DeterministicNetwork"):
+        fit_deterministic_network(small(), X[:, :2], TARGETS[:, 0])
+    with pytest.raises(TypeError, match="network must be a SampledNetwork"):
+        fit_sampled_network(DeterministicNetwork(2, (3,)), X[:, :2], TARGETS[:, 0])
+    with pytest.raises(ValueError, match="inference must be one of 'kept', 'mcvi', 'rmcvi'"):
+        fit_sampled_network(small(), X[:, :2], TARGETS[:, 0], inference="map")
+
+
+def test_the_bound_of_a_trained_network_is_of_draws_that_training_has_not_seen():
+    data, options = (X[:, :2], TARGETS[:, 0]), {"sample_weight": WEIGHT, "n_restarts": 2, "random_state": 3}
+    fresh = fit_sampled_network(small(), *data, schedule=TrainingSchedule(n_steps=150, learning_rate=0.03), **options)
+    assert isinstance(fresh, SampledPosterior)
+    value = small().mcvi_objective(fresh.theta, *data, n_draws=2000, seed=77, sample_weight=WEIGHT)[0]
+    assert fresh.elbo == pytest.approx(-WEIGHT.sum() * value, abs=0.05 * WEIGHT.sum())
+    net = small(kl_mode="fixed", n_draws=1, n_kl_draws=2)
+    with pytest.warns(OverfittedDrawsWarning, match="the weights have adapted to their draws"):
+        kept = fit_sampled_network(net, *data, inference="kept", schedule=TrainingSchedule("lbfgs"), **options)
+    assert kept.elbo < kept.elbo_trace[-1] - WEIGHT.sum()
+
+
 # ---------------------------------------- what is refused
 
 
@@ -356,7 +391,6 @@ def test_pairs_and_modes_that_do_not_go_together_are_told(options, message):
         ({"n_kl_draws": 0}, "n_kl_draws must be"),
         ({"n_draws": 0}, "n_draws must be"),
         ({"likelihood": "tilted_classification", "n_targets": 3}, "likelihood must be"),
-        ({"activation": "heaviside"}, "activation must be"),
         ({"exact_last_layer": 2}, "exact_last_layer must be"),
     ],
 )

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -95,8 +95,8 @@ class LayerParameters(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DeterministicNetwork:
-    """A Bayesian network with independent Gaussian weights: shape, likelihood, prior, and how moments are carried.
+class VariationalNetwork:
+    """A network of independent weights, each with a mean and a deviation: what does not depend on how bounds are found.
 
     Parameters are one vector θ: the means of all weights, their log standard deviations, and, for homoscedastic noise,
     a log noise variance per target. Weights stand layer by layer, the matrix (n_in, n_out) row by row, then the biases.
@@ -112,14 +112,7 @@ class DeterministicNetwork:
         ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or ``"tilted_classification"``.
         Regression: the network's outputs are the targets' means and, but for ``"homoscedastic"``, after them as many
         values l that give the noise variances exp l, or log(1 + exp l) for ``"softplus"``. Targets are independent
-        given the outputs. Classes have a softmax, whose expected logarithm is taken to second order in the logits'
-        covariance (eq. 21), or is bounded from below: the second order vanishes between logits that are far apart, and
-        training then lets their variances grow without limit.
-    activation : {"relu", "heaviside"}, default="relu"
-    covariance : {"full", "diagonal"}, default="full"
-        Whether covariances between the units of a layer are carried (DVI) or dropped (dDVI).
-    kernel : {"exact", "paper", "fast"}, default="exact"
-        How the covariance of two units is found: exactly, by the approximation of eq. (6), or to about 1e-7.
+        given the outputs.
     skip : bool, default=False
         Add the pre-activations of a hidden layer to those of the next one where both have the same width (appendix
         C.1); there must be such a pair.
@@ -133,23 +126,18 @@ class DeterministicNetwork:
         Length of θ.
     n_outputs : int
         Units of the output layer.
-
-    Notes
-    -----
-    All of it is in double precision: variances of certain units and their derivatives do not fit single precision.
-    Rows are taken in blocks, so that memory does not grow with them: an evaluation of the objective takes 16 MB for two
-    hidden layers of 128 units and 500 rows, and 3 MB for each further thread.
+    inferences : dict of str to str
+        What can be trained, and the method that evaluates it.
     """
+
+    inferences: ClassVar[dict[str, str]]
 
     n_inputs: int
     hidden_layer_sizes: Any
     n_targets: int = 1
     likelihood: str = "heteroscedastic"
-    activation: str = "relu"
-    covariance: str = "full"
-    kernel: str = "exact"
-    skip: bool = False
-    prior: EmpiricalBayes | float | Sequence[float] = field(default_factory=EmpiricalBayes)
+    skip: bool = field(default=False, kw_only=True)
+    prior: EmpiricalBayes | float | Sequence[float] = field(default_factory=EmpiricalBayes, kw_only=True)
 
     def __post_init__(self) -> None:
         sizes = self.hidden_layer_sizes
@@ -161,9 +149,6 @@ class DeterministicNetwork:
         as_choice(self.likelihood, "likelihood", LIKELIHOODS)
         minimum = 2 if self.likelihood in CLASSIFICATIONS else 1
         object.__setattr__(self, "n_targets", as_count(self.n_targets, "n_targets", minimum))
-        as_choice(self.activation, "activation", ACTIVATIONS)
-        as_choice(self.covariance, "covariance", COVARIANCES)
-        as_choice(self.kernel, "kernel", KERNELS)
         object.__setattr__(self, "skip", as_flag(self.skip, "skip"))
         if self.skip and not any(n_in == n_out for n_in, n_out in pairwise(widths)):
             raise ValueError(f"hidden_layer_sizes must hold two equal widths in turn for skips, got {widths}")
@@ -175,6 +160,11 @@ class DeterministicNetwork:
                 raise ValueError(f"prior must hold variances from {low} to {high}, got {shown(self.prior)}")
             prior = float(variances) if variances.ndim == 0 else tuple(variances.tolist())
             object.__setattr__(self, "prior", prior)
+
+    @property
+    def activation(self) -> str:
+        """Of the hidden units."""
+        return "relu"
 
     # ------------------------------------------------------------------------------------------------------ parameters
 
@@ -269,6 +259,110 @@ class DeterministicNetwork:
             layer.bias_mean[self.n_targets :] = FIRST_LOG_NOISE
         theta[self.log_noise] = FIRST_LOG_NOISE
         return theta
+
+    def prior_variances(self, theta: ArrayLike) -> FloatArray:
+        """Prior variance of every set of weights: matrix and biases of every layer in turn.
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+            Log deviations of −inf make it those of a point estimate.
+
+        Returns
+        -------
+        ndarray of shape (2 n_layers,)
+        """
+        return self._compiled.prior_variances(self._theta(theta))
+
+    # -------------------------------------------------------------------------------------------------------- helpers
+
+    @cached_property
+    def _compiled(self) -> _core.GaussianNetwork:
+        widths = [self.n_inputs, *self.hidden_layer_sizes, self.n_outputs]
+        if isinstance(self.prior, EmpiricalBayes):
+            priors = [self.prior._key(n_in) for n_in, _ in self.layers for _ in range(2)]
+        else:
+            variances = np.broadcast_to(np.asarray(self.prior, dtype=float), 2 * self.n_layers)
+            priors = [("fixed", float(v), 1.0, 1.0) for v in variances]
+        return _core.GaussianNetwork(widths, self.n_targets, self.likelihood, *self._propagation, self.skip, priors)
+
+    @property
+    def _propagation(self) -> tuple[str, bool, str]:
+        """Activation, whether covariances are carried, and kernel, where moments are propagated."""
+        return self.activation, True, "exact"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+
+    def _theta(self, theta: ArrayLike) -> FloatArray:
+        return as_float_array_unbounded(theta, "theta", (self.n_parameters,))
+
+    def _arguments(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        kl_weight: float,
+        n_total: float | None,
+    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray, FloatArray | None, float, float]]:
+        """θ, and the data as the compiled module takes them: x, y, weights, their sum, and the factor of the KL."""
+        theta = self._theta(theta)
+        x = as_float_array(X, "X", ("n_rows", self.n_inputs))
+        n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets
+        targets = np.asarray(y)
+        targets = as_float_array(targets[:, None] if targets.ndim == 1 else targets, "y", (len(x), n_columns))
+        if self.likelihood in CLASSIFICATIONS:
+            wrong = (targets < 0) | (targets >= self.n_targets) | (targets != np.floor(targets))
+            if wrong.any():
+                raise ValueError(f"y must hold integers from 0 to {self.n_targets - 1}, got {targets[wrong][0]}")
+        weight = as_sample_weight(sample_weight, len(x))
+        total = float(len(x)) if weight is None else float(weight.sum())
+        n = total if n_total is None else as_number(n_total, "n_total", above=0.0)
+        return theta, (x, targets, weight, total, as_number(kl_weight, "kl_weight", at_least=0.0) / n)
+
+
+@dataclass(frozen=True)
+class DeterministicNetwork(VariationalNetwork):
+    """A network of Gaussian weights whose moments are carried from layer to layer.
+
+    Other parameters are those of `VariationalNetwork`.
+
+    Parameters
+    ----------
+    activation : {"relu", "heaviside"}, default="relu"
+    covariance : {"full", "diagonal"}, default="full"
+        Whether covariances between the units of a layer are carried (DVI) or dropped (dDVI).
+    kernel : {"exact", "paper", "fast"}, default="exact"
+        How the covariance of two units is found: exactly, by the approximation of eq. (6), or to about 1e-7.
+
+    Notes
+    -----
+    Classes have a softmax, whose expected logarithm is taken to second order in the logits' covariance (eq. 21), or,
+    for ``"tilted_classification"``, is bounded from below: the second order vanishes between logits that are far apart,
+    and training then lets their variances grow without limit.
+
+    All of it is in double precision: variances of certain units and their derivatives do not fit single precision.
+    Rows are taken in blocks, so that memory does not grow with them: an evaluation of the objective takes 16 MB for two
+    hidden layers of 128 units and 500 rows, and 3 MB for each further thread.
+    """
+
+    inferences: ClassVar[dict[str, str]] = {
+        "dvi": "objective",
+        "mcvi": "mcvi_objective",
+        "rmcvi": "rmcvi_objective",
+        "map": "map_objective",
+    }
+
+    activation: str = "relu"
+    covariance: str = "full"
+    kernel: str = "exact"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_choice(self.activation, "activation", ACTIVATIONS)
+        as_choice(self.covariance, "covariance", COVARIANCES)
+        as_choice(self.kernel, "kernel", KERNELS)
 
     # ----------------------------------------------------------------------------------------------------- objectives
 
@@ -382,20 +476,6 @@ class DeterministicNetwork:
         """
         return self._compiled.divergence(self._theta(theta))
 
-    def prior_variances(self, theta: ArrayLike) -> FloatArray:
-        """Prior variance of every set of weights: matrix and biases of every layer in turn.
-
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-            Log deviations of −inf make it those of a point estimate.
-
-        Returns
-        -------
-        ndarray of shape (2 n_layers,)
-        """
-        return self._compiled.prior_variances(self._theta(theta))
-
     def moments(
         self, theta: ArrayLike, X: ArrayLike, layer: int | None = None, *, n_threads: int | None = None
     ) -> tuple[FloatArray, FloatArray]:
@@ -424,48 +504,9 @@ class DeterministicNetwork:
 
     # -------------------------------------------------------------------------------------------------------- helpers
 
-    @cached_property
-    def _compiled(self) -> _core.GaussianNetwork:
-        widths = [self.n_inputs, *self.hidden_layer_sizes, self.n_outputs]
-        if isinstance(self.prior, EmpiricalBayes):
-            priors = [self.prior._key(n_in) for n_in, _ in self.layers for _ in range(2)]
-        else:
-            variances = np.broadcast_to(np.asarray(self.prior, dtype=float), 2 * self.n_layers)
-            priors = [("fixed", float(v), 1.0, 1.0) for v in variances]
-        full = self.covariance == "full"
-        return _core.GaussianNetwork(
-            widths, self.n_targets, self.likelihood, self.activation, full, self.kernel, self.skip, priors
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
-
-    def _theta(self, theta: ArrayLike) -> FloatArray:
-        return as_float_array_unbounded(theta, "theta", (self.n_parameters,))
-
-    def _arguments(
-        self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        kl_weight: float,
-        n_total: float | None,
-    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray, FloatArray | None, float, float]]:
-        """θ, and the data as the compiled module takes them: x, y, weights, their sum, and the factor of the KL."""
-        theta = self._theta(theta)
-        x = as_float_array(X, "X", ("n_rows", self.n_inputs))
-        n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets
-        targets = np.asarray(y)
-        targets = as_float_array(targets[:, None] if targets.ndim == 1 else targets, "y", (len(x), n_columns))
-        if self.likelihood in CLASSIFICATIONS:
-            wrong = (targets < 0) | (targets >= self.n_targets) | (targets != np.floor(targets))
-            if wrong.any():
-                raise ValueError(f"y must hold integers from 0 to {self.n_targets - 1}, got {targets[wrong][0]}")
-        weight = as_sample_weight(sample_weight, len(x))
-        total = float(len(x)) if weight is None else float(weight.sum())
-        n = total if n_total is None else as_number(n_total, "n_total", above=0.0)
-        return theta, (x, targets, weight, total, as_number(kl_weight, "kl_weight", at_least=0.0) / n)
+    @property
+    def _propagation(self) -> tuple[str, bool, str]:
+        return self.activation, self.covariance == "full", self.kernel
 
     def _sampled(
         self,

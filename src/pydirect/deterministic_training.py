@@ -26,10 +26,9 @@ from pydirect._validation import (
     as_number,
     as_sample_weight,
 )
-from pydirect.deterministic import CLASSIFICATIONS, DeterministicNetwork
+from pydirect.deterministic import CLASSIFICATIONS, DeterministicNetwork, VariationalNetwork
 from pydirect.optimize import AdamSchedule, Outcome, adam, lbfgs
 
-INFERENCES = ("dvi", "mcvi", "rmcvi", "map")
 NETWORK_OPTIMIZERS = ("adam", "adam+lbfgs", "lbfgs")
 STOCHASTIC = ("mcvi", "rmcvi")
 _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -127,12 +126,12 @@ class TrainingSchedule:
 
 
 @dataclass
-class DeterministicPosterior:
-    """A trained network: factorised Gaussians over its weights.
+class TrainedNetwork:
+    """A trained network and how its training went.
 
     Parameters
     ----------
-    network : DeterministicNetwork
+    network : VariationalNetwork
     theta : ndarray of shape (n_parameters,)
     elbo : float
         Of all rows together, in nats. For fixed priors a bound of the log evidence; under empirical Bayes with the log
@@ -144,7 +143,7 @@ class DeterministicPosterior:
     converged, interrupted : bool
     """
 
-    network: DeterministicNetwork
+    network: VariationalNetwork
     theta: FloatArray
     elbo: float
     elbo_trace: FloatArray
@@ -161,15 +160,6 @@ class DeterministicPosterior:
     def prior_variances(self) -> FloatArray:
         """Prior variance of the matrix and of the biases of each layer in turn."""
         return self.network.prior_variances(self.theta)
-
-    def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs."""
-        return self.network.moments(self.theta, x, n_threads=n_threads)
-
-    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw all weights, (n_samples, n_weights)."""
-        mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
-        return mean + sd * rng.standard_normal((n_samples, len(mean)))
 
     def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
         """Run networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples)."""
@@ -195,11 +185,30 @@ class DeterministicPosterior:
         return a
 
 
+@dataclass
+class DeterministicPosterior(TrainedNetwork):
+    """A trained `DeterministicNetwork`: factorised Gaussians over its weights.
+
+    Parameters as for `TrainedNetwork`.
+    """
+
+    network: DeterministicNetwork
+
+    def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs."""
+        return self.network.moments(self.theta, x, n_threads=n_threads)
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw all weights, (n_samples, n_weights)."""
+        mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
+        return mean + sd * rng.standard_normal((n_samples, len(mean)))
+
+
 @dataclass(frozen=True)
 class _Problem:
     """What every run shares."""
 
-    network: DeterministicNetwork
+    network: VariationalNetwork
     x: FloatArray
     y: FloatArray
     weight: FloatArray
@@ -228,13 +237,10 @@ class _Problem:
     @property
     def objective(self) -> Callable[..., tuple[float, FloatArray]]:
         """F and its gradient, or an estimate of them."""
-        network = self.network
-        return {
-            "dvi": network.objective,
-            "mcvi": network.mcvi_objective,
-            "rmcvi": network.rmcvi_objective,
-            "map": network.map_objective,
-        }[self.inference]
+        evaluate: Callable[..., tuple[float, FloatArray]] = getattr(
+            self.network, self.network.inferences[self.inference]
+        )
+        return evaluate
 
     def bound(
         self, theta: FloatArray, seed: int, n_threads: int, rows: Any = slice(None), kl_weight: float = 1.0
@@ -315,12 +321,48 @@ def fit_deterministic_network(
         When an argument has a wrong shape, type or range, or the bound is finite nowhere.
     """
     as_instance(network, "network", DeterministicNetwork)
+    return DeterministicPosterior(
+        **vars(
+            train_network(
+                network,
+                x,
+                y,
+                sample_weight=sample_weight,
+                inference=inference,
+                n_draws=n_draws,
+                schedule=schedule,
+                initial_scale=initial_scale,
+                n_restarts=n_restarts,
+                random_state=random_state,
+                n_threads=n_threads,
+                progress=progress,
+            )
+        )
+    )
+
+
+def train_network(
+    network: VariationalNetwork,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    inference: str,
+    sample_weight: ArrayLike | None = None,
+    n_draws: int = 10,
+    schedule: TrainingSchedule | None = None,
+    initial_scale: float = 0.05,
+    n_restarts: int = 1,
+    random_state: np.random.Generator | int | None = 0,
+    n_threads: int | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> TrainedNetwork:
+    """Train a network of any kind; parameters as for `fit_deterministic_network`, by one of its `inferences`."""
     x = as_float_array(x, "x", ("n_samples", network.n_inputs))
     single = network.n_targets == 1 or network.likelihood in CLASSIFICATIONS
     y = as_float_array(y, "y", (len(x),) if single else (len(x), network.n_targets))
     weight = as_sample_weight(sample_weight, len(x))
     weight = np.ones(len(x)) if weight is None else weight
-    as_choice(inference, "inference", INFERENCES)
+    as_choice(inference, "inference", tuple(network.inferences))
     schedule = TrainingSchedule() if schedule is None else schedule
     as_instance(schedule, "schedule", TrainingSchedule)
     schedule.stages(inference)
@@ -372,7 +414,7 @@ def fit_deterministic_network(
         theta[network.log_deviations] = -np.inf
     trace = problem.total * np.concatenate(best.trace)
     interrupted = problem.stop.is_set()
-    return DeterministicPosterior(
+    return TrainedNetwork(
         network,
         theta,
         problem.total * best.bound,

@@ -3,8 +3,8 @@
 Every weight is w = M + σ ξ with ξ of a standardised law, normal, Laplace, logistic or radial, so that σ is its standard
 deviation whatever the law. Hidden layers are sampled; the output layer's weights are integrated over in closed form
 where the likelihood allows it (section 4.2); the divergence from the prior comes from moments of ξ, exact or estimated
-from draws that its gradient never has to visit (section 3). Shapes, parameters, likelihoods and training are those of
-`pydirect.deterministic`.
+from draws that its gradient never has to visit (section 3). Shapes, parameters, likelihoods and training are shared
+with `pydirect.deterministic`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag
-from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
-from pydirect.deterministic_training import DeterministicPosterior
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_instance
+from pydirect.deterministic import EmpiricalBayes, VariationalNetwork
+from pydirect.deterministic_training import TrainedNetwork, train_network
 from pydirect.monte_carlo import InadmissiblePairError, MonteCarloDivergence, PosteriorFamily
 from pydirect.monte_carlo.divergence import MODES, as_seed
 
@@ -43,13 +43,12 @@ class OverfittedDrawsWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class SampledNetwork(DeterministicNetwork):
+class SampledNetwork(VariationalNetwork):
     """A network with independent weights M + σ ξ, and how its bound is estimated.
 
-    Parameters are those of `DeterministicNetwork`, of which ``covariance`` and ``kernel`` serve only the inherited
-    moments: these take the weights as Gaussian, as inherited point estimates do the prior. Log standard deviations in
-    θ are those of the weights, for every law: of those in `pydirect.monte_carlo` the ones on the whole real line with a
-    finite variance, as weights of a network must have either sign, and a layer's outputs a variance.
+    Other parameters are those of `VariationalNetwork`. Log standard deviations in θ are those of the weights, for every
+    law: of those in `pydirect.monte_carlo` the ones on the whole real line with a finite variance, as weights of a
+    network must have either sign, and a layer's outputs a variance.
 
     Parameters
     ----------
@@ -73,6 +72,12 @@ class SampledNetwork(DeterministicNetwork):
         Of draws that are kept. Networks that differ in nothing else are equal.
     """
 
+    inferences: ClassVar[dict[str, str]] = {
+        "kept": "objective",
+        "mcvi": "mcvi_objective",
+        "rmcvi": "rmcvi_objective",
+    }
+
     posterior: str = "normal"
     weight_prior: Any = ()
     kl_mode: str = "exact"
@@ -84,7 +89,6 @@ class SampledNetwork(DeterministicNetwork):
     def __post_init__(self) -> None:
         super().__post_init__()
         as_choice(self.likelihood, "likelihood", SAMPLED_LIKELIHOODS)
-        as_choice(self.activation, "activation", ("relu",))
         as_choice(self.posterior, "posterior", POSTERIORS)
         as_choice(self.kl_mode, "kl_mode", MODES)
         for name in ("n_kl_draws", "n_draws"):
@@ -219,7 +223,7 @@ class SampledNetwork(DeterministicNetwork):
         theta = self._theta(theta)
         if self.weight_prior:
             return self._estimated_kl(theta, self._divergences(seed, n_threads), np.ones(len(self.set_sizes)))[:2]
-        value, gradient = super().kl(theta)  # the law enters by its variance and by its entropy
+        value, gradient = self._compiled.divergence(theta)  # the law enters by its variance and by its entropy
         value += sum(lost_entropy(self.posterior, size) for size in self.set_sizes)
         if self.kl_mode == "exact":
             return value, gradient
@@ -324,16 +328,16 @@ def lost_entropy(law: str, size: int) -> float:
 
 
 @dataclass
-class SampledPosterior(DeterministicPosterior):
+class SampledPosterior(TrainedNetwork):
     """A trained `SampledNetwork`; its moments and bound are those of draws.
 
-    Parameters as for `DeterministicPosterior`.
+    Parameters as for `TrainedNetwork`.
     """
 
     network: SampledNetwork
 
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of the outputs, of `MOMENT_DRAWS` networks; shapes as for `DeterministicPosterior`."""
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks."""
         outputs = self.forward(self.sample_weights(MOMENT_DRAWS, np.random.default_rng(0)), x)
         mean = outputs.mean(axis=2)
         centred = outputs - mean[:, :, None]
@@ -345,41 +349,49 @@ class SampledPosterior(DeterministicPosterior):
         return mean + sd * self.network.standardised_draws(n_samples, int(rng.integers(2**63)))
 
 
-def evaluated(
-    posterior: DeterministicPosterior,
-    x: FloatArray,
-    y: FloatArray,
-    weight: FloatArray,
-    n_threads: int | None = None,
-) -> SampledPosterior:
-    """Return a trained network with its bound from draws that training has not seen.
+def fit_sampled_network(network: SampledNetwork, x: ArrayLike, y: ArrayLike, **options: Any) -> SampledPosterior:
+    """Train a network from draws, and find its bound from others that training has not seen.
 
     Parameters
     ----------
-    posterior : DeterministicPosterior
-        Of a `SampledNetwork`.
-    x, y, weight : ndarray
-        The training rows.
-    n_threads : int, optional
+    network : SampledNetwork
+    x, y : array_like
+    **options
+        As for `fit_deterministic_network`. ``inference``: ``"mcvi"``, the default, weights drawn anew at every step;
+        ``"rmcvi"``, pre-activations; or ``"kept"``, weights by the network's own draws.
+
+    Returns
+    -------
+    SampledPosterior
 
     Warns
     -----
     OverfittedDrawsWarning
         When draws that were kept made a bound that others do not give.
     """
-    network = posterior.network
-    assert isinstance(network, SampledNetwork)
+    as_instance(network, "network", SampledNetwork)
+    options = {"inference": "mcvi"} | options
+    trained = train_network(network, x, y, **options)
     mode = network.kl_mode if network.weight_prior else "exact"
     judge = replace(network, kl_mode="independent" if mode == "fixed" else mode)
+    weight = options.get("sample_weight")
     value, _ = judge.mcvi_objective(
-        posterior.theta, x, y, n_draws=BOUND_DRAWS, seed=BOUND_SEED, sample_weight=weight, n_threads=n_threads
+        trained.theta,
+        x,
+        y,
+        n_draws=BOUND_DRAWS,
+        seed=BOUND_SEED,
+        sample_weight=weight,
+        n_threads=options.get("n_threads"),
     )
-    elbo = -float(weight.sum()) * value
-    if network.kl_mode == "fixed" and not posterior.elbo - elbo <= LARGEST_LOSS * float(weight.sum()):
+    total = float(len(np.asarray(y)) if weight is None else np.sum(weight))
+    elbo = -total * value
+    kept = network.kl_mode == "fixed" or options["inference"] == "kept"
+    if kept and not trained.elbo - elbo <= LARGEST_LOSS * total:
         warnings.warn(
-            f"the bound of fresh draws is {posterior.elbo - elbo:.6g} nats below that of the draws that were kept: "
-            "the weights have adapted to their draws; take more of them, or a kl_mode of fresh draws",
+            f"the bound of fresh draws is {trained.elbo - elbo:.6g} nats below that of the draws that were kept: "
+            "the weights have adapted to their draws; take more of them, or fresh ones",
             OverfittedDrawsWarning,
             stacklevel=2,
         )
-    return SampledPosterior(**{**vars(posterior), "elbo": elbo})
+    return SampledPosterior(**{**vars(trained), "elbo": elbo})

@@ -184,8 +184,31 @@ def test_the_bound_comes_near_the_deterministic_one():
 def test_draws_that_are_kept_serve_lbfgs():
     model = fit(kl_mode="fixed", optimizer="adam+lbfgs", max_iter=30)
     assert 60 < model.n_iter_ <= 90
+    assert model._inference() == "kept"
     assert (np.diff(model.elbo_trace_) >= 0).all()
     assert model.elbo_trace_[-1] > model.elbo_trace_[0]
+
+
+@pytest.mark.parametrize("sampling", ["weights", "pre_activations"])
+def test_adam_draws_networks_anew_where_the_divergence_keeps_its_draws(sampling, monkeypatch):
+    seeds, divergences = [], []
+    name = "mcvi_objective" if sampling == "weights" else "rmcvi_objective"
+    objective, kl = getattr(SampledNetwork, name), SampledNetwork.kl
+
+    def seen(self, theta, *data, seed, **options):
+        seeds.append(seed)
+        return objective(self, theta, *data, seed=seed, **options)
+
+    def kept(self, theta, seed=None, n_threads=1):
+        result = kl(self, theta, seed, n_threads)
+        divergences.append(result[0] - kl(self, theta)[0])
+        return result
+
+    monkeypatch.setattr(SampledNetwork, name, seen)
+    monkeypatch.setattr(SampledNetwork, "kl", kept)
+    fit(kl_mode="fixed", sampling=sampling, n_steps=30, n_kl_draws=5)
+    assert len(set(seeds)) > 30
+    assert set(divergences) == {0.0}
 
 
 def test_the_bound_is_that_of_fresh_draws():
@@ -229,7 +252,10 @@ def test_several_layers_are_trained():
         ({"kl_mode": "sampled"}, "kl_mode must be one of"),
         ({"sampling": "rows"}, "sampling must be one of"),
         ({"sampling": "pre_activations", "posterior": "radial"}, "sampling must be 'weights' but for normal weights"),
-        ({"sampling": "pre_activations", "kl_mode": "fixed"}, "sampling must be 'weights' but for normal weights"),
+        (
+            {"sampling": "pre_activations", "kl_mode": "fixed", "optimizer": "lbfgs"},
+            "sampling must be 'weights' but for normal weights and optimizer='adam'",
+        ),
         ({"optimizer": "adam+lbfgs"}, "optimizer must be 'adam' for kl_mode='exact', got 'adam.lbfgs'"),
         ({"prior": "horseshoe"}, "prior must be one of"),
         ({"prior": -1.0}, "prior must hold variances"),
@@ -288,6 +314,16 @@ def test_a_saved_regressor_comes_back(tmp_path, options):
     again = pydirect.load(tmp_path / "m.pydirect")
     assert again.metadata_ == {"note": "x"}
     np.testing.assert_array_equal(again.sample_y(NEW, 3), model.sample_y(NEW, 3))
+
+
+def test_files_of_networks_that_had_more_fields_are_read(tmp_path):
+    model = fit(n_steps=5)
+    model.save(tmp_path / "new.pydirect")
+    document = persistence.read(tmp_path / "new.pydirect", "pydirect.MonteCarloBNNRegressor")
+    for posterior in document.header["posteriors"]:
+        posterior["network"] |= {"activation": "relu", "covariance": "full", "kernel": "exact"}
+    persistence.write(tmp_path / "old.pydirect", document.kind, document.header, document.arrays)
+    np.testing.assert_array_equal(pydirect.load(tmp_path / "old.pydirect").predict(NEW), model.predict(NEW))
 
 
 def test_a_saved_classifier_comes_back(tmp_path, classifier):

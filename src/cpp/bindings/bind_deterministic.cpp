@@ -158,11 +158,11 @@ Array<double> draws_of_weights(const GaussianNetwork& network, const std::string
   double* xi = out.mutable_data();
   py::gil_scoped_release release;
   for (Index draw = 0; draw < n_draws; ++draw)
-    standardised_draws(network, law, seed, std::uint64_t(draw), network.n_layers(), xi + draw * network.n_weights());
+    standardised_draws(network, law, seed, std::uint32_t(draw), network.n_layers(), xi + draw * network.n_weights());
   return out;
 }
 
-Array<double> normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, Index n) {
+Array<double> normals(std::uint64_t seed, std::uint32_t stream, std::uint64_t first, Index n) {
   Array<double> out(n);
   double* z = out.mutable_data();
   py::gil_scoped_release release;

@@ -268,7 +268,7 @@ void shared_draws(const GaussianNetwork& network, const double* parameters, cons
   Weights weights;
   for (Index draw = first_draw; draw < last_draw; ++draw) {
     if (!fixed) {
-      standardised_draws(network, draws.law, draws.seed, std::uint64_t(draw), n_layers, noise.data());
+      standardised_draws(network, draws.law, draws.seed, std::uint32_t(draw), n_layers, noise.data());
       for (Index i = 0; i < n; ++i) drawn[size_t(i)] = parameters[i] + deviations[i] * noise[size_t(i)];
     }
     set_weights(network, drawn.data(), weights);
@@ -312,7 +312,7 @@ double sampled_objective(const GaussianNetwork& network, const double* parameter
     for (Index row = begin; row < end; row += kRows) {
       const Index stop = std::min(row + kRows, end);
       for (Index draw = first; draw < last; ++draw) {
-        counter_normals(draws.seed, std::uint64_t(draw), std::uint64_t(row * stride), (stop - row) * stride,
+        counter_normals(draws.seed, std::uint32_t(draw), std::uint64_t(row * stride), (stop - row) * stride,
                         noise.data());
         pass.local(means, noise.data(), stride, rows, row, stop, Sums(network, memory));
       }

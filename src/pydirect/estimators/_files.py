@@ -32,7 +32,7 @@ from pydirect._validation import as_choice, as_count, as_float_array_unbounded
 from pydirect.coreset import NetworkCoreset
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
-from pydirect.deterministic_training import DeterministicPosterior
+from pydirect.deterministic_training import DeterministicPosterior, TrainedNetwork
 from pydirect.distributions import PRIORS, FactorizedCategorical, TablePrior
 from pydirect.features import (
     NystroemFeatures,
@@ -273,8 +273,10 @@ def _network_posteriors(header: Header, arrays: Arrays, posterior: Any, network:
 
 
 def _network_from_header(header: Header, network: Any) -> Any:
+    # Sampled networks once had fields of deterministic ones: these are passed over.
+    fields = {f.name: header[f.name] for f in dataclasses.fields(network)}
     prior = header["prior"]
-    return network(**{**header, "prior": EmpiricalBayes(**prior) if isinstance(prior, dict) else prior})
+    return network(**fields | {"prior": EmpiricalBayes(**prior) if isinstance(prior, dict) else prior})
 
 
 def _restore_deterministic_classifier(model: NetworkClassifier, header: Header, arrays: Arrays) -> None:
@@ -402,7 +404,7 @@ def _check_posterior(p: MeanFieldPosterior | MixturePosterior, n_weights: int) -
     _check_training(p)
 
 
-def _check_training(p: MeanFieldPosterior | MixturePosterior | DeterministicPosterior) -> None:
+def _check_training(p: MeanFieldPosterior | MixturePosterior | TrainedNetwork) -> None:
     require_number(p.elbo, "elbo")
     require_array(p.elbo_trace, "elbo_trace", *p.elbo_trace.shape[:1])
     as_count(p.n_iter, "n_iter", 0)

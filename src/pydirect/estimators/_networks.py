@@ -14,8 +14,8 @@ from sklearn.base import ClassifierMixin
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_number
-from pydirect.deterministic import DeterministicNetwork
-from pydirect.deterministic_training import TrainingSchedule, fit_deterministic_network
+from pydirect.deterministic import VariationalNetwork
+from pydirect.deterministic_training import TrainingSchedule
 from pydirect.estimators._base import LatentFunctions, ProbabilisticClassifier, ProbabilisticRegressor
 from pydirect.hyperparameters import distinct_rows
 from pydirect.inputs import InputMap
@@ -32,9 +32,11 @@ LARGEST_INPUT = 1e20
 class NetworkModel(LatentFunctions):
     """Training of networks, moments of their outputs, draws of networks.
 
-    A subclass provides `_network_with`, `_inference`, `_n_columns` and `_output_moments`, and has the parameters that
-    are named here.
+    A subclass provides `_network_with`, `_fit_network`, `_inference`, `_n_columns` and `_output_moments`, and has the
+    parameters that are named here.
     """
+
+    _fit_network: Callable[..., Any]
 
     hidden_layer_sizes: Any
     prior: Any
@@ -75,11 +77,11 @@ class NetworkModel(LatentFunctions):
         """Name the objective that is trained."""
         raise NotImplementedError
 
-    def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
+    def _network(self, n_inputs: int, n_outputs: int) -> VariationalNetwork:
         """Return the network for so many inputs and targets or classes."""
         raise NotImplementedError
 
-    def _network_with(self, n_inputs: int, n_outputs: int, likelihood: str) -> DeterministicNetwork:
+    def _network_with(self, n_inputs: int, n_outputs: int, likelihood: str) -> VariationalNetwork:
         raise NotImplementedError
 
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
@@ -98,7 +100,7 @@ class NetworkModel(LatentFunctions):
             # The user has had enough: what is left is kept short.
             enough = any(p.interrupted for p in self.posteriors_)
             with progress.stage("training"):
-                posterior = fit_deterministic_network(
+                posterior = self._fit_network(
                     network,
                     inputs,
                     np.ascontiguousarray(column),
@@ -202,7 +204,7 @@ class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
     def _mean_noise_variance(self) -> FloatArray:
         return self.mean_noise_
 
-    def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
+    def _network(self, n_inputs: int, n_outputs: int) -> VariationalNetwork:
         return self._network_with(n_inputs, 1, self.noise)
 
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:

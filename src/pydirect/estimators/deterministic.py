@@ -12,7 +12,7 @@ from scipy.stats import qmc
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_flag
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
-from pydirect.deterministic_training import BATCH_SIZE, INFERENCES
+from pydirect.deterministic_training import BATCH_SIZE, fit_deterministic_network
 from pydirect.estimators._networks import (
     N_NODES,
     NetworkClassifier,
@@ -41,9 +41,11 @@ class DeterministicModel(NetworkModel):
     skip_connections: bool
     inference: str
 
+    _fit_network = staticmethod(fit_deterministic_network)
+
     def _check_parameters(self) -> None:
         as_flag(self.skip_connections, "skip_connections")
-        as_choice(self.inference, "inference", INFERENCES)
+        as_choice(self.inference, "inference", tuple(DeterministicNetwork.inferences))
         super()._check_parameters()
         if self.activation == "heaviside" and self.inference != "dvi":
             raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {self.inference!r}")

@@ -15,7 +15,7 @@ from pydirect.deterministic_training import BATCH_SIZE, NETWORK_OPTIMIZERS
 from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor, log_mean_softmax
 from pydirect.monte_carlo.divergence import MODES
 from pydirect.predictive import PredictiveDistribution
-from pydirect.sampled_network import SampledNetwork, SampledPosterior, evaluated
+from pydirect.sampled_network import SampledNetwork, SampledPosterior, fit_sampled_network
 
 SAMPLINGS = ("weights", "pre_activations")
 # Of the draws that all predictions use.
@@ -34,23 +34,24 @@ class SampledModel(NetworkModel):
     posteriors_: list[SampledPosterior]
     _draws_seed: int = 0
 
+    _fit_network = staticmethod(fit_sampled_network)
+
     def _inference(self) -> str:
-        """Name the objective: deterministic with draws that are kept, else from fresh draws at every step."""
-        if self.kl_mode == "fixed":
-            return "dvi"
+        """Name the objective: L-BFGS must have the same draws at every step."""
+        if "lbfgs" in self.optimizer:
+            return "kept"
         return "mcvi" if self.sampling == "weights" else "rmcvi"
 
     def _check_parameters(self) -> None:
         as_choice(self.sampling, "sampling", SAMPLINGS)
         as_choice(self.kl_mode, "kl_mode", MODES)
-        fixed = self.kl_mode == "fixed"
-        if self.sampling != "weights" and (fixed or self.posterior != "normal"):
-            raise ValueError(
-                "sampling must be 'weights' but for normal weights and draws that are not fixed, got "
-                f"{self.sampling!r} with posterior={self.posterior!r} and kl_mode={self.kl_mode!r}"
-            )
         as_choice(self.optimizer, "optimizer", NETWORK_OPTIMIZERS)
-        if not fixed and self.optimizer != "adam":
+        if self.sampling != "weights" and (self.optimizer != "adam" or self.posterior != "normal"):
+            raise ValueError(
+                "sampling must be 'weights' but for normal weights and optimizer='adam', got "
+                f"{self.sampling!r} with posterior={self.posterior!r} and optimizer={self.optimizer!r}"
+            )
+        if self.kl_mode != "fixed" and self.optimizer != "adam":
             raise ValueError(f"optimizer must be 'adam' for kl_mode={self.kl_mode!r}, got {self.optimizer!r}")
         super()._check_parameters()
         as_count(self.n_predictive_draws, "n_predictive_draws")
@@ -77,11 +78,6 @@ class SampledModel(NetworkModel):
     def _train(self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_outputs: int) -> None:
         self._draws_seed = int(check_random_state(self.random_state).randint(2**31))
         super()._train(x, columns, weight, n_outputs)
-        inputs = self._inputs(x)
-        self.posteriors_ = [
-            evaluated(posterior, inputs, np.ascontiguousarray(column), weight, self.n_threads)
-            for posterior, column in zip(self.posteriors_, columns, strict=True)
-        ]
 
     def _set_results(self) -> None:
         super()._set_results()
@@ -125,8 +121,8 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         Gaussian, with a variance found for every weight matrix and bias vector or one fixed number; or the name of
         another law and its parameters, for example ``("laplace", 0.0, 1.0)``, where `kl_mode` can serve it.
     kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
-        Where the divergence comes from: expectations, or draws of several kinds, fresh at every step. ``"fixed"``: the
-        draws of the first step are kept, of the network too, so that the bound is deterministic and L-BFGS applies.
+        Where the divergence comes from: expectations, or draws of several kinds, fresh at every step or, for
+        ``"fixed"``, made once.
     n_kl_draws : int, default=100
         Draws a weight for the other modes than ``"exact"``.
     n_draws : int, default=10
@@ -137,14 +133,14 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     exact_last_layer : bool, default=True
         Integrate over the output layer's weights in closed form: for homoscedastic noise and for normal weights.
     optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
-        L-BFGS for ``kl_mode="fixed"`` only.
+        L-BFGS for ``kl_mode="fixed"`` only, and with draws of the network, too, that are kept from the first step.
     n_steps : int, default=3000
     learning_rate : float, default=0.01
     batch_size : int, default=100
     kl_warmup, kl_ramp : float, default=0.0
     max_iter : int, default=2000
     initial_scale : float, default=0.05
-    n_restarts : int, default=2
+    n_restarts : int, default=1
         These as in `DVIRegressor`.
     n_predictive_draws : int, default=200
         Networks that predictions average over, the same ones for all rows and calls.
@@ -165,7 +161,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         Evidence lower bound of the targets in their own units, in nats, summed over outputs: an estimate from 100
         draws of the networks that training has not seen.
     elbo_trace_ : ndarray of shape (n_checks,), or a list of them
-        Of the run that was kept, by training's own draws: with draws that are kept above the bound of fresh ones.
+        Of the run that was kept, by training's own draws: those of L-BFGS make it higher than fresh ones do.
     n_iter_ : int
     converged_ : bool
     interrupted_ : bool
@@ -177,9 +173,9 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
 
     Notes
     -----
-    Fixed draws are few beside the weights, which adapt to them: the bound that is climbed is then no bound of the
-    evidence, and predictions suffer; ``elbo_`` tells by how much it was too high. Fresh draws, the other modes, have no
-    such bias.
+    Draws of the network that are kept for L-BFGS are few beside the weights, which adapt to them: the bound that is
+    climbed is then no bound of the evidence, and predictions suffer; ``elbo_`` tells by how much it was too high, and
+    an `OverfittedDrawsWarning` when that is more than a nat a row. Fresh draws have no such bias.
 
     Examples
     --------
@@ -188,7 +184,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (200, 1))
     >>> y = np.abs(X[:, 0]) + 0.05 * rng.standard_normal(200)
-    >>> model = MonteCarloBNNRegressor((20,), posterior="laplace", n_steps=1000, n_restarts=1).fit(X, y)
+    >>> model = MonteCarloBNNRegressor((20,), posterior="laplace", n_steps=1000).fit(X, y)
     >>> bool(abs(model.predict([[0.5]])[0] - 0.5) < 0.1)
     True
     """
@@ -212,7 +208,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
         initial_scale: float = 0.05,
-        n_restarts: int = 2,
+        n_restarts: int = 1,
         n_predictive_draws: int = 200,
         n_threads: int | None = None,
         random_state: Any = 0,

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.decorrelated import DecorrelatedPosterior
-from pydirect.deterministic_training import DeterministicPosterior
+from pydirect.deterministic_training import TrainedNetwork
 from pydirect.distributions import LEVEL_SHAPES
 from pydirect.features import (
     FourierFeatures,
@@ -112,7 +112,7 @@ def quantize(
     """
     if not hasattr(model, "posteriors_"):
         raise TypeError(f"model must be a fitted estimator of pydirect, got {type(model).__name__}")
-    if isinstance(model.posteriors_[0], DeterministicPosterior):
+    if isinstance(model.posteriors_[0], TrainedNetwork):
         expected = "model must be an estimator of discrete weights (DirectRegressor, DirectClassifier or "
         raise TypeError(f"{expected}QuadraticBNNRegressor), got {type(model).__name__}, whose weights have no levels")
     n_samples = as_count(n_samples, "n_samples")

@@ -91,10 +91,10 @@ void deterministic_moments(const GaussianNetwork& network, const double* paramet
                            Index layer, double* mean, double* variance, double* covariance, int n_threads);
 
 // Standard normal draws by counter (Philox 4x32-10): element i of a stream is the same whatever is drawn beside it.
-void counter_normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, Index n, double* out);
+void counter_normals(std::uint64_t seed, std::uint32_t stream, std::uint64_t first, Index n, double* out);
 
-// ξ of the weights of the first layers, (first_weight(n_layers),), from the normal draws of a stream.
-void standardised_draws(const GaussianNetwork& network, WeightLaw law, std::uint64_t seed, std::uint64_t stream,
+// ξ of the weights of the first layers, (first_weight(n_layers),), by counter too.
+void standardised_draws(const GaussianNetwork& network, WeightLaw law, std::uint64_t seed, std::uint32_t stream,
                         Index n_layers, double* out);
 
 }  // namespace pydirect
