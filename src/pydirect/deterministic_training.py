@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -215,7 +216,7 @@ class _Problem:
     schedule: TrainingSchedule
     stop: threading.Event  # set when the user interrupts
 
-    @property
+    @cached_property
     def total(self) -> float:
         return float(self.weight.sum())
 
