@@ -105,7 +105,7 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
     n_steps : int, optional
         Steps of Adam: 3000 by default, or as many as 100 passes over the rows take if that is more. Of small sets the
         bound then still rises: with 10 000 steps held-out rows of simulated buildings, next to free of noise, gained
-        0.2 nats each, under empirical Bayes as with a fixed prior; those of four sets of measurements lost some.
+        0.2 nats each, under empirical Bayes as with a fixed prior; those of four measured sets gained none or lost.
     learning_rate : float, default=0.01
         Of Adam at first; it falls to zero along half a cosine.
     batch_size : int or None, default=100
