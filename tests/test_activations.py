@@ -390,11 +390,12 @@ def test_a_datum_alone_has_the_bits_it_has_among_others():
     ("mean", "covariance", "kernel", "message"),
     [
         (np.zeros(3), np.eye(3), "exact", "mean must have shape"),
+        (np.zeros((0, 3)), np.eye(3), "exact", r"shape \(n, d\) with n at least 1, got \(0, 3\)"),
         (np.zeros((1, 3)), np.eye(3), "exact", "covariance must have shape"),
         (np.full((1, 2), np.nan), np.eye(2)[None], "exact", "mean must be finite"),
-        (np.zeros((1, 2)), -np.eye(2)[None], "exact", "diagonal of at least 0"),
-        (np.zeros((1, 2)), np.array([[[1.0, 2.0], [2.0, 1.0]]]), "exact", "no correlation beyond 1"),
-        (np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.2, 1.0]]]), "exact", "symmetric"),
+        (np.zeros((1, 2)), -np.eye(2)[None], "exact", r"diagonal of at least 0, got -1.0 at index \(0, 0, 0\)"),
+        (np.zeros((1, 2)), np.array([[[1.0, 2.0], [2.0, 1.0]]]), "exact", r"beyond 1, got 2.0 at index \(0, 0, 1\)"),
+        (np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.2, 1.0]]]), "exact", r"got 0.5 at .* 0.2 at \(0, 1, 0\)"),
         (np.zeros((1, 2)), np.eye(2)[None], "other", "kernel must be one of"),
     ],
 )
@@ -404,5 +405,5 @@ def test_wrong_arguments_are_named(mean, covariance, kernel, message):
 
 
 def test_negative_variances_are_refused():
-    with pytest.raises(ValueError, match="variance must be at least 0"):
+    with pytest.raises(ValueError, match=r"variance must be at least 0, got -1.0 at index \(0, 0\)"):
         activations.relu_moments([[0.0]], [[-1.0]])

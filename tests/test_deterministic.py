@@ -549,7 +549,7 @@ def test_description_is_a_value():
     ("options", "message"),
     [
         ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must hold at least one width"),
-        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes must be at least 1, got 0"),
+        ({"hidden_layer_sizes": (3, 0)}, r"hidden_layer_sizes\[1\] must be at least 1, got 0"),
         ({"likelihood": "poisson"}, "likelihood must be one of"),
         ({"likelihood": "classification"}, "n_targets must be at least 2, got 1"),
         ({"kernel": "rbf"}, "kernel must be one of"),
@@ -560,6 +560,25 @@ def test_description_is_a_value():
 def test_wrong_descriptions_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DeterministicNetwork(**{"n_inputs": 2, "hidden_layer_sizes": (3,), **options})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ("50", "hidden_layer_sizes must be an integer or a sequence of integers, got '50'"),
+        (None, "hidden_layer_sizes must be an integer or a sequence of integers, got None"),
+        (((4,),), r"hidden_layer_sizes\[0\] must be an integer, got \(4,\)"),
+        ((3, 2.5), r"hidden_layer_sizes\[1\] must be an integer, got 2.5"),
+    ],
+)
+def test_wrong_widths_are_named(sizes, message):
+    with pytest.raises(TypeError, match=message):
+        DeterministicNetwork(2, sizes)
+
+
+@pytest.mark.parametrize("sizes", [5, np.int32(5), np.array(5), [5], np.array([5])])
+def test_one_width_may_be_given_in_any_form(sizes):
+    assert DeterministicNetwork(2, sizes).hidden_layer_sizes == (5,)
 
 
 def test_wrong_arguments_are_refused():

@@ -71,7 +71,7 @@ def test_large_variances_are_not_rewarded():
 def test_the_tilt_is_the_best_one_for_any_variance(variance, covariance):
     """At the optimum t is the softmax u, and the adjoints of one row's biases tell both."""
     rng = np.random.default_rng(2)
-    for n_classes in (2, 3, 7):
+    for n_classes in (2, 3, 7, 40):
         network, theta, _ = network_and_theta(n_classes, covariance=covariance)
         for _ in range(5):
             layer = network.unpack(theta)[-1]

@@ -24,6 +24,8 @@ def resolve_n_threads(n_threads: int | None) -> int:
         return _core.default_threads()
     if as_count(n_threads, "n_threads") >= 2**31:
         raise ValueError(f"n_threads must fit into 32 bits, got {n_threads}")
+    if n_threads <= MOST_THREADS:
+        return int(n_threads)  # counting the CPUs takes longer than many a call
     return min(int(n_threads), max(MOST_THREADS, os.cpu_count() or 1))
 
 

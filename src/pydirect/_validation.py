@@ -6,6 +6,7 @@ Messages say the argument's name, what was expected, and what was got.
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,24 @@ def as_number(
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     number = float(value)
     if not (above < number < below and at_least <= number <= at_most):
-        low = f"above {above}" if above > at_least else f"at least {at_least}"
-        high = f"below {below}" if below < at_most else f"at most {at_most}"
-        raise ValueError(f"{name} must be {low} and {high}, got {number}")
+        bounds = {"above": above, "at least": at_least, "below": below, "at most": at_most}
+        limits = [f"{relation} {bound}" for relation, bound in bounds.items() if np.isfinite(bound)]
+        if not np.isfinite(number) and len(limits) < 2:
+            limits.append("finite")
+        raise ValueError(f"{name} must be {' and '.join(limits)}, got {number}")
     return number
+
+
+def as_widths(value: Any, name: str) -> tuple[int, ...]:
+    """Return widths of layers: those of a sequence, or one number's."""
+    sizes = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(sizes, numbers.Integral):
+        return (as_count(sizes, name),)
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str | bytes):
+        raise TypeError(f"{name} must be an integer or a sequence of integers, got {shown(value)}")
+    if len(sizes) == 0:
+        raise ValueError(f"{name} must hold at least one width, got {shown(value)}")
+    return tuple(as_count(width, f"{name}[{i}]") for i, width in enumerate(sizes))
 
 
 def as_flag(value: Any, name: str) -> bool:

@@ -226,7 +226,8 @@ def heaviside_covariance_vjp(
 def _as_variance(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     variance = as_float_array(value, "variance", shape)
     if (variance < 0).any():
-        raise ValueError(f"variance must be at least 0, got {variance.min()}")
+        at = tuple(np.argwhere(variance < 0)[0].tolist())
+        raise ValueError(f"variance must be at least 0, got {variance[at]} at index {at}")
     return variance
 
 
@@ -234,13 +235,22 @@ def _as_covariance(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     covariance = as_float_array(value, "covariance", shape)
     variance = np.diagonal(covariance, axis1=1, axis2=2)
     if (variance < 0).any():
-        raise ValueError(f"covariance must have a diagonal of at least 0, got {variance.min()}")
+        n, j = np.argwhere(variance < 0)[0].tolist()
+        raise ValueError(f"covariance must have a diagonal of at least 0, got {variance[n, j]} at index {(n, j, j)}")
     deviation = np.sqrt(variance)
     largest = deviation[:, :, None] * deviation[:, None, :]
-    if (np.abs(covariance) > (1 + _ROUNDING) * largest).any():
-        raise ValueError("covariance must have no correlation beyond 1")
-    if (np.abs(covariance - covariance.swapaxes(1, 2)) > _ROUNDING * largest).any():
-        raise ValueError("covariance must be symmetric")
+    beyond = np.argwhere(np.abs(covariance) > (1 + _ROUNDING) * largest)
+    if beyond.size:
+        at, bound = tuple(beyond[0].tolist()), largest[tuple(beyond[0])]
+        raise ValueError(
+            f"covariance must have no correlation beyond 1, got {covariance[at]} at index {at} for deviations whose "
+            f"product is {bound}"
+        )
+    uneven = np.argwhere(np.abs(covariance - covariance.swapaxes(1, 2)) > _ROUNDING * largest)
+    if uneven.size:
+        n, j, k = uneven[0].tolist()
+        there, back = covariance[n, j, k], covariance[n, k, j]
+        raise ValueError(f"covariance must be symmetric, got {there} at index {(n, j, k)} and {back} at {(n, k, j)}")
     return covariance
 
 

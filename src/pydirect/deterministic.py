@@ -31,6 +31,7 @@ from pydirect._validation import (
     as_float_array_unbounded,
     as_number,
     as_sample_weight,
+    as_widths,
     shown,
 )
 from pydirect.activations import KERNELS
@@ -140,10 +141,7 @@ class VariationalNetwork:
     prior: EmpiricalBayes | float | Sequence[float] = field(default_factory=EmpiricalBayes, kw_only=True)
 
     def __post_init__(self) -> None:
-        sizes = self.hidden_layer_sizes
-        if isinstance(sizes, str) or np.ndim(sizes) > 1 or np.size(sizes) == 0:
-            raise ValueError(f"hidden_layer_sizes must hold at least one width, got {sizes!r}")
-        widths = tuple(as_count(h, "hidden_layer_sizes") for h in np.atleast_1d(np.asarray(sizes, dtype=object)))
+        widths = as_widths(self.hidden_layer_sizes, "hidden_layer_sizes")
         object.__setattr__(self, "hidden_layer_sizes", widths)
         object.__setattr__(self, "n_inputs", as_count(self.n_inputs, "n_inputs"))
         as_choice(self.likelihood, "likelihood", LIKELIHOODS)

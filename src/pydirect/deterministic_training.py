@@ -8,8 +8,9 @@ finds the data before its prior prunes it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,13 @@ N_CHECKS = 50
 SMALLEST_MEAN_WEIGHT = 1e-100
 
 
+def check_inference(inference: str, inferences: Iterable[str], activation: str) -> None:
+    """Raise for an unknown objective, and for one that the activation has no gradient of."""
+    as_choice(inference, "inference", tuple(inferences))
+    if activation == "heaviside" and inference != "dvi":
+        raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {inference!r}")
+
+
 @dataclass(frozen=True)
 class TrainingSchedule:
     """How a network is trained.
@@ -68,8 +76,8 @@ class TrainingSchedule:
         Of Adam. By default `LEAST_STEPS`, or what `LEAST_PASSES` passes over the rows take if that is more.
     learning_rate : float
         First step size of Adam; it falls to zero along half a cosine.
-    batch_size : int
-        Rows of a step of Adam.
+    batch_size : int or None
+        Rows of a step of Adam; None for all of them.
     kl_warmup, kl_ramp : float
         Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one: at most
         0.9 together, for the bound is followed where the weight is one.
@@ -80,7 +88,7 @@ class TrainingSchedule:
     optimizer: str = "adam"
     n_steps: int | None = None
     learning_rate: float = 0.01
-    batch_size: int = BATCH_SIZE
+    batch_size: int | None = BATCH_SIZE
     kl_warmup: float = 0.0
     kl_ramp: float = 0.0
     max_iter: int = 2000
@@ -90,7 +98,8 @@ class TrainingSchedule:
         if self.n_steps is not None:
             as_count(self.n_steps, "n_steps")
         as_number(self.learning_rate, "learning_rate", above=0.0)
-        as_count(self.batch_size, "batch_size")
+        if self.batch_size is not None:
+            as_count(self.batch_size, "batch_size")
         as_number(self.kl_warmup, "kl_warmup", at_least=0.0, at_most=MOST_WARMUP)
         as_number(self.kl_ramp, "kl_ramp", at_least=0.0)
         if self.kl_warmup + self.kl_ramp > MOST_WARMUP + 1e-9:
@@ -116,7 +125,7 @@ class TrainingSchedule:
 
     def n_batches(self, n_rows: int) -> int:
         """Return the batches of a pass over so many rows."""
-        return max(1, n_rows // self.batch_size)
+        return max(1, n_rows // (self.batch_size or n_rows))
 
     def kl_weight(self, progress: float) -> float:
         """λ after a fraction of Adam's steps."""
@@ -217,7 +226,7 @@ class _Problem:
     schedule: TrainingSchedule
     stop: threading.Event  # set when the user interrupts
 
-    @property
+    @cached_property
     def total(self) -> float:
         return float(self.weight.sum())
 
@@ -362,7 +371,7 @@ def train_network(
     y = as_float_array(y, "y", (len(x),) if single else (len(x), network.n_targets))
     weight = as_sample_weight(sample_weight, len(x))
     weight = np.ones(len(x)) if weight is None else weight
-    as_choice(inference, "inference", tuple(network.inferences))
+    check_inference(inference, network.inferences, network.activation)
     schedule = TrainingSchedule() if schedule is None else schedule
     as_instance(schedule, "schedule", TrainingSchedule)
     schedule.stages(inference)

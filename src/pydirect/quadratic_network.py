@@ -29,6 +29,7 @@ from pydirect._validation import (
     as_float_array,
     as_float_array_unbounded,
     as_sample_weight,
+    as_widths,
 )
 from pydirect.distributions import FactorizedCategorical, as_levels, pad_levels
 from pydirect.models import MeanFieldPosterior, NoisePosterior, as_noise_levels
@@ -61,10 +62,7 @@ class NetworkShape:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        sizes = self.hidden_layer_sizes
-        if isinstance(sizes, str) or np.ndim(sizes) > 1 or np.size(sizes) == 0:
-            raise ValueError(f"hidden_layer_sizes must hold at least one width, got {sizes!r}")
-        widths = tuple(as_count(h, "hidden_layer_sizes") for h in np.atleast_1d(np.asarray(sizes, dtype=object)))
+        widths = as_widths(self.hidden_layer_sizes, "hidden_layer_sizes")
         if len(widths) > MAX_DEPTH:
             raise ValueError(f"hidden_layer_sizes must hold at most {MAX_DEPTH} widths, got {len(widths)}")
         object.__setattr__(self, "bias", as_flag(self.bias, "bias"))

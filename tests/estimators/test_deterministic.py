@@ -219,7 +219,10 @@ def test_defaults_come_to_rest():
 
 @pytest.mark.parametrize(
     ("options", "remedy"),
-    [({"optimizer": "adam+lbfgs", "max_iter": 3}, "raise max_iter=3"), ({"n_steps": 1}, "raise n_steps=1")],
+    [
+        ({"optimizer": "adam+lbfgs", "max_iter": 3}, r"153 steps and iterations \(raise max_iter=3\)"),
+        ({"n_steps": 1}, r"1 steps \(raise n_steps=1\)"),
+    ],
 )
 def test_a_fit_that_does_not_come_to_rest_names_what_helps(options, remedy):
     with pytest.warns(ConvergenceWarning, match=remedy):
@@ -287,6 +290,9 @@ def test_steps_grow_with_the_rows():
     schedule = TrainingSchedule(batch_size=100)
     assert [schedule.steps(n) for n in (50, 3000, 10_000)] == [3000, 3000, 10_000]
     assert TrainingSchedule(n_steps=7).steps(10_000) == 7
+    whole = TrainingSchedule(batch_size=None)
+    assert [whole.n_batches(n) for n in (1, 10_000)] == [1, 1]
+    assert whole.steps(10_000) == 3000
 
 
 def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
@@ -333,7 +339,9 @@ def test_an_objective_that_overflows_is_survived(monkeypatch):
         ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
         ({"kl_warmup": 0.6, "kl_ramp": 0.4}, "kl_ramp must be at most 0.9 less kl_warmup, got 0.4 and kl_warmup=0.6"),
         ({"n_steps": 0}, "n_steps must be at least 1"),
-        ({"initial_scale": 0.0}, "initial_scale must be above 0"),
+        ({"initial_scale": 0.0}, "initial_scale must be above 0.0, got 0.0"),
+        ({"learning_rate": np.inf}, "learning_rate must be above 0.0 and finite, got inf"),
+        ({"kl_warmup": np.nan}, "kl_warmup must be at least 0.0 and at most 0.9, got nan"),
         ({"activation": "tanh"}, "activation must be one of"),
         ({"skip_connections": True}, "hidden_layer_sizes must hold two equal widths in turn for skips, got .4,."),
         ({"skip_connections": True, "hidden_layer_sizes": (3, 4, 3)}, r"got \(3, 4, 3\)"),

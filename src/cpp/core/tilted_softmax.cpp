@@ -14,27 +14,35 @@ constexpr double kRounding = 1e-13;
 // Armijo's fraction of the decrease that the slope promises.
 constexpr double kSufficient = 0.1;
 constexpr double kCooling = 0.25;
+// Part of the decrement by which a step may miss Newton's, in the norm of the bound's curvature.
+constexpr double kLeft = 1e-8;
 
 // The bound as a function of t, its log Σ exp at a temperature τ; u is the softmax of its exponents over τ.
 class TiltedBound {
  public:
-  TiltedBound(const OutputGaussian& output, double* product) : output_(output), product_(product) {}
+  explicit TiltedBound(const OutputGaussian& output) : output_(output) {}
 
   double temperature = 1.0;
 
-  double covariance(Index i, Index k) const {
-    if (i == k) return output_.variance[i];
-    return output_.covariance ? output_.covariance[i * output_.n_outputs + k] : 0.0;
+  // Σx
+  void times_covariance(const double* x, double* out) const {
+    const Index n = output_.n_outputs;
+    if (!output_.covariance) {
+      for (Index i = 0; i < n; ++i) out[i] = output_.variance[i] * x[i];
+      return;
+    }
+    std::fill_n(out, n, 0.0);
+    for (Index k = 0; k < n; ++k)
+      for (Index i = 0; i < n; ++i) out[i] += x[k] * output_.covariance[k * n + i];
   }
 
   double operator()(const double* t, double* u) const {
     const Index n = output_.n_outputs;
+    times_covariance(t, u);
     double quadratic = 0.0, highest = -INFINITY, total = 0.0;
     for (Index i = 0; i < n; ++i) {
-      product_[i] = 0.0;
-      for (Index k = 0; k < n; ++k) product_[i] += covariance(i, k) * t[k];
-      quadratic += t[i] * product_[i];
-      u[i] = output_.mean[i] + 0.5 * output_.variance[i] - product_[i];
+      quadratic += t[i] * u[i];
+      u[i] = output_.mean[i] + 0.5 * output_.variance[i] - u[i];
       highest = std::max(highest, u[i]);
     }
     for (Index i = 0; i < n; ++i) total += u[i] = std::exp((u[i] - highest) / temperature);
@@ -44,56 +52,76 @@ class TiltedBound {
 
  private:
   const OutputGaussian& output_;
-  double* product_;
 };
 
-// Gaussian elimination with partial pivoting; the matrix (n, n) is destroyed, b becomes the solution.
-void solve(Index n, double* matrix, double* b) {
-  for (Index j = 0; j < n; ++j) {
-    Index pivot = j;
-    for (Index i = j + 1; i < n; ++i)
-      if (std::fabs(matrix[i * n + j]) > std::fabs(matrix[pivot * n + j])) pivot = i;
-    if (pivot != j) {
-      std::swap_ranges(matrix + j * n, matrix + (j + 1) * n, matrix + pivot * n);
-      std::swap(b[j], b[pivot]);
-    }
-    for (Index i = j + 1; i < n; ++i) {
-      const double ratio = matrix[i * n + j] / matrix[j * n + j];
-      for (Index k = j; k < n; ++k) matrix[i * n + k] -= ratio * matrix[j * n + k];
-      b[i] -= ratio * b[j];
-    }
-  }
-  for (Index j = n; j-- > 0;) {
-    for (Index k = j + 1; k < n; ++k) b[j] -= matrix[j * n + k] * b[k];
-    b[j] /= matrix[j * n + j];
-  }
+double product(Index n, const double* x, const double* y) {
+  double sum = 0.0;
+  for (Index i = 0; i < n; ++i) sum += x[i] * y[i];
+  return sum;
 }
 
-// Newton's step to the optimum of the bound, (I + JΣ/τ) step = u − t with J = diag u − uuᵀ, the softmax' Jacobian.
-// Returns the step's decrement (u − t)ᵀ Σ step, the decrease that the slope promises.
-double newton_step(const TiltedBound& bound, Index n, const double* t, const double* u, double* matrix, double* step) {
-  for (Index k = 0; k < n; ++k) {
-    step[k] = u[k] - t[k];
-    double mean = 0.0;
-    for (Index i = 0; i < n; ++i) mean += u[i] * bound.covariance(i, k);
-    for (Index i = 0; i < n; ++i)
-      matrix[i * n + k] = (i == k ? 1.0 : 0.0) + u[i] * (bound.covariance(i, k) - mean) / bound.temperature;
-  }
-  solve(n, matrix, step);
-  double decrement = 0.0;
-  for (Index i = 0; i < n; ++i)
-    for (Index k = 0; k < n; ++k) decrement += (u[i] - t[i]) * bound.covariance(i, k) * step[k];
-  return decrement;
-}
+// The softmax' Jacobian J = diag u − uuᵀ is BBᵀ with B = diag √u (I − √u√uᵀ).
+struct JacobianRoot {
+  Index n;
+  double* root;  // √u
 
-struct Iterate { double *t, *u, *next, *next_u, *step, *matrix; };
+  void set(const double* u) const {
+    for (Index i = 0; i < n; ++i) root[i] = std::sqrt(u[i]);
+  }
+  void apply(const double* x, double* out) const {  // Bx
+    const double along = product(n, root, x);
+    for (Index i = 0; i < n; ++i) out[i] = root[i] * (x[i] - root[i] * along);
+  }
+  void apply_transposed(double* x) const {  // x becomes Bᵀx
+    for (Index i = 0; i < n; ++i) x[i] *= root[i];
+    const double along = product(n, root, x);
+    for (Index i = 0; i < n; ++i) x[i] -= root[i] * along;
+  }
+};
+
+struct Iterate { double *t, *u, *next, *next_u, *step, *root, *slope, *w, *residual, *direction, *image, *work; };
+constexpr Index kVectors = 12;
+
+// Newton's step to the optimum of the bound, (I + JΣ/τ) step = r, r = u − t: step = r − Bw with (τI + BᵀΣB) w = BᵀΣr.
+// Conjugate gradients solve for w, in about as many products with Σ as there are classes that compete; wherever they
+// stop, the step is one of descent. Its miss is at most |residual|²/τ, and the decrement rᵀΣ step, the decrease that the
+// slope promises, falls from step to step. Returns the latter.
+double newton_step(const TiltedBound& bound, Index n, const Iterate& m) {
+  const JacobianRoot jacobian{n, m.root};
+  jacobian.set(m.u);
+  double* r = m.next;
+  for (Index i = 0; i < n; ++i) r[i] = m.u[i] - m.t[i];
+  bound.times_covariance(r, m.slope);
+  std::copy_n(m.slope, n, m.residual);
+  jacobian.apply_transposed(m.residual);
+  std::copy_n(m.residual, n, m.direction);
+  std::fill_n(m.w, n, 0.0);
+  double size = product(n, m.residual, m.residual), decrement = product(n, r, m.slope);
+  for (Index k = 0; k < 2 * n && size > kLeft * bound.temperature * std::max(decrement, 0.0); ++k) {
+    jacobian.apply(m.direction, m.work);
+    bound.times_covariance(m.work, m.image);
+    jacobian.apply_transposed(m.image);
+    for (Index i = 0; i < n; ++i) m.image[i] += bound.temperature * m.direction[i];
+    const double length = size / product(n, m.direction, m.image);
+    for (Index i = 0; i < n; ++i) {
+      m.w[i] += length * m.direction[i];
+      m.residual[i] -= length * m.image[i];
+    }
+    decrement -= length * size;
+    const double last = std::exchange(size, product(n, m.residual, m.residual));
+    for (Index i = 0; i < n; ++i) m.direction[i] = m.residual[i] + size / last * m.direction[i];
+  }
+  jacobian.apply(m.w, m.step);
+  for (Index i = 0; i < n; ++i) m.step[i] = r[i] - m.step[i];
+  return product(n, m.slope, m.step);
+}
 
 // Moves t to the optimum, to within `rest` of it; leaves u there and returns the value. Steps are held to a sufficient
 // decrease while rounding lets it be seen, then to falling decrements, so that there is no cycle.
 double minimise(const TiltedBound& bound, Index n, double rest, const Iterate& m) {
   double value = bound(m.t, m.u), last_decrement = INFINITY;
   for (int iteration = 0; iteration < kMostSteps; ++iteration) {
-    const double decrement = newton_step(bound, n, m.t, m.u, m.matrix, m.step);
+    const double decrement = newton_step(bound, n, m);
     if (!(decrement > rest)) break;
     const bool visible = decrement > kRounding * (1.0 + std::fabs(value));
     if (!visible && !(decrement < kCooling * last_decrement)) break;
@@ -116,10 +144,12 @@ double minimise(const TiltedBound& bound, Index n, double rest, const Iterate& m
 double tilted_classification(Index label, const OutputGaussian& output, double factor, const OutputAdjoint& adjoint) {
   const Index n = output.n_outputs;
   thread_local std::vector<double> memory;
-  memory.resize(size_t(n * (n + 6)));
-  double *t = memory.data(), *u = t + n, *matrix = u + 4 * n;
-  TiltedBound bound(output, matrix + n * n);
-  const Iterate work{t, u, u + n, u + 2 * n, u + 3 * n, matrix};
+  memory.resize(size_t(kVectors * n));
+  const auto vector = [&](Index i) { return memory.data() + i * n; };
+  const Iterate work{vector(0), vector(1), vector(2), vector(3), vector(4),  vector(5),
+                     vector(6), vector(7), vector(8), vector(9), vector(10), vector(11)};
+  double *const t = work.t, *const u = work.u;
+  TiltedBound bound(output);
 
   // Large variances make corners of the exponents' ties, which Newton's method sees only from close by: the bound is
   // cooled to temperature one, each time to where the exponents are near enough for the next.

@@ -93,13 +93,17 @@ class LatentFunctions(BaseEstimator):
     def _warn_if_unfinished(self) -> None:
         if not self.converged_:
             limit = self._limit()
-            at_work = f"not at rest after {self.n_iter_} iterations (raise {limit}={getattr(self, limit)})"
+            at_work = f"not at rest after {self._effort()} (raise {limit}={getattr(self, limit)})"
             reason = "interrupted" if self.interrupted_ else at_work
             warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
 
     def _limit(self) -> str:
         """Name the parameter that ends the last stage of a fit."""
         return "max_iter"
+
+    def _effort(self) -> str:
+        """Say how long a fit went on."""
+        return f"{self.n_iter_} iterations"
 
     def _shape(self, values: FloatArray) -> FloatArray:
         """Drop the axis of outputs when there is none."""

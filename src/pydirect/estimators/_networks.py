@@ -44,7 +44,7 @@ class NetworkModel(LatentFunctions):
     optimizer: str
     n_steps: int | None
     learning_rate: float
-    batch_size: int
+    batch_size: int | None
     kl_warmup: float
     kl_ramp: float
     initial_scale: float
@@ -115,12 +115,16 @@ class NetworkModel(LatentFunctions):
                     progress=_report if self.verbose else None,
                 )
             self.posteriors_.append(posterior)
-        self._last_stage = self._schedule().stages(self._inference())[-1]
+        self._stages = self._schedule().stages(self._inference())
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(weight.sum())
 
     def _limit(self) -> str:
-        return "n_steps" if self._last_stage == "adam" else "max_iter"
+        return "n_steps" if self._stages[-1] == "adam" else "max_iter"
+
+    def _effort(self) -> str:
+        counted = {"adam": "steps", "lbfgs": "iterations"}
+        return f"{self.n_iter_} {' and '.join(counted[stage] for stage in self._stages)}"
 
     def _inputs(self, x: FloatArray) -> FloatArray:
         """Return what the network sees of rows of X: standardised, and far from overflow; zeros if nothing varies."""

@@ -12,7 +12,7 @@ from scipy.stats import qmc
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_flag
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
-from pydirect.deterministic_training import BATCH_SIZE, fit_deterministic_network
+from pydirect.deterministic_training import BATCH_SIZE, check_inference, fit_deterministic_network
 from pydirect.estimators._networks import (
     N_NODES,
     NetworkClassifier,
@@ -45,10 +45,8 @@ class DeterministicModel(NetworkModel):
 
     def _check_parameters(self) -> None:
         as_flag(self.skip_connections, "skip_connections")
-        as_choice(self.inference, "inference", tuple(DeterministicNetwork.inferences))
+        check_inference(self.inference, DeterministicNetwork.inferences, self.activation)
         super()._check_parameters()
-        if self.activation == "heaviside" and self.inference != "dvi":
-            raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {self.inference!r}")
 
     def _inference(self) -> str:
         return self.inference
@@ -107,11 +105,13 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
         predictions gain by that where there is next to no noise, and lose where the noise depends on the inputs.
         ``"lbfgs"`` alone knows neither batches nor a KL term that rises.
     n_steps : int, optional
-        Steps of Adam: 3000 by default, or as many as 100 passes over the rows take if that is more.
+        Steps of Adam: 3000 by default, or as many as 100 passes over the rows take if that is more. Of small sets the
+        bound then still rises: with 10 000 steps held-out rows of simulated buildings, next to free of noise, gained
+        0.2 nats each, under empirical Bayes as with a fixed prior; those of four measured sets gained none or lost.
     learning_rate : float, default=0.01
         Of Adam at first; it falls to zero along half a cosine.
-    batch_size : int, default=100
-        Rows of a step of Adam.
+    batch_size : int or None, default=100
+        Rows of a step of Adam; None for all of them.
     kl_warmup, kl_ramp : float, default=0.0
         Fraction of Adam's steps without the KL term, and of steps after these in which its weight rises to one: at most
         0.9 together.
@@ -194,7 +194,7 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
         optimizer: str = "adam",
         n_steps: int | None = None,
         learning_rate: float = 0.01,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = BATCH_SIZE,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
@@ -328,8 +328,7 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     replaced by a tight lower bound (Knowles and Minka 2011): the published second-order expansion (Wu et al. 2019,
     appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it; it is to be
     had from `DeterministicNetwork` with ``likelihood="classification"`` alone. A row costs the square of the number of
-    classes, times the iterations of the bound: hundred classes take some milliseconds a row and step. Parameters as in
-    `DVIRegressor`.
+    classes: with 50 units thirty classes take 0.02 ms a row and step, hundred 0.15 ms. Parameters as in `DVIRegressor`.
 
     Parameters
     ----------
@@ -344,7 +343,7 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
     n_steps : int, optional
     learning_rate : float, default=0.01
-    batch_size : int, default=100
+    batch_size : int or None, default=100
     kl_warmup, kl_ramp : float, default=0.0
     max_iter : int, default=2000
     initial_scale : float, default=0.05
@@ -393,7 +392,7 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
         optimizer: str = "adam",
         n_steps: int | None = None,
         learning_rate: float = 0.01,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = BATCH_SIZE,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,

@@ -136,7 +136,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         L-BFGS for ``kl_mode="fixed"`` only, and with draws of the network, too, that are kept from the first step.
     n_steps : int, default=3000
     learning_rate : float, default=0.01
-    batch_size : int, default=100
+    batch_size : int or None, default=100
     kl_warmup, kl_ramp : float, default=0.0
     max_iter : int, default=2000
     initial_scale : float, default=0.05
@@ -203,7 +203,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         optimizer: str = "adam",
         n_steps: int = 3000,
         learning_rate: float = 0.01,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = BATCH_SIZE,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
@@ -312,7 +312,7 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
     n_steps : int, default=3000
     learning_rate : float, default=0.01
-    batch_size : int, default=100
+    batch_size : int or None, default=100
     kl_warmup, kl_ramp : float, default=0.0
     max_iter : int, default=2000
     initial_scale : float, default=0.05
@@ -360,7 +360,7 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
         optimizer: str = "adam",
         n_steps: int = 3000,
         learning_rate: float = 0.01,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = BATCH_SIZE,
         kl_warmup: float = 0.0,
         kl_ramp: float = 0.0,
         max_iter: int = 2000,
