@@ -152,8 +152,10 @@ def test_a_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys):
     ],
 )
 def test_a_network_of_rectified_units_is_fitted_predicts_and_is_described(
-    tmp_path, data, capsys, target, model, estimator
+    tmp_path, data, capsys, monkeypatch, target, model, estimator
 ):
+    monkeypatch.setattr(pydirect.deterministic_training, "LEAST_STEPS", 100)
+    monkeypatch.setattr(pydirect.deterministic_training, "LEAST_PASSES", 1)
     path = tmp_path / "m"
     command = ["fit", data, "--target", target, "--model", *model, "--hidden", "2", "--plot", tmp_path / "p.png"]
     assert run(*command, "-o", path) == 0

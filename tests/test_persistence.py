@@ -524,7 +524,7 @@ def outcome(path):
     return document
 
 
-@pytest.mark.parametrize(("mutate", "rounds"), [(mutate_bytes, 5000), (mutate_length_fields, 2000)])
+@pytest.mark.parametrize(("mutate", "rounds"), [(mutate_bytes, 1000), (mutate_length_fields, 500)])
 def test_random_damage_is_refused(small, mutate, rounds):
     path, content = small
     original = read(path)
@@ -543,7 +543,7 @@ def test_random_damage_with_right_checksums_is_refused_or_a_sound_document(small
     path, content = small
     rng = np.random.default_rng(21)
     accepted = 0
-    for _ in range(4000):
+    for _ in range(1000):
         path.write_bytes(mutate_and_sign(rng, content))
         document = outcome(path)
         if document is not None:
@@ -552,7 +552,7 @@ def test_random_damage_with_right_checksums_is_refused_or_a_sound_document(small
             assert sum(a.nbytes for a in document.arrays.values()) <= os.path.getsize(path)
             write(path, document.kind, document.header, document.arrays)
             assert_same(read(path), document)
-    assert 100 < accepted < 3500
+    assert 25 < accepted < 875
 
 
 # ---------------------------------------------------------------------------------------------------- failing writes
