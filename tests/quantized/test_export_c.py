@@ -681,16 +681,32 @@ def test_a_prefix_stays_as_it_is(tmp_path, small):
 
 
 @needs_cc
-def test_a_float_header_without_codes_compiles(tmp_path, small):
-    model = quantize(small(small.regressor("linear", rank_inputs=False)), 4)
-    zero = replace(
-        model, packed=PackedCodes.pack(np.full_like(model.codes, 1), 2, 1), levels=np.array([-1.0, 0.0, 1.0])
-    )
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_headers_without_codes_compile(tmp_path, small, kind):
+    if kind == "linear":
+        model = quantize(small(small.regressor("linear", rank_inputs=False)), 4)
+    else:
+        network = small(small.network((2,), n_regrids=0, bias=False))
+        model = quantize(network, 4, X=small.X, arithmetic="integer")
+    packed = PackedCodes.pack(np.full_like(model.codes, 1), 2, 1)
+    zero = replace(model, packed=packed, levels=np.array([-1.0, 0.0, 1.0]), centre=0 * model.centre)
     assert zero.packed.n_bytes == 0
     zero.to_c(tmp_path / "model.h", prefix="m")
-    (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return m_self_test(); }\n')
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wtype-limits"]
-    run_checked(["cc", *flags, "-o", tmp_path / "main", tmp_path / "main.c", "-lm"])
+    (tmp_path / "main.c").write_text(SELF_TEST_MAIN)
+    run_checked(["cc", *STRICT, "-Wtype-limits", "-o", tmp_path / "main", tmp_path / "main.c", "-lm"])
+    run_checked([tmp_path / "main"])
+
+
+@needs_cc
+@pytest.mark.parametrize(("flag", "n_regrids"), [("-O2", 0), ("-O3", 1)])
+def test_networks_of_one_sample_compile_without_a_warning_when_optimised(tmp_path, small, flag, n_regrids):
+    model = quantize(small(small.network((3, 2), n_regrids=n_regrids)), 1, X=small.X, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", prefix="m", X=small.X)
+    (tmp_path / "main.c").write_text(
+        '#include "model.h"\nint main(void)\n{\n    float x[3] = {0, 0, 0};\n    double a[1], b[1];\n'
+        "    m_predict(x, a, b);\n    return (a[0] > b[0]) * 0 + m_self_test();\n}\n"
+    )
+    run_checked(["cc", *STRICT, flag, "-o", tmp_path / "main", tmp_path / "main.c"])
     run_checked([tmp_path / "main"])
 
 

@@ -56,9 +56,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     counts = {"n_features_in": model.n_features_in, "columns and normal scores": input_map.n_outputs}
     require_counts(counts | {"basis functions": n_functions, "columns of codes": model.packed.shape[1]})
     # Networks read the weights of one sample after the other, which the sparse layout cannot.
-    # Sparse codes of no weight at all are no bytes, and compilers object to a test of bytes below 0.
-    dense = network or not model.packed.n_bytes
-    packed = PackedCodes.pack(model.codes, model.packed.bits) if dense else model.packed
+    packed = PackedCodes.pack(model.codes, model.packed.bits) if network else model.packed
     conditions = {packed.layout, f"bits{packed.bits}", *(["bytes"] if packed.bits == 8 else [])}
     largest = LARGEST if real == "double" else LARGEST_SINGLE
     macros: dict[str, int | str] = {

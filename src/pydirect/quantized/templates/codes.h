@@ -8,7 +8,7 @@ typedef struct {
 /* Go to the next code that is stored. */
 static inline void pd_advance(pd_reader *reader)
 {
-    if (reader->byte >= PD_CODE_BYTES) {
+    if (reader->byte + 1u > PD_CODE_BYTES) { /* of no bytes as well: nothing is below 0 */
         reader->next = UINT32_MAX;
         return;
     }
