@@ -247,6 +247,18 @@ def test_single_precision_header_agrees_to_its_rounding(tmp_path, fitted):
     np.testing.assert_allclose(output[:, 1], quantised.predict(rows, return_std=True)[1], rtol=1e-3)
 
 
+@needs_cc
+def test_single_precision_networks_stay_finite_however_far_the_row(tmp_path, small):
+    quantised = quantize(small(small.network((3, 2))), 4)
+    quantised.to_c(tmp_path / "model.h", prefix="m", real="float", X=small.X)
+    spread = small.X.std(axis=0)
+    rows = (small.X[:6] + spread * np.geomspace(1, 1e30, 6)[:, None]).astype(np.float32).astype(float)
+    output = compile_and_run(tmp_path, FLOAT_MAIN, rows).astype(float)
+    assert np.isfinite(output).all()
+    np.testing.assert_allclose(output[0, 1], quantised.predict(rows[:1], return_std=True)[1][0], rtol=1e-2)
+    assert re.search(r"1 outputs, \d+ weights; float arithmetic", (tmp_path / "model.h").read_text())
+
+
 # --------------------------------------------------------------------------------- every layout of the arithmetic
 
 

@@ -134,7 +134,7 @@ static inline double pd_std(const int32_t *totals, uint16_t output)
 static inline void pd_predict(const float *x, double *mean, double *std)
 {
     pd_input q[PD_N_INPUTS];
-    int32_t totals[PD_N_COLUMNS] = {0};
+    int32_t totals[PD_N_COLUMNS];
     uint16_t output;
     pd_quantise(x, q);
     pd_totals(q, totals);
@@ -168,7 +168,7 @@ static inline uint16_t pd_predict_class(const float *x)
 static inline void pd_predict_proba(const float *x, double *probability)
 {
     pd_input q[PD_N_INPUTS];
-    int32_t totals[PD_N_COLUMNS] = {0};
+    int32_t totals[PD_N_COLUMNS];
     uint16_t output, s;
     pd_quantise(x, q);
     pd_totals(q, totals);
@@ -194,7 +194,7 @@ static inline void pd_predict_proba(const float *x, double *probability)
 static inline void pd_predict_interval(const float *x, double *lower, double *upper)
 {
     pd_input q[PD_N_INPUTS];
-    int32_t totals[PD_N_COLUMNS] = {0};
+    int32_t totals[PD_N_COLUMNS];
     uint16_t output;
     pd_quantise(x, q);
     pd_totals(q, totals);
@@ -220,7 +220,7 @@ static inline double pd_function(int32_t total, uint16_t output)
 static inline void pd_predict_function_interval(const float *x, double *lower, double *upper)
 {
     pd_input q[PD_N_INPUTS];
-    int32_t totals[PD_N_COLUMNS] = {0};
+    int32_t totals[PD_N_COLUMNS];
     uint16_t output;
     pd_quantise(x, q);
     pd_totals(q, totals);
@@ -239,7 +239,7 @@ static inline void pd_predict_function_interval(const float *x, double *lower, d
 static inline int pd_self_test(void)
 {
     pd_input q[PD_N_INPUTS];
-    int32_t totals[PD_N_COLUMNS] = {0};
+    int32_t totals[PD_N_COLUMNS];
     uint16_t row, i, column, output;
     for (row = 0; row < PD_N_TESTS; ++row) {
         for (i = 0; i < PD_N_INPUTS; ++i) {
