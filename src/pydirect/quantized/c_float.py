@@ -58,6 +58,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     # Networks read the weights of one sample after the other, which the sparse layout cannot.
     packed = PackedCodes.pack(model.codes, model.packed.bits) if network else model.packed
     conditions = {packed.layout, f"bits{packed.bits}", *(["bytes"] if packed.bits == 8 else [])}
+    conditions |= {"stored"} if packed.n_bytes else set()
     largest = LARGEST if real == "double" else LARGEST_SINGLE
     macros: dict[str, int | str] = {
         "N_FEATURES_IN": model.n_features_in,
