@@ -30,6 +30,7 @@ from pydirect.quantized.arithmetic import (
 from pydirect.quantized.engine import FloatEngine, IntegerEngine
 from pydirect.quantized.packing import BITS, PackedCodes, pack_dense, unpack_dense, unpack_sparse
 from pydirect.quantized.program import integer_levels
+from pydirect.quantized.quantize import shared_levels
 from pydirect.quantized.samples import matched_samples, round_to_levels
 
 RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
@@ -495,6 +496,13 @@ def test_every_method_makes_samples_of_the_posterior(raw, decorrelated, method):
             np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.03)
 
 
+def test_levels_of_outputs_are_one_table():
+    table = np.array([-1.0, 1e-15, 1.0])
+    np.testing.assert_array_equal(shared_levels([table, table * (1 + 1e-8)]), [-1.0, 0.0, 1.0])
+    with pytest.raises(ValueError, match="copies of one table"):
+        shared_levels([table, table**3 * 1.01])
+
+
 def test_float_predictions_are_those_of_the_weights(raw):
     x, _ = data()
     model = quantize(raw, 8, "draw")
@@ -751,11 +759,12 @@ def test_samples_of_networks_have_the_moments_of_predictions_at_rows(network):
 )
 def test_columns_that_single_precision_does_not_hold_are_named(estimator):
     x, y = data(60)
-    model = fitted(estimator, x + [3e8, 0, 0], y)
+    x[:, 0] += 3e8
+    model = fitted(estimator, x, y)
     with pytest.warns(IntegerArithmeticWarning, match=r"column 0 by up to .*subtract an origin") as caught:
-        quantize(model, 4, X=x + [3e8, 0, 0], arithmetic="integer")
+        quantize(model, 4, X=x, arithmetic="integer")
     assert caught[0].filename == __file__
-    quantize(model, 4, X=x + [3e8, 0, 0])  # floating point is told nothing
+    quantize(model, 4, X=x)  # floating point is told nothing
 
 
 def test_rows_that_integers_cut_off_are_counted_and_their_column_named(raw):
@@ -782,6 +791,7 @@ def test_networks_that_integers_do_not_hold_name_the_layer(network):
         ({"rescale": program.rescale + 2**31}, "rescale must be at most 2147483647"),
         ({"rotation": np.full_like(program.rotation, 2**31 - 1)}, "entries of the rotation must be at most"),
         ({"limit": program.limit + 1}, "limit must be at most 1073741824"),
+        ({"rotation_offset": np.full_like(program.rotation_offset, -(2**63))}, f"rotation_offset must .* {2**63}"),
     ):
         with pytest.raises(AccumulatorOverflowError, match=message):
             replace(program, **change).bounds  # noqa: B018

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic_training import TrainedNetwork
@@ -160,7 +161,8 @@ def quantize(
     if precomputed and arithmetic == "integer" and rows is None:
         raise ValueError("X must be given for integers of precomputed columns: rows that tell the columns' ranges")
     if isinstance(model.posteriors_[0], NetworkPosterior):
-        quantised = _quantize_network(model, n_samples, method, rows, rng, **common)
+        with single_blas_thread():
+            quantised = _quantize_network(model, n_samples, method, rows, rng, **common)
     elif grid is None or rows is None:
         quantised = _quantize_posterior(model, n_samples, method, rows, rng, **common)
     else:
@@ -283,6 +285,20 @@ def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArra
     return table, centre[:, 0], reach[:, 0]
 
 
+def shared_levels(tables: list[FloatArray]) -> FloatArray:
+    """Return the one table of all outputs, with a zero where it is one but for rounding.
+
+    Raises
+    ------
+    ValueError
+        When tables differ.
+    """
+    levels, largest = tables[0], np.abs(tables[0]).max()
+    if any(np.abs(table - levels).max() > 1e-6 * largest for table in tables):
+        raise ValueError("levels of all outputs must be copies of one table to be quantised")
+    return np.where(np.abs(levels) < 1e-12 * largest, 0.0, levels)
+
+
 def _cut_off(features: Any) -> float:
     return float(LARGEST ** (1 / features.degree)) if isinstance(features, PolynomialFeatures) else LARGEST
 
@@ -330,10 +346,7 @@ def _quantize_posterior(
         independent = phi @ p.vectors if rotated and phi is not None else phi
         samples.append(choose_samples(p, n_samples, method, rng, independent).T)
     tables = [affine_levels(p.levels if isinstance(p, MixturePosterior) else p.weights.levels) for p in posteriors]
-    levels = tables[0][0]
-    if any(np.abs(t[0] - levels).max() > 1e-6 * np.abs(levels).max() for t in tables):
-        raise ValueError("levels of all outputs must be copies of one table to be quantised")
-    levels = np.where(np.abs(levels) < 1e-12 * np.abs(levels).max(), 0.0, levels)
+    levels = shared_levels([t[0] for t in tables])
     zero = _zero_code(levels)
     if rotated:
         # Every output has directions of its own: they stand one output after the other, without spread for the others.
@@ -516,7 +529,7 @@ def _quantize_network(
         reaches = [reach_of(shape, p.weights.values(codes), inputs) for p, codes in pairs]
         basis = replace(basis, reach=np.max(reaches, axis=0))
     tables = [affine_levels(p.weights.levels) for p in posteriors]
-    levels = np.where(np.abs(tables[0][0]) < 1e-12, 0.0, tables[0][0])
+    levels = shared_levels([t[0] for t in tables])
     codes = np.ascontiguousarray(np.vstack(samples).T)
     centre, spread = (
         np.stack([np.broadcast_to(t[k], len(codes)) for t in tables], axis=1).astype(np.float64) for k in (1, 2)
