@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import warnings
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect.cli import main
@@ -175,6 +177,31 @@ def test_networks_in_integers_need_rows(tmp_path, capsys):
     assert "a network needs --data" in refused(capsys, *arguments)
     assert run(*arguments, "--data", table) == 0
     assert "proved" in capsys.readouterr().out and "typedef int32_t pydirect_input;" in output.read_text()
+    for limit in ("--max-bytes", "--max-nonzero"):
+        message = refused(capsys, "export", model, "-o", output, limit, 600, "--data", table, "--target", "x0")
+        assert f"{limit}: not for a network" in message
+    message = refused(capsys, *arguments, "--data", table, "--feature-bits", 8)
+    assert "feature_bits must be 16" in message and "--max-bytes" not in message
+
+
+def test_models_whose_weights_have_no_levels_are_refused(tmp_path, capsys):
+    pandas = pytest.importorskip("pandas")
+    table = tmp_path / "rows.csv"
+    frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((20, 2)), columns=["x0", "x1"])
+    frame.to_csv(table, index=False)
+    for estimator in (pydirect.DVIRegressor((2,), max_iter=2), pydirect.MonteCarloBNNRegressor((2,), max_iter=2)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            estimator.fit(frame, frame["x0"]).save(tmp_path / "m.pydirect")
+        for limit in ([], ["--max-bytes", 600]):
+            arguments = ["export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h", *limit, "--data", table]
+            assert f"weights of a {type(estimator).__name__} have no levels" in refused(capsys, *arguments)
+
+
+def test_models_that_do_not_name_their_columns_are_told_the_way(tmp_path, capsys):
+    x = np.random.default_rng(0).standard_normal((20, 2))
+    pydirect.DirectRegressor("linear").fit(x, x[:, 0]).save(tmp_path / "m.pydirect")
+    assert "fit it to a data frame" in refused(capsys, "export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h")
 
 
 def test_options_of_c_are_not_for_graphs(tmp_path, fit, capsys):

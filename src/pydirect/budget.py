@@ -53,7 +53,14 @@ from pydirect.quantized.program import (
     lay_out,
     quantise_frequencies,
 )
-from pydirect.quantized.quantize import centred, rounded_on_best_scale, sample_targets, unit_levels, without_unused
+from pydirect.quantized.quantize import (
+    centred,
+    rounded_on_best_scale,
+    sample_targets,
+    unit_levels,
+    warn_of_losses,
+    without_unused,
+)
 from pydirect.quantized.tables import program_bytes
 from pydirect.sparse_spectrum import SMALLEST_NOISE, optimised_frequencies
 from pydirect.statistics import GaussianStatistics, collect_statistics
@@ -243,6 +250,11 @@ def fit_within(
         When an argument is not as described, or so few bytes hold no model.
     TypeError
         When the model is not one of these estimators.
+
+    Warns
+    -----
+    IntegerArithmeticWarning
+        When integers lose rows of `X`; see `quantize`.
     """
     if not hasattr(model, "max_hyperparameter_rows") or not hasattr(model, "quantize"):
         raise TypeError(f"model must be a DirectRegressor or a DirectClassifier, got {type(model).__name__}")
@@ -296,7 +308,9 @@ def fit_within(
             if max(limits.excess(more)) > 0:
                 break
             quantised = more
-        return replace(quantised, feature_names=column_names(X))
+        quantised = replace(quantised, feature_names=column_names(X))
+        warn_of_losses(quantised, x)
+        return quantised
 
 
 def as_targets(y: ArrayLike, n_rows: int) -> FloatArray:

@@ -896,7 +896,10 @@ def load_for_tables(path: Path) -> tuple[Any, TableEncoder, list[str]]:
             raise CommandError(f"{path}: the model has {n_targets} targets, got names for {len(stored['targets'])}")
         return model, TableEncoder.from_header(stored["encoder"]), stored["targets"]
     if not hasattr(model, "feature_names_in_"):
-        raise CommandError(f"{path}: the model does not know the names of its columns; use pydirect.load in Python")
+        raise CommandError(
+            f"{path}: the model does not know the names of its columns: fit it to a data frame, or use pydirect.load "
+            "in Python, with quantize and to_c instead of export"
+        )
     return model, TableEncoder.numeric(map(str, model.feature_names_in_)), [f"output{k}" for k in range(n_targets)]
 
 

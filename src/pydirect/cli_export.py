@@ -133,16 +133,29 @@ def _limit(args: argparse.Namespace) -> str:
 
 
 def _check_form(args: argparse.Namespace, model: Any) -> None:
-    """Say which ways are open to a model that has no form in C, or none without rows."""
-    from pydirect.quadratic_network import NetworkPosterior
+    """Say which ways are open to a model that has no form here, none in C, or none without rows."""
+    from pydirect.deterministic_training import TrainedNetwork
 
+    if isinstance(model.posteriors_[0], TrainedNetwork):
+        raise CommandError(
+            f"{args.model}: weights of a {type(model).__name__} have no levels: only a DirectRegressor, a "
+            "DirectClassifier or a QuadraticBNNRegressor can be exported"
+        )
+    if _is_network(model) and (limit := _limit(args)):
+        raise CommandError(f"{limit}: not for a network: its layers and --samples give its size")
     if args.format == "c" and not _limit(args) and getattr(getattr(model, "features_", None), "kind", "") == "nystroem":
         raise CommandError(
             "the model's features are 'nystroem', its training rows, too many for a C header: write OUT.onnx, or fit a "
             "small model to the same table with --max-bytes BYTES --data TABLE, or fit with --features fourier"
         )
-    if args.integer and args.data is None and isinstance(model.posteriors_[0], NetworkPosterior):
+    if args.integer and args.data is None and _is_network(model):
         raise CommandError("--integer: a network needs --data, rows like those that it was fitted to")
+
+
+def _is_network(model: Any) -> bool:
+    from pydirect.quadratic_network import NetworkPosterior
+
+    return isinstance(model.posteriors_[0], NetworkPosterior)
 
 
 def _read(path: Path, text_columns: list[str]) -> Table:
@@ -202,7 +215,8 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
             feature_bits=args.feature_bits or 16,
         )
     except IntegerArithmeticError as error:
-        raise CommandError(f"{error}; --max-bytes BYTES --data TABLE fits a model that is made for it") from None
+        hint = "" if _is_network(model) else "; --max-bytes BYTES --data TABLE fits a model that is made for it"
+        raise CommandError(f"{error}{hint}") from None
 
 
 def _summary(

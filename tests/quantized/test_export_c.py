@@ -247,6 +247,18 @@ def test_single_precision_header_agrees_to_its_rounding(tmp_path, fitted):
     np.testing.assert_allclose(output[:, 1], quantised.predict(rows, return_std=True)[1], rtol=1e-3)
 
 
+@needs_cc
+def test_single_precision_networks_stay_finite_however_far_the_row(tmp_path, small):
+    quantised = quantize(small(small.network((3, 2))), 4)
+    quantised.to_c(tmp_path / "model.h", prefix="m", real="float", X=small.X)
+    spread = small.X.std(axis=0)
+    rows = (small.X[:6] + spread * np.geomspace(1, 1e30, 6)[:, None]).astype(np.float32).astype(float)
+    output = compile_and_run(tmp_path, FLOAT_MAIN, rows).astype(float)
+    assert np.isfinite(output).all()
+    np.testing.assert_allclose(output[0, 1], quantised.predict(rows[:1], return_std=True)[1][0], rtol=1e-2)
+    assert re.search(r"1 outputs, \d+ weights; float arithmetic", (tmp_path / "model.h").read_text())
+
+
 # --------------------------------------------------------------------------------- every layout of the arithmetic
 
 
@@ -681,17 +693,33 @@ def test_a_prefix_stays_as_it_is(tmp_path, small):
 
 
 @needs_cc
-def test_a_float_header_without_codes_compiles(tmp_path, small):
-    model = quantize(small(small.regressor("linear", rank_inputs=False)), 4)
-    zero = replace(
-        model, packed=PackedCodes.pack(np.full_like(model.codes, 1), 2, 1), levels=np.array([-1.0, 0.0, 1.0])
-    )
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_headers_without_codes_compile(tmp_path, small, kind):
+    if kind == "linear":
+        model = quantize(small(small.regressor("linear", rank_inputs=False)), 4)
+    else:
+        network = small(small.network((2,), n_regrids=0, bias=False))
+        model = quantize(network, 4, X=small.X, arithmetic="integer")
+    packed = PackedCodes.pack(np.full_like(model.codes, 1), 2, 1)
+    zero = replace(model, packed=packed, levels=np.array([-1.0, 0.0, 1.0]), centre=0 * model.centre)
     assert zero.packed.n_bytes == 0
     zero.to_c(tmp_path / "model.h", prefix="m")
-    (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return m_self_test(); }\n')
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wtype-limits"]
-    run_checked(["cc", *flags, "-o", tmp_path / "main", tmp_path / "main.c", "-lm"])
+    (tmp_path / "main.c").write_text(SELF_TEST_MAIN)
+    for flag in ("-O0", "-O2"):
+        run_checked(["cc", *STRICT, flag, "-o", tmp_path / "main", tmp_path / "main.c", "-lm"])
     run_checked([tmp_path / "main"])
+
+
+@needs_cc
+@pytest.mark.parametrize("flag", ["-O2", "-O3"])
+def test_networks_of_one_sample_compile_without_a_warning_when_optimised(tmp_path, small, flag):
+    model = quantize(small(small.network((3, 2))), 1, X=small.X, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", prefix="m")
+    (tmp_path / "main.c").write_text(
+        '#include "model.h"\nint main(void)\n{\n    float x[3] = {0, 0, 0};\n    double mean[1], std[1];\n'
+        "    m_predict(x, mean, std);\n    return (int)mean[0];\n}\n"
+    )
+    run_checked(["cc", *STRICT, flag, "-c", "-o", tmp_path / "main.o", tmp_path / "main.c"])
 
 
 @pytest.mark.parametrize(

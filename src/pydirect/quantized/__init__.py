@@ -3,12 +3,13 @@
 from pydirect.quantized.arithmetic import AccumulatorOverflowError, IntegerProgram, RawInputs
 from pydirect.quantized.files import load
 from pydirect.quantized.models import QuantizedClassifier, QuantizedModel, QuantizedRegressor
-from pydirect.quantized.program import IntegerArithmeticError
+from pydirect.quantized.program import IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.quantize import quantize
 
 __all__ = [
     "AccumulatorOverflowError",
     "IntegerArithmeticError",
+    "IntegerArithmeticWarning",
     "IntegerProgram",
     "QuantizedClassifier",
     "QuantizedModel",

@@ -335,7 +335,8 @@ class Program:
             ("multipliers", self.multipliers, 2**15),
         )
         for name, values, largest in (*shared, *numbers):
-            found = int(np.abs(np.asarray(values, dtype=np.int64)).max(initial=0))
+            array = np.asarray(values, dtype=np.int64)
+            found = max(int(array.max(initial=0)), -int(array.min(initial=0)))  # |-2^63| is no int64
             if found > largest:
                 raise AccumulatorOverflowError(f"{name} must be at most {largest} in magnitude, got {found}")
 

@@ -20,7 +20,7 @@ from pydirect.quantized.arithmetic import half_width
 from pydirect.quantized.c_source import definitions, require_counts, table, template
 from pydirect.quantized.network import NetworkBasis
 from pydirect.quantized.packing import PackedCodes
-from pydirect.quantized.single import LARGEST_SINGLE
+from pydirect.quantized.single import LARGEST_SINGLE, largest_network_input
 
 if TYPE_CHECKING:
     from pydirect.quantized.models import LinearBasis, QuantizedModel
@@ -56,10 +56,9 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     counts = {"n_features_in": model.n_features_in, "columns and normal scores": input_map.n_outputs}
     require_counts(counts | {"basis functions": n_functions, "columns of codes": model.packed.shape[1]})
     # Networks read the weights of one sample after the other, which the sparse layout cannot.
-    # Sparse codes of no weight at all are no bytes, and compilers object to a test of bytes below 0.
-    dense = network or not model.packed.n_bytes
-    packed = PackedCodes.pack(model.codes, model.packed.bits) if dense else model.packed
+    packed = PackedCodes.pack(model.codes, model.packed.bits) if network else model.packed
     conditions = {packed.layout, f"bits{packed.bits}", *(["bytes"] if packed.bits == 8 else [])}
+    conditions |= {"stored"} if packed.n_bytes else set()
     largest = LARGEST if real == "double" else LARGEST_SINGLE
     macros: dict[str, int | str] = {
         "N_FEATURES_IN": model.n_features_in,
@@ -83,7 +82,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
         mean = tables["input_mean"]
         tables["input_mean_rest"] = mean - mean.astype(np.float32)
     if isinstance(basis, NetworkBasis):
-        _add_network(model, basis, largest, conditions, macros, tables)
+        _add_network(model, basis, real, conditions, macros, tables)
     else:
         _add_basis(model, basis, largest, conditions, macros, tables)
     classes = getattr(model, "classes", None)
@@ -138,12 +137,13 @@ def _add_input_map(m: InputMap, conditions: set[str], macros: dict[str, int | st
 def _add_network(
     model: QuantizedModel,
     basis: NetworkBasis,
-    largest: float,
+    real: str,
     conditions: set[str],
     macros: dict[str, int | str],
     tables: Tables,
 ) -> None:
     conditions.add("network")
+    largest = basis.largest if real == "double" else largest_network_input(model, basis)
     widths = [basis.shape.n_inputs, *basis.shape.hidden_layer_sizes, 1]
     shape = (len(model.codes), model.n_outputs)
     tables |= {
@@ -157,7 +157,7 @@ def _add_network(
         "N_LAYERS": len(widths) - 1,
         "WIDEST": max(widths),
         "BIAS": int(basis.shape.bias),
-        "LARGEST_INPUT": f"((pd_real){min(basis.largest, largest)!r})",
+        "LARGEST_INPUT": f"((pd_real){largest!r})",
     }
 
 

@@ -92,6 +92,7 @@ def _conditions(program: Program, packed: PackedCodes, raw: RawInputs | None, n_
         "classes": n_classes > 0,
         "two_classes": n_classes == 2,
         "sparse": packed.layout == "sparse",
+        "stored": packed.n_bytes > 0,
         "bytes": packed.bits == 8,
         f"bits{packed.bits}": True,
     }

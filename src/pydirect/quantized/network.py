@@ -14,7 +14,7 @@ columns.
    and ``x = round_shift(a², 15)`` for the next layer. The output's sum is the total.
 
 `NetworkProgram.bounds` proves from the codes that no sum can leave its type, whatever the inputs: that is what cutting
-off is for. It begins twice as far out as rows of X reached when the model was quantised.
+off is for. It begins at least twice as far out as rows of X reached when the model was quantised.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pydirect.hyperparameters import LINEAR_REACH, KernelHyperparameters
 from pydirect.inputs import LARGEST, InputMap
 from pydirect.quantized.network import NetworkBasis
 from pydirect.quantized.onnx_graph import Graph
-from pydirect.quantized.single import LARGEST_SINGLE
+from pydirect.quantized.single import LARGEST_SINGLE, largest_network_input
 
 if TYPE_CHECKING:
     from pydirect.quantized.models import LinearBasis, QuantizedModel
@@ -243,7 +243,8 @@ class FloatGraph:
         """Run all networks side by side; return their outputs, (n_rows, n_columns)."""
         op, shape, n_columns = self.op, basis.shape, self.model.codes.shape[1]
         weights = op("Add", self._matrix(), self._columns(self.model.centre))
-        state = self._cut(op("MatMul", inputs, self.real(basis.matrix, "rotation")), basis.largest)
+        largest = basis.largest if self.dtype == np.float64 else largest_network_input(self.model, basis)
+        state = self._cut(op("MatMul", inputs, self.real(basis.matrix, "rotation")), largest)
         state = op("Unsqueeze", state, np.array([0]))
         for layer, (part, (fan_out, fan_in)) in enumerate(zip(shape.slices, shape.layers, strict=True)):
             own = op("Slice", weights, np.array([part.start]), np.array([part.stop]), np.array([0]))

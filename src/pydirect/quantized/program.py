@@ -30,6 +30,10 @@ class IntegerArithmeticError(ValueError):
     """A model has no integer-only form; the message says which of its relatives has."""
 
 
+class IntegerArithmeticWarning(UserWarning):
+    """Integers lose what rows of X tell apart; the message says where and what helps."""
+
+
 @dataclass(frozen=True)
 class BasisLayout:
     """Columns of Φ in the order of a program's basis functions: of each frequency the cosine and the sine first.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic_training import TrainedNetwork
@@ -32,7 +34,14 @@ from pydirect.quantized.models import (
 )
 from pydirect.quantized.network import NetworkBasis, reach_of
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
-from pydirect.quantized.program import FREQUENCY_BITS, INPUT_LIMIT, INPUT_UNIT, IntegerArithmeticError, lay_out
+from pydirect.quantized.program import (
+    FREQUENCY_BITS,
+    INPUT_LIMIT,
+    INPUT_UNIT,
+    IntegerArithmeticError,
+    IntegerArithmeticWarning,
+    lay_out,
+)
 from pydirect.quantized.samples import METHODS, MOST_ROWS, choose_samples, round_to_levels, shuffled_samples
 
 LEVELS = ("model", "even", "power_of_two")
@@ -42,6 +51,9 @@ REACHES = (1.0, 0.7, 0.5, 0.35)
 # Ridge of the metric where rows do not say how weights act, relative to its mean diagonal.
 METRIC_RIDGE = 1e-3
 MOST_METRIC_ROWS = 2048
+# Integers may move a mean by its standard deviation and this part of the spread of all before a warning, and single
+# precision an input by that part of its own before it is named as the reason.
+LARGEST_MOVE, LARGEST_INPUT_MOVE = 0.1, 1e-3
 # A network sees standardised inputs at half their size.
 INPUT_SCALE = 0.5
 
@@ -81,7 +93,7 @@ def quantize(
         Typical rows, the training rows say: ``"moments"`` also matches the variance of predictions there, of networks
         the mean, too. Needed for
         ``levels`` other than ``"model"``, and for integers of precomputed columns, whose ranges it tells, and of
-        networks: hidden units are cut off at twice what they are there.
+        networks: hidden units are cut off at no less than twice what they are there.
     levels : {"model", "even", "power_of_two"}, default="model"
         ``"model"``: those the model was fitted with. Else samples of the posterior, decorrelated or not, are rounded to
         `n_levels` levels shared by all weights of Φ, with the error of every weight made up for by the others at the
@@ -109,6 +121,13 @@ def quantize(
         When an argument is not as described, or the model has no form of this kind (`IntegerArithmeticError`).
     TypeError
         When the model is not one of these estimators.
+
+    Warns
+    -----
+    IntegerArithmeticWarning
+        When integers cut off inputs or hidden units at rows of `X`, or move means there by more than their standard
+        deviation. Inputs pass through single precision: from columns that are large beside their spread, such as UNIX
+        time, an origin is subtracted first. Without `X`, or with `using` afterwards, nobody looks.
     """
     if not hasattr(model, "posteriors_"):
         raise TypeError(f"model must be a fitted estimator of pydirect, got {type(model).__name__}")
@@ -142,14 +161,51 @@ def quantize(
     if precomputed and arithmetic == "integer" and rows is None:
         raise ValueError("X must be given for integers of precomputed columns: rows that tell the columns' ranges")
     if isinstance(model.posteriors_[0], NetworkPosterior):
-        quantised = _quantize_network(model, n_samples, method, rows, rng, **common)
+        with single_blas_thread():
+            quantised = _quantize_network(model, n_samples, method, rows, rng, **common)
     elif grid is None or rows is None:
         quantised = _quantize_posterior(model, n_samples, method, rows, rng, **common)
     else:
         quantised = _quantize_rounded(model, n_samples, method, rows, grid, rng, **common)
     if precomputed and rows is not None:
         quantised = with_ranges(quantised, rows)
-    return quantised.using(arithmetic) if arithmetic == "integer" else quantised
+    if arithmetic == "integer":
+        quantised = quantised.using(arithmetic)
+        if rows is not None:
+            warn_of_losses(quantised, rows)
+    return quantised
+
+
+def warn_of_losses(model: QuantizedModel, rows: FloatArray) -> None:
+    """Warn when a model in integers cuts off rows of X, or moves means by more than their standard deviation."""
+    rows = rows[:: -(-len(rows) // MOST_METRIC_ROWS)]
+    mean, std = model.using("float")._moments(rows)
+    moved = np.abs(model._mean(rows) - mean) > std + LARGEST_MOVE * mean.std(axis=0)
+    lost = ~model.in_range(rows) | moved.any(axis=1)
+    if not lost.any():
+        return
+    columns = model.program.columns
+    read, names = rows[:, columns], model.feature_names or range(model.n_features_in)
+    with np.errstate(over="ignore"):
+        rounding = np.abs(read.astype(np.float32) - read).max(axis=0) / np.maximum(read.std(axis=0), 1e-300)
+    beyond = np.abs(read - model.input_ranges()[columns].mean(axis=1)) / np.ptp(model.input_ranges()[columns], axis=1)
+    if rounding.max(initial=0.0) > LARGEST_INPUT_MOVE:
+        worst = int(rounding.argmax())
+        reason = (
+            f": single precision, which inputs pass through, moves column {names[columns[worst]]!r} by up to "
+            f"{rounding[worst]:.2g} of its standard deviation: subtract an origin from it before the fit, or let the "
+            "device pass counts of its sensors (counts_per_unit= of to_c)"
+        )
+    elif beyond.max(initial=0.0) >= 0.5:
+        reason = f": column {names[columns[int(beyond.max(axis=0).argmax())]]!r} is beyond what integers tell apart"
+    else:
+        reason = ""
+    warnings.warn(
+        f"integers cut off or move predictions at {lost.sum()} of {len(rows)} rows of X{reason}; see in_range, "
+        "input_ranges and rounding_bound",
+        IntegerArithmeticWarning,
+        stacklevel=3,
+    )
 
 
 def with_ranges(model: QuantizedModel, rows: FloatArray) -> QuantizedModel:
@@ -229,6 +285,20 @@ def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArra
     return table, centre[:, 0], reach[:, 0]
 
 
+def shared_levels(tables: list[FloatArray]) -> FloatArray:
+    """Return the one table of all outputs, with a zero where it is one but for rounding.
+
+    Raises
+    ------
+    ValueError
+        When tables differ.
+    """
+    levels, largest = tables[0], np.abs(tables[0]).max()
+    if any(np.abs(table - levels).max() > 1e-6 * largest for table in tables):
+        raise ValueError("levels of all outputs must be copies of one table to be quantised")
+    return np.where(np.abs(levels) < 1e-12 * largest, 0.0, levels)
+
+
 def _cut_off(features: Any) -> float:
     return float(LARGEST ** (1 / features.degree)) if isinstance(features, PolynomialFeatures) else LARGEST
 
@@ -276,10 +346,7 @@ def _quantize_posterior(
         independent = phi @ p.vectors if rotated and phi is not None else phi
         samples.append(choose_samples(p, n_samples, method, rng, independent).T)
     tables = [affine_levels(p.levels if isinstance(p, MixturePosterior) else p.weights.levels) for p in posteriors]
-    levels = tables[0][0]
-    if any(np.abs(t[0] - levels).max() > 1e-6 * np.abs(levels).max() for t in tables):
-        raise ValueError("levels of all outputs must be copies of one table to be quantised")
-    levels = np.where(np.abs(levels) < 1e-12 * np.abs(levels).max(), 0.0, levels)
+    levels = shared_levels([t[0] for t in tables])
     zero = _zero_code(levels)
     if rotated:
         # Every output has directions of its own: they stand one output after the other, without spread for the others.
@@ -462,7 +529,7 @@ def _quantize_network(
         reaches = [reach_of(shape, p.weights.values(codes), inputs) for p, codes in pairs]
         basis = replace(basis, reach=np.max(reaches, axis=0))
     tables = [affine_levels(p.weights.levels) for p in posteriors]
-    levels = np.where(np.abs(tables[0][0]) < 1e-12, 0.0, tables[0][0])
+    levels = shared_levels([t[0] for t in tables])
     codes = np.ascontiguousarray(np.vstack(samples).T)
     centre, spread = (
         np.stack([np.broadcast_to(t[k], len(codes)) for t in tables], axis=1).astype(np.float64) for k in (1, 2)

@@ -8,17 +8,19 @@ typedef struct {
 /* Go to the next code that is stored. */
 static inline void pd_advance(pd_reader *reader)
 {
-    if (reader->byte >= PD_CODE_BYTES) {
-        reader->next = UINT32_MAX;
+//@if stored
+    if (reader->byte < PD_CODE_BYTES) {
+//@if bytes
+        reader->next += (uint32_t)PD_READ_8U(pd_codes + reader->byte) + 1u;
+        reader->byte += 2;
+//@else
+        reader->next += (uint32_t)(PD_READ_8U(pd_codes + reader->byte) >> 4) + 1u;
+        reader->byte += 1;
+//@end
         return;
     }
-//@if bytes
-    reader->next += (uint32_t)PD_READ_8U(pd_codes + reader->byte) + 1u;
-    reader->byte += 2;
-//@else
-    reader->next += (uint32_t)(PD_READ_8U(pd_codes + reader->byte) >> 4) + 1u;
-    reader->byte += 1;
 //@end
+    reader->next = UINT32_MAX;
 }
 
 static inline uint8_t pd_code(const pd_reader *reader)

@@ -38,6 +38,9 @@ static inline void pd_totals(const pd_input *q, int32_t *totals)
     uint32_t next = 0;
 //@end
     uint16_t layer, unit, i, column;
+    for (column = 0; column < PD_N_COLUMNS; ++column) {
+        totals[column] = 0; /* compilers do not know that there is an output */
+    }
     pd_network_inputs(q, states[0]);
 //@if sparse
     pd_advance(&reader);
