@@ -328,7 +328,8 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     replaced by a tight lower bound (Knowles and Minka 2011): the published second-order expansion (Wu et al. 2019,
     appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it; it is to be
     had from `DeterministicNetwork` with ``likelihood="classification"`` alone. A row costs the square of the number of
-    classes: with 50 units thirty classes take 0.02 ms a row and step, hundred 0.15 ms. Parameters as in `DVIRegressor`.
+    classes: with 50 units thirty classes take 0.03 to 0.05 ms a row and step, hundred 0.2 to 0.3 ms, more where the
+    logits' variances are large. Parameters as in `DVIRegressor`.
 
     Parameters
     ----------
