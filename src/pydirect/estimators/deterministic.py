@@ -147,6 +147,8 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
     n_iter_ : int
         Steps of Adam and iterations of L-BFGS.
     converged_ : bool
+        For Adam, whether the bound rose towards the end by less than 0.05 nats a row on the way on which every
+        parameter could move by one: where it did not, more steps help.
     interrupted_ : bool
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y, an average over the training rows.
@@ -375,7 +377,7 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     >>> from sklearn.datasets import load_iris
     >>> from pydirect import DVIClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = DVIClassifier(hidden_layer_sizes=(20,), n_steps=1000).fit(X[::2], y[::2])
+    >>> model = DVIClassifier(hidden_layer_sizes=(20,)).fit(X[::2], y[::2])
     >>> model.score(X[1::2], y[1::2]) > 0.9
     True
     """

@@ -163,6 +163,8 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         Of the run that was kept, by training's own draws: those of L-BFGS make it higher than fresh ones do.
     n_iter_ : int
     converged_ : bool
+        For Adam, whether the bound rose towards the end by less than 0.05 nats a row on the way on which every
+        parameter could move by one: where it did not, more steps help.
     interrupted_ : bool
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y, an average over the training rows; its logarithm is taken to be
@@ -340,7 +342,7 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     >>> from sklearn.datasets import load_iris
     >>> from pydirect import MonteCarloBNNClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = MonteCarloBNNClassifier((20,), n_steps=1000).fit(X[::2], y[::2])
+    >>> model = MonteCarloBNNClassifier((20,)).fit(X[::2], y[::2])
     >>> model.score(X[1::2], y[1::2]) > 0.9
     True
     """
