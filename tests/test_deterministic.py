@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 from pydirect import _core
 from pydirect.activations import heaviside_covariance, heaviside_moments, relu_covariance, relu_moments
-from pydirect.deterministic import LIKELIHOODS, DeterministicNetwork, EmpiricalBayes
+from pydirect.deterministic import LIKELIHOODS, DeterministicNetwork, EmpiricalBayes, VariationalNetwork
 from pydirect.testing import finite_difference_gradient
 
 STANDARD_ERRORS = 4.5
@@ -599,3 +599,8 @@ def test_wrong_arguments_are_refused():
     classes, theta, x, _ = make_case(2, (3,), n_targets=3, likelihood="classification")
     with pytest.raises(ValueError, match="y must hold integers from 0 to 2, got 3"):
         classes.objective(theta, x, np.full(len(x), 3))
+
+
+def test_networks_without_a_way_to_infer_them_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        VariationalNetwork(3, (4,))

@@ -109,6 +109,21 @@ def test_draws_of_an_element_do_not_depend_on_the_number_of_draws():
     np.testing.assert_array_equal(net.standardised_draws(3, 7), net.standardised_draws(9, 7)[:3])
 
 
+@pytest.mark.parametrize(
+    ("law", "first", "last"),
+    [
+        ("normal", 0.6510652288674291, 0.40367217854513127),
+        ("laplace", -0.20327844244358337, -0.35436274047564836),
+        ("logistic", 0.6061443875312817, 0.23698636272469115),
+        ("radial", 0.37989877522226345, 0.3614249443644807),
+    ],
+)
+def test_draws_of_a_seed_stay_what_they_are(law, first, last):
+    """Predictions of models in files depend on them."""
+    draws = SampledNetwork(2, (3,), posterior=law).standardised_draws(2, 7)
+    np.testing.assert_allclose(draws[[0, -1], [0, -1]], [first, last], rtol=1e-9)
+
+
 @pytest.mark.parametrize(("law", "distribution"), [("laplace", stats.laplace), ("logistic", stats.logistic)])
 def test_lost_entropy_is_that_of_a_gaussian_of_the_same_variance(law, distribution):
     scaled = distribution(scale=1.0 / distribution.std())
@@ -422,6 +437,15 @@ def test_moments_of_a_trained_network_are_those_of_its_draws():
     error = outputs.std(axis=2) / np.sqrt(1000)
     assert (np.abs(mean - outputs.mean(axis=2)) < 4.5 * error).all()
     np.testing.assert_allclose(covariance[:, 0, 0], outputs.var(axis=2)[:, 0], rtol=0.5)
+
+
+def test_one_weight_for_all_rows_scales_the_bound():
+    data = X[:, :2], TARGETS[:, 0]
+    one, all_rows = (
+        fit_sampled_network(small(), *data, sample_weight=w, schedule=TrainingSchedule(n_steps=2)).elbo
+        for w in (2.0, np.full(50, 2.0))
+    )
+    assert one == all_rows
 
 
 def test_only_normal_weights_have_drawn_pre_activations():

@@ -284,6 +284,8 @@ def test_baselines_reach_the_bound_of_direct(make_problem, name):
     fit = fit_stochastic(problem.model, FITTED[name], n_steps=400, step=1.0, n_checks=20)
     assert best - 0.5 < fit.posterior.elbo <= best + 1e-6
     assert fit.posterior.elbo == max(fit.elbo)
+    assert fit.posterior.converged
+    assert not fit_stochastic(problem.model, FITTED[name], n_steps=20, step=0.1).posterior.converged
 
 
 @pytest.mark.parametrize("data", ["statistics", "batches"])

@@ -67,6 +67,15 @@ def test_large_variances_are_not_rewarded():
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_an_infinite_variance_ends_the_search_for_a_tilt(covariance):
+    network, theta, y = network_and_theta(covariance=covariance)
+    theta[network.log_deviations] = 400.0
+    value, gradient = network.objective(theta, X, y, kl_weight=0.0)
+    assert value == np.inf
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("variance", [1.0, 1e2, 1e4, 1e6])
 def test_the_tilt_is_the_best_one_for_any_variance(variance, covariance):
     """At the optimum t is the softmax u, and the adjoints of one row's biases tell both."""

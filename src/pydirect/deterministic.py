@@ -11,6 +11,7 @@ Monte Carlo objectives that it replaces, and the point estimate, stand beside it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -96,7 +97,7 @@ class LayerParameters(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VariationalNetwork:
+class VariationalNetwork(ABC):
     """A network of independent weights, each with a mean and a deviation: what does not depend on how bounds are found.
 
     Parameters are one vector θ: the means of all weights, their log standard deviations, and, for homoscedastic noise,
@@ -158,6 +159,10 @@ class VariationalNetwork:
                 raise ValueError(f"prior must hold variances from {low} to {high}, got {shown(self.prior)}")
             prior = float(variances) if variances.ndim == 0 else tuple(variances.tolist())
             object.__setattr__(self, "prior", prior)
+
+    @abstractmethod
+    def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
+        """KL(q ‖ p), with the log density of the prior variances under empirical Bayes, and its gradient."""
 
     @property
     def activation(self) -> str:

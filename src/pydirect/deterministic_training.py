@@ -47,8 +47,6 @@ RELATIVE_RISE = 1e-7
 BATCH_SIZE = 100
 # Fraction of Adam's steps by whose end the KL term has its full weight.
 MOST_WARMUP = 0.9
-# Adam is at rest no sooner than each parameter could have moved so far, with a bound a row no lower than that.
-LEAST_PATH, LOWEST_BOUND = 0.5, -1e6
 # Steps of Adam unless asked for: so many, or so many passes over the rows if that is more.
 LEAST_STEPS, LEAST_PASSES = 3000, 100
 N_CHECKS = 50
@@ -473,7 +471,7 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
             bound=bound if sound else run.bound,
             trace=(*run.trace, trace),
             n_iter=run.n_iter + outcome.n_iter,
-            converged=outcome.converged and sound and (stage != "adam" or _may_rest(problem, bound)),
+            converged=outcome.converged and sound,
         )
         if problem.stop.is_set():
             break
@@ -481,13 +479,6 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
         bound = problem.bound(run.theta, seed, n_threads)[0]
         run = replace(run, bound=bound, trace=(np.array([bound]),))
     return run
-
-
-def _may_rest(problem: _Problem, bound: float) -> bool:
-    """Whether Adam's steps can have led anywhere, and have led away from the absurd."""
-    schedule = problem.schedule
-    path = 0.5 * schedule.learning_rate * schedule.steps(len(problem.y))  # half a cosine
-    return path >= LEAST_PATH and bound > LOWEST_BOUND
 
 
 def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[FloatArray, Outcome]:

@@ -287,7 +287,7 @@ def lbfgs(
 
     options = {
         "maxiter": max_iter,
-        "maxfun": 2 * max_iter + 10,
+        "maxfun": 40 * max_iter + 10,  # out of reach: an iteration takes no more than two line searches of 20
         "ftol": relative_rise,
         "gtol": 1e-6,
         "maxcor": n_corrections,
@@ -307,8 +307,8 @@ def lbfgs(
 ADAM_DECAY = (0.9, 0.999)
 ADAM_STEP = 0.1
 ADAM_HALVINGS = 6
-# A run at whose end so little is gained, relative to the objective, is at rest.
-ADAM_REST = 1e-2
+# Adam is at rest where so little, in nats a row, is gained on the way on which every parameter could move by one.
+ADAM_REST = 0.05
 
 
 class Adam:
@@ -407,6 +407,7 @@ def adam(
     schedule: AdamSchedule,
     bounds: tuple[FloatArray, FloatArray] | None = None,
     first_check: int = 0,
+    rest: float = ADAM_REST,
 ) -> tuple[FloatArray, Outcome]:
     """Maximise by Adam, the steps' size following a schedule.
 
@@ -422,22 +423,27 @@ def adam(
         Steps end there.
     first_check : int
         Step before which the objective is not looked at: `gradient` then follows another one.
+    rest : float
+        The run has converged when the last quarter of the checks raised the objective by less than this, times the sum
+        of the steps' sizes there: the last steps of a schedule are so small that they gain little anywhere.
 
     Returns
     -------
     theta : ndarray of shape (n_parameters,)
         The best point of all checks, the last point before the first one.
     Outcome
-        It counts as converged when the last quarter of the checks raised the objective by less than `ADAM_REST`.
     """
     optimiser = Adam(start.shape)
     theta, best, best_value = start, start, -np.inf
     trace: list[float] = []
+    paths: list[float] = []  # sum of the steps' sizes by each check
+    path = 0.0
     outcome = Outcome()
     every = max(1, schedule.n_steps // schedule.n_checks)
     try:
         for i in range(schedule.n_steps):
             optimiser.step = schedule.step_at(i)
+            path += optimiser.step
             g = gradient(theta, i)
             if np.isfinite(g).all():
                 theta = theta + optimiser(g)
@@ -445,10 +451,11 @@ def adam(
             outcome.n_iter = i + 1
             if outcome.n_iter == schedule.n_steps or (outcome.n_iter % every == 0 and i >= first_check):
                 trace.append(value(theta))
+                paths.append(path)
                 if trace[-1] > best_value:
                     best, best_value = theta, trace[-1]
-        late = trace[-1 - len(trace) // 4 : -1]
-        outcome.converged = bool(late) and best_value - late[0] < ADAM_REST * (abs(best_value) + 1)
+        late = max(0, len(trace) - 1 - schedule.n_checks // 4)
+        outcome.converged = bool(best_value - trace[late] < rest * (path - paths[late]))
     except KeyboardInterrupt:
         outcome.interrupted = True
         best = best if trace else theta

@@ -10,7 +10,7 @@ with `pydirect.deterministic`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_instance
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_instance, as_sample_weight
 from pydirect.deterministic import EmpiricalBayes, VariationalNetwork
-from pydirect.deterministic_training import TrainedNetwork, train_network
+from pydirect.deterministic_training import TrainedNetwork, TrainingSchedule, train_network
 from pydirect.monte_carlo import InadmissiblePairError, MonteCarloDivergence, PosteriorFamily
 from pydirect.monte_carlo.divergence import MODES, as_seed
 
@@ -349,16 +349,32 @@ class SampledPosterior(TrainedNetwork):
         return mean + sd * self.network.standardised_draws(n_samples, int(rng.integers(2**63)))
 
 
-def fit_sampled_network(network: SampledNetwork, x: ArrayLike, y: ArrayLike, **options: Any) -> SampledPosterior:
+def fit_sampled_network(
+    network: SampledNetwork,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    inference: str = "mcvi",
+    n_draws: int = 10,
+    schedule: TrainingSchedule | None = None,
+    initial_scale: float = 0.05,
+    n_restarts: int = 1,
+    random_state: np.random.Generator | int | None = 0,
+    n_threads: int | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> SampledPosterior:
     """Train a network from draws, and find its bound from others that training has not seen.
 
     Parameters
     ----------
     network : SampledNetwork
-    x, y : array_like
-    **options
-        As for `fit_deterministic_network`. ``inference``: ``"mcvi"``, the default, weights drawn anew at every step;
-        ``"rmcvi"``, pre-activations; or ``"kept"``, weights by the network's own draws.
+    x, y, sample_weight, schedule, initial_scale, n_restarts, random_state, n_threads, progress
+        As for `fit_deterministic_network`.
+    inference : {"mcvi", "rmcvi", "kept"}
+        Weights drawn anew at every step; pre-activations; or weights by the network's own draws.
+    n_draws : int
+        Draws a step of the first two; the network has a number of its own for draws that are kept.
 
     Returns
     -------
@@ -370,23 +386,36 @@ def fit_sampled_network(network: SampledNetwork, x: ArrayLike, y: ArrayLike, **o
         When draws that were kept made a bound that others do not give.
     """
     as_instance(network, "network", SampledNetwork)
-    options = {"inference": "mcvi"} | options
-    trained = train_network(network, x, y, **options)
+    trained = train_network(
+        network,
+        x,
+        y,
+        sample_weight=sample_weight,
+        inference=inference,
+        n_draws=n_draws,
+        schedule=schedule,
+        initial_scale=initial_scale,
+        n_restarts=n_restarts,
+        random_state=random_state,
+        n_threads=n_threads,
+        progress=progress,
+    )
     mode = network.kl_mode if network.weight_prior else "exact"
     judge = replace(network, kl_mode="independent" if mode == "fixed" else mode)
-    weight = options.get("sample_weight")
     value, _ = judge.mcvi_objective(
         trained.theta,
         x,
         y,
         n_draws=BOUND_DRAWS,
         seed=BOUND_SEED,
-        sample_weight=weight,
-        n_threads=options.get("n_threads"),
+        sample_weight=sample_weight,
+        n_threads=n_threads,
     )
-    total = float(len(np.asarray(y)) if weight is None else np.sum(weight))
+    n_rows = len(np.asarray(y))
+    weight = as_sample_weight(sample_weight, n_rows)
+    total = float(n_rows if weight is None else weight.sum())
     elbo = -total * value
-    kept = network.kl_mode == "fixed" or options["inference"] == "kept"
+    kept = network.kl_mode == "fixed" or inference == "kept"
     if kept and not trained.elbo - elbo <= LARGEST_LOSS * total:
         warnings.warn(
             f"the bound of fresh draws is {trained.elbo - elbo:.6g} nats below that of the draws that were kept: "

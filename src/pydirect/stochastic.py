@@ -34,7 +34,7 @@ from pydirect._validation import (
 )
 from pydirect.distributions import FactorizedCategorical
 from pydirect.models import MeanFieldPosterior, MeanFieldRegression, NoisePosterior, as_noise_levels
-from pydirect.optimize import AdamSchedule, adam, through_softmax
+from pydirect.optimize import ADAM_REST, AdamSchedule, adam, through_softmax
 from pydirect.statistics import GaussianStatistics
 
 CONTROLS = ("none", "moving_average", "leave_one_out")
@@ -639,7 +639,7 @@ def fit_stochastic(
         return bound.gradient(parameters, rng, i / schedule.n_steps)
 
     with single_blas_thread():
-        best, outcome = adam(gradient, checks, theta, schedule)
+        best, outcome = adam(gradient, checks, theta, schedule, rest=ADAM_REST * model.statistics.n_samples)
     posterior = bound.posterior(best)
     posterior.elbo_trace, posterior.n_iter = outcome.trace[0], outcome.n_iter
     posterior.converged, posterior.interrupted = outcome.converged, outcome.interrupted

@@ -15,11 +15,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import DVIClassifier, DVIRegressor, persistence, plotting
+from pydirect import DVIClassifier, DVIRegressor, deterministic_training, persistence, plotting
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import TrainingSchedule, fit_deterministic_network
 from pydirect.estimators._base import PREDICT_BYTES
 from pydirect.estimators.deterministic import _delta_log_probabilities, _draw_outputs, _normal_points
+from pydirect.optimize import Outcome
 
 FAST = {"hidden_layer_sizes": (4,), "n_steps": 150, "max_iter": 60, "n_restarts": 1}
 CONFIGURATIONS = [DVIRegressor(**FAST), DVIClassifier(**FAST | {"n_steps": 100})]
@@ -229,13 +230,29 @@ def test_a_fit_that_does_not_come_to_rest_names_what_helps(options, remedy):
         fit(**options)
 
 
+def test_a_fit_that_ends_by_itself_names_no_limit(monkeypatch):
+    def stuck(objective, start, *_):
+        return start, Outcome(3, trace=[np.array([objective(start)[0]])])
+
+    monkeypatch.setattr(deterministic_training, "lbfgs", stuck)
+    with pytest.warns(ConvergenceWarning, match="not at rest after 3 iterations; the best"):
+        fit(optimizer="lbfgs")
+
+
 @pytest.mark.parametrize("options", [{"n_steps": 5}, {"learning_rate": 1e-9}, {"initial_scale": 100.0}])
 def test_steps_that_lead_nowhere_do_not_count_as_rest(options):
     assert not fit(**options).converged_
 
 
+@pytest.mark.parametrize("n_steps", [100, 400])
+def test_a_short_run_is_not_at_rest_because_its_last_steps_are_small(n_steps):
+    options = {"hidden_layer_sizes": (20,), "n_steps": n_steps}
+    assert not DVIRegressor(**options).fit(X, Y).converged_
+    assert not DVIClassifier(**options).fit(*IRIS).converged_
+
+
 def test_the_longest_warm_up_leaves_checks_to_be_at_rest_by():
-    model = fit(n_steps=1000, kl_warmup=0.4, kl_ramp=0.5)
+    model = fit(n_steps=1000, kl_ramp=0.9)
     assert len(model.elbo_trace_) == 5
     assert model.converged_
 

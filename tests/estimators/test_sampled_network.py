@@ -233,6 +233,15 @@ def test_results_depend_on_the_seed_and_not_on_the_number_of_threads():
     assert one.predict(NEW).tobytes() == two.predict(NEW).tobytes()
 
 
+def test_a_generator_of_the_same_seed_gives_the_same_fit():
+    options = {"n_steps": 30, "kl_mode": "fixed", "n_kl_draws": 5}
+    assert fit(random_state=0, **options).elbo_ == fit(random_state=np.random.RandomState(0), **options).elbo_
+
+
+def test_a_short_run_is_not_at_rest():
+    assert not MonteCarloBNNRegressor((20,), n_steps=100).fit(X, Y).converged_
+
+
 def test_mini_batches_and_a_rising_divergence_find_the_fit():
     model = fit(batch_size=40, kl_warmup=0.1, kl_ramp=0.3, hidden_layer_sizes=(10,), n_steps=800)
     assert np.sqrt(np.mean((model.predict(NEW) - curve(NEW)) ** 2)) < 0.25
@@ -260,6 +269,8 @@ def test_several_layers_are_trained():
         ({"prior": "horseshoe"}, "prior must be one of"),
         ({"prior": -1.0}, "prior must hold variances"),
         ({"prior": ("cauchy", 1.0)}, "prior must be one of"),
+        ({"random_state": -1}, "random_state must be an integer"),
+        ({"random_state": np.random.default_rng(0)}, "random_state must be an integer"),
         ({"n_predictive_draws": 0}, "n_predictive_draws must be at least 1"),
         ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),
     ],

@@ -154,6 +154,12 @@ double tilted_classification(Index label, const OutputGaussian& output, double f
   // Large variances make corners of the exponents' ties, which Newton's method sees only from close by: the bound is
   // cooled to temperature one, each time to where the exponents are near enough for the next.
   const double widest = *std::max_element(output.variance, output.variance + n);
+  if (!std::isfinite(widest)) {  // cooling would not end
+    std::fill_n(adjoint.mean, n, 0.0);
+    std::fill_n(adjoint.variance, n, 0.0);
+    if (output.covariance) std::fill_n(adjoint.covariance, n * n, 0.0);
+    return -INFINITY;
+  }
   std::fill_n(t, n, 1.0 / double(n));
   for (bound.temperature = kCooling * kCooling * widest; bound.temperature > 1.0; bound.temperature *= kCooling)
     minimise(bound, n, 0.01 * bound.temperature * bound.temperature / widest, work);

@@ -93,12 +93,12 @@ class LatentFunctions(BaseEstimator):
     def _warn_if_unfinished(self) -> None:
         if not self.converged_:
             limit = self._limit()
-            at_work = f"not at rest after {self._effort()} (raise {limit}={getattr(self, limit)})"
-            reason = "interrupted" if self.interrupted_ else at_work
+            remedy = f" (raise {limit}={getattr(self, limit)})" if limit else ""
+            reason = "interrupted" if self.interrupted_ else f"not at rest after {self._effort()}{remedy}"
             warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
 
     def _limit(self) -> str:
-        """Name the parameter that ends the last stage of a fit."""
+        """Name the parameter that ended the last stage of a fit, if one did."""
         return "max_iter"
 
     def _effort(self) -> str:

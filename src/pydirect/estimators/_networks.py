@@ -115,11 +115,16 @@ class NetworkModel(LatentFunctions):
                     progress=_report if self.verbose else None,
                 )
             self.posteriors_.append(posterior)
-        self._stages = self._schedule().stages(self._inference())
+        schedule = self._schedule()
+        self._stages = schedule.stages(self._inference())
+        most = {"adam": schedule.steps(int(np.count_nonzero(weight))), "lbfgs": schedule.max_iter}
+        self._most_iterations = sum(most[stage] for stage in self._stages)
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(weight.sum())
 
     def _limit(self) -> str:
+        if self.n_iter_ < self._most_iterations:  # no line search of L-BFGS found a better point
+            return ""
         return "n_steps" if self._stages[-1] == "adam" else "max_iter"
 
     def _effort(self) -> str:

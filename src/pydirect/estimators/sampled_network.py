@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
@@ -32,9 +32,13 @@ class SampledModel(NetworkModel):
     exact_last_layer: bool
     n_predictive_draws: int
     posteriors_: list[SampledPosterior]
-    _draws_seed: int = 0
 
-    _fit_network = staticmethod(fit_sampled_network)
+    @staticmethod
+    def _fit_network(
+        network: SampledNetwork, x: FloatArray, y: FloatArray, *, random_state: np.random.Generator, **options: Any
+    ) -> SampledPosterior:
+        seed = int(random_state.integers(2**31))  # of draws that are kept
+        return fit_sampled_network(replace(network, seed=seed), x, y, random_state=random_state, **options)
 
     def _inference(self) -> str:
         """Name the objective: L-BFGS must have the same draws at every step."""
@@ -72,12 +76,7 @@ class SampledModel(NetworkModel):
             n_kl_draws=self.n_kl_draws,
             n_draws=self.n_draws,
             exact_last_layer=self.exact_last_layer,
-            seed=self._draws_seed,
         )
-
-    def _train(self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_outputs: int) -> None:
-        self._draws_seed = int(check_random_state(self.random_state).randint(2**31))
-        super()._train(x, columns, weight, n_outputs)
 
     def _set_results(self) -> None:
         super()._set_results()
@@ -164,6 +163,8 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         Of the run that was kept, by training's own draws: those of L-BFGS make it higher than fresh ones do.
     n_iter_ : int
     converged_ : bool
+        For Adam, whether the bound rose towards the end by less than 0.05 nats a row on the way on which every
+        parameter could move by one: where it did not, more steps help.
     interrupted_ : bool
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y, an average over the training rows; its logarithm is taken to be
@@ -341,7 +342,7 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     >>> from sklearn.datasets import load_iris
     >>> from pydirect import MonteCarloBNNClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = MonteCarloBNNClassifier((20,), n_steps=1000).fit(X[::2], y[::2])
+    >>> model = MonteCarloBNNClassifier((20,)).fit(X[::2], y[::2])
     >>> model.score(X[1::2], y[1::2]) > 0.9
     True
     """
