@@ -16,7 +16,7 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance
 from pydirect.decorrelated import decorrelate
 from pydirect.estimators._checkpoint import PARAMETERS
-from pydirect.estimators.regression import DirectRegressor, _Training, begun_together
+from pydirect.estimators.regression import DirectRegressor, _Training, begun_together, inference_rng
 from pydirect.hyperparameters import distinct_rows
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
@@ -108,6 +108,7 @@ def _fit_group(
     shared = Progress(0)
     n_threads = resolve_n_threads(lead.n_threads)
     rng = lead._generator()
+    after_features = inference_rng(rng)
     columns: list[FloatArray] = []
     for model, target in zip(models, targets, strict=True):
         x, given, standardised, weight = model._start_fit(X, target, sample_weight)
@@ -142,7 +143,7 @@ def _fit_group(
                     statistics.gram,
                     statistics.rows,
                 )
-                rest = copy.deepcopy(rng)  # every model goes on from the generator's state after the features
+                rest = copy.deepcopy(after_features)  # every model's own
                 turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
                 trainings.append(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
             trainings = begun_together(models, trainings, statistics, first_outputs)
