@@ -36,7 +36,6 @@ from pydirect.streams import (
     sample_stream,
 )
 
-
 # Of targets from their mean: squares of smaller deviations lose digits, or vanish.
 SMALLEST_DEVIATION = 1e-145
 
