@@ -227,6 +227,61 @@ def test_interrupted_fits_are_flagged_and_usable(monkeypatch):
         assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
 
 
+@pytest.mark.parametrize("n_calls", [1, 2, 4])
+@pytest.mark.parametrize("name", ["product", "tilt"])
+def test_an_interrupted_step_of_newton_is_taken_back(monkeypatch, name, n_calls):
+    """Posteriors are then the ones accepted last, and their ELBOs their own."""
+    rng = np.random.default_rng(1)
+    phi = rng.standard_normal((150, 40)) @ (rng.standard_normal((40, 40)) * np.geomspace(1, 0.05, 40)[:, None])
+    y = phi @ rng.standard_normal((40, 6)) + 0.3 * rng.standard_normal((150, 6))
+    levels = evenly_spaced_levels(41, 6.0)
+    options = {
+        "levels": levels,
+        "log_prior": GaussianPrior().log_mass(levels),
+        "noise_levels": np.geomspace(1e-4, 1, 5),
+    }
+    models = of_targets(GaussianStatistics.from_arrays(phi, y / y.std(axis=0)), 6, **options)
+    calls, accepted = iter(range(1, 1000)), []
+    climb, newton, take, product = many._Batch.climb, many._Run.newton, many._Batch.take, many._Batch.product
+
+    def interrupted(original):
+        def call(*arguments):
+            if accepted and next(calls) == n_calls:
+                raise KeyboardInterrupt
+            return original(*arguments)
+
+        return call
+
+    class Problem:
+        def __init__(self, problem):
+            self.problem, self.tilt = problem, interrupted(problem.tilt)
+
+    def begun(self, lanes):
+        accepted.append(self.batch.value(self.batch.squared_error()))
+        newton(self, lanes)
+
+    def climbed(self, *arguments):
+        accepted.append(climb(self, *arguments))
+        return accepted[-1]
+
+    def taken(self, lanes):
+        part = take(self, lanes)
+        part.problem = Problem(part.problem) if accepted else part.problem
+        return part
+
+    monkeypatch.setattr(many._Run, "newton", begun)
+    monkeypatch.setattr(many._Batch, "climb", climbed)
+    if name == "tilt":
+        monkeypatch.setattr(many._Batch, "take", taken)
+    else:
+        monkeypatch.setattr(many._Batch, "product", interrupted(product))
+    found = fit_mean_fields(models)
+    for k, (posterior, model) in enumerate(zip(found, models, strict=True)):
+        assert posterior.interrupted
+        assert posterior.elbo >= accepted[-1][k] - 1e-6
+        assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
+
+
 def test_bad_arguments_are_named():
     models = of_targets(make_statistics(), 2)
     with pytest.raises(TypeError, match=r"models\[1\]"):
