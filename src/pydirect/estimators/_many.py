@@ -83,6 +83,8 @@ def fit_many(
     for k, target in enumerate(targets):  # before any model is touched
         if len(target) != len(targets[0]):
             raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
+    for target in {id(target): target for target in targets}.values():
+        DirectRegressor()._start_fit(X, target, sample_weight)
     groups: dict[tuple[str, str], list[int]] = {}
     for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
         learned = model._feature_kind() in ("nystroem", "fourier") and model.length_scale is None
