@@ -245,7 +245,8 @@ class _Batch:
 
     def take_back(self) -> None:
         """Return to the posteriors accepted last; what follows from them is for `follow`."""
-        self.state.eta[...], self.state.kappa[...], self.q_noise = self.accepted
+        with uninterrupted():
+            self.state.eta[...], self.state.kappa[...], self.q_noise = self.accepted
 
     def follow(self) -> None:
         """Compute what follows from the posteriors."""
