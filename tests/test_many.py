@@ -227,6 +227,61 @@ def test_interrupted_fits_are_flagged_and_usable(monkeypatch):
         assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
 
 
+@pytest.mark.parametrize("n_calls", [1, 2, 4])
+@pytest.mark.parametrize("name", ["product", "tilt"])
+def test_an_interrupted_step_of_newton_is_taken_back(monkeypatch, name, n_calls):
+    """Posteriors are then the ones accepted last, and their ELBOs their own."""
+    rng = np.random.default_rng(1)
+    phi = rng.standard_normal((150, 40)) @ (rng.standard_normal((40, 40)) * np.geomspace(1, 0.05, 40)[:, None])
+    y = phi @ rng.standard_normal((40, 6)) + 0.3 * rng.standard_normal((150, 6))
+    levels = evenly_spaced_levels(41, 6.0)
+    options = {
+        "levels": levels,
+        "log_prior": GaussianPrior().log_mass(levels),
+        "noise_levels": np.geomspace(1e-4, 1, 5),
+    }
+    models = of_targets(GaussianStatistics.from_arrays(phi, y / y.std(axis=0)), 6, **options)
+    calls, accepted = iter(range(1, 1000)), []
+    climb, newton, take, product = many._Batch.climb, many._Run.newton, many._Batch.take, many._Batch.product
+
+    def interrupted(original):
+        def call(*arguments):
+            if accepted and next(calls) == n_calls:
+                raise KeyboardInterrupt
+            return original(*arguments)
+
+        return call
+
+    class Problem:
+        def __init__(self, problem):
+            self.problem, self.tilt = problem, interrupted(problem.tilt)
+
+    def begun(self, lanes):
+        accepted.append(self.batch.value(self.batch.squared_error()))
+        newton(self, lanes)
+
+    def climbed(self, *arguments):
+        accepted.append(climb(self, *arguments))
+        return accepted[-1]
+
+    def taken(self, lanes):
+        part = take(self, lanes)
+        part.problem = Problem(part.problem) if accepted else part.problem
+        return part
+
+    monkeypatch.setattr(many._Run, "newton", begun)
+    monkeypatch.setattr(many._Batch, "climb", climbed)
+    if name == "tilt":
+        monkeypatch.setattr(many._Batch, "take", taken)
+    else:
+        monkeypatch.setattr(many._Batch, "product", interrupted(product))
+    found = fit_mean_fields(models)
+    for k, (posterior, model) in enumerate(zip(found, models, strict=True)):
+        assert posterior.interrupted
+        assert posterior.elbo >= accepted[-1][k] - 1e-6
+        assert model.elbo(posterior.q, posterior.noise.q) == pytest.approx(posterior.elbo, rel=1e-9)
+
+
 def test_bad_arguments_are_named():
     models = of_targets(make_statistics(), 2)
     with pytest.raises(TypeError, match=r"models\[1\]"):
@@ -373,6 +428,18 @@ def test_fit_many_refuses_what_does_not_fit_together(data):
         fit_many(["linear"], x, y)
 
 
+def test_fit_many_refuses_data_before_a_model_is_touched(data):
+    x, y = data
+    fitted, other = DirectRegressor("linear").fit(x, y), DirectRegressor("polynomial")
+    before = fitted.predict(x)
+    for bad in (np.where(y > 1, np.nan, y), 1e100 * y):
+        with pytest.raises(ValueError):
+            fit_many([fitted, other], x, [2 * y, bad])
+    with pytest.raises(ValueError, match="sample_weight"):
+        fit_many([fitted, other], x, y, -np.ones(240))
+    np.testing.assert_array_equal(fitted.predict(x), before)
+
+
 def same_as_grid_search(ours, theirs):
     """Compare everything that scikit-learn documents, but seconds."""
     assert list(ours.cv_results_) == list(theirs.cv_results_)
@@ -383,6 +450,7 @@ def same_as_grid_search(ours, theirs):
             assert (ours.cv_results_[name] >= 0).all() and ours.cv_results_[name].shape == values.shape
         else:
             assert list(ours.cv_results_[name]) == list(values)
+            assert name == "params" or ours.cv_results_[name].dtype == values.dtype
     for name in ("best_index_", "best_params_", "n_splits_", "multimetric_", "n_features_in_"):
         assert getattr(ours, name) == getattr(theirs, name)
     assert ours.best_score_ == pytest.approx(theirs.best_score_, abs=1e-9)
@@ -392,7 +460,7 @@ def same_as_grid_search(ours, theirs):
 @pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error", "neg_root_mean_squared_error", crps_scorer])
 def test_search_equals_grid_search_where_features_do_not_depend_on_rows(data, scoring):
     x, y = data
-    grid = {"prior": ["gaussian", "laplace"], "noise": ["auto", 0.5]}
+    grid = {"prior": ["gaussian", "laplace"], "noise": ["auto", 0.5], "n_levels": [7]}
     cv = KFold(3, shuffle=True, random_state=1)
     model = DirectRegressor(FIXED_FEATURES)
     ours = DirectSearchCV(model, grid, scoring, cv).fit(x, y)
@@ -424,6 +492,28 @@ def test_search_counts_rows_by_their_weights_and_keeps_groups_together(data, sco
     assert search.best_estimator_.n_samples_ == weight.sum()
 
 
+def test_search_weighs_the_rows_that_fix_the_features(data):
+    x, y = data
+    weight = np.linspace(0.1, 3, 240)
+    search = DirectSearchCV(DirectRegressor("polynomial"), {"n_levels": [7]}, cv=2).fit(x, y, weight)
+    expected = clone(search.best_estimator_).fit(x, y, weight)
+    np.testing.assert_allclose(search.predict(x), expected.predict(x), atol=1e-9)
+
+
+def test_search_tells_of_scores_that_are_no_numbers(data):
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7, 9]}, lambda *_: np.array(np.nan), cv=2)
+    with pytest.warns(UserWarning, match="One or more of the test scores are non-finite"):
+        search.fit(*data)
+
+
+def test_search_scores_without_weights_where_the_scorer_takes_none(data):
+    x, y = data
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7]}, lambda m, x, y: np.array(m.score(x, y)), cv=2)
+    weight = np.arange(240.0)
+    search.fit(x, y, weight)
+    assert search.score(x, y, weight) == search.score(x, y)
+
+
 def test_search_over_features_and_several_outputs(data):
     x, y = data
     several = np.c_[y, 100 + 50 * x[:, 2] + y]
@@ -449,6 +539,15 @@ def test_search_scores_a_constant_fold_as_grid_search_does(data):
     x, y = data
     y = np.r_[np.zeros(80), y[80:]]
     assert (agree(DirectRegressor("linear"), x, y, atol=1e-3).cv_results_["split0_test_score"] == 0).all()
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error"])
+def test_search_scores_a_constant_target_as_grid_search_does(data, scoring):
+    ours, theirs = (
+        search(DirectRegressor("linear"), {"n_levels": [7]}, scoring=scoring).fit(data[0], np.full(240, 0.1))
+        for search in (DirectSearchCV, GridSearchCV)
+    )
+    assert ours.best_score_ == theirs.best_score_ == (scoring == "r2")
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning", "ignore:One or more of the test")

@@ -236,8 +236,8 @@ class NystroemFeatures:
                 return cls(landmarks, np.ascontiguousarray(np.tril(inverse).T), hyperparameters)
         far = max(float(np.abs(part).max(initial=0.0)) for part in hyperparameters.scaled(landmarks)[:2])
         raise ValueError(
-            f"X must be within some 1e8 length-scales of its mean, or distances are lost to rounding, got {far:.1g}: "
-            "drop far rows or raise length_scale"
+            "X must be within reach of its mean, or distances are lost to rounding, got rows that are "
+            f"{far:.1g} length-scales away: drop far rows or raise length_scale"
         )
 
     @property

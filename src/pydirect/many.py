@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from pydirect import _core
+from pydirect._interruptions import uninterrupted
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_instance
 from pydirect.distributions import FactorizedCategorical
@@ -193,6 +194,7 @@ class _Batch:
     yty: FloatArray
     noise_levels: FloatArray
     log_noise_prior: FloatArray
+    accepted: tuple[FloatArray, FloatArray, FloatArray]
 
     @classmethod
     def of(cls, models: Sequence[MeanFieldRegression], n_threads: int) -> _Batch:
@@ -225,15 +227,32 @@ class _Batch:
         for name in self.MOMENTS:
             getattr(part.state, name)[...] = getattr(self.state, name)[:, chosen]
         part.drift[...] = self.drift[:, chosen]
+        part.accept()
         return part
 
     def put(self, lanes: Lanes, part: _Batch, columns: Lanes) -> None:
         """Overwrite the state of lanes by columns of a part."""
-        for name in self.STATE:
-            getattr(self, name)[..., lanes] = getattr(part, name)[..., columns]
-        for name in self.MOMENTS:
-            getattr(self.state, name)[:, lanes] = getattr(part.state, name)[:, columns]
-        self.drift[:, lanes] = part.drift[:, columns]
+        with uninterrupted():
+            for name in self.STATE:
+                getattr(self, name)[..., lanes] = getattr(part, name)[..., columns]
+            for name in self.MOMENTS:
+                getattr(self.state, name)[:, lanes] = getattr(part.state, name)[:, columns]
+            self.drift[:, lanes] = part.drift[:, columns]
+
+    def accept(self) -> None:
+        """Keep the posteriors as they are, to come back to."""
+        self.accepted = self.state.eta.copy(), self.state.kappa.copy(), self.q_noise
+
+    def take_back(self) -> None:
+        """Return to the posteriors accepted last; what follows from them is for `follow`."""
+        with uninterrupted():
+            self.state.eta[...], self.state.kappa[...], self.q_noise = self.accepted
+
+    def follow(self) -> None:
+        """Compute what follows from the posteriors."""
+        self.set_noise(self.q_noise)
+        self.problem.tilt(self.state)
+        self.refresh()
 
     # --- the formulas of the model, for every lane
 
@@ -328,6 +347,7 @@ class _Batch:
             reached = self.value(self.update_noise())
             worse = (t > 0) & ~(reached > value)
             if not worse.any():
+                self.accept()
                 return reached
             t[worse] = np.where(t[worse] > 2e-3, 0.5 * t[worse], 0.0)
 
@@ -472,6 +492,7 @@ class _Run:
                 self.sweep(self.max_iter)
             except KeyboardInterrupt:
                 interrupted = True
+                batch.follow()  # what was there may follow from a step that was taken back
             batch.refresh()
             elbo = batch.value(batch.squared_error())
         for outcome in self.outcomes:
@@ -525,9 +546,8 @@ class _Run:
                 if len(lanes) <= FEW:
                     break
                 if _padded(len(lanes)) < len(part.tau):
-                    part = part.take(columns)
-                    columns, threshold = np.arange(len(lanes)), threshold[: len(part.tau)]
-                    threshold[...] = self.precision * MOVE_THRESHOLD
+                    part, columns = part.take(columns), np.arange(len(lanes))
+                    threshold = np.full(part.tau.shape, self.precision * MOVE_THRESHOLD)
         finally:
             if len(lanes):
                 self.batch.put(lanes, part, columns)
@@ -552,15 +572,14 @@ class _Run:
             return solver, stage(solver, k)
 
         found = for_each(one, [int(k) for k in lanes], min(self.n_threads, len(lanes)), stop)
-        for k, result in zip(lanes, found, strict=True):
-            if result is not None:
-                solver, step = result
-                state.eta[:, k], state.kappa[:, k] = solver.eta, solver.kappa
-                batch.q_noise[: self.models[k].noise_levels.size, k] = solver.q_noise
-                self.outcomes[k].add(step)
-        batch.set_noise(batch.q_noise)
-        batch.problem.tilt(state)
-        batch.refresh()
+        with uninterrupted():
+            for k, result in zip(lanes, found, strict=True):
+                if result is not None:
+                    solver, step = result
+                    state.eta[:, k], state.kappa[:, k] = solver.eta, solver.kappa
+                    batch.q_noise[: self.models[k].noise_levels.size, k] = solver.q_noise
+                    self.outcomes[k].add(step)
+            batch.follow()
         if stop.is_set():
             raise KeyboardInterrupt
 
@@ -606,6 +625,9 @@ class _Run:
                     chosen = stays[np.minimum(np.arange(len(part.tau)), len(stays) - 1)]
                     family_tau, current, deflation = family_tau[chosen], current[chosen], None
                     going = np.arange(len(part.tau)) < len(lanes)
+        except BaseException:  # in the middle of a step
+            part.take_back()
+            raise
         finally:
             self.batch.put(lanes, part, np.arange(len(lanes)))
             self._add(np.array(list(traces)), list(traces.values()), at_rest[list(traces)])

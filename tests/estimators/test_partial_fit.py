@@ -153,6 +153,41 @@ def test_the_raw_basis_starts_from_the_last_posterior(parameters, monkeypatch):
     np.testing.assert_allclose(model.predict(NEW), cold.predict(NEW), atol=1.0)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"basis": "raw"}),
+        ({"basis": "raw", "levels": [-1.0, 0.0, 1.0]}, {"levels": [-2.0, -1.0, 0.0, 1.0, 2.0]}),
+        ({"basis": "raw"}, {"levels": [-1.0, 0.0, 1.0]}),
+        ({"basis": "raw"}, {"n_levels": 7}),
+    ],
+)
+def test_inference_starts_afresh_where_the_last_posterior_is_of_other_weights_or_levels(before, after):
+    model = fixed(features="polynomial", noise=0.2, **before).partial_fit(X[:150], Y[:150])
+    model.set_params(**after).partial_fit(X[150:], Y[150:]).forget(X[:20], Y[:20])
+    assert model.n_samples_ == N - 20
+    model.partial_fit(X[:20], Y[:20])
+    elbo = model.elbo_
+    assert elbo > model.fit_statistics(model.statistics_).elbo_ - 0.1
+
+
+def test_a_model_that_changes_its_basis_starts_afresh():
+    model = fixed(features="polynomial", noise=0.2).partial_fit(X[:150], Y[:150]).set_params(basis="raw")
+    elbo = model.partial_fit(X[150:], Y[150:]).elbo_
+    assert elbo == model.fit_statistics(model.statistics_).elbo_
+
+
+@pytest.mark.parametrize("features", ["fourier", "polynomial"])
+def test_the_raw_basis_of_statistics_starts_as_fit_does(features):
+    """Inference draws from a generator of its own, whatever the features have drawn."""
+    y = 10 * X[:, 2] ** 2
+    model = DirectRegressor(features, basis="raw", n_features=30, length_scale=1.0 if features == "fourier" else None)
+    batch = clone(model).fit(X, y)
+    (one,) = pydirect.fit_many([clone(model)], X, y)
+    for other in (model.partial_fit(X, y), one):
+        assert other.elbo_ == pytest.approx(batch.elbo_, rel=1e-6)
+
+
 def test_a_warm_start_is_in_the_units_of_the_targets():
     model = fixed(basis="raw", features="polynomial", noise=0.2).partial_fit(X, Y)
     before = model.predict(NEW)
@@ -271,6 +306,31 @@ def test_data_that_are_refused_leave_the_model_alone():
             act(np.where(X == X[4, 0], np.nan, X), Y)
         np.testing.assert_array_equal(model.predict(NEW), before)
     assert model.partial_fit(X, Y).n_samples_ == 2 * N
+
+
+@pytest.mark.parametrize("size", [1e-146, 1e-165, 1e-300])
+def test_deviations_whose_squares_vanish_are_refused(size):
+    model = fixed(features="linear")
+    for y in (size * Y, 1e-7 * size * np.sign(X[:, 0]), np.c_[Y, size * Y]):
+        for act in (model.partial_fit, model.fit_stream):
+            with pytest.raises(ValueError, match="y must vary by at least 1e-145 or not at all"):
+                act(X, y)
+    constant = np.full(150, size)
+    two = fixed(features="linear").partial_fit(X[:150], constant)
+    with pytest.raises(ValueError, match="rescale it"):
+        two.partial_fit(X[150:], 2 * constant)
+    assert two.partial_fit(X[150:], constant).y_mean_ == pytest.approx(size, abs=0, rel=1e-12)
+
+
+def test_what_squares_hold_is_fitted():
+    model, small = fixed(features="linear"), 1e-143 * Y
+    model.partial_fit(X[:150], small[:150]).partial_fit(X[150:], small[150:])
+    np.testing.assert_allclose(model.predict(NEW), 1e-143 * fixed(features="linear").partial_fit(X, Y).predict(NEW))
+
+
+def test_rows_that_leave_zeros_alone_are_forgotten():
+    y = np.where(np.arange(N) < 150, Y, 0.0)
+    assert fixed(features="linear").partial_fit(X, y).forget(X[:150], y[:150]).n_samples_ == 150
 
 
 def test_a_column_that_is_constant_at_first_is_told():

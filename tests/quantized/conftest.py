@@ -69,7 +69,7 @@ def almost_agreeing():
         low, high = 0.0, 1.0
         while high - low > 1e-15 and not wanted / 2 < abs(gap(start + low * (end - start))) < 2 * wanted:
             middle = (low + high) / 2
-            if gap(start + middle * (end - start)) * gap(start) > 0:
+            if gap(start + middle * (end - start)) * np.sign(gap(start)) > wanted:
                 low = middle
             else:
                 high = middle

@@ -16,7 +16,7 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance
 from pydirect.decorrelated import decorrelate
 from pydirect.estimators._checkpoint import PARAMETERS
-from pydirect.estimators.regression import DirectRegressor, _Training, begun_together
+from pydirect.estimators.regression import DirectRegressor, _Training, begun_together, inference_rng
 from pydirect.hyperparameters import distinct_rows
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
@@ -83,6 +83,8 @@ def fit_many(
     for k, target in enumerate(targets):  # before any model is touched
         if len(target) != len(targets[0]):
             raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
+    for target in {id(target): target for target in targets}.values():
+        DirectRegressor()._start_fit(X, target, sample_weight)
     groups: dict[tuple[str, str], list[int]] = {}
     for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
         learned = model._feature_kind() in ("nystroem", "fourier") and model.length_scale is None
@@ -108,6 +110,7 @@ def _fit_group(
     shared = Progress(0)
     n_threads = resolve_n_threads(lead.n_threads)
     rng = lead._generator()
+    after_features = inference_rng(rng)
     columns: list[FloatArray] = []
     for model, target in zip(models, targets, strict=True):
         x, given, standardised, weight = model._start_fit(X, target, sample_weight)
@@ -142,7 +145,7 @@ def _fit_group(
                     statistics.gram,
                     statistics.rows,
                 )
-                rest = copy.deepcopy(rng)  # every model goes on from the generator's state after the features
+                rest = copy.deepcopy(after_features)  # every model's own
                 turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
                 trainings.append(_Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
             trainings = begun_together(models, trainings, statistics, first_outputs)

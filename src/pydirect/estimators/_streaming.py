@@ -36,6 +36,9 @@ from pydirect.streams import (
     sample_stream,
 )
 
+# Of targets from their mean: squares of smaller deviations lose digits, or vanish.
+SMALLEST_DEVIATION = 1e-145
+
 
 class FeatureMapWarning(UserWarning):
     """The rows that fixed the feature map do not tell all that it needs."""
@@ -67,6 +70,7 @@ class Standardised:
     def of(cls, statistics: RunningStatistics, repetitions: float | None = None) -> Self:
         """Standardise the targets; repetitions are by default those of the rows' weights."""
         location, scale = statistics.target_location_scale()
+        _require_squares(statistics, scale)
         constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
         gaussian = statistics.gaussian(location, scale)
         gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
@@ -78,6 +82,25 @@ class Standardised:
     def rotated(self) -> RotatedStatistics:
         """The same in the decorrelated basis."""
         return decorrelate(self.gaussian)
+
+
+def _require_squares(statistics: RunningStatistics, scale: FloatArray) -> None:
+    """Raise where squares of the targets' deviations leave the range of numbers.
+
+    What squares do not tell of a target that seems constant, products with the features do: none is larger than the
+    deviations of both allow.
+    """
+    spread = np.sqrt(statistics.n_samples * statistics.scatter.diagonal())
+    used = spread > 0
+    deviation = np.abs(statistics.cross[:, used] / spread[used]).max(axis=1, initial=0.0)
+    noise = 20 * np.finfo(float).eps * np.abs(statistics.y_mean)
+    deviation = np.where(scale > 0, scale, np.where(deviation > noise, deviation, 0.0))
+    small = (deviation > 0) & (deviation < SMALLEST_DEVIATION)
+    if small.any():
+        raise ValueError(
+            f"y must vary by at least {SMALLEST_DEVIATION:g} or not at all where only sums over rows are kept, got "
+            f"{deviation[small][0]:.1g}: rescale it"
+        )
 
 
 class StreamedModel(BasisFunctionModel):

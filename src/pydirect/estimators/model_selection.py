@@ -52,8 +52,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     Targets are standardised by each training set. The feature map (scaling of the inputs, landmarks, the kernel's
     hyperparameters) comes from all rows, those held out too: scores equal GridSearchCV's, to rounding, where features
-    do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close, and a
-    little too good where a kernel is learned from few rows.
+    do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close: a
+    little too good where a kernel is learned from few rows, better or worse where random features are few, as one draw
+    serves all folds.
 
     GridSearchCV's ``n_jobs``, ``return_train_score``, several scorers at once and ``refit`` by a function are absent;
     a candidate that fails ends the search, as ``error_score="raise"`` does there.
@@ -221,6 +222,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if data.weight is not None and _takes_weights(self.scorer_):
             weights = {"sample_weight": data.weight[rows]}
         score = self.scorer_(model, data.x[rows], data.y[rows], **weights)
+        if isinstance(score, np.ndarray) and score.ndim == 0:
+            score = score.item()
         if not isinstance(score, numbers.Real):
             raise TypeError(f"scoring must return one number, got {type(score).__name__}")
         return float(score)
@@ -229,11 +232,15 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self, candidates: list[dict[str, Any]], scores: FloatArray, fit_seconds: FloatArray, score_seconds: FloatArray
     ) -> None:
         mean = scores.mean(axis=1)
+        if not np.isfinite(mean).all():
+            warnings.warn(f"One or more of the test scores are non-finite: {mean}", UserWarning, stacklevel=3)
         results: dict[str, Any] = {}
         for name, seconds in (("fit", fit_seconds), ("score", score_seconds)):
             results |= {f"mean_{name}_time": seconds.mean(axis=1), f"std_{name}_time": seconds.std(axis=1)}
         for name in sorted({name for candidate in candidates for name in candidate}):
-            values: Any = np.ma.MaskedArray(np.empty(len(candidates), dtype=object), mask=True)
+            given = [candidate[name] for candidate in candidates if name in candidate]
+            dtype = np.array(given).dtype if all(isinstance(value, numbers.Real) for value in given) else object
+            values: Any = np.ma.MaskedArray(np.empty(len(candidates), dtype=dtype), mask=True)
             for k, candidate in enumerate(candidates):
                 if name in candidate:
                     values[k] = candidate[name]
@@ -261,10 +268,11 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         X : array_like of shape (n_rows, n_features_in)
         y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         sample_weight : array_like of shape (n_rows,), optional
-            For scorers that take it.
+            Left out where the scorer takes none.
         """
         check_is_fitted(self, "best_estimator_")
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        weighted = sample_weight is not None and _takes_weights(self.scorer_)
+        weights = {"sample_weight": sample_weight} if weighted else {}
         return float(self.scorer_(self.best_estimator_, X, y, **weights))
 
 
@@ -345,7 +353,9 @@ def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArra
     """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows, standardised as the model's; (n_outputs,)."""
     s = model.coefficients_
     error = held.yty - 2 * np.einsum("jk,jk->k", held.c, s) + np.einsum("jk,jk->k", s, held.A @ s)
-    return np.maximum(error, 0.0) * model.y_scale_**2
+    error = error * model.y_scale_**2
+    rounding = 10 * np.finfo(float).eps * np.abs(model.y_mean_)
+    return np.where(error > held.n_samples * rounding**2, error, 0.0)
 
 
 def _takes_weights(scorer: Callable[..., Any]) -> bool:

@@ -291,7 +291,7 @@ class DirectRegressor(GrowingModel):
                     statistics.A  # noqa: B018 (formed here, where its seconds belong, when rows are held)
                 self.mean_missing_variance_ = self._mean_missing_variance(inputs, weight, statistics)
             with progress.stage("inference"):
-                self._infer(_Training(statistics, inputs, standardised, weight, rng, n_threads))
+                self._infer(_Training(statistics, inputs, standardised, weight, inference_rng(rng), n_threads))
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = statistics.n_samples
         self._set_results()
@@ -327,15 +327,20 @@ class DirectRegressor(GrowingModel):
     def _infer(self, training: _Training) -> None:
         fit = self._fit_decorrelated if self.basis == "decorrelated" else self._fit_raw
         self.posteriors_, self.prior_scale_ = fit(training)
+        self._posterior_basis = self.basis
         self._set_coefficients()
 
     def _infer_from_statistics(
         self, shared: Standardised, before: tuple[list[Posterior], FloatArray, FloatArray] | None
     ) -> None:
         starts: list[MeanFieldPosterior | None] = []
-        if before is not None and self.basis == "raw" and not isinstance(as_prior(self.prior), MixturePrior):
+        # Coordinates in the decorrelated basis are those of other weights.
+        same_weights = self.basis == getattr(self, "_posterior_basis", None) == "raw"
+        if before is not None and same_weights and not isinstance(as_prior(self.prior), MixturePrior):
+            n_weights = shared.gaussian.n_weights
+            shape = (n_weights, shared_levels(self.levels, self.n_levels, n_weights).shape[1])
             for posterior, scale, ratio in zip(*before[:2], before[2] / self.y_scale_, strict=True):
-                if isinstance(posterior, MeanFieldPosterior) and posterior.q.shape[1] == self.n_levels:
+                if isinstance(posterior, MeanFieldPosterior) and posterior.q.shape == shape:
                     starts.append(in_prior_units(posterior, 1 / (scale * ratio)))
                 else:
                     starts.append(None)
@@ -345,7 +350,8 @@ class DirectRegressor(GrowingModel):
         """Return what inference sees where there are no rows."""
         rotated = shared.rotated if self._needs_rotation() else None
         n_threads = resolve_n_threads(self.n_threads)
-        return _Training(shared.gaussian, None, None, None, self._generator(), n_threads, starts, rotated)
+        rng = inference_rng(self._generator())
+        return _Training(shared.gaussian, None, None, None, rng, n_threads, starts, rotated)
 
     def _needs_rotation(self) -> bool:
         """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
@@ -599,6 +605,11 @@ class DirectRegressor(GrowingModel):
         cumulants *= self.y_scale_ ** np.arange(1, 5)[:, None, None]
         cumulants[0] += self.y_mean_
         return cumulants[:, :, 0] if self._one_dimensional else cumulants
+
+
+def inference_rng(rng: np.random.Generator) -> np.random.Generator:
+    """Return the generator of inference, the same whatever the feature map has drawn."""
+    return rng.spawn(1)[0]
 
 
 def begun_together(
