@@ -87,8 +87,8 @@ def in_single_precision(a: FloatArray) -> NDArray[np.float32]:
     largest = float(a.diagonal().max(initial=0.0))
     if largest and not SINGLE_RANGE[0] <= largest <= SINGLE_RANGE[1]:
         raise ValueError(
-            "X must be nearer to 1 in size in the raw basis, which is optimised in single precision: the largest sum of "
-            f"squares of a basis function is {largest:.3g}. Rescale X, or use basis='decorrelated'"
+            "X must be nearer to 1 in size in the raw basis, which is optimised in single precision: the largest sum "
+            f"of squares of a basis function is {largest:.3g}. Rescale X, or use basis='decorrelated'"
         )
     return a.astype(np.float32)
 
@@ -99,8 +99,8 @@ def cholesky_of_ridge(
     """Upper factor U, C-ordered, of UᵀU = A + diag(ridge); below the diagonal stands what was there.
 
     Single precision, which is twice as fast, serves until the ridge is below its rounding of A's largest eigenvalue or
-    numbers leave its range; then double precision. Sums over rows are positive semi-definite to rounding only: where the ridge is below that it
-    is raised to it, at first to what sums in double precision leave, then in single.
+    numbers leave its range; then double precision. Sums over rows are positive semi-definite to rounding only: where
+    the ridge is below that it is raised to it, at first to what sums in double precision leave, then in single.
 
     Parameters
     ----------
