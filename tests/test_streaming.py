@@ -955,6 +955,33 @@ def test_a_column_of_a_frame_that_holds_no_numbers_is_named():
         as_source(frame, [1.0, 2.0])
     with pytest.raises(StreamError, match="block 0: column 'b' of X must hold real numbers"):
         collect_stream(empty(), BlockSource([(frame, [1.0, 2.0])]))
+    for strings in (frame[["b"]], frame["b"]):
+        with pytest.raises(TypeError, match="column 'b' of y must hold real numbers"):
+            as_source(frame[["a"]], strings)
+        with pytest.raises(StreamError, match="block 0: column 'b' of y must hold real numbers"):
+            collect_stream(empty(), BlockSource([(frame[["a"]], strings)]))
+    with pytest.raises(TypeError, match="column 'b' of sample_weight must hold real numbers"):
+        as_source(frame[["a"]], frame["a"], frame["b"])
+
+
+def test_columns_of_a_frame_may_be_numbers_of_any_kind():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    count = pandas.array([3, None], dtype="Int64")
+    frames = [
+        pandas.DataFrame({"a": [0.5, 1.5], "b": [True, False], "c": count}),
+        pandas.DataFrame({0: [0.5, 1.5], 1: [True, False], 2: count}),
+    ]
+    for frame in frames:
+        for source in (as_source(frame, frame[frame.columns[1]]), as_source([(frame, [1.0, 0.0])])):
+            (rows,) = source.blocks(0)
+            np.testing.assert_array_equal(rows.x, [[0.5, 1.0, 3.0], [1.5, 0.0, np.nan]])
+            np.testing.assert_array_equal(rows.y, [[1.0], [0.0]])
+    alone = frames[0][["c"]]
+    np.testing.assert_array_equal(as_source(alone, [1.0, 2.0]).x, [[3.0], [np.nan]])
+    twice = pandas.DataFrame(np.eye(2), columns=["a", "a"])
+    np.testing.assert_array_equal(as_source(twice, [1.0, 2.0]).x, np.eye(2))
+    single = as_source(pandas.DataFrame({"a": np.ones(2, dtype=np.float32)}), [1.0, 2.0])
+    assert single.x.dtype == np.float32  # no copy of other size
 
 
 @pytest.mark.parametrize("basis", ["raw", "decorrelated"])

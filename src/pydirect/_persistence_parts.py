@@ -77,9 +77,12 @@ def classes_to_header(classes: np.ndarray) -> Header:
 
 def classes_from_header(header: Header) -> np.ndarray:
     """Undo `classes_to_header`; raise unless they are two or more different values."""
-    dtype = np.dtype(header["dtype"])
+    require_type(header["dtype"], "dtype of classes", str)
     require_type(header["values"], "classes", list)
-    if dtype.kind not in "biufUO" or not all(isinstance(v, bool | int | float | str) for v in header["values"]):
+    if header["dtype"][1:2] not in tuple("biufUO"):  # NumPy has names that it warns of
+        raise TypeError(f"classes must be numbers or strings, got {header['dtype']}")
+    dtype = np.dtype(header["dtype"])
+    if not all(isinstance(v, bool | int | float | str) for v in header["values"]):
         raise TypeError(f"classes must be numbers or strings, got {dtype}")
     classes = np.array(header["values"], dtype=dtype)
     if len(classes) < 2 or classes.tolist() != header["values"] or len(set(header["values"])) != len(classes):

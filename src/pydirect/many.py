@@ -37,6 +37,7 @@ from pydirect.optimize import (
     SMALL_PROBLEM,
     Outcome,
     cholesky_of_ridge,
+    in_single_precision,
     neighbourhoods,
     solve_factored,
 )
@@ -215,7 +216,7 @@ class _Batch:
         chosen = np.minimum(np.arange(lanes), len(models) - 1)
         tables = {name: np.ascontiguousarray(table[..., chosen]) for name, table in tables.items()}
         assert tables["c"].shape == (b, lanes)
-        return cls(exact.astype(np.float32), exact, statistics.n_samples, n_threads, **tables)
+        return cls(in_single_precision(exact), exact, statistics.n_samples, n_threads, **tables)
 
     def take(self, lanes: Lanes) -> _Batch:
         """Return a copy of some lanes."""

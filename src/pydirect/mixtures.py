@@ -36,7 +36,16 @@ from pydirect.models import (
     fit_regression,
     warn_at_edge,
 )
-from pydirect.optimize import MOVE_THRESHOLD, OPTIMIZERS, SMALL_PROBLEM, Adam, Outcome, lbfgs, through_softmax
+from pydirect.optimize import (
+    MOVE_THRESHOLD,
+    OPTIMIZERS,
+    SMALL_PROBLEM,
+    Adam,
+    Outcome,
+    in_single_precision,
+    lbfgs,
+    through_softmax,
+)
 from pydirect.statistics import GaussianStatistics
 
 ENTROPIES = ("pairwise", "taylor", "stochastic")
@@ -452,7 +461,7 @@ def fit_mixture(
         log_prior = log_prior.marginal
     model = as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
     threads = resolve_n_threads(n_threads)
-    climb = _Climb(model, table, statistics.A.astype(np.float32), max_iter, tolerance, threads)
+    climb = _Climb(model, table, in_single_precision(statistics.A), max_iter, tolerance, threads)
 
     if start is not None:
         state = climb.ascend(_start_state(start, climb, n_components))

@@ -14,7 +14,7 @@ from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_float_array_unbounded, as_output
 from pydirect.distributions import FactorizedCategorical, as_levels, pad_levels
-from pydirect.optimize import OPTIMIZERS, Outcome, QuadraticProblem, lbfgs_on_logits, run
+from pydirect.optimize import OPTIMIZERS, Outcome, QuadraticProblem, in_single_precision, lbfgs_on_logits, run
 from pydirect.statistics import GaussianStatistics
 
 # Levels w around an offset much larger than their range lose their differences in second moments.
@@ -220,7 +220,7 @@ class MeanFieldRegression:
         levels, log_prior = pad_levels(self.levels, self.log_prior)
         a = self.statistics.A
         return _core.MeanField(
-            a=a.astype(np.float32) if narrow is None else narrow,
+            a=in_single_precision(a) if narrow is None else narrow,
             a_exact=a,
             diagonal=np.ascontiguousarray(a.diagonal()),
             c=np.ascontiguousarray(self.statistics.c[:, self.output]),

@@ -27,6 +27,8 @@ BLOCK_SIZE = 150
 # Up to so many weights, where it costs nothing, iterations go on until rounding decides: data that differ by rounding
 # only (a row given twice, a weight of two) then give results that do.
 SMALL_PROBLEM = 300
+# What single precision holds with all its digits, and sums of some such numbers.
+SINGLE_RANGE = (1e-37, 1e38)
 
 OPTIMIZERS = ("pipeline", "large_neighbourhood", "lattice", "newton", "coordinate_ascent", "annealed", "lbfgs")
 
@@ -74,14 +76,31 @@ class QuadraticProblem:
         return np.asarray(factor, dtype=np.float32), solve_factored(factor, self.c)
 
 
+def in_single_precision(a: FloatArray) -> NDArray[np.float32]:
+    """Return ``A = ΦᵀΦ`` in the precision in which optimisers multiply by it.
+
+    Raises
+    ------
+    ValueError
+        When single precision cannot hold it.
+    """
+    largest = float(a.diagonal().max(initial=0.0))
+    if largest and not SINGLE_RANGE[0] <= largest <= SINGLE_RANGE[1]:
+        raise ValueError(
+            "X must be nearer to 1 in size in the raw basis, which is optimised in single precision: the largest sum "
+            f"of squares of a basis function is {largest:.3g}. Rescale X, or use basis='decorrelated'"
+        )
+    return a.astype(np.float32)
+
+
 def cholesky_of_ridge(
     a: FloatArray, ridge: FloatArray, narrow: NDArray[np.float32] | None = None
 ) -> NDArray[np.floating[Any]]:
     """Upper factor U, C-ordered, of UᵀU = A + diag(ridge); below the diagonal stands what was there.
 
-    Single precision, which is twice as fast, serves until the ridge is below its rounding of A's largest eigenvalue;
-    then double precision. Sums over rows are positive semi-definite to rounding only: where the ridge is below that it
-    is raised to it, at first to what sums in double precision leave, then in single.
+    Single precision, which is twice as fast, serves until the ridge is below its rounding of A's largest eigenvalue or
+    numbers leave its range; then double precision. Sums over rows are positive semi-definite to rounding only: where
+    the ridge is below that it is raised to it, at first to what sums in double precision leave, then in single.
 
     Parameters
     ----------
@@ -97,7 +116,9 @@ def cholesky_of_ridge(
     """
     largest, b = float(a.diagonal().max(initial=0.0)), a.shape[0]
     rounding = [b * largest * np.finfo(np.float64).eps, np.sqrt(b) * largest * np.finfo(np.float32).eps]
-    for precision, raised in ((np.float32, 0.0), (np.float64, 0.0), *((np.float64, r) for r in rounding)):
+    in_range = SINGLE_RANGE[0] <= largest + float(ridge.max(initial=0.0)) <= SINGLE_RANGE[1]
+    attempts = [(np.float32, 0.0)] if in_range else []
+    for precision, raised in (*attempts, (np.float64, 0.0), *((np.float64, r) for r in rounding)):
         single = precision is np.float32
         copy: NDArray[Any] = (narrow if single and narrow is not None else a).astype(precision)
         np.einsum("jj->j", copy)[...] += (ridge + raised).astype(precision)

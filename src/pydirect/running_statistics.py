@@ -510,7 +510,7 @@ def fingerprint(value: Any) -> str:
     ----------
     value : object
         Dataclasses, arrays, numbers and strings are read field by field; any other object (a scikit-learn transformer)
-        by joblib's hash of its state.
+        by joblib's hash of its state, and one that cannot be pickled by its identity.
     """
     digest = hashlib.blake2b(digest_size=16)
     _feed(digest.update, value)
@@ -535,4 +535,8 @@ def _feed(update: Callable[[Any], object], value: Any) -> None:
     else:
         import joblib
 
-        update(joblib.hash(value).encode())
+        try:
+            held = joblib.hash(value)
+        except Exception:  # it cannot be pickled: whatever its own methods raise
+            held = str(id(value))
+        update(held.encode())

@@ -497,30 +497,40 @@ def _usable_columns(schema: Any) -> dict[str, str | None]:
     return found
 
 
-def _require_numbers(values: np.ndarray, name: str, given: Any) -> None:
-    """Raise unless an array holds numbers; of a frame with the name of the column that does not."""
-    if values.dtype.kind in "fiub":
-        return
-    for column in column_names(given) or ():
-        kind = np.asarray(given[column]).dtype
-        if kind.kind not in "fiub":
-            raise TypeError(f"column {column!r} of {name} must hold real numbers, got dtype {kind}")
-    raise TypeError(f"{name} must hold real numbers, got dtype {values.dtype}")
+def _numbers(given: Any, name: str) -> np.ndarray:
+    """Return what is given as an array, one mapped from a file as it is; raise unless it holds numbers.
+
+    Columns of a frame may be of several kinds, and are named where they hold something else.
+    """
+    names = list(getattr(given, "columns", ()))
+    if len(set(map(str, names))) < len(names) or not all(isinstance(column, str | int) for column in names):
+        names = []  # that do not tell the columns apart
+    columns = [given[column] for column in names]
+    for label, column in zip(names, columns, strict=True):
+        _require_numbers(column, f"column {label!r} of {name}")
+    if len({str(column.dtype) for column in columns}) > 1:
+        return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
+    values = given if isinstance(given, np.ndarray) else np.asarray(given)
+    if columns and values.dtype.kind == "O":  # of numbers that may be missing
+        return np.asarray(given, dtype=np.float64)
+    own = getattr(given, "name", None)  # a series has one
+    _require_numbers(values, f"column {own!r} of {name}" if isinstance(own, str) else name)
+    return values
+
+
+def _require_numbers(values: Any, name: str) -> None:
+    # Kinds of pandas' own types are as NumPy's; polars' types have none.
+    kind = values.dtype if hasattr(values.dtype, "kind") else np.asarray(values).dtype
+    if kind.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {kind}")
 
 
 def _rows(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None) -> Rows:
     """Return arrays of float64; y gets its axis of outputs."""
-    values, targets = np.asarray(x), np.asarray(y)
-    _require_numbers(values, "X", x)
-    if labels is None:
-        _require_numbers(targets, "y", y)
-    if labels is not None:
-        targets = labels.codes(targets)
-    targets = np.asarray(targets, dtype=np.float64)
+    values = _numbers(x, "X")
+    targets = np.asarray(_numbers(y, "y") if labels is None else labels.codes(np.asarray(y)), dtype=np.float64)
     targets = targets[:, None] if targets.ndim == 1 else targets
-    if weight is not None and np.asarray(weight).dtype.kind not in "fiub":
-        raise TypeError(f"sample_weight must hold real numbers, got dtype {np.asarray(weight).dtype}")
-    weights = None if weight is None else np.asarray(weight, dtype=np.float64)
+    weights = None if weight is None else np.asarray(_numbers(weight, "sample_weight"), dtype=np.float64)
     if weights is not None and weights.shape != (len(values),):
         raise ValueError(f"sample_weight must have shape ({len(values)},), got {weights.shape}")
     return Rows(np.ascontiguousarray(values, dtype=np.float64), targets, weights)
@@ -820,10 +830,9 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
                 "columns from X and give them apart"
             )
     # Arrays mapped from files stay there; frames and lists are in memory anyway.
-    values, targets = (a if isinstance(a, np.ndarray) else np.asarray(a) for a in (X, y))
-    _require_numbers(values, "X", X)
-    weight = None if sample_weight is None else np.asarray(sample_weight)
-    return ArraySource(values, targets, weight, column_names(X), labels)
+    targets = _numbers(y, "y") if labels is None else y if isinstance(y, np.ndarray) else np.asarray(y)
+    weight = None if sample_weight is None else _numbers(sample_weight, "sample_weight")
+    return ArraySource(_numbers(X, "X"), targets, weight, column_names(X), labels)
 
 
 def _holds_blocks(X: Any) -> bool:

@@ -80,6 +80,8 @@ DEGENERATE = {
     "zero columns": (np.zeros((12, 2)), Y0[:12]),
     "targets of 1e-300": (X0[:12], Y0[:12] * 1e-300),
     "targets of 1e150": (X0[:12], Y0[:12] * 1e150),
+    "inputs of 1e19": (X0[:12] * 1e19, Y0[:12]),
+    "inputs of 1e-22": (X0[:12] * 1e-22, Y0[:12]),
     "a far row": (np.r_[X0[:12], [[1e12, 0, 0]]], np.r_[Y0[:12], 1e12]),
 }
 
@@ -90,16 +92,19 @@ def test_degenerate_data_give_a_finite_model_or_say_why_not(case):
     X, y = DEGENERATE[case]
     raw_priors = ("gaussian", "spike_and_slab", SpikeAndSlabPrior(0.999))
     bases = [("decorrelated", "gaussian"), *(("raw", prior) for prior in raw_priors)]
-    for features in ("linear", "fourier", "nystroem"):
+    for features in ("linear", "precomputed", "fourier", "nystroem"):
         for basis, prior in bases:
-            for noise in ("auto", 0.5) if features == "linear" else ("auto",):
-                scale = None if features == "linear" else 1.0
+            # Noise of 1e-25 leaves nothing of the ridge, and A has as many directions as rows or distinct columns.
+            for noise in {"linear": ("auto", 0.5, 1e-25), "precomputed": ("auto", 1e-25)}.get(features, ("auto",)):
+                scale = 1.0 if features in ("fourier", "nystroem") else None
                 model = DirectRegressor(features, 40, basis=basis, prior=prior, noise=noise, length_scale=scale)
                 try:
                     model.set_params(max_iter=30).fit(X, y)
                 except ValueError as error:
                     assert not isinstance(error, np.linalg.LinAlgError)
-                    assert str(error).startswith(("y must be at most", "noise must be within", "X must be within"))
+                    assert str(error).startswith(
+                        ("y must be at most", "noise must be within", "X must be within", "X must be nearer")
+                    )
                 else:
                     assert np.isfinite(model.predict(X, return_std=True)).all() and np.isfinite(model.elbo_)
 

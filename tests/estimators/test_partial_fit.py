@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.kernel_approximation import RBFSampler
 from sklearn.preprocessing import PolynomialFeatures
 
 import pydirect
@@ -386,34 +385,6 @@ def test_a_growing_model_is_pickled_and_cloned():
 def test_threads_do_not_change_a_bit(n_threads):
     one, many = (grown(fixed(n_threads=t, **SMALL), cut(4)) for t in (1, n_threads))
     assert one.predict(NEW).tobytes() == many.predict(NEW).tobytes()
-
-
-@pytest.mark.parametrize(
-    ("features", "changed"),
-    [
-        ("polynomial", {"degree": 3}),
-        ("fourier", {"n_features": 10}),
-        ("fourier", {"length_scale": [1.0, 2.0]}),
-        ("fourier", {"features": "linear", "length_scale": None}),
-        (RBFSampler(n_components=5, random_state=0), {"features__gamma": 0.5}),
-    ],
-)
-def test_rows_are_not_counted_by_other_features_than_those_before(features, changed):
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((30, 2)), rng.standard_normal(30)
-    scale = [1.0, 1.0] if features == "fourier" else None
-    model = DirectRegressor(features, n_features=8, length_scale=scale).partial_fit(x, y)
-    before, name = model.statistics_, next(iter(changed))
-    copied = pickle.loads(pickle.dumps(model)).set_params(length_scale=None if scale is None else np.array(scale))
-    copied.set_params(n_levels=7, degree=model.degree).partial_fit(x, y)
-    model.set_params(**changed)
-    for grow in (model.partial_fit, model.forget, lambda x, y: model.fit_stream(x, y, keep_features=True)):
-        with pytest.raises(ValueError, match=f"^{name}.* must be as when the feature map was fixed"):
-            grow(x, y)
-    with pytest.raises(ValueError, match=name):
-        model.fit_statistics(before)
-    assert model.statistics_ is before
-    assert model.fit_features(x, y).partial_fit(x, y).n_samples_ == 30
 
 
 def test_a_basis_with_features_of_its_own_is_refused_for_those_before():

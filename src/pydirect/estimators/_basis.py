@@ -13,6 +13,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_verbosity
 from pydirect.distributions import LEVEL_SHAPES, DensityPrior, FactorizedCategorical, as_level_count, as_prior
 from pydirect.estimators._base import LatentFunctions
+from pydirect.estimators._content import content
 from pydirect.features import (
     FeatureMap,
     LinearFeatures,
@@ -102,7 +103,19 @@ class BasisFunctionModel(LatentFunctions):
         given = self.get_params()
         own = {name: value for name, value in given.items() if name.startswith("features__")}
         used = {name: given[name] for name in FEATURE_PARAMETERS.get(kind, ())}
-        return {"features": type(self.features).__name__ if kind == "transformer" else kind, **own, **used}
+        if "length_scale" in used:  # one for all columns is the same as equal ones
+            scales = np.asarray(self.length_scale)
+            held = scales.ravel().tolist()
+            used["length_scale"] = held[0] if held and held.count(held[0]) == len(held) else scales.tolist()
+        return {"features": type(self.features) if kind == "transformer" else kind, **own, **used}
+
+    def _record_features(self) -> None:
+        """Keep what the parameters hold that the feature map depends on."""
+        self._fixed_parameters = {name: content(value) for name, value in self._feature_parameters().items()}
+
+    def _changed_parameters(self, fixed: dict[str, Any]) -> list[str]:
+        """Return the parameters that the feature map depends on and that hold something else than a record of them."""
+        return [k for k, value in self._feature_parameters().items() if k in fixed and content(value) != fixed[k]]
 
     # --- features
 
@@ -110,7 +123,7 @@ class BasisFunctionModel(LatentFunctions):
         self, X: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
     ) -> None:
         kind = self._feature_kind()
-        self._fixed_parameters = self._feature_parameters()
+        self._record_features()
         self.hyperparameters_: KernelHyperparameters | None = None
         if kind in ("precomputed", "transformer"):
             if np.abs(X).max() > LARGEST:

@@ -11,6 +11,7 @@ import numpy as np
 import pydirect
 from pydirect._persistence_parts import FEATURE_CLASSES, Writer, build, check_features, check_input_map
 from pydirect._validation import as_count
+from pydirect.estimators._content import content
 from pydirect.estimators._files import _as_json
 from pydirect.features import NystroemFeatures, TransformerFeatures
 from pydirect.hyperparameters import KernelHyperparameters
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
     from pydirect.streams import Source
 
 KIND = "pydirect.checkpoint"
-# Parameters that the feature map and the statistics depend on.
-PARAMETERS = (
-    "n_features",
-    "degree",
-    "rank_inputs",
-    "length_scale",
-    "max_hyperparameter_rows",
-    "block_dtype",
-    "random_state",
-)
 
 
 def require_saveable(model: GrowingModel) -> None:
@@ -71,9 +62,10 @@ def write_checkpoint(
     assert not isinstance(model.features_, TransformerFeatures)
     header, arrays = statistics.to_document()
     hyperparameters = model.hyperparameters_
+    parameters = {**model._fixed_parameters, "block_dtype": model.block_dtype}
     document = {
         "library": pydirect.__version__,
-        "parameters": _parameters(model),
+        "parameters": {name: _as_json(name, value) for name, value in parameters.items()},
         "n_rows": n_rows,
         "identity": identity,
         "layout": layout,
@@ -131,8 +123,10 @@ class Checkpoint:
         except KindError as error:
             raise KindError(path, f"{error.reason}: give another path for the checkpoint") from None
         header, arrays = document.header, document.arrays
-        ours, theirs = _parameters(model), header.get("parameters", {})
-        differing = [name for name in ours if ours[name] != theirs.get(name)]
+        theirs = header.get("parameters", {})
+        differing = model._changed_parameters({name: content(value) for name, value in theirs.items()})
+        if theirs.get("block_dtype") != model.block_dtype:
+            differing.append("block_dtype")
         if differing:
             raise FileFormatError(
                 path, f"the checkpoint is of a model with other parameters: {', '.join(differing)} changed"
@@ -181,14 +175,8 @@ class Checkpoint:
         model.__dict__.pop("feature_names_in_", None)
         for name, value in self.features.items():
             setattr(model, name, value)
-        model._fixed_parameters = model._feature_parameters()
+        model._record_features()
         self.statistics = self.statistics.with_features(model._row_features())
-
-
-def _parameters(model: GrowingModel) -> dict[str, Any]:
-    """Return the parameters that statistics depend on, as a header holds them."""
-    given = {name: _as_json(name, getattr(model, name)) for name in PARAMETERS}
-    return {"features": model._feature_kind(), **given}
 
 
 def _kernel(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelHyperparameters | None:

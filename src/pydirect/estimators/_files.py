@@ -34,6 +34,7 @@ from pydirect.decorrelated import DecorrelatedPosterior
 from pydirect.deterministic import DeterministicNetwork, EmpiricalBayes
 from pydirect.deterministic_training import DeterministicPosterior, TrainedNetwork
 from pydirect.distributions import PRIORS, FactorizedCategorical, TablePrior
+from pydirect.estimators._content import content
 from pydirect.features import (
     NystroemFeatures,
     TransformerFeatures,
@@ -109,6 +110,7 @@ def _write_basis(model: BasisFunctionModel, writer: Writer) -> Header:
             {"kind": next(n for n, c in POSTERIOR_CLASSES.items() if c is type(p)), **writer.fields(p, f"posterior{k}")}
             for k, p in enumerate(model.posteriors_)
         ],
+        "fixed_parameters": {name: _as_json(name, value) for name, value in model._fixed_parameters.items()},
         # Files of models that have it not are as old as version 0.1.0.
         **({"feature_y_scale": model.feature_y_scale_.tolist()} if hasattr(model, "feature_y_scale_") else {}),
     }
@@ -214,7 +216,8 @@ def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) ->
     features = FEATURE_CLASSES[header["features"]["kind"]]
     nested = {"hyperparameters": KernelHyperparameters} if features is NystroemFeatures else {}
     model.features_ = build(features, header["features"], arrays, "features", nested)
-    model._fixed_parameters = model._feature_parameters()
+    fixed = header.get("fixed_parameters", model._feature_parameters())  # older files do not tell what was changed
+    model._fixed_parameters = {name: content(value) for name, value in fixed.items()}
     model.hyperparameters_ = (
         build(KernelHyperparameters, header["hyperparameters"], arrays, "hyperparameters", {})
         if header["hyperparameters"] is not False

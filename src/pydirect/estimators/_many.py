@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +15,17 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance
 from pydirect.decorrelated import decorrelate
-from pydirect.estimators._checkpoint import PARAMETERS
+from pydirect.estimators._content import content
 from pydirect.estimators.regression import DirectRegressor, _Training, begun_together, inference_rng
 from pydirect.hyperparameters import distinct_rows
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
 
-def feature_key(model: DirectRegressor) -> str:
-    """Return a digest that is the same for models whose feature maps are, given the same rows."""
-    used = {name: getattr(model, name) for name in PARAMETERS}
-    kind = model._feature_kind()
-    return str(joblib.hash({**used, "features": model.features if kind == "transformer" else kind}))
+def feature_key(model: DirectRegressor) -> Hashable:
+    """Return what is the same for models whose feature maps, sums and random generators are, given the same rows."""
+    shape = np.asarray(model.length_scale).shape  # one that does not fit the rows is its own model's error
+    used = (model._feature_parameters(), model.block_dtype, model.random_state, shape)
+    return content(used, generator_states=True)
 
 
 def fit_many(
@@ -85,7 +85,7 @@ def fit_many(
             raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
     for target in {id(target): target for target in targets}.values():
         DirectRegressor()._start_fit(X, target, sample_weight)
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[Hashable, str], list[int]] = {}
     for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
         learned = model._feature_kind() in ("nystroem", "fourier") and model.length_scale is None
         groups.setdefault((feature_key(model), str(joblib.hash(np.asarray(target))) if learned else ""), []).append(k)
@@ -131,8 +131,9 @@ def _fit_group(
         trainings = []
         first_outputs = np.cumsum([0, *(column.shape[1] for column in columns[:-1])]).tolist()
         for model in models:
-            for name in ("features_", "input_map_", "hyperparameters_", "_fixed_parameters"):
+            for name in ("features_", "input_map_", "hyperparameters_"):
                 setattr(model, name, getattr(lead, name))
+            model._record_features()
             model.feature_y_scale_, model.mean_missing_variance_ = model.y_scale_, missing
         with shared.stage("inference"):
             rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None

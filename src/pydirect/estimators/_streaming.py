@@ -143,8 +143,7 @@ class StreamedModel(BasisFunctionModel):
 
     def _require_same_features(self) -> None:
         """Raise when parameters would now give another feature map than the model has."""
-        fixed, now = getattr(self, "_fixed_parameters", {}), self._feature_parameters()
-        changed = [name for name in fixed if name not in now or not _same(fixed[name], now[name])]
+        changed = self._changed_parameters(getattr(self, "_fixed_parameters", {}))
         if changed:
             if changed[0] == "features" and isinstance(self.features, str) and self.features == "auto":
                 changed[0] = "basis, by which features='auto' are chosen,"
@@ -191,10 +190,6 @@ class StreamedModel(BasisFunctionModel):
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-
-
-def _same(value: Any, other: Any) -> bool:
-    return value is other or bool(np.array_equal(value, other))
 
 
 class GrowingModel(StreamedModel, ProbabilisticRegressor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from inspect import signature
 from typing import Any, Self
 
@@ -157,10 +157,10 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         folds = self._folds(x, targets, weight, groups)
         self.n_splits_ = len(folds)
         scores, fit_seconds, score_seconds = np.empty((3, len(models), len(folds)))
-        same_features: dict[str, list[int]] = {}
+        same_features: dict[Hashable, list[int]] = {}
         for k, model in enumerate(models):
             same_features.setdefault(feature_key(model), []).append(k)
-        kept: dict[str, tuple[DirectRegressor, RunningStatistics, float]] = {}
+        kept: dict[Hashable, tuple[DirectRegressor, RunningStatistics, float]] = {}
         with single_blas_thread():
             for key, members in same_features.items():
                 data = _FoldedData(models[members[0]], x, targets, weight, folds)
@@ -375,7 +375,8 @@ def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
 def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
     """Give a model the feature map of another one."""
     names = ("features_", "input_map_", "hyperparameters_", "feature_y_scale_", "y_scale_", "_one_dimensional")
-    for name in (*names, "_fixed_parameters", "n_features_in_", "feature_names_in_"):
+    for name in (*names, "n_features_in_", "feature_names_in_"):
         if hasattr(shared, name):
             setattr(model, name, getattr(shared, name))
+    model._record_features()
     return model
