@@ -218,10 +218,12 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 return _r2_score(error, data.folds[fold], len(rows))
             mean = error / data.folds[fold].n_samples
             return -float(np.mean(np.sqrt(mean) if "root" in self.scoring else mean))
-        weights = {}
-        if data.weight is not None and _takes_weights(self.scorer_):
-            weights = {"sample_weight": data.weight[rows]}
-        score = self.scorer_(model, data.x[rows], data.y[rows], **weights)
+        return self._by_scorer(model, data.x[rows], data.y[rows], None if data.weight is None else data.weight[rows])
+
+    def _by_scorer(self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, weight: ArrayLike | None) -> float:
+        """Score a fitted model; weights are left out where the scorer takes none."""
+        weights = {} if weight is None or not _takes_weights(self.scorer_) else {"sample_weight": weight}
+        score = self.scorer_(model, X, y, **weights)
         if isinstance(score, np.ndarray) and score.ndim == 0:
             score = score.item()
         if not isinstance(score, numbers.Real):
@@ -271,9 +273,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             Left out where the scorer takes none.
         """
         check_is_fitted(self, "best_estimator_")
-        weighted = sample_weight is not None and _takes_weights(self.scorer_)
-        weights = {"sample_weight": sample_weight} if weighted else {}
-        return float(self.scorer_(self.best_estimator_, X, y, **weights))
+        return self._by_scorer(self.best_estimator_, X, y, sample_weight)
 
 
 class _FoldedData:
