@@ -11,9 +11,10 @@ import pytest
 from hypothesis import settings
 
 from pydirect import _core
-from pydirect.distributions import GaussianPrior, evenly_spaced_levels
-from pydirect.models import MeanFieldRegression
-from pydirect.statistics import GaussianStatistics
+from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.priors import GaussianPrior
+from pydirect.regression.mean_field import MeanFieldRegression
+from pydirect.statistics.gaussian import GaussianStatistics
 
 # Jobs in the background of a shell inherit an ignored Ctrl-C, which tests of interruptions need.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

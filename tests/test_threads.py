@@ -9,10 +9,11 @@ import pytest
 
 from pydirect import _core
 from pydirect._threads import MOST_THREADS, resolve_n_threads, single_blas_thread
-from pydirect.distributions import GaussianPrior, evenly_spaced_levels
-from pydirect.models import MeanFieldRegression, fit_mean_field
-from pydirect.optimize import OPTIMIZERS
-from pydirect.statistics import GaussianStatistics
+from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.priors import GaussianPrior
+from pydirect.optimize.quadratic import OPTIMIZERS
+from pydirect.regression.mean_field import MeanFieldRegression, fit_mean_field
+from pydirect.statistics.gaussian import GaussianStatistics
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
@@ -168,9 +169,8 @@ def test_the_limit_holds_for_a_blas_that_is_loaded_later():
     code = """
 import numpy as np
 from threadpoolctl import threadpool_info
-from pydirect.statistics import GaussianStatistics
+from pydirect.statistics.gaussian import GaussianStatistics
 GaussianStatistics.from_arrays(np.eye(3), np.ones(3))
-from pydirect import decorrelated
 from pydirect._threads import single_blas_thread
 with single_blas_thread():
     print({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})

@@ -50,9 +50,10 @@ from pydirect import (  # noqa: E402
     evenly_spaced_levels,
     fit_stochastic,
 )
-from pydirect.models import MeanFieldRegression, as_regression, fit_regression  # noqa: E402
-from pydirect.optimize import lbfgs_on_logits  # noqa: E402
-from pydirect.stochastic import Estimator, Exact, StochasticFit  # noqa: E402
+from pydirect.optimize.gradient import lbfgs_on_logits  # noqa: E402
+from pydirect.regression.gradient_estimators import Estimator, Exact  # noqa: E402
+from pydirect.regression.mean_field import MeanFieldRegression, as_regression, fit_regression  # noqa: E402
+from pydirect.regression.stochastic import StochasticFit  # noqa: E402
 
 N_INPUTS = 20
 NOISE = 1.0

@@ -34,7 +34,7 @@ import numpy as np  # noqa: E402
 from dvi import rows_of, standard_error  # noqa: E402
 
 from pydirect import DirectRegressor, DVIRegressor, MonteCarloBNNRegressor  # noqa: E402
-from pydirect.sampled_network import SampledNetwork  # noqa: E402
+from pydirect.networks.sampled import SampledNetwork  # noqa: E402
 
 HIDDEN = {"hidden_layer_sizes": (50,)}
 VARIANTS: dict[str, tuple[Any, dict[str, Any]]] = {

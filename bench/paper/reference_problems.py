@@ -36,7 +36,7 @@ from pydirect import (  # noqa: E402
     fit_mean_field,
     maximise_evidence,
 )
-from pydirect.optimize import OPTIMIZERS  # noqa: E402
+from pydirect.optimize.quadratic import OPTIMIZERS  # noqa: E402
 
 N_FREQUENCIES = 1000
 LEVELS = evenly_spaced_levels(15, 3.0)

@@ -37,7 +37,7 @@ from pydirect import (  # noqa: E402
     Reparameterization,
     fit_stochastic,
 )
-from pydirect.features import RowFeatures  # noqa: E402
+from pydirect.features.maps import RowFeatures  # noqa: E402
 from pydirect.metrics import coverage  # noqa: E402
 
 BASES = {

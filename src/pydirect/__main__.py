@@ -2,6 +2,6 @@
 
 import sys
 
-from pydirect.cli import main
+from pydirect.cli.main import main
 
 sys.exit(main())

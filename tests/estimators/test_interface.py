@@ -12,10 +12,10 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, metrics, optimize
-from pydirect.decorrelated import DecorrelatedPosterior
-from pydirect.features import NystroemFeatures
-from pydirect.models import MeanFieldPosterior
+from pydirect import DirectRegressor, metrics
+from pydirect.features.maps import NystroemFeatures
+from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.regression.mean_field import MeanFieldPosterior
 
 PUBLIC_PREDICTIONS = [
     "predict",
@@ -301,7 +301,7 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
         return solver.coordinate_ascent(1, 1e-3, 1e-7, 20, 0)
 
     for name in ("_newton", "neighbourhoods"):
-        monkeypatch.setattr(optimize, name, interrupted)
+        monkeypatch.setattr(f"pydirect.optimize.quadratic.{name}", interrupted)
     model = DirectRegressor("linear", basis="raw", noise=noise)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(X, np.c_[y, -y, y**2])

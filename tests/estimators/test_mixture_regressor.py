@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect import DirectRegressor, GaussianPrior, MixturePosterior, MixturePrior, SpikeAndSlabPrior
-from pydirect.estimators import regression
+from pydirect.estimators import direct_regressor as regression
 from pydirect.testing import monte_carlo_mean
 
 RNG = np.random.default_rng(0)

@@ -133,13 +133,13 @@ def test_a_single_row_at_a_time():
 @pytest.mark.parametrize("parameters", [{}, {"n_components": 2}, {"prior": MixturePrior.of_scales([0.5, 1.0])}])
 def test_the_raw_basis_starts_from_the_last_posterior(parameters, monkeypatch):
     starts = []
-    original = pydirect.models.fit_regression
+    original = pydirect.regression.mean_field.fit_regression
 
     def spy(model, optimizer, start, *rest):
         starts.append(start is not None)
         return original(model, optimizer, start, *rest)
 
-    monkeypatch.setattr(pydirect.models, "fit_regression", spy)
+    monkeypatch.setattr(pydirect.regression.mean_field, "fit_regression", spy)
     model = fixed(basis="raw", features="polynomial", noise=0.2, **parameters)
     model.partial_fit(X[:150], Y[:150])
     assert not any(starts)

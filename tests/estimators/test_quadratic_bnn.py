@@ -12,7 +12,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import QuadraticBNNRegressor, QuadraticNetwork, persistence, plotting
+from pydirect import QuadraticBNNRegressor, QuadraticNetwork, plotting
+from pydirect.persistence import container as persistence
 
 FAST = {"hidden_layer_sizes": (3,), "n_restarts": 1, "n_regrids": 1, "max_iter": 60}
 CONFIGURATIONS = [

@@ -39,7 +39,16 @@ def test_importing_pydirect_imports_nothing_heavy(statement):
 
 @pytest.mark.parametrize(
     "module",
-    ["_core", "_random", "decorrelated", "distributions", "features", "models", "optimize", "statistics", "testing"],
+    [
+        "_core",
+        "_random",
+        "distributions",
+        "features.maps",
+        "optimize.quadratic",
+        "regression.mixture",
+        "statistics.running",
+        "testing",
+    ],
 )
 def test_the_layers_below_the_estimators_know_nothing_of_scikit_learn(module):
     heavy = ["sklearn", "matplotlib", "pandas", "scipy.stats"]
@@ -97,7 +106,7 @@ def test_importing_does_not_change_the_floating_point_environment():
 import numpy as np
 smallest = np.array([5e-324, 2.5e-310])
 before = (smallest * 1.0).tolist(), (smallest / 3.0).tolist(), np.geterr()
-import pydirect, pydirect._core, pydirect._random, pydirect.models, pydirect.decorrelated
+import pydirect, pydirect._core, pydirect._random, pydirect.regression.mean_field, pydirect.regression.decorrelated
 pydirect._core.exp(np.full(100, -707.9))
 assert before == ((smallest * 1.0).tolist(), (smallest / 3.0).tolist(), np.geterr())
 assert (smallest * 1.0)[0] == 5e-324
@@ -114,7 +123,7 @@ def test_importing_does_not_touch_the_random_state_or_the_warnings():
     code = """
 import random, warnings, numpy as np, scipy.linalg, scipy.optimize, scipy.special
 state, legacy, filters = random.getstate(), np.random.get_state()[1].tolist(), list(warnings.filters)
-import pydirect.models, pydirect.testing
+import pydirect.regression.mean_field, pydirect.testing
 print(state == random.getstate(), legacy == np.random.get_state()[1].tolist(), filters == list(warnings.filters))
 """
     assert output(code) == "True True True"
@@ -151,8 +160,8 @@ def test_a_pool_of_forked_workers_fits_models():
     code = """
 import multiprocessing, warnings
 import numpy as np
-from pydirect.models import fit_mean_field
-from pydirect.statistics import GaussianStatistics
+from pydirect.regression.mean_field import fit_mean_field
+from pydirect.statistics.gaussian import GaussianStatistics
 
 rng = np.random.default_rng(0)
 phi = rng.standard_normal((900, 600))

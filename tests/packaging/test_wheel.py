@@ -46,7 +46,7 @@ def test_requirements_are_few():
 
 def test_the_console_script_is_declared():
     (script,) = [point for point in DISTRIBUTION.entry_points if point.group == "console_scripts"]
-    assert (script.name, script.value) == ("pydirect", "pydirect.cli:main")
+    assert (script.name, script.value) == ("pydirect", "pydirect.cli.main:main")
 
 
 @installed_from_a_wheel

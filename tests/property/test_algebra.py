@@ -7,18 +7,13 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import logsumexp
 
 from pydirect import _core
-from pydirect.decorrelated import log_evidence
-from pydirect.distributions import (
-    FactorizedCategorical,
-    GaussianPrior,
-    LaplacePrior,
-    SpikeAndSlabPrior,
-    StudentTPrior,
-    evenly_spaced_levels,
-)
-from pydirect.features import PrecomputedFeatures
-from pydirect.models import MeanFieldRegression
-from pydirect.statistics import GaussianStatistics, collect_statistics
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.priors import GaussianPrior, LaplacePrior, SpikeAndSlabPrior, StudentTPrior
+from pydirect.features.maps import PrecomputedFeatures
+from pydirect.regression.evidence import log_evidence
+from pydirect.regression.mean_field import MeanFieldRegression
+from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.testing import enumerate_elbo, enumerate_log_evidence
 
 finite = st.floats(-5.0, 5.0)

@@ -7,8 +7,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import GaussianStatistics, MixturePrior, fit_mixture, pairwise_entropy
-from pydirect.distributions import TablePrior
-from pydirect.mixtures import taylor_entropy
+from pydirect.distributions.priors import TablePrior
+from pydirect.regression.mixture_entropy import taylor_entropy
 from pydirect.testing import enumerate_elbo, enumerate_hypotheses, enumerate_log_evidence
 
 logits = st.floats(-8.0, 8.0)

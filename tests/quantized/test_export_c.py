@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import pydirect
-from pydirect.quantized import AccumulatorOverflowError, quantize
-from pydirect.quantized.arithmetic import Group, IntegerProgram, RawInputs
-from pydirect.quantized.c_integer import integer_body
-from pydirect.quantized.c_source import LARGEST_COUNT, header, template
+from pydirect.quantized.export.c_integer import integer_body
+from pydirect.quantized.export.c_source import LARGEST_COUNT, header, template
+from pydirect.quantized.integer.program import AccumulatorOverflowError, Group, IntegerProgram, RawInputs
 from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.quantize import quantize
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion"]
 PROBLEMS = ["yacht", "housing", "energy", "concrete", "airfoil"]
@@ -613,7 +613,7 @@ def test_units_beyond_single_precision_are_refused(tmp_path, small):
 def test_more_than_the_counters_of_headers_can_count_is_refused(tmp_path, small, monkeypatch):
     model = quantize(small(small.regressor("linear", basis="raw", rank_inputs=False)), 2)
     assert LARGEST_COUNT == np.iinfo(np.uint16).max
-    monkeypatch.setattr("pydirect.quantized.c_source.LARGEST_COUNT", 2)
+    monkeypatch.setattr("pydirect.quantized.export.c_source.LARGEST_COUNT", 2)
     for arithmetic in ("float", "integer"):
         with pytest.raises(ValueError, match="n_features_in must be at most 2 in exported code, got 3"):
             model.using(arithmetic).to_c(tmp_path / "model.h")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pydirect.quantized import quantize
-from pydirect.quantized.onnx_graph import IR_VERSION, OPSET
+from pydirect.quantized.export.onnx_graph import IR_VERSION, OPSET
+from pydirect.quantized.quantize import quantize
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

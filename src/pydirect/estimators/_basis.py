@@ -11,10 +11,15 @@ from sklearn.base import clone
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_verbosity
-from pydirect.distributions import LEVEL_SHAPES, DensityPrior, FactorizedCategorical, as_level_count, as_prior
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
+from pydirect.distributions.priors import DensityPrior, as_prior
 from pydirect.estimators._base import LatentFunctions
 from pydirect.estimators._content import content
-from pydirect.features import (
+from pydirect.features.evidence import fit_hyperparameters
+from pydirect.features.inputs import LARGEST, InputMap
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import (
     FeatureMap,
     LinearFeatures,
     NystroemFeatures,
@@ -24,18 +29,15 @@ from pydirect.features import (
     TransformerFeatures,
     random_fourier_features,
 )
-from pydirect.hyperparameters import KernelHyperparameters, fit_hyperparameters
-from pydirect.inputs import LARGEST, InputMap
-from pydirect.mixtures import MixturePosterior
-from pydirect.models import MeanFieldPosterior
-from pydirect.optimize import OPTIMIZERS
-from pydirect.statistics import GaussianStatistics
+from pydirect.optimize.quadratic import OPTIMIZERS
+from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.statistics.gaussian import GaussianStatistics
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters that a feature map of each kind depends on.
 KERNEL_PARAMETERS = ("n_features", "rank_inputs", "length_scale", "max_hyperparameter_rows", "random_state")
 FEATURE_PARAMETERS = {"nystroem": KERNEL_PARAMETERS, "fourier": KERNEL_PARAMETERS, "polynomial": ("degree",)}
-
 PosteriorT = TypeVar("PosteriorT", bound=MeanFieldPosterior | MixturePosterior)
 
 

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import pydirect
-from pydirect._persistence_parts import FEATURE_CLASSES, Writer, build, check_features, check_input_map
 from pydirect._validation import as_count
 from pydirect.estimators._content import content
-from pydirect.estimators._files import _as_json
-from pydirect.features import NystroemFeatures, TransformerFeatures
-from pydirect.hyperparameters import KernelHyperparameters
-from pydirect.inputs import InputMap
-from pydirect.persistence import CorruptFileError, FileFormatError, KindError, read, write
-from pydirect.running_statistics import RunningStatistics
+from pydirect.estimators._saving import as_json
+from pydirect.features.fields import FEATURE_CLASSES, check_features, check_input_map
+from pydirect.features.inputs import InputMap
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import NystroemFeatures, TransformerFeatures
+from pydirect.persistence.container import CorruptFileError, FileFormatError, KindError, read, write
+from pydirect.persistence.fields import Writer, build
+from pydirect.statistics.running import RunningStatistics
 
 if TYPE_CHECKING:
-    from pydirect.estimators._streaming import GrowingModel
-    from pydirect.streams import Source
+    from pydirect.estimators._growing import GrowingModel
+    from pydirect.streams.rows import Source
 
 KIND = "pydirect.checkpoint"
 
@@ -65,7 +66,7 @@ def write_checkpoint(
     parameters = {**model._fixed_parameters, "block_dtype": model.block_dtype}
     document = {
         "library": pydirect.__version__,
-        "parameters": {name: _as_json(name, value) for name, value in parameters.items()},
+        "parameters": {name: as_json(name, value) for name, value in parameters.items()},
         "n_rows": n_rows,
         "identity": identity,
         "layout": layout,
@@ -115,7 +116,7 @@ class Checkpoint:
 
         Raises
         ------
-        pydirect.persistence.FileFormatError
+        pydirect.persistence.container.FileFormatError
             With the reason, when the file is not a checkpoint, is damaged, or belongs to other parameters.
         """
         try:

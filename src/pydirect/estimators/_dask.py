@@ -10,12 +10,13 @@ import numpy as np
 
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, column_names
-from pydirect.running_statistics import RunningStatistics
-from pydirect.statistics import row_blocks
-from pydirect.streams import Rows, Sample, StreamError, checked_rows
+from pydirect.statistics.gaussian import row_blocks
+from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.passes import Sample
+from pydirect.streams.rows import Rows, StreamError, checked_rows
 
 if TYPE_CHECKING:
-    from pydirect.estimators._streaming import GrowingModel
+    from pydirect.estimators._growing import GrowingModel
 
 # Statistics merged by one task: enough that the tree is low, few enough for a worker's memory.
 FAN_IN = 8

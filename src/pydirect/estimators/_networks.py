@@ -14,11 +14,13 @@ from sklearn.base import ClassifierMixin
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_number
-from pydirect.deterministic import VariationalNetwork
-from pydirect.deterministic_training import TrainingSchedule
-from pydirect.estimators._base import LatentFunctions, ProbabilisticClassifier, ProbabilisticRegressor
-from pydirect.hyperparameters import distinct_rows
-from pydirect.inputs import InputMap
+from pydirect.estimators._base import LatentFunctions
+from pydirect.estimators._classifier import ProbabilisticClassifier
+from pydirect.estimators._regressor import ProbabilisticRegressor
+from pydirect.features.evidence import distinct_rows
+from pydirect.features.inputs import InputMap
+from pydirect.networks.base import VariationalNetwork
+from pydirect.networks.training import TrainingSchedule
 
 NOISES = ("heteroscedastic", "homoscedastic", "softplus")
 # Nodes of the mixture over the log noise variance.

@@ -1,9 +1,6 @@
 """Divergences of posteriors from priors by Monte Carlo where it cannot be avoided, and without it where it can."""
 
-from pydirect.monte_carlo.divergence import InadmissiblePairError, MonteCarloDivergence
-from pydirect.monte_carlo.families import CustomFamily, PosteriorFamily, has_moment
-from pydirect.monte_carlo.last_layer import LinearOutput, SquaredErrors, expected_logistic_likelihood
-from pydirect.monte_carlo.priors import (
+from pydirect.monte_carlo.densities import (
     ExponentialDensity,
     GammaDensity,
     GeneralizedErrorDensity,
@@ -21,6 +18,9 @@ from pydirect.monte_carlo.priors import (
     WaldDensity,
     WeibullDensity,
 )
+from pydirect.monte_carlo.divergence import InadmissiblePairError, MonteCarloDivergence
+from pydirect.monte_carlo.last_layer import LinearOutput, SquaredErrors, expected_logistic_likelihood
+from pydirect.monte_carlo.posteriors import CustomFamily, PosteriorFamily, has_moment
 from pydirect.monte_carlo.surrogate import PolynomialSurrogate, polynomial_surrogate
 
 __all__ = [

@@ -19,15 +19,7 @@ from scipy.special import expit
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array
-from pydirect.monte_carlo.families import (
-    SUPPORTS,
-    CustomFamily,
-    Posterior,
-    PosteriorFamily,
-    has_moment,
-    partial_normal_moments,
-)
-from pydirect.monte_carlo.priors import (
+from pydirect.monte_carlo.densities import (
     HIGHEST_DEGREE,
     Density,
     GeneralizedErrorDensity,
@@ -37,6 +29,14 @@ from pydirect.monte_carlo.priors import (
     Terms,
     UserDensity,
     as_prior,
+)
+from pydirect.monte_carlo.posteriors import (
+    SUPPORTS,
+    CustomFamily,
+    Posterior,
+    PosteriorFamily,
+    has_moment,
+    partial_normal_moments,
 )
 
 MODES = ("exact", "direct", "independent", "shared", "fixed", "naive")

@@ -15,7 +15,7 @@ from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_float_array
 from pydirect.monte_carlo.divergence import as_index, as_posterior, as_seed
-from pydirect.monte_carlo.families import PosteriorFamily, as_scales
+from pydirect.monte_carlo.posteriors import PosteriorFamily, as_scales
 
 # Of the trapezoidal rule over a normal number: where it ends, its widest step, and most nodes.
 QUADRATURE_END, QUADRATURE_STEP, QUADRATURE_NODES = 9.0, 0.5, 512

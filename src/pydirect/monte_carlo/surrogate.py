@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._validation import as_count, as_float_array, as_number
-from pydirect.monte_carlo.families import as_scales
-from pydirect.monte_carlo.priors import HIGHEST_DEGREE, Density, PolynomialDensity, UserDensity, as_prior
+from pydirect.monte_carlo.densities import HIGHEST_DEGREE, Density, PolynomialDensity, UserDensity, as_prior
+from pydirect.monte_carlo.posteriors import as_scales
 
 # Leading coefficients below this share of the largest one are those of a lower degree.
 ROUNDING = 1e-14
@@ -67,7 +67,7 @@ def polynomial_surrogate(
 
     Examples
     --------
-    >>> from pydirect.monte_carlo import LogisticDensity
+    >>> from pydirect.monte_carlo.densities import LogisticDensity
     >>> polynomial_surrogate(LogisticDensity(), [0.0], [0.3]).max_error < 1e-5
     True
     """

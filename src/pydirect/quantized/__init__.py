@@ -1,10 +1,11 @@
 """Posterior samples as integers: a fitted posterior in a few bits a weight, and inference with them."""
 
-from pydirect.quantized.arithmetic import AccumulatorOverflowError, IntegerProgram, RawInputs
-from pydirect.quantized.files import load
-from pydirect.quantized.models import QuantizedClassifier, QuantizedModel, QuantizedRegressor
-from pydirect.quantized.program import IntegerArithmeticError, IntegerArithmeticWarning
+from pydirect.quantized.integer.compile import IntegerArithmeticError, IntegerArithmeticWarning
+from pydirect.quantized.integer.program import AccumulatorOverflowError, IntegerProgram, RawInputs
+from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor
 from pydirect.quantized.quantize import quantize
+from pydirect.quantized.saving import load
 
 __all__ = [
     "AccumulatorOverflowError",

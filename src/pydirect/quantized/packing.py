@@ -23,7 +23,6 @@ from pydirect._validation import as_choice
 
 BITS = (2, 3, 4, 8)
 LAYOUTS = ("dense", "sparse")
-
 Codes = NDArray[np.uint8]
 
 

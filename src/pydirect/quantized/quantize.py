@@ -11,30 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
-from pydirect.decorrelated import DecorrelatedPosterior
-from pydirect.deterministic_training import TrainedNetwork
-from pydirect.distributions import LEVEL_SHAPES
-from pydirect.features import (
+from pydirect.distributions.levels import LEVEL_SHAPES
+from pydirect.features.inputs import LARGEST, InputMap
+from pydirect.features.maps import (
     FourierFeatures,
     NystroemFeatures,
     PolynomialFeatures,
     PrecomputedFeatures,
     TransformerFeatures,
 )
-from pydirect.inputs import LARGEST, InputMap
-from pydirect.mixtures import MixturePosterior
-from pydirect.quadratic_network import NetworkPosterior
-from pydirect.quantized.models import (
-    ARITHMETICS,
-    LinearBasis,
-    QuantizedClassifier,
-    QuantizedModel,
-    QuantizedRegressor,
-    as_rows,
-)
-from pydirect.quantized.network import NetworkBasis, reach_of
-from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
-from pydirect.quantized.program import (
+from pydirect.networks.training import TrainedNetwork
+from pydirect.quadratic.network import NetworkPosterior
+from pydirect.quantized.basis import LinearBasis
+from pydirect.quantized.integer.compile import (
     FREQUENCY_BITS,
     INPUT_LIMIT,
     INPUT_UNIT,
@@ -42,7 +31,13 @@ from pydirect.quantized.program import (
     IntegerArithmeticWarning,
     lay_out,
 )
+from pydirect.quantized.integer.network import NetworkBasis, reach_of
+from pydirect.quantized.model import ARITHMETICS, QuantizedModel, as_rows
+from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor
 from pydirect.quantized.samples import METHODS, MOST_ROWS, choose_samples, round_to_levels, shuffled_samples
+from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.regression.mixture_posterior import MixturePosterior
 
 LEVELS = ("model", "even", "power_of_two")
 MOST_SAMPLES = 256

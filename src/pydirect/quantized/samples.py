@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from pydirect._validation import FloatArray
-from pydirect.distributions import FactorizedCategorical
-from pydirect.mixtures import MixturePosterior
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.regression.mixture_posterior import MixturePosterior
 
 METHODS = ("draw", "most_probable", "moments")
 # Exchanges of one code by another, a weight; and rows that say how weights act together.
@@ -23,7 +23,6 @@ MOST_SHUFFLED = 2048
 # Of exchanges, held at once.
 MOST_LOSSES = 2**20
 POLISH_SWEEPS = 3
-
 Codes = NDArray[np.uint8]
 
 

@@ -1,0 +1,108 @@
+"""Both bounds of the logistic likelihood: one evaluation against its limit, and a whole fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..common import Yardstick, fraction_of_limit, multiplying, require_public
+
+N_LEVELS = 15
+
+
+def make_rows(n_rows: int, n_weights: int) -> object:
+    """Gaussian features with labels of a linear logit."""
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((n_rows, n_weights)) / np.sqrt(n_weights)
+    t = np.where(3 * phi @ rng.standard_normal(n_weights) + rng.logistic(size=n_rows) > 0, 1.0, -1.0)
+    return require_public("LabelledRows").from_arrays(phi, t, n_threads=1)
+
+
+def adding_and_multiplying(n: int = 4_096) -> Yardstick:
+    """Multiply and add inside the first-level cache, two flops an element: what the kernels forgo fusing."""
+    x, out = np.ones(n), np.ones(n)
+
+    def run() -> None:
+        for _ in range(50):
+            np.multiply(x, x, out=out)
+            np.add(x, out, out=out)
+
+    return Yardstick(run, 50.0 * n)
+
+
+class Exponential:
+    """Value, and value with gradient, of n rows, b weights and 15 levels.
+
+    Limit: n b m̄ multiplications and additions for the value, twice that with the gradient, and an exponential a feature
+    besides; `track_multiple_*` is the time over that of so many in NumPy, inside the first-level cache.
+    """
+
+    params = (((2_000, 500), (2_000, 2_000)),)
+    param_names = ("size",)
+    number, repeat, warmup_time = 1, (3, 10, 10.0), 0
+
+    def setup(self, size: tuple[int, int]) -> None:
+        from pydirect import evenly_spaced_levels
+
+        self.rows = make_rows(*size)
+        self.levels = np.broadcast_to(evenly_spaced_levels(N_LEVELS), (size[1], N_LEVELS))
+        self.q = np.random.default_rng(1).dirichlet(np.ones(N_LEVELS), size=size[1])
+        self.amount = float(size[0] * size[1] * N_LEVELS)
+
+    def time_value(self, size: tuple[int, int]) -> None:
+        from pydirect.logistic.exponential import exponential_log_terms
+
+        exponential_log_terms(self.rows, self.levels, self.q)
+
+    def time_value_and_gradient(self, size: tuple[int, int]) -> None:
+        from pydirect.logistic.exponential import exponential_bound
+
+        exponential_bound(self.rows, self.levels, self.q)
+
+    def track_multiple_value(self, size: tuple[int, int]) -> float:
+        return 1 / fraction_of_limit(lambda: self.time_value(size), (adding_and_multiplying(), self.amount))
+
+    def track_multiple_value_and_gradient(self, size: tuple[int, int]) -> float:
+        limit = (adding_and_multiplying(), 2 * self.amount)
+        return 1 / fraction_of_limit(lambda: self.time_value_and_gradient(size), limit)
+
+    track_multiple_value.unit = track_multiple_value_and_gradient.unit = "limits"
+
+
+class Jaakkola:
+    """One step of ξ and the prior variance with continuous weights.
+
+    Limit: one Φᵀdiag(·)Φ, n b (b + 1) flops at the rate of the BLAS's symmetric rank-k update; the moments of z need
+    two more, the factorisation and inversion of a b × b matrix ⅔ b³ flops.
+    """
+
+    params = (((4_000, 500), (20_000, 500)),)
+    param_names = ("size",)
+    number, repeat, warmup_time = 1, (3, 10, 10.0), 0
+
+    def setup(self, size: tuple[int, int]) -> None:
+        self.rows = make_rows(*size)
+        from pydirect.logistic.gaussian import VariancePrior, gaussian_step
+
+        self.step = gaussian_step(self.rows, VariancePrior(1.0, 1.0))
+        self.parameters = np.zeros(size[0] + 1)
+
+    def time_step(self, size: tuple[int, int]) -> None:
+        self.step(self.parameters)
+
+    def track_multiple(self, size: tuple[int, int]) -> float:
+        flops = size[0] * size[1] * (size[1] + 1.0)
+        return 1 / fraction_of_limit(lambda: self.time_step(size), (multiplying("float64", *size), flops), repeats=5)
+
+    track_multiple.unit = "products"
+
+    def time_fit(self, size: tuple[int, int]) -> None:
+        from pydirect import fit_logistic_decorrelated
+
+        fit_logistic_decorrelated(self.rows)
+
+    def track_steps(self, size: tuple[int, int]) -> int:
+        from pydirect import fit_logistic_decorrelated
+
+        return fit_logistic_decorrelated(self.rows).posterior.n_iter
+
+    track_steps.unit = "steps"

@@ -1,0 +1,211 @@
+"""Many models at once beside one after the other.
+
+    python bench/scripts/many.py fit [--models 32] [--weights 2000] [--repeats 5]
+    python bench/scripts/many.py estimators [--models 32] [--weights 2000]
+    python bench/scripts/many.py search [protein.npz] [--weights 2000] [--folds 10] [--grid-fits 2]
+
+``fit``: inference from given statistics. In the raw basis `fit_mean_fields` beside `fit_mean_field` one by one, for
+targets and for noise levels; in the decorrelated basis one factorisation beside one a model. Both take turns, medians
+count; also the rate of the shared product with A beside that of BLAS. ``estimators``: end to end, `fit_many` beside
+``fit`` one by one. ``search``: ten-fold cross-validation of a 5 × 5 grid, `DirectSearchCV` beside scikit-learn's
+GridSearchCV over the same estimator, extrapolated from its first fits; the file holds arrays X and y, without one the
+data are synthetic. All on one thread. Seconds are of the processor, which a busy machine changes less than the clock's.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"
+
+import argparse  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+import warnings  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+from sklearn.base import clone  # noqa: E402
+from sklearn.kernel_approximation import RBFSampler  # noqa: E402
+from sklearn.model_selection import KFold, ParameterGrid  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.common import make_data, make_features  # noqa: E402
+
+from pydirect import (  # noqa: E402
+    DirectRegressor,
+    DirectSearchCV,
+    GaussianPrior,
+    MeanFieldRegression,
+    _core,
+    collect_statistics,
+    decorrelate,
+    evenly_spaced_levels,
+    fit_decorrelated,
+    fit_many,
+    fit_mean_field,
+    fit_mean_fields,
+    maximise_evidence,
+)
+
+LEVELS = evenly_spaced_levels(15, 3.0)
+LOG_PRIOR = GaussianPrior().log_mass(LEVELS)
+NOISE_GRID = 0.09 * np.logspace(-1, 1, 15)
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
+
+
+def turns(repeats: int, *calls: Callable[[], Any]) -> list[float]:
+    """Median seconds of calls that take turns."""
+    for call in calls:
+        call()
+    return np.median([[seconds(call) for call in calls] for _ in range(repeats)], axis=0).tolist()
+
+
+def make_targets(n_rows: int, n_models: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and smooth targets of different directions with noise of standard deviation 0.3, standardised."""
+    x, _ = make_data(n_rows)
+    rng = np.random.default_rng(5)
+    f = np.sin(x @ rng.standard_normal((x.shape[1], n_models)) / 2) + 0.3 * x @ rng.standard_normal(
+        (x.shape[1], n_models)
+    )
+    y = f / f.std(axis=0) + 0.3 * rng.standard_normal(f.shape)
+    return x, (y - y.mean(axis=0)) / y.std(axis=0)
+
+
+def alone(model: MeanFieldRegression) -> Any:
+    return fit_mean_field(
+        model.statistics,
+        model.levels,
+        model.log_prior,
+        model.noise_levels,
+        model.log_noise_prior,
+        output=model.output,
+        n_threads=1,
+    )
+
+
+def report(name: str, together: float, apart: float, extra: str = "") -> None:
+    print(f"{name:34s} together {together:8.3f} s   one by one {apart:8.3f} s   {apart / together:6.2f} times{extra}")
+
+
+def compare_inference(n_models: int, n_weights: int, repeats: int) -> None:
+    x, y = make_targets(2 * n_weights, n_models)
+    statistics = collect_statistics(make_features(n_weights), x, y, n_threads=1)
+    families = {
+        "targets": [
+            MeanFieldRegression.of(statistics, LEVELS, LOG_PRIOR, NOISE_GRID, output=k) for k in range(n_models)
+        ],
+        "noise levels": [
+            MeanFieldRegression.of(statistics, LEVELS, LOG_PRIOR, [s]) for s in np.geomspace(0.03, 3.0, n_models)
+        ],
+    }
+    for name, models in families.items():
+        together, apart = turns(
+            repeats,
+            lambda models=models: fit_mean_fields(models, n_threads=1),
+            lambda models=models: [alone(model) for model in models],
+        )
+        pairs = zip(fit_mean_fields(models, n_threads=1), map(alone, models), strict=True)
+        gain = [one.elbo - other.elbo for one, other in pairs]
+        report(f"raw basis, {n_models} {name}", together, apart, f", ELBO {min(gain):+.3f} to {max(gain):+.3f} nats")
+
+    def rotated_fit(rotated: Any, k: int) -> None:
+        noise, scale = maximise_evidence(rotated, 0.1, output=k)
+        fit_decorrelated(rotated.scaled(scale), noise, output=k)
+
+    def shared() -> None:
+        rotated = decorrelate(statistics)
+        for k in range(n_models):
+            rotated_fit(rotated, k)
+
+    one = seconds(lambda: rotated_fit(decorrelate(statistics), 0))
+    report(f"decorrelated basis, {n_models} targets", seconds(shared), n_models * one, " (one fit times their number)")
+
+    a = statistics.A.astype(np.float32)
+    s = np.ones((n_weights, _core.LANE_PACK * -(-n_models // _core.LANE_PACK)), np.float32)
+    square = a[:1500, :1500]
+    own, blas, peak = turns(9, lambda: _core.multiply_lanes(a, s, 1), lambda: a @ s, lambda: square @ square)
+    flops, limit = 2.0 * a.size * s.shape[1], 2.0 * len(square) ** 3 / peak
+    print(
+        f"product with A: {flops / own / 1e9:.1f} Gflop/s, BLAS {flops / blas / 1e9:.1f}; "
+        f"{flops / own / limit:.2f} of the rate of a large square product, {limit / 1e9:.1f}"
+    )
+
+
+def compare_estimators(n_models: int, n_weights: int) -> None:
+    x, y = make_targets(4000, n_models)
+    features = RBFSampler(gamma=0.05, n_components=n_weights, random_state=0)
+    for basis in ("decorrelated", "raw"):
+        models = [DirectRegressor(features, basis=basis, n_threads=1) for _ in range(n_models)]
+        together = seconds(lambda models=models: fit_many(models, x, list(y.T)))
+        single = seconds(lambda basis=basis: DirectRegressor(features, basis=basis, n_threads=1).fit(x, y[:, 0]))
+        report(f"end to end, {basis}, {n_models} targets", together, n_models * single, " (one fit times their number)")
+
+
+def compare_search(x: np.ndarray, y: np.ndarray, n_weights: int, n_folds: int, n_grid_fits: int) -> None:
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    features = RBFSampler(gamma=0.5 / x.shape[1], n_components=n_weights, random_state=0)
+    model = DirectRegressor(features, n_threads=1)
+    variance = float(y.var())
+    grid = {"noise": (variance * np.geomspace(0.1, 1.0, 5)).tolist(), "n_levels": [5, 7, 9, 11, 15]}
+    cv = KFold(n_folds, shuffle=True, random_state=0)
+    search = DirectSearchCV(model, grid, "neg_root_mean_squared_error", cv)
+    ours = seconds(lambda: search.fit(x, y))
+    splits, candidates = list(cv.split(x)), list(ParameterGrid(grid))
+    apart, worst = [], 0.0
+    for k in range(n_grid_fits):
+        candidate, (train, test) = candidates[-1 - k], splits[k % n_folds]
+        fitted = clone(model).set_params(**candidate)
+        scores: list[float] = []
+
+        def fit_and_score(fitted: Any = fitted, train: Any = train, test: Any = test, scores: Any = scores) -> None:
+            fitted.fit(x[train], y[train])
+            scores.append(-float(np.sqrt(np.mean((fitted.predict(x[test]) - y[test]) ** 2))))
+
+        apart.append(seconds(fit_and_score))
+        found = search.cv_results_[f"split{k % n_folds}_test_score"][len(candidates) - 1 - k]
+        worst = max(worst, abs(found / scores[0] - 1))
+    n_fits = len(candidates) * n_folds + 1
+    report(
+        f"{n_folds}-fold search of {len(candidates)}",
+        ours,
+        n_fits * float(np.mean(apart)),
+        f" ({n_grid_fits} fits of "
+        f"{n_fits} measured), scores equal to {worst:.1e}, best {search.best_params_}, RMSE {-search.best_score_:.4f}",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("fit", "estimators", "search"))
+    parser.add_argument("data", nargs="?", help="file with arrays X and y, for search")
+    parser.add_argument("--models", type=int, default=32)
+    parser.add_argument("--weights", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--folds", type=int, default=10)
+    parser.add_argument("--grid-fits", type=int, default=2)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if args.part == "fit":
+        compare_inference(args.models, args.weights, args.repeats)
+    elif args.part == "estimators":
+        compare_estimators(args.models, args.weights)
+    else:
+        if args.data:
+            with np.load(args.data) as file:
+                x, y = file["X"], file["y"]
+        else:
+            x, y = make_data(20_000)
+        compare_search(x, np.ravel(y), args.weights, args.folds, args.grid_fits)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Quantised models: accuracy against size, networks in integers, and predictions a second.
+
+    python bench/scripts/quantized.py accuracy [--sets yacht,housing] [--budgets 1024,4096] [--folds 7] [--plot sizes.png]
+    python bench/scripts/quantized.py networks [--sets yacht,energy] [--folds 2] [--samples 8] [--sizes 16,8]
+    python bench/scripts/quantized.py throughput [--rows 20000] [--inputs 8]
+
+accuracy: RMSE and NLPD (user's units, nats) on held-out rows of UCI sets, means over folds. "default" is
+`DirectRegressor()`; "fourier" the exact posterior of 2000 Fourier features of standardised columns, the raw basis that
+small models choose from. Then, for every budget of `fit_within`: "exact" is the exact posterior of continuous weights
+in double precision on the same basis functions, "float" 16 samples of it on 15 levels (int4) evaluated in double
+precision, "integer" the model of that many bytes, integers throughout. The last line counts the sets where the integer
+model of 4 KiB is within 5 % of an exact posterior mean: on its own basis functions, of 2000 features, of the default.
+
+networks: RMSE and NLPD on held-out rows of `QuadraticBNNRegressor`, means over the paper's first folds: its exact
+posterior, so many samples of it in double precision, and the same samples in integers, with the bytes of their tables.
+"off" is the largest difference of a sample's function between the last two, in standard deviations of y; "bound" what
+`rounding_bound` says at these rows, the largest of them; "in range" the part of the rows where nothing is cut off.
+
+throughput: predictions a second of a model of 1000 frequencies and 16 samples, features evaluated and multiplied: NumPy
+in float32 (sines, cosines, ``Phi @ W``) beside the integer-only kernels with int8 and int16 features, and sums by level
+of given float64 features, at several fractions of zeros; one thread, medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import numpy as np  # noqa: E402
+
+from pydirect import DirectRegressor, FourierFeatures, QuadraticBNNRegressor, fit_within  # noqa: E402
+from pydirect.features.inputs import InputMap  # noqa: E402
+from pydirect.quantized.integer.compile import OutputScale, build_program, lay_out  # noqa: E402
+from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine  # noqa: E402
+
+NETWORK_SETS = ("yacht", "energy", "concrete", "airfoil")
+SETS = ("yacht", "housing", "concrete", "airfoil", "energy", "elevators")
+BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
+PATHS = ("exact", "float", "integer")
+ZEROS = (0.0, 0.5, 0.84, 0.99)
+
+
+def data_directory() -> Path:
+    """Folder with uci/*.npz."""
+    default = Path(__file__).resolve().parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("PYDIRECT_DATA", default))
+    if not (folder / "uci").exists():
+        sys.exit(f"no data: {folder} must hold uci/; set PYDIRECT_DATA")
+    return folder
+
+
+def scores(model: Any, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """RMSE and NLPD of a Gaussian with the predicted mean and standard deviation."""
+    mean, std = model.predict(x, return_std=True)
+    density = 0.5 * np.log(2 * np.pi * std**2) + 0.5 * ((y - mean) / std) ** 2
+    return float(np.sqrt(np.mean((mean - y) ** 2))), float(density.mean())
+
+
+def accuracy_on(x: np.ndarray, y: np.ndarray, test: np.ndarray, budgets: list[int]) -> dict[str, tuple[float, ...]]:
+    """Scores of every model on one fold."""
+    train = (x[~test], y[~test])
+    held = (x[test], y[test])
+    results = {"default": scores(DirectRegressor().fit(*train), *held)}
+    fourier = DirectRegressor(features="fourier", rank_inputs=False)
+    results["fourier"] = scores(fourier.fit(*train), *held)
+    for budget in budgets:
+        integer = fit_within(DirectRegressor(), *train, max_bytes=budget)
+        phi, held_phi = (integer.basis.transform(rows)[0] for rows in (train[0], held[0]))
+        exact = DirectRegressor(features="precomputed").fit(phi, train[1])
+        results[f"exact {budget}"] = scores(exact, held_phi, held[1])
+        results[f"float {budget}"] = scores(exact.quantize(16, X=phi, levels="even"), held_phi, held[1])
+        results[f"integer {budget}"] = (*scores(integer, *held), integer.n_bytes)
+    return results
+
+
+def accuracy(arguments: argparse.Namespace) -> None:
+    """Print the table, write the plot and the figures."""
+    folder, results = data_directory(), {}
+    budgets = [int(b) for b in arguments.budgets.split(",")]
+    for name in arguments.sets.split(","):
+        data = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            folds = [
+                accuracy_on(data["X"], data["y"], t, budgets)
+                for t in data["test_mask"].T[arguments.first_fold :][: arguments.folds]
+            ]
+        results[name] = {k: np.mean([f[k] for f in folds], axis=0).tolist() for k in folds[0]}
+        r = results[name]
+        print(f"\n{name}: default {r['default'][0]:.4g} ({r['default'][1]:.3f}), ", end="")
+        print(f"2000 features {r['fourier'][0]:.4g} ({r['fourier'][1]:.3f})")
+        print("   bytes " + "".join(f"{p:>20s}" for p in PATHS) + "   RMSE (NLPD)")
+        for budget in budgets:
+            row = (f"{r[f'{p} {budget}'][0]:.4g} ({r[f'{p} {budget}'][1]:.3f})" for p in PATHS)
+            used = r[f"integer {budget}"][2]
+            print(f"{budget:8d} " + "".join(f"{v:>20s}" for v in row) + f"   {used:7.0f} bytes used", flush=True)
+    for reference in ("exact 4096", "fourier", "default") if 4096 in budgets else ():
+        within = [r["integer 4096"][0] <= 1.05 * r[reference][0] for r in results.values()]
+        print(f"integer-only at 4 KiB within 5 % of the RMSE of {reference}: {sum(within)} of {len(within)} sets")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1))
+    if arguments.plot:
+        plot(results, budgets, arguments.plot)
+
+
+def plot(results: dict[str, dict[str, list[float]]], budgets: list[int], path: Path) -> None:
+    """Draw RMSE relative to the exact posterior of 2000 features, and NLPD, against bytes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, len(results), figsize=(3 * len(results), 5.5), sharex=True, layout="constrained")
+    for column, (name, r) in zip(np.atleast_2d(axes.T), results.items(), strict=True):
+        for row, axis in enumerate(column):
+            unit = r["fourier"][0] if row == 0 else 1.0
+            for label, style in zip(PATHS, (":", "--", "-"), strict=True):
+                axis.plot(budgets, [r[f"{label} {b}"][row] / unit for b in budgets], style, marker=".", label=label)
+            for label, colour in (("fourier", "0.6"), ("default", "0.2")):
+                axis.axhline(r[label][row] / unit, color=colour, lw=0.8, label=label)
+            axis.set_xscale("log", base=2)
+        column[0].set_title(name)
+        column[1].set_xlabel("bytes")
+    axes[0, 0].set_ylabel("RMSE / that of 2000 features")
+    axes[1, 0].set_ylabel("NLPD")
+    axes[0, -1].legend(fontsize="small")
+    figure.savefig(path, dpi=70)
+
+
+def networks(arguments: argparse.Namespace) -> None:
+    """Print the table of networks."""
+    folder, sizes = data_directory(), tuple(int(n) for n in arguments.sizes.split(","))
+    print(f"{arguments.samples} samples of a network {sizes}; RMSE (NLPD)")
+    print("set            posterior            samples           integers  ratio  bytes     off   bound  in range")
+    for name in arguments.sets.split(","):
+        data, rows = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False), []
+        for test in data["test_mask"].T[: arguments.folds]:
+            x, y, held = data["X"][~test], data["y"][~test], (data["X"][test], data["y"][test])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = QuadraticBNNRegressor(sizes).fit(x, y)
+            integer = model.quantize(arguments.samples, X=x, arithmetic="integer")
+            double = integer.using("float")
+            off = np.abs(integer.functions(held[0]) - double.functions(held[0])).max() / y.std()
+            inside = integer.in_range(held[0])
+            bound = integer.rounding_bound(held[0])[inside].max() / y.std()
+            found = [value for m in (model, double, integer) for value in scores(m, *held)]
+            rows.append([*found, integer.n_bytes, off, bound, inside.mean()])
+        (*scored, n_bytes, off, bound, inside) = np.mean(rows, axis=0)
+        columns = (f"{rmse:.4g} ({density:.3f})" for rmse, density in np.reshape(scored, (3, 2)))
+        line = "".join(f"{column:>19s}" for column in columns) + f"{scored[4] / scored[0]:7.3f}{n_bytes:7.0f}"
+        print(f"{name:10s}{line}{off:8.4f}{bound:8.3f}{inside:10.3f}", flush=True)
+
+
+def median_seconds(call: Any, repeats: int) -> float:
+    """Median of so many runs after one that is not counted."""
+    call()
+    seconds = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def throughput(arguments: argparse.Namespace) -> None:
+    """Print predictions a second."""
+    rng = np.random.default_rng(0)
+    n, d, f, s = arguments.rows, arguments.inputs, 1000, 16
+    x = rng.standard_normal((n, d))
+    features = FourierFeatures(rng.standard_normal((d, f)), np.full(f, np.sqrt(1 / f)))
+    layout = lay_out(features, np.ones(2 * f, dtype=bool))
+    levels = np.linspace(-3, 3, 15)
+    output = OutputScale(np.ones(1), np.zeros(1), np.full(1, 0.01))
+    single, frequencies = x.astype(np.float32), features.frequencies.astype(np.float32)
+    amplitude = np.float32(features.amplitudes[0])
+    phi_double = features.transform(x)
+    block = 1024  # rows that NumPy takes at a time: their features stay in the cache
+    print(f"{d} inputs, {f} frequencies, {s} samples; thousands of predictions a second, and times NumPy")
+    print("zeros      NumPy          int8              int16        float64 sums by level of a given Phi")
+    for zeros in ZEROS:
+        codes = rng.integers(1, 15, (2 * f, s)).astype(np.uint8)
+        codes[codes <= 7] -= 1
+        codes[rng.random(codes.shape) < zeros] = 7
+        w = np.ascontiguousarray(levels[codes].astype(np.float32))
+
+        def numpy_path(w: np.ndarray = w) -> None:
+            for begin in range(0, n, block):
+                phase = single[begin : begin + block] @ frequencies
+                phi = np.empty((len(phase), 2 * f), dtype=np.float32)
+                np.cos(phase, out=phi[:, :f])
+                np.sin(phase, out=phi[:, f:])
+                (phi @ w) * amplitude
+
+        base = n / median_seconds(numpy_path, arguments.repeats) / 1e3
+        line = f"{100 * zeros:4.0f} % {base:10.0f}"
+        for bits in (8, 16):
+            program = build_program(InputMap.identity(d), features, layout, codes, levels, s, output, feature_bits=bits)
+            engine = IntegerEngine(program)
+            rate = n / median_seconds(lambda engine=engine: engine.totals(x), arguments.repeats) / 1e3
+            line += f" {rate:10.0f} ({rate / base:4.1f}x)"
+        sums = FloatEngine(codes, levels)
+        rate = n / median_seconds(lambda sums=sums: sums.sums(phi_double), arguments.repeats) / 1e3
+        print(line + f" {rate:14.0f}", flush=True)
+
+
+def main() -> None:
+    """Run one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    sizes = commands.add_parser("accuracy")
+    sizes.add_argument("--sets", default=",".join(SETS), help="comma-separated file names")
+    sizes.add_argument("--first-fold", type=int, default=3, help="settings were chosen on those before (default: 3)")
+    sizes.add_argument("--folds", type=int, default=7)
+    sizes.add_argument("--budgets", default=",".join(map(str, BUDGETS)), help="comma-separated numbers of bytes")
+    sizes.add_argument("--plot", type=Path)
+    sizes.add_argument("--json", type=Path)
+    sizes.set_defaults(run=accuracy)
+    nets = commands.add_parser("networks")
+    nets.add_argument("--sets", default=",".join(NETWORK_SETS), help="comma-separated file names")
+    nets.add_argument("--folds", type=int, default=2)
+    nets.add_argument("--samples", type=int, default=8)
+    nets.add_argument("--sizes", default="16,8", help="comma-separated widths of hidden layers (default: 16,8)")
+    nets.set_defaults(run=networks)
+    speed = commands.add_parser("throughput")
+    speed.add_argument("--rows", type=int, default=20_000)
+    speed.add_argument("--inputs", type=int, default=8)
+    speed.add_argument("--repeats", type=int, default=5)
+    speed.set_defaults(run=throughput)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The command `pydirect`: tables in, tables out."""

@@ -1,0 +1,256 @@
+"""The command ``pydirect export``: a model's posterior samples as a C header or an ONNX graph."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydirect.cli.common import (
+    CommandError,
+    check_output,
+    known_targets,
+    labels_of,
+    level,
+    load_for_tables,
+    positive,
+    print_lines,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pydirect.cli.tables import Table
+
+FORMATS = {".h": "c", ".onnx": "onnx"}
+
+
+def add_export(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    command = commands.add_parser(
+        "export",
+        help="write a model as C or ONNX, in integers of a few bits",
+        description="Write a few samples of a model's posterior as one C99 header, or as an ONNX graph, that predicts "
+        "mean and standard deviation, and say how large it is. With --max-bytes or --max-nonzero "
+        "the best integer model of that size is fitted anew to the rows of --data.",
+    )
+    command.add_argument("model", type=Path, help="model file")
+    command.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help="file to write")
+    command.add_argument(
+        "--format", choices=["c", "onnx"], help="(default: by the name of the output, .h or .onnx; else c)"
+    )
+    command.add_argument("--samples", type=positive, metavar="S", help="posterior samples to keep (default: 16)")
+    command.add_argument(
+        "--method",
+        choices=["moments", "draw", "most_probable"],
+        help="how samples are chosen: with the posterior's mean and spread, at random, or the most probable one "
+        "(default: moments)",
+    )
+    command.add_argument("--integer", action="store_true", help="integer arithmetic up to the last step")
+    command.add_argument(
+        "--levels",
+        choices=["model", "even", "power_of_two"],
+        help="levels of the weights: the model's own, or new ones shared by all weights, for which --data is needed "
+        "(default: model, with --max-bytes even)",
+    )
+    command.add_argument(
+        "--max-bytes", type=positive, metavar="BYTES", help="fit the best integer model of at most so many bytes"
+    )
+    command.add_argument(
+        "--max-nonzero", type=positive, metavar="K", help="the same, of at most K weights that are not zero a sample"
+    )
+    command.add_argument(
+        "--feature-bits", type=int, choices=[8, 16], help="bits of a basis function in integer arithmetic (default: 16)"
+    )
+    command.add_argument(
+        "--data", type=Path, metavar="TABLE", help="CSV or Parquet file with rows like those the model will see"
+    )
+    command.add_argument(
+        "--target",
+        action="append",
+        metavar="NAME",
+        help="column of --data that a model of a given size is fitted to; once for every target (default: those of the "
+        "model, which a model saved from Python does not name)",
+    )
+    command.add_argument("--prefix", metavar="NAME", help="of all names in C (default: pydirect)")
+    command.add_argument("--interval", type=level, metavar="P", help="probability of the interval in C (default: 0.9)")
+    command.add_argument("--single", action="store_true", help="single precision where there is floating point")
+    command.set_defaults(run=_export)
+
+
+def _export(args: argparse.Namespace) -> int:
+    from pydirect.quantized.export.write import to_c
+
+    _check_options(args)
+    model, encoder, targets = load_for_tables(args.model)
+    table = None if args.data is None else _read(args.data, encoder.text_columns)
+    X = None if table is None else encoder.transform(table)
+    _check_form(args, model)
+    quantised = _quantised(args, model, X, None if table is None else _targets(args, model, table, targets))
+    n_bytes = None
+    if args.format == "onnx":
+        quantised.to_onnx(args.output, dtype="float32" if args.single else "float64")
+    else:
+        n_bytes = to_c(
+            quantised,
+            args.output,
+            prefix=args.prefix or "pydirect",
+            level=args.interval or 0.9,
+            real="float" if args.single else "double",
+            X=X,
+            columns=encoder.feature_names,
+        )
+    print_lines(_summary(args, model, quantised, n_bytes, X))
+    return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    args.format = args.format or FORMATS.get(args.output.suffix.lower(), "c")
+    check_output(args.output, args.model, *([] if args.data is None else [args.data]))
+    for name in ("prefix", "interval"):
+        if args.format == "onnx" and getattr(args, name) is not None:
+            raise CommandError(f"--{name}: only for C")
+    if limit := _limit(args):
+        if args.data is None:
+            raise CommandError(f"{limit}: needs --data, the table that the model was fitted to")
+        if args.levels == "model" or args.method is not None or args.single:
+            raise CommandError(f"{limit}: not with --levels model, --method or --single")
+    elif args.target is not None:
+        raise CommandError("--target: only with --max-bytes or --max-nonzero")
+    elif args.levels in ("even", "power_of_two") and args.data is None:
+        raise CommandError(f"--levels {args.levels}: needs --data, rows at which predictions are to agree")
+    if args.integer and args.single:
+        raise CommandError("--single: not with --integer")
+    if args.feature_bits is not None and not (args.integer or limit):
+        raise CommandError("--feature-bits: only with --integer, --max-bytes or --max-nonzero")
+
+
+def _limit(args: argparse.Namespace) -> str:
+    """Return the option that limits the size; empty without one."""
+    return "--max-bytes" if args.max_bytes is not None else "--max-nonzero" if args.max_nonzero is not None else ""
+
+
+def _check_form(args: argparse.Namespace, model: Any) -> None:
+    """Say which ways are open to a model that has no form here, none in C, or none without rows."""
+    from pydirect.networks.training import TrainedNetwork
+
+    if isinstance(model.posteriors_[0], TrainedNetwork):
+        raise CommandError(
+            f"{args.model}: weights of a {type(model).__name__} have no levels: only a DirectRegressor, a "
+            "DirectClassifier or a QuadraticBNNRegressor can be exported"
+        )
+    if _is_network(model) and (limit := _limit(args)):
+        raise CommandError(f"{limit}: not for a network: its layers and --samples give its size")
+    if args.format == "c" and not _limit(args) and getattr(getattr(model, "features_", None), "kind", "") == "nystroem":
+        raise CommandError(
+            "the model's features are 'nystroem', its training rows, too many for a C header: write OUT.onnx, or fit a "
+            "small model to the same table with --max-bytes BYTES --data TABLE, or fit with --features fourier"
+        )
+    if args.integer and args.data is None and _is_network(model):
+        raise CommandError("--integer: a network needs --data, rows like those that it was fitted to")
+
+
+def _is_network(model: Any) -> bool:
+    from pydirect.quadratic.network import NetworkPosterior
+
+    return isinstance(model.posteriors_[0], NetworkPosterior)
+
+
+def _read(path: Path, text_columns: list[str]) -> Table:
+    from pydirect.cli.tables import read_table
+
+    return read_table(path, text_columns=text_columns)
+
+
+def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[str]) -> np.ndarray | None:
+    """Return what a model of a given size is fitted to: a column, several of them, or labels."""
+    import numpy as np
+
+    if not _limit(args):
+        return None
+    if args.target is not None:
+        if len(args.target) != len(targets):
+            raise CommandError(f"--target: the model has {len(targets)} targets, got {len(args.target)}")
+        targets = args.target
+    elif missing := set(targets) - set(table.names):
+        raise CommandError(f"{args.data}: no column {sorted(missing)[0]!r}: name the model's targets with --target")
+    table.require(targets)
+    if hasattr(model, "classes_"):
+        table.require_complete(targets)
+        return labels_of(table, targets[0])
+    y = known_targets(table, targets)
+    for name, known in zip(targets, ~np.isnan(y).any(axis=0), strict=True):
+        if not known:
+            raise CommandError(f"{args.data}: column {name!r} must hold a number in every row")
+    return y[:, 0] if len(targets) == 1 else y
+
+
+def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np.ndarray | None) -> Any:
+    from pydirect.quantized.integer.compile import IntegerArithmeticError
+    from pydirect.quantized.quantize import quantize
+
+    if _limit(args):
+        from pydirect.quantized.budget.fit_within import fit_within
+
+        assert X is not None and y is not None  # a limit comes with data
+        return fit_within(
+            model,
+            X,
+            y,
+            max_bytes=args.max_bytes,
+            max_nonzero=args.max_nonzero,
+            n_samples=args.samples,
+            levels=args.levels or "even",
+            feature_bits=args.feature_bits or 16,
+        )
+    try:
+        return quantize(
+            model,
+            args.samples or 16,
+            args.method or "moments",
+            X=X,
+            levels=args.levels or "model",
+            arithmetic="integer" if args.integer else "float",
+            feature_bits=args.feature_bits or 16,
+        )
+    except IntegerArithmeticError as error:
+        hint = "" if _is_network(model) else "; --max-bytes BYTES --data TABLE fits a model that is made for it"
+        raise CommandError(f"{error}{hint}") from None
+
+
+def _summary(
+    args: argparse.Namespace, model: Any, quantised: Any, n_bytes: int | None, X: np.ndarray | None
+) -> list[tuple[str, str]]:
+    from pydirect.quantized.export.write import size_lines
+
+    report = quantised.report()
+    lines = [
+        ("wrote", f"{args.output}, {'ONNX' if args.format == 'onnx' else 'C99'}, {args.output.stat().st_size} bytes"),
+        ("arithmetic", quantised.arithmetic),
+        ("samples", f"{quantised.n_samples} of {report['n_features']} weights, {report['bits']} bits each"),
+        # A graph holds its tables in types of its own: the size of the file is what there is to say.
+        *size_lines(report, n_bytes)[1 if args.format == "onnx" and "basis" in report["bytes"] else 0 :],
+    ]
+    if quantised.arithmetic == "integer":
+        bounds = quantised.program.bounds
+        lines.append(("largest sum", f"{max(bounds.total, *bounds.accumulators)} of {2**31 - 1}, proved"))
+    if X is not None:
+        lines.append(("difference", _difference(model, quantised, X)))
+    return lines
+
+
+def _difference(model: Any, quantised: Any, X: np.ndarray) -> str:
+    """Say how far predictions are from the model's, at rows of X."""
+    import numpy as np
+
+    with warnings.catch_warnings():
+        # The columns have been found by their names.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        if hasattr(model, "classes_"):
+            same = float(np.mean(model.predict(X) == quantised.predict(X)))
+            return f"the same class as the model for {same:.1%} of {len(X)} rows"
+        (mean, std), (own, own_std) = (m.predict(X, return_std=True) for m in (model, quantised))
+    size = float(np.sqrt(np.mean(((own - mean) / std) ** 2)))
+    ratio = float(np.mean(own_std / std))
+    return f"means differ by {size:.3g} of the model's standard deviations, which are multiplied by {ratio:.3g}"

@@ -1,0 +1,143 @@
+"""`pydirect info`: what a file holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydirect.cli.common import print_lines, table_metadata
+from pydirect.cli.fit import count_weights, is_gaussian_network, kind_of_model, noise_deviation
+from pydirect.cli.scoring import scores_text
+
+if TYPE_CHECKING:
+    pass
+
+
+def add_info(commands: Any) -> None:
+    """Add the command `info`."""
+    command = commands.add_parser("info", help="show what a file holds")
+    command.add_argument("model", type=Path, help="file written by pydirect")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_info)
+
+
+# ------------------------------------------------------------------------------------------------------ info and co
+
+
+def _info(args: argparse.Namespace) -> int:
+    facts = _json_value(_facts(args.model))
+    if args.json:
+        print(json.dumps(facts, indent=2, allow_nan=False))
+    else:
+        print_lines([(name.replace("_", " "), _fact_text(value)) for name, value in _readable(facts).items()])
+    return 0
+
+
+def _readable(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts that are known, the nested ones in words."""
+    known = {name: value for name, value in facts.items() if value not in (None, [])}
+    arrays = facts["arrays"]
+    known["arrays"] = [f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in arrays.items()]
+    if "class" in known:
+        # A model's are many, and its facts say what matters of them.
+        n_bytes = sum(array["nbytes"] for array in arrays.values())
+        known["arrays"] = f"{len(arrays)}, {n_bytes} bytes together; --json lists them"
+        known["parameters"] = _changed_parameters(facts["class"], facts["parameters"]) or "defaults"
+        known["converged"] = "yes" if facts["converged"] else "no"
+    if "held_out" in known:
+        known["held_out"] = [f"{scores['target']}: {scores_text(scores)}" for scores in known["held_out"]]
+    return known
+
+
+def _changed_parameters(estimator: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    import pydirect
+
+    defaults = _json_value(getattr(pydirect, estimator)().get_params())
+    return {name: value for name, value in parameters.items() if value != defaults.get(name)}
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Return what a file holds: of any kind its layout, of a model its parameters and results too."""
+    from pydirect.persistence.container import describe
+
+    description = describe(path)
+    arrays = {
+        name: {"dtype": info.dtype, "shape": list(info.shape), "nbytes": info.nbytes}
+        for name, info in description.arrays.items()
+    }
+    facts = {
+        "file": str(path),
+        "file_size": description.file_size,
+        "kind": description.kind,
+        "format_version": description.format_version,
+        "library_version": description.header.get("library"),
+    }
+    return {**facts, **_model_facts(path), "arrays": arrays}
+
+
+def _model_facts(path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    import pydirect
+    from pydirect.persistence.container import KindError
+
+    try:
+        model = pydirect.load(path)
+    except KindError:
+        return {}
+    stored = table_metadata(model) or {}
+    return {
+        "class": type(model).__name__,
+        "parameters": model.get_params(),
+        "columns": _column_names(model, stored),
+        "targets": stored.get("targets"),
+        "weight_column": stored.get("weight"),
+        "rows": stored.get("n_rows"),
+        "held_out": stored.get("held_out"),
+        "structure": kind_of_model(model),
+        "weights": count_weights(model),
+        "levels_per_weight": None
+        if is_gaussian_network(model)
+        else int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
+        "sparsity": model.sparsity_,
+        "noise_sd": noise_deviation(model) if hasattr(model, "noise_variance_") else None,
+        "classes": getattr(model, "classes_", None),
+        "elbo": model.elbo_,
+        "iterations": model.n_iter_,
+        "converged": model.converged_,
+    }
+
+
+def _column_names(model: Any, stored: dict[str, Any]) -> list[str] | None:
+    from pydirect.cli.table_encoder import TableEncoder
+
+    if stored:
+        return TableEncoder.from_header(stored["encoder"]).names
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _json_value(value: Any) -> Any:
+    """Return `value` in JSON's types: arrays as lists, numbers that JSON lacks as null, strangers by their repr."""
+    import numpy as np
+
+    if isinstance(value, dict):
+        return {str(key): _json_value(item) for key, item in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _json_value(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [_json_value(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, int)) else repr(value)
+
+
+def _fact_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{key}={_fact_text(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_fact_text, value)) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Levels, priors, categorical distributions and the noise variance."""

@@ -1,0 +1,89 @@
+"""What classifiers share: labels, probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from pydirect._validation import FloatArray, as_sample_weight
+from pydirect.estimators._base import LatentFunctions
+from pydirect.features.evidence import distinct_rows
+
+
+class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
+    """Base of estimators that predict probabilities of classes.
+
+    A subclass provides ``_check_parameters``, ``decision_function`` and ``predict_log_proba``; its ``fit`` begins with
+    `_start_fit`.
+    """
+
+    classes_: np.ndarray
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = True
+        return tags
+
+    def _class_weighted(
+        self, x: FloatArray, y: np.ndarray, weight: FloatArray
+    ) -> tuple[FloatArray, np.ndarray, FloatArray]:
+        """Multiply the rows' weights by those of their classes; here all classes weigh the same."""
+        return x, y, weight
+
+    def _start_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Validate and forget; return the rows that count, the indices of their classes, and the weights."""
+        x, given_y = validate_data(self, X, y, dtype=np.float64)
+        _check_labels(given_y)
+        given = as_sample_weight(sample_weight, len(x))
+        self._check_parameters()
+        self._forget()
+        weight = np.ones(len(x)) if given is None else given
+        used = weight > 0
+        x, used_y, weight = self._class_weighted(np.ascontiguousarray(x[used]), given_y[used], weight[used])
+        self.classes_, index = np.unique(used_y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}")
+        # In small tables repeated rows become one: a weight of two and a row given twice are then the same.
+        x, merged, weight = distinct_rows(x, index[:, None].astype(np.float64), weight)
+        return x, merged[:, 0], weight
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+        """
+        decision = self.decision_function(X)
+        return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Predict the classes' probabilities, expectations over the posterior.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X))
+
+
+def _check_labels(y: np.ndarray) -> None:
+    try:
+        check_classification_targets(y)
+    except TypeError:  # they could not be sorted
+        found = sorted({type(label).__name__ for label in y.tolist()})
+        raise TypeError(f"y must hold labels that can be ordered, of one type, got {' and '.join(found)}") from None

@@ -1,0 +1,491 @@
+"""Fitting to data that grow, shrink, do not fit into memory, or lie on several machines."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sample_weight
+from pydirect.estimators._regressor import ProbabilisticRegressor
+from pydirect.estimators._streamed import StreamedModel
+from pydirect.persistence.container import FileFormatError
+from pydirect.statistics.running import RunningStatistics, fingerprint
+from pydirect.statistics.standardised import Standardised
+from pydirect.streams.passes import collect_stream, digest, sample_stream
+from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
+from pydirect.streams.sources import as_source
+
+
+class ForgottenRowsWarning(UserWarning):
+    """Rows that a model was fitted to do not count in what it grows into."""
+
+
+class GrowingModel(StreamedModel, ProbabilisticRegressor):
+    """Base of regressors that need only statistics of the data.
+
+    A subclass provides ``_check_parameters``, and ``_infer_from_statistics(shared, before)``, which sets
+    ``posteriors_`` and ``prior_scale_`` from statistics of standardised targets.
+
+    The feature map, with the scaling of the inputs and the kernel's hyperparameters, is fixed before the first row is
+    counted and never moves again, or sums over rows would mean nothing. Location and scale of the targets are not: they
+    follow exactly from the statistics.
+    """
+
+    statistics_: RunningStatistics
+    repetitions_: float
+
+    # --- the feature map
+
+    def fit_features(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fix the feature map by a sample, without counting its rows.
+
+        What comes after (`partial_fit`, `fit_stream` with ``keep_features=True``, `new_statistics`) uses this map. The
+        sample should look like all of the data: a column that is constant in it is left out for good, and inputs far
+        outside it are far outside for the features too. Two rows with known bounds are a sample, where no kernel is to
+        be learned.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs), optional
+            Needed where the kernel's hyperparameters are learned: for ``"nystroem"`` and ``"fourier"`` features without
+            a given `length_scale`.
+        sample_weight : array_like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+            Not fitted yet.
+        """
+        self._check_parameters()
+        if y is None:
+            if self._feature_kind() in ("nystroem", "fourier") and self.length_scale is None:
+                raise ValueError("y must be given where the kernel's hyperparameters are learned from it")
+            x = validate_data(self, X, dtype=np.float64)
+            y = np.zeros(len(x))
+        x, _, standardised, weight = self._start_fit(X, y, sample_weight)
+        self._forget_all()
+        self._fix_features(x, standardised, weight)
+        return self
+
+    def _fix_features(self, x: FloatArray, standardised: FloatArray, weight: FloatArray | None) -> None:
+        n_threads = resolve_n_threads(self.n_threads)
+        with single_blas_thread():
+            self._fit_features(np.ascontiguousarray(x), standardised, weight, self._generator(), n_threads)
+        self.feature_y_scale_ = self.y_scale_
+        self._warn_if_constant(x)
+
+    # --- growing and shrinking
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
+    ) -> Self:
+        """Fit to these rows and all earlier ones, of which only statistics are kept.
+
+        Statistics equal those of all rows at once, to rounding, in whatever blocks and order these came. In the
+        decorrelated basis so does the posterior. In the raw basis, whose optima are local, inference starts at the last
+        posterior, and may end in another optimum than a fit to all rows at once:
+        ``model.fit_statistics(model.statistics_)`` starts afresh.
+
+        The first rows fix the feature map, unless `fit_features` has done so: they should be many, and look like what
+        will come. After ``fit``, which keeps no statistics, its feature map is kept but its rows do not count.
+        Parameters of the feature map must then stay as they are, until `fit_features` or ``fit``.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts.
+        decay : float in (0, 1], default=1.0
+            Let every earlier row first count so many times as much as it did.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            When the data or a parameter is not as described; the rows are then not counted.
+
+        Warns
+        -----
+        FeatureMapWarning
+            When a column is constant in the rows that fix the feature map.
+        ForgottenRowsWarning
+            When the model is fitted to rows that will not count: after ``fit``, or from a file.
+        """
+        decay = as_number(decay, "decay", above=0.0, at_most=1.0)
+        self._refuse_held_out()
+        self._check_parameters()
+        if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
+            warnings.warn(
+                "the rows of an earlier fit, or of a model from a file, are not counted: their feature map alone is "
+                "kept. Begin with partial_fit, or with fit_features to fix the feature map by a sample; statistics in "
+                "a file go on with fit_statistics",
+                ForgottenRowsWarning,
+                stacklevel=2,
+            )
+        if not hasattr(self, "features_"):
+            x, _, standardised, weight = self._start_fit(X, y, sample_weight)
+            self._fix_features(x, standardised, weight)
+        started = hasattr(self, "statistics_")
+        part = self._statistics_of(X, y, sample_weight)
+        warm = started and hasattr(self, "posterior_")
+        statistics = part if not started else self.statistics_.copy().decay(decay).merge(part)
+        self._fit_to(statistics, Progress(self.verbose), warm)
+        self._warn_if_unfinished()
+        return self
+
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:
+        """Fit as if these rows, which were given to `partial_fit`, had never been seen.
+
+        Exact to rounding of what there was. The feature map stays, even when it came from these rows.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            As it was given.
+        decay : float in (0, 1], default=1.0
+            How far these rows have faded since: the product of what later `partial_fit` were given.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            When rows cannot have been among those seen, or none would be left; nothing is then forgotten.
+        """
+        check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: only partial_fit and its like can.")
+        self._refuse_held_out()
+        self._check_parameters()
+        part = self._statistics_of(X, y, sample_weight).decay(decay)
+        left = self.statistics_.copy().subtract(part)
+        if not left.n_samples:
+            raise ValueError("X must leave some of the rows seen: these are all, and no row would be left")
+        self._fit_to(left, Progress(self.verbose), warm=True)
+        self._warn_if_unfinished()
+        return self
+
+    def fit_statistics(self, statistics: RunningStatistics) -> Self:
+        """Fit to statistics of rows of X and y, from `new_statistics` of this model or one with its feature map.
+
+        Parameters
+        ----------
+        statistics : RunningStatistics
+            From this or any machine; kept as ``statistics_``, so that `partial_fit` can go on.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            When the statistics are of another feature map, or empty.
+        """
+        check_is_fitted(self, "features_")
+        self._refuse_held_out()
+        self._check_parameters()
+        if not isinstance(statistics, RunningStatistics):
+            raise TypeError(f"statistics must be RunningStatistics, got {type(statistics).__name__}")
+        self._require_same_features()
+        statistics = statistics.with_features(self._row_features())
+        if not hasattr(self, "feature_y_scale_"):  # from an older file
+            self.feature_y_scale_ = self.y_scale_
+        if not hasattr(self, "_one_dimensional") or (statistics.n_outputs > 1 and self._one_dimensional):
+            self._one_dimensional = statistics.n_outputs == 1
+        self._fit_to(statistics, Progress(self.verbose), warm=False)
+        self._warn_if_unfinished()
+        return self
+
+    def _refuse_held_out(self) -> None:
+        noise = getattr(self, "noise", None)
+        if isinstance(noise, str) and noise == "held_out":
+            raise ValueError(
+                "noise must not be 'held_out' where only statistics are kept, which hold no rows out: 'evidence' and "
+                "'elbo' need none"
+            )
+
+    def _statistics_of(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> RunningStatistics:
+        if hasattr(self, "statistics_") and self.statistics_.block_dtype != self.block_dtype:
+            before = self.statistics_.block_dtype
+            raise ValueError(f"block_dtype must be {before!r}, as of the rows before, got {self.block_dtype!r}")
+        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
+        weight = as_sample_weight(sample_weight, len(x), all_zero=True)
+        targets = np.asarray(given, dtype=np.float64)
+        self._check_target_size(np.abs(targets).max())
+        if not hasattr(self, "statistics_"):
+            self._one_dimensional = targets.ndim == 1
+        targets = targets.reshape(len(x), -1)
+        n_outputs = self.statistics_.n_outputs if hasattr(self, "statistics_") else targets.shape[1]
+        if targets.shape[1] != n_outputs:
+            raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
+        return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
+
+    def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
+        """Set everything that follows from statistics; until `_set_results` there is no posterior."""
+        learned = self.hyperparameters_ is not None and self.length_scale is None
+        if learned and len(self.feature_y_scale_) != statistics.n_outputs:
+            raise ValueError(
+                f"y must have {len(self.feature_y_scale_)} outputs, as when the kernel's hyperparameters were learned, "
+                f"got {statistics.n_outputs}"
+            )
+        shared = Standardised.of(statistics)
+        before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
+        self._begin_fit_to(statistics, shared)
+        with single_blas_thread(), progress.stage("inference"):
+            self._infer_from_statistics(shared, before)
+        self._end_fit_to(statistics, progress.seconds)
+
+    def _begin_fit_to(self, statistics: RunningStatistics, shared: Standardised) -> None:
+        """Set what inference takes."""
+        self._forget()
+        self.y_mean_, self.y_scale_, self.calibration_scale_ = shared.location, shared.scale, 1.0
+        self.repetitions_ = shared.repetitions
+        prior_variance = statistics.prior_variance_sum / statistics.n_samples
+        missing = max(prior_variance - shared.gaussian.mean_square, 0.0) if prior_variance else 0.0
+        self.mean_missing_variance_ = missing
+
+    def _end_fit_to(self, statistics: RunningStatistics, seconds: dict[str, float]) -> None:
+        self.fit_seconds_ = seconds
+        self.n_samples_ = statistics.n_samples
+        self.statistics_ = statistics
+        self._set_results()
+
+    def _infer_from_statistics(self, shared: Standardised, before: Any) -> None:
+        raise NotImplementedError
+
+    # --- data that do not fit into memory
+
+    def fit_stream(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        sample_rows: int = 20_000,
+        keep_features: bool = False,
+        drop_missing: bool = False,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 60.0,
+    ) -> Self:
+        """Fit to data that need not fit into memory, in two passes.
+
+        The first pass draws `sample_rows` rows uniformly, which fix the feature map and its hyperparameters, and checks
+        every value; the second adds up statistics. Both hold a few blocks at a time. An iterator that can be gone
+        through only once is read once: its first blocks, of `sample_rows` rows together, fix the feature map, and
+        should look like the rest.
+
+        Parameters
+        ----------
+        X : path, array, iterable or function
+            A Parquet file or a folder of them, which must hold numbers; an array, usually one mapped from a file
+            (``numpy.load(..., mmap_mode="r")``); blocks ``(X, y)`` or ``(X, y, sample_weight)`` in a list, from an
+            iterator, or from a function that returns a new iterator at every call; a Dask array or data frame.
+        y : str, list of str, or array
+            Name of the target column, or a list of names, for files and data frames of Dask; targets for arrays; None
+            for blocks.
+        sample_weight : str or array, optional
+            As `y`.
+        sample_rows : int, default=20000
+            Rows that fix the feature map.
+        keep_features : bool, default=False
+            Keep the feature map of an earlier `fit_features` or fit: there is no first pass.
+        drop_missing : bool, default=False
+            Leave out rows with NaN, which are an error otherwise.
+        checkpoint : path-like, optional
+            File that keeps what has been summed, with the feature map. When it is there, the pass goes on after the
+            rows that it counts; the data must begin with the same rows as then. The file stays after the end: a folder
+            to which files were added (by later names) is then read from there on.
+        checkpoint_seconds : float, default=60.0
+            Time between two writes of it. It is written at the end, on Ctrl-C and on errors in the data too.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        pydirect.StreamError
+            When data cannot be read or used, with the place.
+        KeyboardInterrupt
+            After Ctrl-C, once the block at hand is added and the checkpoint written.
+        OSError
+            When the checkpoint cannot be written; the one written before is whole.
+        """
+        from pydirect.estimators._dask import is_dask, summed_by_dask
+
+        self._refuse_held_out()
+        self._check_parameters()
+        as_count(sample_rows, "sample_rows", 2)
+        as_flag(keep_features, "keep_features")
+        as_flag(drop_missing, "drop_missing")
+        as_number(checkpoint_seconds, "checkpoint_seconds", at_least=0.0)
+        if keep_features:
+            check_is_fitted(self, "features_")
+            self._require_same_features()
+        progress = Progress(self.verbose)
+        if is_dask(X):
+            if checkpoint is not None or drop_missing:
+                raise ValueError("checkpoint and drop_missing must not be given for Dask, which has its own of both")
+            statistics = summed_by_dask(self, X, y, sample_weight, sample_rows, keep_features, progress)
+        else:
+            source = as_source(X, y, sample_weight)
+            run = StreamRun(self, source, drop_missing, checkpoint, checkpoint_seconds, progress)
+            statistics = run.statistics(sample_rows, keep_features)
+        spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
+        self._check_target_size((np.abs(statistics.y_mean) + spread).max())
+        self._fit_to(statistics, progress, warm=False)
+        self._warn_if_unfinished()
+        return self
+
+    def _fix_features_of(self, rows: Rows) -> None:
+        self._fix_features(rows.x, self._standardise_targets(rows.y, rows.weight), rows.weight)
+
+
+class StreamRun:
+    """One call of `fit_stream`: from a source and perhaps a checkpoint to statistics."""
+
+    def __init__(
+        self,
+        model: StreamedModel,
+        source: Source,
+        drop_missing: bool,
+        checkpoint: str | Path | None,
+        checkpoint_seconds: float,
+        progress: Progress,
+    ) -> None:
+        self.model, self.source, self.drop_missing, self.progress = model, source, drop_missing, progress
+        self.path, self.seconds = checkpoint, checkpoint_seconds
+        self.n_threads = resolve_n_threads(model.n_threads)
+
+    def statistics(self, sample_rows: int, keep_features: bool) -> RunningStatistics:
+        """Return the statistics of all rows of the source."""
+        from pydirect.estimators._checkpoint import Checkpoint, require_saveable
+
+        model, source = self.model, self.source
+        start, identity = 0, ""
+        if self.path is not None:
+            require_saveable(model)
+            if not Path(self.path).absolute().parent.is_dir():  # not to be found out after a pass
+                raise FileNotFoundError(2, "the folder of the checkpoint does not exist", str(self.path))
+            identity = digest(source)
+        if self.path is not None and Path(self.path).exists():
+            saved = Checkpoint.read(self.path, model)
+            saved.require(self.path, identity, source)
+            if keep_features and saved.statistics.fingerprint != fingerprint(model._row_features()):
+                raise FileFormatError(self.path, "the checkpoint is of other features than those to be kept")
+            saved.restore(model)
+            self.check_width()
+            total, start = saved.statistics, saved.n_rows
+        else:
+            if keep_features:
+                self.check_width()
+                model._one_dimensional = source.one_dimensional
+                model.__dict__.pop("statistics_", None)
+            else:
+                self.fix_features(self.sample(sample_rows))
+            total = model.new_statistics(self._n_outputs())
+        return self.collected(total, start, identity)
+
+    def collected(self, total: RunningStatistics, start: int = 0, identity: str = "") -> RunningStatistics:
+        """Return the statistics with all rows of the source from row `start` on."""
+        from pydirect.estimators._checkpoint import write_checkpoint
+
+        model, source = self.model, self.source
+        self.row = self.written = start
+        self.writing = False
+        saved_at = time.monotonic()
+
+        def save() -> None:
+            nonlocal saved_at
+            if self.path is not None and (self.written != self.row or not self.row):
+                self.writing = True
+                write_checkpoint(self.path, model, total, self.row, identity, source.layout(self.row))
+                self.writing, self.written = False, self.row
+            saved_at = time.monotonic()
+
+        with self.progress.stage("statistics"), self.progress.stream(source.n_rows, start) as report:
+
+            def after_block(row: int) -> None:
+                self.row = row
+                report(row)
+                if time.monotonic() - saved_at >= self.seconds:
+                    save()
+
+            try:
+                if not start:  # the feature map is worth keeping, and a full disk worth knowing
+                    save()
+                collect_stream(
+                    total,
+                    source,
+                    start=start,
+                    drop_missing=self.drop_missing,
+                    n_threads=self.n_threads,
+                    after_block=after_block,
+                )
+                save()
+            except KeyboardInterrupt:
+                save()
+                raise StreamInterrupt(f"interrupted {self._where()}{self._hint()}") from None
+            except Exception as error:
+                if not self.writing:
+                    save()
+                if isinstance(error, StreamError):
+                    raise StreamError(f"{error}{self._hint()}") from error
+                if self.path is not None and not self.writing:  # of the iterator's own, to be raised as it is
+                    error.add_note(self._hint().removeprefix("; "))
+                raise
+        if not total.n_samples:
+            raise StreamError("no row is left that counts")
+        return total
+
+    def sample(self, sample_rows: int, look: Callable[[Rows], None] | None = None) -> Rows:
+        """Draw rows in a pass that checks all."""
+        seed = int(self.model._generator().integers(2**63))
+        with self._uncounted(), self.progress.stage("sample"):
+            return sample_stream(self.source, sample_rows, seed, drop_missing=self.drop_missing, look=look).rows
+
+    def fix_features(self, sample: Rows) -> None:
+        """Fix the model's feature map by a sample."""
+        with self._uncounted(), self.progress.stage("features"):
+            self.model._fix_features_by(sample, self.source.names, self.source.one_dimensional)
+
+    @contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise StreamInterrupt("interrupted while features were fixed by a sample: no row is counted yet") from None
+
+    def check_width(self) -> None:
+        """Compare the columns with those of the feature map."""
+        self.model._require_columns(next(iter(self.source.head(1))).x.shape[1], self.source.names)
+
+    def _n_outputs(self) -> int:
+        return int(next(iter(self.source.head(1))).y.shape[1])
+
+    def _where(self) -> str:
+        total = self.source.n_rows
+        return f"after {self.row:,} rows" + (f" of {total:,}" if total is not None else "")
+
+    def _hint(self) -> str:
+        if self.path is None:
+            return ""
+        return f"; the first {self.written:,} rows are in {self.path}: the same call goes on from there"

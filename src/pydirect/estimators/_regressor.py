@@ -1,0 +1,295 @@
+"""What regressors share: predictive distributions, intervals, samples, scores, calibration."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import validate_data
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
+from pydirect.estimators._base import LatentFunctions
+from pydirect.features.inputs import weighted_location_scale
+from pydirect.predictive import PredictiveDistribution
+
+LARGEST_TARGET = 1e90
+
+
+class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
+    """Base of regressors whose predictions are Gaussian mixtures.
+
+    Latent functions are of standardised targets; a subclass' ``fit`` begins with `_start_fit`.
+    """
+
+    y_mean_: FloatArray
+    y_scale_: FloatArray
+    calibration_scale_: float
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _start_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
+        """Validate the data and standardise the targets; until `_set_results` there is no model, old or new.
+
+        Returns
+        -------
+        x : ndarray of shape (n_samples, n_features_in)
+        targets, standardised : ndarray of shape (n_samples, n_outputs)
+        weight : ndarray of shape (n_samples,) or None
+        """
+        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        weight = as_sample_weight(sample_weight, len(x))
+        self._forget()
+        self._one_dimensional = given.ndim == 1
+        targets = np.asarray(given, dtype=np.float64).reshape(len(x), -1)
+        return x, targets, self._standardise_targets(targets, weight), weight
+
+    def _standardise_targets(self, targets: FloatArray, weight: FloatArray | None) -> FloatArray:
+        """Learn the targets' location and scale; constant ones become exact zeros."""
+        self._check_target_size(np.abs(targets).max())
+        self.y_mean_, scale = weighted_location_scale(targets, weight)
+        self.y_scale_ = np.where(scale > 0, scale, 1.0)
+        self.calibration_scale_ = 1.0
+        return np.where(scale > 0, (targets - self.y_mean_) / self.y_scale_, 0.0)
+
+    @staticmethod
+    def _check_target_size(size: float) -> None:
+        if not size <= LARGEST_TARGET:
+            raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {size:g}")
+
+    def _elbo_units(self) -> FloatArray:
+        return self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units
+
+    def _set_results(self) -> None:
+        super()._set_results()
+        noise = self._mean_noise_variance() * self.y_scale_**2
+        self.noise_variance_ = float(noise[0]) if self._one_dimensional else noise
+
+    def _mean_noise_variance(self) -> FloatArray:
+        """Return the expected noise variance of each output, standardised."""
+        return np.array([p.noise.variance for p in self.posteriors_])
+
+    def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
+        """Weights and values of the noise variance, standardised."""
+        noise = self.posteriors_[output].noise
+        return noise.q, noise.levels
+
+    def _latent_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Components of the posterior of f*: weights (r,), means and variances (n_rows, r), for every output."""
+        mean, variance = self._latent(rows, with_variance=True)
+        assert variance is not None
+        return [(np.ones(1), mean[:, k, None], variance[:, k, None]) for k in range(mean.shape[1])]
+
+    def _target_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Components of the distribution of y*: weights (r,), means and variances (n_rows, r), for every output."""
+        components = []
+        for k, (alpha, means, variances) in enumerate(self._latent_components(rows)):
+            weights, noise = self._noise(k)
+            used = weights > 1e-12
+            mixed = np.outer(alpha, weights[used] / weights[used].sum()).ravel()
+            spread = (variances[:, :, None] + noise[used]).reshape(len(rows), -1)
+            components.append((mixed, np.repeat(means, used.sum(), axis=1), spread))
+        return components
+
+    def _variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean of y*, variance of f* and expected noise variance, standardised, (n_rows, n_outputs) each."""
+        mean, variance = self._latent_moments(x, with_variance=True)
+        assert variance is not None
+        noise = np.array([np.dot(*self._noise(k)) for k in range(mean.shape[1])])
+        return mean, variance, np.broadcast_to(noise, mean.shape)
+
+    def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
+        targets = as_target(y, "y", n_rows)
+        if targets.shape[1] != len(self.y_mean_):
+            raise ValueError(f"y must have {len(self.y_mean_)} outputs, as in fit, got {targets.shape[1]}")
+        return targets
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        return_std : bool
+            Also return the standard deviation of the target, noise included. Nothing is computed for it otherwise.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the target's units.
+        std : ndarray of the same shape
+        """
+        x = self._check_rows(X)
+        if not return_std:
+            mean, _ = self._latent_moments(x, with_variance=False)
+            return self._shape(self.y_mean_ + self.y_scale_ * mean)
+        mean, variance = self._moments(x)
+        return self._shape(self.y_mean_ + self.y_scale_ * mean), self._shape(self.y_scale_ * np.sqrt(variance))
+
+    def _moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of y*, standardised and calibrated."""
+        mean, variance, noise = self._variance_parts(x)
+        return mean, self.calibration_scale_**2 * (variance + noise)
+
+    def predict_parts(self, X: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Predict the mean with what is uncertain about f (epistemic) and about the noise (aleatoric) apart.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        mean, epistemic_std, aleatoric_std : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the target's units.
+        """
+        mean, variance, noise = self._variance_parts(self._check_rows(X))
+        scale = self.calibration_scale_ * self.y_scale_
+        parts = (self.y_mean_ + self.y_scale_ * mean, scale * np.sqrt(variance), scale * np.sqrt(noise))
+        return tuple(self._shape(p) for p in parts)  # type: ignore[return-value]
+
+    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
+        """Predict the full distribution of the target: a Gaussian mixture over noise levels and posterior components.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        PredictiveDistribution, or a list of them, one an output
+            In the target's units.
+        """
+        x = self._check_rows(X)
+        with single_blas_thread():
+            blocks = [self._target_components(x[rows]) for rows in self._blocks(x)]
+        distributions = []
+        for k in range(len(self.y_mean_)):
+            weights = blocks[0][k][0]
+            means, variances = (np.concatenate([block[k][part] for block in blocks]) for part in (1, 2))
+            middle = (means @ weights)[:, None]
+            means = middle + self.calibration_scale_ * (means - middle)
+            standardised = PredictiveDistribution(weights, means, self.calibration_scale_**2 * variances)
+            distributions.append(standardised.affine(float(self.y_scale_[k]), float(self.y_mean_[k])))
+        return distributions[0] if self._one_dimensional else distributions
+
+    def _each_output(self, X: ArrayLike) -> list[PredictiveDistribution]:
+        distributions = self.predict_distribution(X)
+        return distributions if isinstance(distributions, list) else [distributions]
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Predict central intervals that hold the target with probability `level`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        level : float in (0, 1)
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        """
+        as_number(level, "level", above=0.0, below=1.0)
+        lower, upper = zip(*(d.interval(level) for d in self._each_output(X)), strict=True)
+        return self._shape(np.stack(lower, axis=1)), self._shape(np.stack(upper, axis=1))
+
+    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.05, 0.5, 0.95)) -> FloatArray:
+        """Predict quantiles of the target.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        quantiles : array_like of shape (n_quantiles,), in (0, 1)
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_quantiles) or (n_rows, n_outputs, n_quantiles)
+        """
+        values = np.stack([d.quantile(np.atleast_1d(quantiles)) for d in self._each_output(X)], axis=1)
+        return self._shape(values)
+
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> FloatArray:
+        """Log density of observed targets, (n_rows,) or (n_rows, n_outputs), in nats."""
+        distributions = self._each_output(X)
+        targets = self._check_targets(y, distributions[0].n_rows)
+        densities = [d.log_density(targets[:, k]) for k, d in enumerate(distributions)]
+        return self._shape(np.stack(densities, axis=1))
+
+    def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Rescale all predictive standard deviations by one number learned on held-out data.
+
+        The number is the root mean square of the standardised residuals, the maximiser of the Gaussian likelihood in
+        the scale: 1 for a calibrated model, above 1 for one that is too sure. It replaces an earlier one.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows that the model was not fitted on.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+        sample_weight : array_like of shape (n_rows,), optional
+
+        Returns
+        -------
+        self
+        """
+        x = self._check_rows(X)
+        targets = self._check_targets(y, len(x))
+        weight = as_sample_weight(sample_weight, len(x))
+        self.calibration_scale_ = 1.0
+        mean, variance = self._moments(x)
+        z2 = ((targets - self.y_mean_) / self.y_scale_ - mean) ** 2 / variance
+        scale = float(np.sqrt(np.average(z2, axis=0, weights=weight).mean()))
+        self.calibration_scale_ = scale if scale > 1e-6 else 1.0  # residuals of rounding say nothing of a scale
+        return self
+
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: np.random.Generator | int | None = 0,
+        *,
+        noise: bool = True,
+    ) -> FloatArray:
+        """Draw functions from the posterior at the rows of X, with noise added unless `noise` is False.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        n_samples : int
+        random_state : numpy.random.Generator, int or None
+        noise : bool
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_samples) or (n_rows, n_outputs, n_samples)
+        """
+        x = self._check_rows(X)
+        n_samples = as_count(n_samples, "n_samples")
+        rng = as_generator(random_state)
+        values = self._draws(x, n_samples, rng, noise)
+        return self._shape(self.y_mean_[:, None] + self.y_scale_[:, None] * values)
+
+    def _draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
+        """Draw functions, with noise or without, standardised and calibrated, (n_rows, n_outputs, n_samples)."""
+        values = np.empty((len(x), len(self.y_mean_), n_samples))
+        with single_blas_thread():
+            draw = self._sampler(n_samples, rng)
+            for rows in self._blocks(x):
+                values[rows] = draw(x[rows])
+        if self.calibration_scale_ != 1.0:
+            mean = self._latent_moments(x, with_variance=False)[0][:, :, None]
+            values = mean + self.calibration_scale_ * (values - mean)
+        for k in range(values.shape[1]):
+            if noise:
+                weights, variances = self._noise(k)
+                sd = self.calibration_scale_ * np.sqrt(rng.choice(variances, n_samples, p=weights / weights.sum()))
+                values[:, k] += sd * rng.standard_normal((len(x), n_samples))
+        return values

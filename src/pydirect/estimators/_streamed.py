@@ -1,0 +1,107 @@
+"""Models whose feature map is fixed before the rows are passed over."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from pydirect._validation import FloatArray
+from pydirect.estimators._basis import BasisFunctionModel
+from pydirect.features.maps import RowFeatures
+from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.rows import Rows, StreamError
+
+
+class FeatureMapWarning(UserWarning):
+    """The rows that fixed the feature map do not tell all that it needs."""
+
+
+class StreamedModel(BasisFunctionModel):
+    """Base of estimators whose feature map can be fixed before the rows are passed over.
+
+    A subclass provides ``_fix_features_of(rows)``.
+    """
+
+    block_dtype: str = "float64"
+    verbose: int
+
+    def _forget_all(self) -> None:
+        """Forget rows and feature map."""
+        for name in ("statistics_", "features_", "input_map_", "feature_y_scale_"):
+            self.__dict__.pop(name, None)
+        self._forget()
+
+    def _row_features(self) -> RowFeatures:
+        names = getattr(self, "feature_names_in_", None)
+        return RowFeatures(self.input_map_, self.features_, None if names is None else tuple(names.tolist()))
+
+    def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
+        """Return empty statistics of rows of X and y, for `fit_statistics`; they can be filled on any machine.
+
+        Parameters
+        ----------
+        n_outputs : int
+            Columns of y.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            When there is no feature map yet: `fit_features` first.
+        ValueError
+            When a parameter that the feature map depends on was changed after it.
+        """
+        check_is_fitted(self, "features_")
+        self._require_same_features()
+        return RunningStatistics.empty(self._row_features(), n_outputs, block_dtype=self.block_dtype)
+
+    def _require_same_features(self) -> None:
+        """Raise when parameters would now give another feature map than the model has."""
+        changed = self._changed_parameters(getattr(self, "_fixed_parameters", {}))
+        if changed:
+            if changed[0] == "features" and isinstance(self.features, str) and self.features == "auto":
+                changed[0] = "basis, by which features='auto' are chosen,"
+            raise ValueError(
+                f"{', '.join(changed)} must be as when the feature map was fixed: set what was there, or begin anew "
+                "with fit"
+            )
+
+    def _warn_if_constant(self, x: FloatArray) -> None:
+        constant = np.setdiff1d(np.arange(x.shape[1]), self.input_map_.kept)
+        if constant.size:
+            names = getattr(self, "feature_names_in_", [f"number {j}" for j in range(x.shape[1])])
+            warnings.warn(
+                f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
+                f"the first of them {names[constant[0]]}: these columns are left out for good",
+                FeatureMapWarning,
+                stacklevel=4,
+            )
+
+    def _fix_features_by(self, rows: Rows, names: list[str] | None, one_dimensional: bool) -> None:
+        """Fix the feature map by a sample of checked rows."""
+        if not len(rows) or (rows.weight is not None and not rows.weight.any()):
+            raise StreamError("there are no rows that count")
+        self._forget_all()
+        self._set_input_names(rows.x.shape[1], names)
+        self._one_dimensional = one_dimensional
+        self._fix_features_of(rows)
+
+    def _fix_features_of(self, rows: Rows) -> None:
+        raise NotImplementedError
+
+    def _require_columns(self, n_columns: int, names: list[str] | None) -> None:
+        """Compare columns with those of the feature map."""
+        if n_columns != self.n_features_in_:
+            raise ValueError(f"X must have {self.n_features_in_} columns, as when features were fixed, got {n_columns}")
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and names is not None and list(known) != names:
+            raise ValueError(
+                f"X must have the columns {list(known)}, in this order, as when features were fixed, got {names}"
+            )
+
+    def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
+        self.n_features_in_ = n_features_in
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)

@@ -1,0 +1,373 @@
+"""Classifiers fitted to rows that do not fit into memory: one pass over them for every step of the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_count, as_flag
+from pydirect.distributions.levels import shared_levels
+from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
+from pydirect.estimators._basis import in_prior_units
+from pydirect.estimators._dask import is_dask
+from pydirect.estimators._growing import StreamRun
+from pydirect.estimators._streamed import StreamedModel
+from pydirect.logistic.gaussian import VariancePrior, informative_directions
+from pydirect.logistic.passes import (
+    Ascent,
+    RowPasses,
+    ScaledLatent,
+    climb_together,
+    decorrelated_solve,
+    gaussian_solve,
+    raw_solve,
+    sampled_start,
+)
+from pydirect.logistic.rows import LabelledRows, RotatedFeatures
+from pydirect.statistics.gaussian import FeatureMap, block_rows
+from pydirect.streams.rows import LabelCodes, Rows, Source, StreamError, StreamInterrupt, chunks
+from pydirect.streams.sources import as_source
+
+# Directions are kept that would carry information at so many times the typical prior variance.
+VARIANCE_MARGIN = 10.0
+
+
+class LabelMass:
+    """Total weight of the rows of each label code, and their number."""
+
+    def __init__(self) -> None:
+        self.mass = np.zeros(0)
+        self.n_rows = 0
+
+    def look(self, rows: Rows) -> None:
+        """Count checked rows."""
+        mass = np.bincount(rows.y[:, 0].astype(np.intp), rows.weight, minlength=len(self.mass)).astype(np.float64)
+        mass[: len(self.mass)] += self.mass
+        self.mass = mass
+        self.n_rows += len(rows)
+
+
+@dataclass(frozen=True)
+class OneAgainstRest:
+    """A source of label codes as one of labels ±1, one column a problem, with weights times those of the classes.
+
+    Parameters
+    ----------
+    source : Source
+        Its y holds codes.
+    sign : ndarray of shape (n_codes, n_problems)
+        ±1.
+    factor : ndarray of shape (n_codes,)
+        Of the rows' weights; zero leaves them out.
+    """
+
+    source: Source
+    sign: FloatArray
+    factor: FloatArray
+    one_dimensional: bool
+
+    @property
+    def names(self) -> list[str] | None:
+        """Names of the columns of X."""
+        return self.source.names
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, where it is known."""
+        return self.source.n_rows
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the source can be gone through again."""
+        return self.source.repeatable
+
+    def blocks(self, start: int) -> Iterator[Rows]:
+        """Yield all rows from row `start` on."""
+        row = start
+        for rows in self.source.blocks(start):
+            code = rows.y[:, 0]
+            unknown = np.flatnonzero(code >= len(self.factor))
+            if unknown.size:
+                raise StreamError(f"{self.place(row + int(unknown[0]))}: a label that the first pass has not seen")
+            row += len(rows)
+            yield self.rows(rows)
+
+    def rows(self, rows: Rows) -> Rows:
+        """Return rows of codes as rows of labels ±1; missing ones stay missing."""
+        missing = np.isnan(rows.y[:, 0])
+        code = np.where(missing, 0.0, rows.y[:, 0]).astype(np.intp)
+        labels = self.sign[code]
+        labels[missing] = np.nan
+        weight = self.factor[code] if rows.weight is None else rows.weight * self.factor[code]
+        return Rows(rows.x, labels, weight)
+
+    def head(self, n_rows: int) -> Iterator[Rows]:
+        """Yield the first blocks."""
+        return self.blocks(0)
+
+    def place(self, row: int) -> str:
+        """Say where a row is."""
+        return self.source.place(row)
+
+    def layout(self, row: int) -> list[Any]:
+        """Return what must be as it was for the rows before row `row` to be the same."""
+        return self.source.layout(row)
+
+
+class StreamedClassifier(StreamedModel):
+    """Base of classifiers by logistic regression whose rows need not fit into memory.
+
+    A subclass provides ``_check_parameters``, ``_class_factors``, ``_set_problems`` and ``_variance_prior``, and the
+    attributes of `ProbabilisticClassifier`.
+    """
+
+    bound: str
+    batch_size: int | None
+    classes_: np.ndarray
+    intercept_: FloatArray
+
+    def _check_parameters(self) -> None:
+        raise NotImplementedError
+
+    def _class_factors(self, classes: np.ndarray, mass: FloatArray) -> FloatArray:
+        raise NotImplementedError
+
+    def _set_problems(self, index: FloatArray, mass: FloatArray) -> FloatArray:
+        raise NotImplementedError
+
+    def _variance_prior(self, mean_square: float) -> VariancePrior:
+        raise NotImplementedError
+
+    def fit_stream(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        sample_rows: int = 20_000,
+        keep_features: bool = False,
+        drop_missing: bool = False,
+    ) -> Self:
+        """Fit to data that need not fit into memory, in passes over them; nothing is kept for a row.
+
+        The first pass checks every value, counts the classes and draws `sample_rows` rows uniformly, which fix the
+        feature map and its hyperparameters, and from a fit to which the iteration starts. The second finds the
+        directions on which the data say anything. Every other one is a step of Jaakkola and Jordan's bound, for all
+        classes at once, until it stays: some ten of them where classes overlap, more where they are far apart. The
+        posterior is that of `fit` at the same features, as far as the iteration is at rest.
+
+        Parameters
+        ----------
+        X : path, array, iterable or function
+            As in `DirectRegressor.fit_stream`, but data must be such that they can be gone through again: a list of
+            blocks or a function that returns an iterator, not an iterator.
+        y : str or array_like of shape (n_samples,), optional
+            Name of the column of labels, which may be strings, where X is a path; labels where it is an array.
+        sample_weight : str or array_like, optional
+        sample_rows : int
+        keep_features : bool
+            Use the feature map that the model has, from `fit` or a file.
+        drop_missing : bool
+            Leave out rows with missing values or labels, which are an error otherwise.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        pydirect.StreamError
+            When data cannot be read or used, or change between passes, with the place.
+        ValueError, TypeError
+            When a parameter is not as described: the exponential bound and batches need all rows in memory.
+        KeyboardInterrupt
+            After Ctrl-C before there is a posterior of all rows. Later it ends the iteration, and the best posterior
+            found is kept, with ``interrupted_ = True``.
+
+        Warns
+        -----
+        ConvergenceWarning
+            When the iteration did not come to rest.
+        """
+        self._check_parameters()
+        as_count(sample_rows, "sample_rows", 2)
+        as_flag(keep_features, "keep_features")
+        as_flag(drop_missing, "drop_missing")
+        if self.bound != "jaakkola":
+            raise ValueError(
+                f"bound must be 'jaakkola' for fit_stream, whose passes keep sums only, got {self.bound!r}"
+            )
+        if self.batch_size is not None:
+            raise ValueError("batch_size must be None for fit_stream, which starts from a sample of the rows instead")
+        if keep_features:
+            check_is_fitted(self, "features_")
+            self._require_same_features()
+        if is_dask(X):
+            raise TypeError("X must not be a Dask collection, which only regressors sum: give a path or blocks")
+        source = as_source(X, y, sample_weight, LabelCodes())
+        codes = getattr(source, "labels", None)
+        if codes is None:
+            raise TypeError("X must be a source of labels: give it LabelCodes")
+        if not source.repeatable:
+            raise ValueError(
+                "X must be such that it can be gone through again, as classification takes many passes: a list of "
+                "blocks or a function that returns an iterator, not an iterator"
+            )
+        progress = Progress(self.verbose)
+        n_threads = resolve_n_threads(self.n_threads)
+        count = LabelMass()
+        run = StreamRun(self, source, drop_missing, None, 0.0, progress)
+        if keep_features:
+            run.check_width()
+        sample = run.sample(sample_rows, count.look)
+        if not source.one_dimensional:
+            raise ValueError("y must be one column of labels")
+        self._forget()
+        problems = self._one_against_rest(source, codes.labels, count.mass)
+        labelled = problems.rows(sample)
+        labelled = labelled[labelled.weight != 0]
+        run = StreamRun(self, problems, drop_missing, None, 0.0, progress)
+        if not keep_features:
+            run.fix_features(labelled)
+        total = run.collected(self.new_statistics(problems.sign.shape[1]))
+        statistics = total.gaussian()
+        prior_variance = total.prior_variance_sum / total.n_samples
+        self.mean_missing_variance_ = max(prior_variance - statistics.mean_square, 0.0) if prior_variance else 0.0
+        variance_prior = self._variance_prior(statistics.mean_square)
+        with single_blas_thread():
+            vectors = informative_directions(statistics, VARIANCE_MARGIN * variance_prior.centre)
+
+        size = block_rows(self.features_.n_weights, np.float64)
+
+        def passes_with(features: FeatureMap) -> RowPasses:
+            return RowPasses(features, opened, self.intercept_, n_threads)
+
+        def opened() -> Iterator[Rows]:
+            n_seen, end = 0, 0
+            with progress.stream(source.n_rows) as report:
+                for end, rows in chunks(problems, 0, size, drop_missing):
+                    n_seen += len(rows)
+                    report(end)
+                    yield rows
+            if n_seen != count.n_rows:
+                where = problems.place(max(end - 1, 0))
+                raise StreamError(f"{where}: the data end after {n_seen:,} rows, in the first pass {count.n_rows:,}")
+
+        raw = passes_with(self._row_features())
+        rotated = passes_with(RotatedFeatures(raw.features, vectors))
+        assert labelled.weight is not None
+        weight = labelled.weight * (total.n_samples / labelled.weight.sum())
+        start = LabelledRows(rotated.features, labelled.x, labelled.y[:, 0], weight, n_threads=n_threads)
+        with progress.stage("inference"):
+            try:
+                self._infer_by_passes(rotated, raw, vectors, start, labelled.y, variance_prior)
+            except KeyboardInterrupt:
+                raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
+        self.fit_seconds_ = progress.seconds
+        self.n_samples_ = total.n_samples
+        self._set_results()
+        self._warn_if_unfinished()
+        return self
+
+    def _one_against_rest(self, source: Source, labels: list[Any], mass: FloatArray) -> OneAgainstRest:
+        """Set the classes, those of rows that count, and return the source of their problems."""
+        present = [code for code in range(len(mass)) if mass[code] > 0]
+        try:
+            present.sort(key=lambda code: labels[code])
+        except TypeError:
+            kinds = " and ".join(sorted({type(labels[code]).__name__ for code in present}))
+            raise TypeError(f"y must hold labels that can be ordered, of one type, got {kinds}") from None
+        if present:
+            factors = self._class_factors(np.array([labels[code] for code in present]), mass[present])
+            present = [code for code, used in zip(present, factors > 0, strict=True) if used]
+            factors = factors[factors > 0]
+        if len(present) < 2:
+            found = f"one class, {labels[present[0]]!r}" if present else "none"
+            raise ValueError(f"y must have at least two classes, got {found}")
+        self.classes_ = np.array([labels[code] for code in present])
+        factor, index = np.zeros(len(labels)), np.full(len(labels), -1.0)
+        factor[present], index[present] = factors, np.arange(len(present))
+        sign = self._set_problems(index, mass[present] * factors)
+        return OneAgainstRest(source, sign, factor, self._one_dimensional)
+
+    def _fix_features_of(self, rows: Rows) -> None:
+        n_threads = resolve_n_threads(self.n_threads)
+        with single_blas_thread():
+            self._fit_features(np.ascontiguousarray(rows.x), rows.y, rows.weight, self._generator(), n_threads)
+        self._warn_if_constant(rows.x)
+
+    def _infer_by_passes(
+        self,
+        rotated: RowPasses,
+        raw: RowPasses,
+        vectors: FloatArray,
+        sample: LabelledRows,
+        labels: NDArray[Any],
+        variance_prior: VariancePrior,
+    ) -> None:
+        """Fit the problems as `DirectClassifier.fit` does, all of them in the same passes."""
+        prior, n_problems = as_prior(self.prior), len(self.intercept_)
+        decorrelated = self.basis == "decorrelated"
+        used = prior if decorrelated and isinstance(prior, DensityPrior) else GaussianPrior()
+        unit = used.variance  # of the prior as it is given; found by the Gaussian evidence whatever its shape
+        wide = VariancePrior(variance_prior.centre * unit, variance_prior.sd)
+        ascents = []
+        held = sample.held()
+        for k in range(n_problems):
+            task: dict[str, Any] = {"t": np.ascontiguousarray(labels[:, k]), "offset": float(self.intercept_[k])}
+            begin, log_variance = sampled_start(replace(held, **task), wide, self.max_iter)
+            ascents.append(Ascent(gaussian_solve(wide), begin, log_variance, self.max_iter))
+        interrupted = climb_together(rotated, ascents)
+        if interrupted and any(ascent.best is None for ascent in ascents):
+            raise KeyboardInterrupt
+
+        # The discrete posterior; only a prior that is not Gaussian moves ξ again.
+        continuous = ascents
+        solve = decorrelated_solve(used, self.n_levels, variance_prior)
+        max_iter = 1 if isinstance(used, GaussianPrior) else self.max_iter
+        found = [a.best for a in continuous]
+        ascents = [
+            Ascent(solve, best.sums.regression, best.log_variance - float(np.log(unit)), max_iter)
+            for best in found
+            if best is not None
+        ]
+        interrupted = interrupted or climb_together(rotated, ascents)
+        scale = np.array([np.exp(0.5 * ascent.log_variance) for ascent in ascents])
+        for ascent, before in zip(ascents, continuous, strict=True):
+            if max_iter == 1 or not ascent.trace:
+                ascent.trace = [*before.trace[:-1], *(ascent.trace or before.trace[-1:])]
+                ascent.outcome = before.outcome
+        if not decorrelated:
+            if interrupted:
+                raise KeyboardInterrupt
+            levels = shared_levels(self.levels, self.n_levels, len(vectors))
+            turned = [replace(a.posterior, vectors=vectors @ a.posterior.vectors) for a in ascents]
+            starts = raw.sums([ScaledLatent(p, s**2) for p, s in zip(turned, scale, strict=True)])
+            rng = self._generator()
+            seeds = [int(rng.integers(2**31)) for _ in starts]
+            ascents = [
+                Ascent(
+                    raw_solve(levels * s, prior.log_mass(levels), self.optimizer, seed, raw.n_threads),
+                    begin.regression,
+                    0.0,
+                    self.max_iter,
+                )
+                for begin, s, seed in zip(starts, scale, seeds, strict=True)
+                if begin is not None
+            ]
+            interrupted = climb_together(raw, ascents)
+            if any(ascent.best is None for ascent in ascents):
+                raise KeyboardInterrupt
+            self.posteriors_ = [in_prior_units(a.result(interrupted), s) for a, s in zip(ascents, scale, strict=True)]
+        else:
+            results = [ascent.result(interrupted) for ascent in ascents]
+            self.posteriors_ = [replace(p, vectors=vectors @ p.vectors) for p in results]
+        self.prior_scale_ = scale
+        self._set_coefficients()

@@ -1,0 +1,400 @@
+"""`MonteCarloBNNRegressor` and `MonteCarloBNNClassifier`: networks with weights of several laws, trained from draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_count
+from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor, log_mean_softmax
+from pydirect.monte_carlo.divergence import MODES
+from pydirect.networks.base import EmpiricalBayes
+from pydirect.networks.sampled import SampledNetwork, SampledPosterior, fit_sampled_network
+from pydirect.networks.training import BATCH_SIZE, NETWORK_OPTIMIZERS
+from pydirect.predictive import PredictiveDistribution
+
+SAMPLINGS = ("weights", "pre_activations")
+# Of the draws that all predictions use.
+PREDICTIVE_SEED = 0
+
+
+class SampledModel(NetworkModel):
+    """What the two estimators share: parameters, training, outputs of networks drawn from the posterior."""
+
+    posterior: str
+    kl_mode: str
+    n_kl_draws: int
+    sampling: str
+    exact_last_layer: bool
+    n_predictive_draws: int
+    posteriors_: list[SampledPosterior]
+
+    @staticmethod
+    def _fit_network(
+        network: SampledNetwork, x: FloatArray, y: FloatArray, *, random_state: np.random.Generator, **options: Any
+    ) -> SampledPosterior:
+        seed = int(random_state.integers(2**31))  # of draws that are kept
+        return fit_sampled_network(replace(network, seed=seed), x, y, random_state=random_state, **options)
+
+    def _inference(self) -> str:
+        """Name the objective: L-BFGS must have the same draws at every step."""
+        if "lbfgs" in self.optimizer:
+            return "kept"
+        return "mcvi" if self.sampling == "weights" else "rmcvi"
+
+    def _check_parameters(self) -> None:
+        as_choice(self.sampling, "sampling", SAMPLINGS)
+        as_choice(self.kl_mode, "kl_mode", MODES)
+        as_choice(self.optimizer, "optimizer", NETWORK_OPTIMIZERS)
+        if self.sampling != "weights" and (self.optimizer != "adam" or self.posterior != "normal"):
+            raise ValueError(
+                "sampling must be 'weights' but for normal weights and optimizer='adam', got "
+                f"{self.sampling!r} with posterior={self.posterior!r} and optimizer={self.optimizer!r}"
+            )
+        if self.kl_mode != "fixed" and self.optimizer != "adam":
+            raise ValueError(f"optimizer must be 'adam' for kl_mode={self.kl_mode!r}, got {self.optimizer!r}")
+        super()._check_parameters()
+        as_count(self.n_predictive_draws, "n_predictive_draws")
+
+    def _network_with(self, n_inputs: int, n_outputs: int, likelihood: str) -> SampledNetwork:
+        prior = self.prior
+        named = isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str)
+        empirical = isinstance(prior, str) or named
+        return SampledNetwork(
+            n_inputs,
+            self.hidden_layer_sizes,
+            n_outputs,
+            likelihood=likelihood,
+            prior=EmpiricalBayes() if empirical else prior,
+            posterior=self.posterior,
+            weight_prior=tuple(prior) if named else (),
+            kl_mode=self.kl_mode,
+            n_kl_draws=self.n_kl_draws,
+            n_draws=self.n_draws,
+            exact_last_layer=self.exact_last_layer,
+        )
+
+    def _set_results(self) -> None:
+        super()._set_results()
+        if self.posteriors_[0].network.weight_prior:
+            del self.prior_variances_  # there are none
+
+    def _n_columns(self) -> int:
+        return self._n_columns_of_draws(self.n_predictive_draws)
+
+    def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
+        """Return outputs of the networks that predictions average over, (n_rows, n_outputs, n_draws) each."""
+        return self._output_sampler(self.n_predictive_draws, np.random.default_rng(PREDICTIVE_SEED))(rows)
+
+    def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        moments = []
+        for outputs in self._drawn_outputs(rows):
+            mean = outputs.mean(axis=2)
+            centred = outputs - mean[:, :, None]
+            moments.append((mean, centred @ np.swapaxes(centred, 1, 2) / outputs.shape[2]))
+        return moments
+
+
+class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
+    """Bayesian neural network whose weights have laws of several kinds, trained from draws.
+
+    Every weight is w = M + σ ξ. The expected log-likelihood is estimated from draws of the hidden layers, and for the
+    output layer taken in closed form where there is one; the divergence from the prior needs no draws or reduces them
+    to sums before its gradient is taken (Nazarovs et al. 2021, "Graph reparameterizations for enabling 1000+ Monte
+    Carlo iterations in Bayesian deep neural networks", UAI). Rectified linear units.
+
+    Parameters
+    ----------
+    hidden_layer_sizes : sequence of int, default=(50,)
+        Units of each hidden layer.
+    noise : {"heteroscedastic", "homoscedastic", "softplus"}, default="heteroscedastic"
+        As in `DVIRegressor`.
+    posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
+        Law of ξ. Radial: the weights of a matrix, or of the biases of a layer, have a uniform direction and a normal
+        length.
+    prior : "empirical_bayes", EmpiricalBayes, float or tuple, default="empirical_bayes"
+        Gaussian, with a variance found for every weight matrix and bias vector or one fixed number; or the name of
+        another law and its parameters, for example ``("laplace", 0.0, 1.0)``, where `kl_mode` can serve it.
+    kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
+        Where the divergence comes from: expectations, or draws of several kinds, fresh at every step or, for
+        ``"fixed"``, made once.
+    n_kl_draws : int, default=100
+        Draws a weight for the other modes than ``"exact"``.
+    n_draws : int, default=10
+        Draws of the network a step.
+    sampling : {"weights", "pre_activations"}, default="weights"
+        What is drawn: weights, the same for all rows of a step, or every row's own pre-activations, of smaller
+        variance, for normal weights (local reparameterisation).
+    exact_last_layer : bool, default=True
+        Integrate over the output layer's weights in closed form: for homoscedastic noise and for normal weights.
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
+        L-BFGS for ``kl_mode="fixed"`` only, and with draws of the network, too, that are kept from the first step.
+    n_steps : int, default=3000
+    learning_rate : float, default=0.01
+    batch_size : int or None, default=100
+    kl_warmup, kl_ramp : float, default=0.0
+    max_iter : int, default=2000
+    initial_scale : float, default=0.05
+    n_restarts : int, default=1
+        These as in `DVIRegressor`.
+    n_predictive_draws : int, default=200
+        Networks that predictions average over, the same ones for all rows and calls.
+    n_threads : int, optional
+        What OpenMP says by default. Results have the same bits for any number.
+    random_state : int, RandomState or None, default=0
+        Seed of the starts, the batches and the draws.
+    verbose : int, default=0
+        1 reports stages on standard error.
+
+    Attributes
+    ----------
+    posterior_ : SampledPosterior, or a list of them for several outputs
+        One network an output.
+    prior_variances_ : ndarray of shape (2 n_layers,), or a list of them
+        Prior variance of the weights and of the biases of each layer in turn; only for Gaussian priors.
+    elbo_ : float
+        Evidence lower bound of the targets in their own units, in nats, summed over outputs: an estimate from 100
+        draws of the networks that training has not seen.
+    elbo_trace_ : ndarray of shape (n_checks,), or a list of them
+        Of the run that was kept, by training's own draws: those of L-BFGS make it higher than fresh ones do.
+    n_iter_ : int
+    converged_ : bool
+        For Adam, whether the bound rose towards the end by less than 0.05 nats a row on the way on which every
+        parameter could move by one: where it did not, more steps help.
+    interrupted_ : bool
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Expected noise variance in squared units of y, an average over the training rows; its logarithm is taken to be
+        Gaussian with the moments of the draws.
+    calibration_scale_ : float
+    fit_seconds_ : dict of str to float
+
+    Notes
+    -----
+    Draws of the network that are kept for L-BFGS are few beside the weights, which adapt to them: the bound that is
+    climbed is then no bound of the evidence, and predictions suffer; ``elbo_`` tells by how much it was too high, and
+    an `OverfittedDrawsWarning` when that is more than a nat a row. Fresh draws have no such bias.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import MonteCarloBNNRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (200, 1))
+    >>> y = np.abs(X[:, 0]) + 0.05 * rng.standard_normal(200)
+    >>> model = MonteCarloBNNRegressor((20,), posterior="laplace", n_steps=1000).fit(X, y)
+    >>> bool(abs(model.predict([[0.5]])[0] - 0.5) < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Any = (50,),
+        noise: str = "heteroscedastic",
+        posterior: str = "normal",
+        prior: Any = "empirical_bayes",
+        kl_mode: str = "exact",
+        n_kl_draws: int = 100,
+        n_draws: int = 10,
+        sampling: str = "weights",
+        exact_last_layer: bool = True,
+        optimizer: str = "adam",
+        n_steps: int = 3000,
+        learning_rate: float = 0.01,
+        batch_size: int | None = BATCH_SIZE,
+        kl_warmup: float = 0.0,
+        kl_ramp: float = 0.0,
+        max_iter: int = 2000,
+        initial_scale: float = 0.05,
+        n_restarts: int = 1,
+        n_predictive_draws: int = 200,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.noise = noise
+        self.posterior = posterior
+        self.prior = prior
+        self.kl_mode = kl_mode
+        self.n_kl_draws = n_kl_draws
+        self.n_draws = n_draws
+        self.sampling = sampling
+        self.exact_last_layer = exact_last_layer
+        self.optimizer = optimizer
+        self.n_steps = n_steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.kl_warmup = kl_warmup
+        self.kl_ramp = kl_ramp
+        self.max_iter = max_iter
+        self.initial_scale = initial_scale
+        self.n_restarts = n_restarts
+        self.n_predictive_draws = n_predictive_draws
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # --- prediction
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the target, by an average over drawn networks.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        return_std : bool
+            Also return the standard deviation of the target, noise included.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the target's units.
+        std : ndarray of the same shape
+        """
+        return super().predict(X, return_std)
+
+    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
+        """Predict the full distribution of the target: a mixture of Gaussians, one a drawn network.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        PredictiveDistribution, or a list of them, one an output
+            In the target's units, with the moments that `predict` gives.
+        """
+        return super().predict_distribution(X)
+
+    def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
+        """Of f and the output l that the noise variance is a function of: a constant for homoscedastic noise."""
+        outputs = super()._drawn_outputs(rows)
+        if self.noise != "homoscedastic":
+            return outputs
+        return [
+            np.concatenate([drawn, np.full_like(drawn, p.log_noise[0])], axis=1)
+            for drawn, p in zip(outputs, self.posteriors_, strict=True)
+        ]
+
+    def _target_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+        weights = np.full(self.n_predictive_draws, 1.0 / self.n_predictive_draws)
+        return [(weights, drawn[:, 0], self._noise_variances(drawn[:, 1])) for drawn in self._drawn_outputs(rows)]
+
+    def _variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        mean, epistemic, aleatoric = (np.empty((len(x), len(self.posteriors_))) for _ in range(3))
+        with single_blas_thread():
+            for rows in self._blocks(x):
+                for k, (_, means, noise) in enumerate(self._target_components(x[rows])):
+                    mean[rows, k], epistemic[rows, k] = means.mean(axis=1), means.var(axis=1)
+                    aleatoric[rows, k] = noise.mean(axis=1)
+        return mean, epistemic, aleatoric
+
+
+class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
+    """Bayesian neural network for classes whose weights have laws of several kinds, trained from draws.
+
+    The log-likelihood of the softmax is averaged over drawn networks, in training as in prediction; parameters and
+    source as in `MonteCarloBNNRegressor`.
+
+    Parameters
+    ----------
+    hidden_layer_sizes : sequence of int, default=(50,)
+    posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
+    prior : "empirical_bayes", EmpiricalBayes, float or tuple, default="empirical_bayes"
+    kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
+    n_kl_draws : int, default=100
+    n_draws : int, default=10
+    sampling : {"weights", "pre_activations"}, default="weights"
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
+    n_steps : int, default=3000
+    learning_rate : float, default=0.01
+    batch_size : int or None, default=100
+    kl_warmup, kl_ramp : float, default=0.0
+    max_iter : int, default=2000
+    initial_scale : float, default=0.05
+    n_restarts : int, default=1
+    n_predictive_draws : int, default=200
+    n_threads : int, optional
+    random_state : int, RandomState or None, default=0
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    posterior_ : SampledPosterior
+    prior_variances_ : ndarray of shape (2 n_layers,)
+        Only for Gaussian priors.
+    elbo_ : float
+        Lower bound of the log-probability of the labels, in nats, estimated from 100 fresh draws.
+    elbo_trace_ : ndarray of shape (n_checks,)
+    n_iter_ : int
+    converged_ : bool
+    interrupted_ : bool
+    fit_seconds_ : dict of str to float
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pydirect import MonteCarloBNNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MonteCarloBNNClassifier((20,)).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    exact_last_layer = False  # the softmax has no closed form
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Any = (50,),
+        posterior: str = "normal",
+        prior: Any = "empirical_bayes",
+        kl_mode: str = "exact",
+        n_kl_draws: int = 100,
+        n_draws: int = 10,
+        sampling: str = "weights",
+        optimizer: str = "adam",
+        n_steps: int = 3000,
+        learning_rate: float = 0.01,
+        batch_size: int | None = BATCH_SIZE,
+        kl_warmup: float = 0.0,
+        kl_ramp: float = 0.0,
+        max_iter: int = 2000,
+        initial_scale: float = 0.05,
+        n_restarts: int = 1,
+        n_predictive_draws: int = 200,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.posterior = posterior
+        self.prior = prior
+        self.kl_mode = kl_mode
+        self.n_kl_draws = n_kl_draws
+        self.n_draws = n_draws
+        self.sampling = sampling
+        self.optimizer = optimizer
+        self.n_steps = n_steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.kl_warmup = kl_warmup
+        self.kl_ramp = kl_ramp
+        self.max_iter = max_iter
+        self.initial_scale = initial_scale
+        self.n_restarts = n_restarts
+        self.n_predictive_draws = n_predictive_draws
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _network(self, n_inputs: int, n_outputs: int) -> SampledNetwork:
+        return self._network_with(n_inputs, n_outputs, "classification")
+
+    def _log_probabilities(self, x: FloatArray) -> FloatArray:
+        return log_mean_softmax(self._drawn_outputs(x)[0], classes=1, draws=2)

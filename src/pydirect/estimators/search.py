@@ -1,0 +1,381 @@
+"""Cross-validated search over hyperparameters on sums over rows: one pass over the data for each feature map."""
+
+from __future__ import annotations
+
+import numbers
+import time
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from inspect import signature
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import ParameterGrid, check_cv
+from sklearn.utils import Tags, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_flag, as_instance, as_sample_weight
+from pydirect.estimators.direct_regressor import DirectRegressor, begun_together
+from pydirect.estimators.fit_many import feature_key
+from pydirect.features.evidence import distinct_rows
+from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.running import RunningStatistics
+from pydirect.statistics.standardised import Standardised
+
+# Scores that follow from sums over the held-out rows.
+SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
+# Sums over the rows of a training set, and the same with standardised targets.
+Trained = tuple[RunningStatistics, Standardised]
+
+
+def _refits(search: DirectSearchCV) -> bool:
+    if not search.refit:
+        raise AttributeError("only after a refit is there a model to predict with: set refit=True")
+    return True
+
+
+class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
+    """Search a grid of parameters of `DirectRegressor` by cross-validation, on sums over rows.
+
+    What `sklearn.model_selection.GridSearchCV` does, without its passes over the data: the sums of every fold are taken
+    once for each distinct feature map, those of a training set are merged from the other folds', and candidates that
+    leave the features alone (noise, levels, prior, …) share both, with the factorisation of ΦᵀΦ. Held-out errors follow
+    from the fold's sums too, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
+
+    Targets are standardised by each training set. The feature map (scaling of the inputs, landmarks, the kernel's
+    hyperparameters) comes from all rows, those held out too: scores equal GridSearchCV's, to rounding, where features
+    do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close: a
+    little too good where a kernel is learned from few rows, better or worse where random features are few, as one draw
+    serves all folds.
+
+    GridSearchCV's ``n_jobs``, ``return_train_score``, several scorers at once and ``refit`` by a function are absent;
+    a candidate that fails ends the search, as ``error_score="raise"`` does there.
+
+    Parameters
+    ----------
+    estimator : DirectRegressor
+    param_grid : dict of str to sequence, or a list of such dicts
+    scoring : str or callable, default="r2"
+        ``"r2"``, ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums; any other scorer of
+        scikit-learn's, which may use predictive deviations, is given each candidate and the held-out rows, as arrays.
+    cv : int, splitter or iterable of (train, test), default=5
+        Folds in which every row is held out at most once and the others train.
+    refit : bool, default=True
+        Fit the best candidate to all rows, from their sums.
+
+    Attributes
+    ----------
+    cv_results_ : dict
+        As in scikit-learn's GridSearchCV; times of fits are of inference alone.
+    best_params_ : dict
+    best_score_ : float
+    best_index_ : int
+    best_estimator_ : DirectRegressor
+        When `refit`.
+    scorer_ : callable
+    n_splits_ : int
+    refit_time_ : float
+        When `refit`.
+    multimetric_ : bool
+        False.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from pydirect import DirectRegressor, DirectSearchCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> search = DirectSearchCV(DirectRegressor("polynomial"), {"noise": ["elbo", 2500.0], "n_levels": [7, 15]})
+    >>> search.fit(X, y).best_params_["n_levels"] in (7, 15)
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: DirectRegressor,
+        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+        scoring: Any = "r2",
+        cv: Any = 5,
+        refit: bool = True,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.scoring = scoring
+        self.cv = cv
+        self.refit = refit
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = get_tags(self.estimator).target_tags.multi_output
+        return tags
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Self:
+        """Score every candidate, and fit the best one to all rows.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts, in fits and, unless the scorer takes no weights, in scores.
+        groups : array_like of shape (n_samples,), optional
+            For splitters such as GroupKFold.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            When the data, a candidate or the splits are not as described.
+        """
+        as_instance(self.estimator, "estimator", DirectRegressor)
+        as_flag(self.refit, "refit")
+        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
+        if not isinstance(self.scoring, str) and not callable(self.scoring):
+            raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
+        self.scorer_ = check_scoring(self.estimator, self.scoring)  # now rather than after the fits
+        self.multimetric_ = False
+        candidates = list(ParameterGrid(self.param_grid))
+        if not candidates:
+            raise ValueError("param_grid must have at least one candidate, got none")
+        models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
+        for model in models:
+            model._refuse_held_out()
+            model._check_parameters()
+        folds = self._folds(x, targets, weight, groups)
+        self.n_splits_ = len(folds)
+        scores, fit_seconds, score_seconds = np.empty((3, len(models), len(folds)))
+        same_features: dict[Hashable, list[int]] = {}
+        for k, model in enumerate(models):
+            same_features.setdefault(feature_key(model), []).append(k)
+        kept: dict[Hashable, tuple[DirectRegressor, RunningStatistics, float]] = {}
+        with single_blas_thread():
+            for key, members in same_features.items():
+                data = _FoldedData(models[members[0]], x, targets, weight, folds)
+                kept[key] = data.model, *data.total()
+                for f, (statistics, shared) in enumerate(data.training()):
+                    held = None
+                    if self.scoring in SCORES_OF_SUMS:
+                        held = data.folds[f].gaussian(shared.location, shared.scale)
+                    fits = _fits([models[k] for k in members], data.model, statistics, shared)
+                    for k, (fitted, taken) in zip(members, fits, strict=True):
+                        begin = time.perf_counter()
+                        scores[k, f], fit_seconds[k, f] = self._score(data, f, fitted, held), taken
+                        score_seconds[k, f] = time.perf_counter() - begin
+        self._set_search_results(candidates, scores, fit_seconds, score_seconds)
+        for name in ("best_estimator_", "refit_time_"):
+            self.__dict__.pop(name, None)
+        if self.refit:
+            begin = time.perf_counter()
+            best = models[self.best_index_]
+            shared, total, repetitions = kept[feature_key(best)]
+            with single_blas_thread():
+                ((self.best_estimator_, _),) = _fits([best], shared, total, Standardised.of(total, repetitions))
+            names = getattr(self, "feature_names_in_", None)
+            self.best_estimator_._set_input_names(x.shape[1], None if names is None else names.tolist())
+            self.refit_time_ = time.perf_counter() - begin
+        return self
+
+    def _folds(
+        self, x: FloatArray, y: FloatArray, weight: FloatArray | None, groups: ArrayLike | None
+    ) -> list[np.ndarray]:
+        """Return the held-out rows of every split."""
+        folds: list[np.ndarray] = []
+        for train, test in check_cv(self.cv).split(x, y, groups):
+            train, test = (
+                np.flatnonzero(rows) if rows.dtype == bool else rows for rows in map(np.asarray, (train, test))
+            )
+            if not np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(x))):
+                raise ValueError("cv must train on all rows that it does not hold out, each once")
+            for name, rows in (("train on", train), ("hold out", test)):
+                if not len(rows) or (weight is not None and not weight[rows].any()):
+                    raise ValueError(f"cv must {name} rows that count, split {len(folds)} has none")
+            folds.append(np.sort(test))
+        if not folds:
+            raise ValueError("cv must have at least one split, got none")
+        held = np.concatenate(folds)
+        if len(np.unique(held)) != len(held):
+            raise ValueError("cv must hold out every row at most once")
+        return folds
+
+    def _score(self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None) -> float:
+        rows = data.rows[fold]
+        if held is not None:
+            error = squared_error(held, model)
+            if self.scoring == "r2":
+                return _r2_score(error, data.folds[fold], len(rows))
+            mean = error / data.folds[fold].n_samples
+            return -float(np.mean(np.sqrt(mean) if "root" in self.scoring else mean))
+        return self._by_scorer(model, data.x[rows], data.y[rows], None if data.weight is None else data.weight[rows])
+
+    def _by_scorer(self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, weight: ArrayLike | None) -> float:
+        """Score a fitted model; weights are left out where the scorer takes none."""
+        weights = {} if weight is None or not _takes_weights(self.scorer_) else {"sample_weight": weight}
+        score = self.scorer_(model, X, y, **weights)
+        if isinstance(score, np.ndarray) and score.ndim == 0:
+            score = score.item()
+        if not isinstance(score, numbers.Real):
+            raise TypeError(f"scoring must return one number, got {type(score).__name__}")
+        return float(score)
+
+    def _set_search_results(
+        self, candidates: list[dict[str, Any]], scores: FloatArray, fit_seconds: FloatArray, score_seconds: FloatArray
+    ) -> None:
+        mean = scores.mean(axis=1)
+        if not np.isfinite(mean).all():
+            warnings.warn(f"One or more of the test scores are non-finite: {mean}", UserWarning, stacklevel=3)
+        results: dict[str, Any] = {}
+        for name, seconds in (("fit", fit_seconds), ("score", score_seconds)):
+            results |= {f"mean_{name}_time": seconds.mean(axis=1), f"std_{name}_time": seconds.std(axis=1)}
+        for name in sorted({name for candidate in candidates for name in candidate}):
+            given = [candidate[name] for candidate in candidates if name in candidate]
+            dtype = np.array(given).dtype if all(isinstance(value, numbers.Real) for value in given) else object
+            values: Any = np.ma.MaskedArray(np.empty(len(candidates), dtype=dtype), mask=True)
+            for k, candidate in enumerate(candidates):
+                if name in candidate:
+                    values[k] = candidate[name]
+            results[f"param_{name}"] = values
+        results["params"] = candidates
+        results |= {f"split{f}_test_score": scores[:, f] for f in range(scores.shape[1])}
+        results |= {"mean_test_score": mean, "std_test_score": scores.std(axis=1)}
+        results["rank_test_score"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int32)
+        self.cv_results_ = results
+        self.best_index_ = int(results["rank_test_score"].argmin())
+        self.best_score_, self.best_params_ = float(mean[self.best_index_]), candidates[self.best_index_]
+
+    @available_if(_refits)  # type: ignore[untyped-decorator]
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict with the best estimator; see `DirectRegressor.predict`."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict(X, return_std=return_std)
+
+    @available_if(_refits)  # type: ignore[untyped-decorator]
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Score the best estimator by `scoring`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+        sample_weight : array_like of shape (n_rows,), optional
+            Left out where the scorer takes none.
+        """
+        check_is_fitted(self, "best_estimator_")
+        return self._by_scorer(self.best_estimator_, X, y, sample_weight)
+
+
+class _FoldedData:
+    """Rows in folds, and their sums under one feature map."""
+
+    def __init__(
+        self, model: DirectRegressor, x: FloatArray, y: FloatArray, weight: FloatArray | None, rows: list[np.ndarray]
+    ) -> None:
+        self.x, self.y, self.weight, self.rows = x, y, weight, rows
+        self.model = clone(model).fit_features(x, y, weight)
+        self.n_threads = resolve_n_threads(model.n_threads)
+        self.folds = [self._sums(r) for r in rows]
+        self.rest = self._sums(np.setdiff1d(np.arange(len(x)), np.concatenate(rows)))
+
+    def _selected(self, rows: Any) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        """Return rows of X, of the targets with their axis of outputs, and of the weights."""
+        return self.x[rows], self.y.reshape(len(self.x), -1)[rows], None if self.weight is None else self.weight[rows]
+
+    def _sums(self, rows: np.ndarray) -> RunningStatistics:
+        x, y, weight = self._selected(rows)
+        statistics = self.model.new_statistics(y.shape[1])
+        return statistics.update(x, y, weight, n_threads=self.n_threads) if len(x) else statistics
+
+    def _merged(self, first: RunningStatistics, parts: Sequence[RunningStatistics]) -> RunningStatistics:
+        merged = first.copy()
+        for part in parts:
+            merged.merge(part, n_threads=self.n_threads)
+        return merged
+
+    def training(self) -> Iterator[Trained]:
+        """Yield sums over all rows but a fold's, for each fold in turn."""
+        for fold, statistics in enumerate(self._without_each(self.rest, self.folds)):
+            kept = np.ones(len(self.x), dtype=bool)
+            kept[self.rows[fold]] = False
+            yield statistics, Standardised.of(statistics, self._repetitions(kept))
+
+    def total(self) -> tuple[RunningStatistics, float]:
+        """Return sums over all rows, and how many times an average row counts."""
+        return self._merged(self.rest, self.folds), self._repetitions(slice(None))
+
+    def _repetitions(self, rows: Any) -> float:
+        return float(distinct_rows(*self._selected(rows))[2].mean())
+
+    def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
+        """Yield all sums but those of each fold, merged by halves.
+
+        Subtraction would lose the digits that a far row of the fold takes.
+        """
+        if len(folds) == 1:
+            yield others
+            return
+        middle = len(folds) // 2
+        yield from self._without_each(self._merged(others, folds[middle:]), folds[:middle])
+        yield from self._without_each(self._merged(others, folds[:middle]), folds[middle:])
+
+
+def _fits(
+    models: Sequence[DirectRegressor], lead: DirectRegressor, statistics: RunningStatistics, shared: Standardised
+) -> Iterator[tuple[DirectRegressor, float]]:
+    """Yield copies of models fitted to the same sums, with the feature map of another one, and the seconds of each."""
+    start = time.perf_counter()
+    copies = [_with_features(clone(model), lead) for model in models]
+    for model in copies:
+        model._begin_fit_to(statistics, shared)
+    trainings = [model._training_by(shared) for model in copies]
+    trainings = begun_together(copies, trainings, shared.gaussian, [0] * len(copies))
+    together = (time.perf_counter() - start) / len(copies)
+    for model, training in zip(copies, trainings, strict=True):
+        start = time.perf_counter()
+        model._infer(training)
+        model._end_fit_to(statistics, {})
+        model._warn_if_unfinished()
+        yield model, together + time.perf_counter() - start
+
+
+def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
+    """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows, standardised as the model's; (n_outputs,)."""
+    s = model.coefficients_
+    error = held.yty - 2 * np.einsum("jk,jk->k", held.c, s) + np.einsum("jk,jk->k", s, held.A @ s)
+    error = error * model.y_scale_**2
+    rounding = 10 * np.finfo(float).eps * np.abs(model.y_mean_)
+    return np.where(error > held.n_samples * rounding**2, error, 0.0)
+
+
+def _takes_weights(scorer: Callable[..., Any]) -> bool:
+    return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
+
+
+def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
+    """R² averaged over outputs, as scikit-learn's: of a constant target 1 without any error, else 0."""
+    if n_rows < 2:
+        warnings.warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
+        return float("nan")
+    constant = held.target_location_scale()[1] == 0
+    ratio = error / np.where(constant, 1.0, held.y_scatter)
+    return float(np.mean(1 - np.where(constant, error > 0, ratio)))
+
+
+def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
+    """Give a model the feature map of another one."""
+    names = ("features_", "input_map_", "hyperparameters_", "feature_y_scale_", "y_scale_", "_one_dimensional")
+    for name in (*names, "n_features_in_", "feature_names_in_"):
+        if hasattr(shared, name):
+            setattr(model, name, getattr(shared, name))
+    model._record_features()
+    return model

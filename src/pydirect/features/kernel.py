@@ -1,0 +1,85 @@
+"""The kernel of learned features and its hyperparameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pydirect import _core
+from pydirect._validation import FloatArray
+
+# The linear part sees standardised inputs up to here: a row far outside the others must not be extrapolated to.
+LINEAR_REACH = 5.0
+
+
+def linear_inputs(x: FloatArray, n_linear: int) -> FloatArray:
+    """Return the inputs of the linear part, (n_rows, n_linear)."""
+    return np.clip(x[:, :n_linear], -LINEAR_REACH, LINEAR_REACH)
+
+
+@dataclass(frozen=True)
+class KernelHyperparameters:
+    """Parameters of the covariance, for standardised targets.
+
+    Attributes
+    ----------
+    noise_variance : float
+    ard_amplitude : float
+    length_scales : ndarray of shape (n_inputs,)
+        Of the Matérn-3/2 part.
+    isotropic_amplitude : float
+    isotropic_length_scale : float
+        Of the exponential part.
+    linear_amplitude : float
+        Variance of the linear part at a typical row.
+    n_linear : int
+        Leading inputs in the linear part.
+    n_evaluations : int
+        Marginal likelihoods computed to find them.
+    """
+
+    noise_variance: float
+    ard_amplitude: float
+    length_scales: FloatArray
+    isotropic_amplitude: float
+    isotropic_length_scale: float
+    linear_amplitude: float
+    n_linear: int
+    n_evaluations: int = 0
+
+    constant = 1.0
+
+    @property
+    def amplitudes(self) -> FloatArray:
+        """Amplitudes as the kernels take them: Matérn, exponential, linear per input, constant; (4,)."""
+        linear = self.linear_amplitude / max(self.n_linear, 1)
+        return np.array([self.ard_amplitude, self.isotropic_amplitude, linear, self.constant])
+
+    def scaled(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the inputs as the three parts of the covariance see them, (n_rows, ...) each."""
+        return x / self.length_scales, x / self.isotropic_length_scale, linear_inputs(x, self.n_linear)
+
+    def diagonal(self, x: FloatArray) -> FloatArray:
+        """Prior variance of f at the rows of x, (n_rows,)."""
+        linear = linear_inputs(x, self.n_linear)
+        ard, isotropic, slope, constant = self.amplitudes
+        return ard + isotropic + constant + slope * np.einsum("ij,ij->i", linear, linear)
+
+    def cut_off_variance(self, x: FloatArray) -> FloatArray:
+        """Prior variance of what the linear part would add beyond its reach, (n_rows,)."""
+        beyond = x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
+        return self.amplitudes[2] * np.einsum("ij,ij->i", beyond, beyond)
+
+    def covariance(self, x: FloatArray, other: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Covariance of f between rows, (len(x), len(other))."""
+        extra = -len(other) % _core.LEVEL_PADDING
+        padded = np.pad(other, ((0, extra), (0, 0)))
+        own, others = self.scaled(x), self.scaled(padded)
+        ard, isotropic, linear = (np.ascontiguousarray(a @ b.T) for a, b in zip(own, others, strict=True))
+        norms = [np.einsum("ij,ij->i", a, a) for a in (*others[:2], *own[:2])]
+        out = np.empty_like(ard)
+        _core.cross_covariance(
+            ard, isotropic, linear, norms[0], norms[1], norms[2], norms[3], self.amplitudes, out, n_threads
+        )
+        return out[:, : len(other)]

@@ -1,0 +1,360 @@
+"""Feature maps: from inputs to basis functions Φ, written block by block where they stay.
+
+A feature map is fixed once built: statistics are sums over its outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import blas, lapack
+
+from pydirect import _core
+from pydirect._validation import FloatArray, as_count, as_float_array
+from pydirect.features.inputs import LARGEST, InputMap
+from pydirect.features.kernel import KernelHyperparameters, linear_inputs
+
+Block = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class PrecomputedFeatures:
+    """The inputs are the basis functions."""
+
+    kind: ClassVar[str] = "precomputed"
+    n_features_in: int
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.n_features_in
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ = X."""
+        return np.ascontiguousarray(x, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class LinearFeatures:
+    """The inputs and a constant: its weight is the intercept.
+
+    Parameters
+    ----------
+    n_features_in : int
+    intercept_scale : float
+        Value of the constant feature, the prior standard deviation of the intercept in units of a weight's.
+    """
+
+    kind: ClassVar[str] = "linear"
+    n_features_in: int
+    intercept_scale: float = 1.0
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.n_features_in + 1
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return [X | intercept_scale]."""
+        out = np.empty((x.shape[0], self.n_weights), dtype=dtype)
+        out[:, :-1] = x
+        out[:, -1] = self.intercept_scale
+        return out
+
+
+@dataclass(frozen=True)
+class PolynomialFeatures:
+    """All monomials of the inputs up to a degree, the constant included.
+
+    Parameters
+    ----------
+    n_features_in : int
+    degree : int
+
+    Raises
+    ------
+    ValueError
+        When there would be more than 20,000 of them.
+    """
+
+    kind: ClassVar[str] = "polynomial"
+    n_features_in: int
+    degree: int = 2
+
+    def __post_init__(self) -> None:
+        as_count(self.degree, "degree")
+        if self.n_weights > 20_000:
+            raise ValueError(
+                f"degree must give at most 20000 monomials, got {self.n_weights} "
+                f"for degree {self.degree} of {self.n_features_in} inputs"
+            )
+
+    @property
+    def n_weights(self) -> int:
+        """Number of monomials, C(d + degree, degree)."""
+        return math.comb(self.n_features_in + self.degree, self.degree)
+
+    @cached_property
+    def monomials(self) -> list[tuple[int, ...]]:
+        """The inputs multiplied in each feature, shorter products first; the empty product is the constant."""
+        inputs = range(self.n_features_in)
+        return [m for k in range(self.degree + 1) for m in combinations_with_replacement(inputs, k)]
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return the monomials; each is a shorter one times one more input."""
+        column = {m: k for k, m in enumerate(self.monomials)}
+        out = np.empty((self.n_weights, x.shape[0]), dtype=dtype)
+        out[0] = 1.0
+        for m, k in column.items():
+            if m:
+                np.multiply(out[column[m[:-1]]], x[:, m[-1]], out=out[k], casting="same_kind")
+        return np.ascontiguousarray(out.T)
+
+
+@dataclass(frozen=True)
+class FourierFeatures:
+    """Random Fourier features of a stationary kernel, beside scaled inputs and a constant.
+
+    Φ(x) = [a ⊙ cos(xW) | a ⊙ sin(xW) | x ⊙ linear_scale | constant], so that a standard Gaussian prior on the weights
+    is a Gaussian process with the kernel Σ a² cos(W·(x − x′)) plus a linear one (Rahimi & Recht 2007; Evans & Nair
+    2018, section 5.2 and appendix E).
+
+    Parameters
+    ----------
+    frequencies : ndarray of shape (n_features_in, n_frequencies)
+        Radians per unit of x.
+    amplitudes : ndarray of shape (n_frequencies,)
+        a: √(signal variance / n_frequencies) when all frequencies are of one kernel.
+    linear_scale : ndarray of shape (n_linear,) or None
+        Standard deviations of the weights of the leading inputs, which are cut off at ±5; None for no linear features.
+    constant : float or None
+        Value of the constant feature; None for none.
+    """
+
+    kind: ClassVar[str] = "fourier"
+    frequencies: FloatArray
+    amplitudes: FloatArray
+    linear_scale: FloatArray | None = None
+    constant: float | None = None
+
+    def __post_init__(self) -> None:
+        shape = as_float_array(self.frequencies, "frequencies", ("n_features_in", "n_frequencies")).shape
+        as_float_array(self.amplitudes, "amplitudes", (shape[1],))
+        if self.linear_scale is not None and len(self.linear_scale) > shape[0]:
+            raise ValueError(f"linear_scale must have at most {shape[0]} entries, got {len(self.linear_scale)}")
+
+    @property
+    def n_features_in(self) -> int:
+        """Number of inputs."""
+        return self.frequencies.shape[0]
+
+    @property
+    def n_frequencies(self) -> int:
+        """Number of frequencies: half the number of Fourier features."""
+        return self.frequencies.shape[1]
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        linear = 0 if self.linear_scale is None else len(self.linear_scale)
+        return 2 * self.n_frequencies + linear + (self.constant is not None)
+
+    @cached_property
+    def _tables(self) -> dict[np.dtype[Any], tuple[Block, Block]]:
+        """Frequencies in turns a unit of x, and amplitudes, padded to the kernels' width, by precision."""
+        padding = (0, -self.n_frequencies % 16)
+        turns = np.pad(self.frequencies / (2 * np.pi), ((0, 0), padding))
+        amplitudes = np.pad(self.amplitudes, padding)
+        return {
+            np.dtype(t): (np.ascontiguousarray(turns, dtype=t), amplitudes.astype(t)) for t in (np.float64, np.float32)
+        }
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ of shape (n_rows, n_weights).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in), float64
+        dtype : {float64, float32}
+        n_threads : int
+        """
+        dtype = np.dtype(dtype)
+        out = np.empty((x.shape[0], self.n_weights), dtype=dtype)
+        x = np.ascontiguousarray(x)
+        turns, amplitudes = self._tables[dtype]
+        _core.fourier_features(x, turns, amplitudes, self.n_frequencies, out, n_threads)
+        begin = 2 * self.n_frequencies
+        if self.linear_scale is not None:
+            n_linear = len(self.linear_scale)
+            linear = linear_inputs(x, n_linear)
+            np.multiply(linear, self.linear_scale, out=out[:, begin : begin + n_linear], casting="same_kind")
+        if self.constant is not None:
+            out[:, -1] = self.constant
+        return out
+
+
+@dataclass(frozen=True)
+class NystroemFeatures:
+    """Kernel functions at landmarks, whitened: Φ(x) = k(x, Z) L⁻ᵀ with LLᵀ = k(Z, Z).
+
+    A standard Gaussian prior on the weights is the Gaussian process projected on the landmarks: exact on them, and
+    everywhere when all training rows are landmarks (Williams & Seeger 2001).
+
+    Parameters
+    ----------
+    landmarks : ndarray of shape (n_landmarks, n_features_in)
+    whitening : ndarray of shape (n_landmarks, n_landmarks)
+        L⁻ᵀ, upper triangular.
+    hyperparameters : KernelHyperparameters
+    """
+
+    kind: ClassVar[str] = "nystroem"
+    landmarks: FloatArray
+    whitening: FloatArray
+    hyperparameters: KernelHyperparameters
+
+    @classmethod
+    def at(cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters, n_threads: int = 1) -> NystroemFeatures:
+        """Build from landmarks.
+
+        The smallest multiple of the identity that lets the factorisation succeed is added to k(Z, Z): rows that repeat
+        make it singular.
+        """
+        k = hyperparameters.covariance(landmarks, landmarks, n_threads)
+        k = np.tril(k) + np.tril(k, -1).T
+        scale = float(k.diagonal().mean())
+        for jitter in 10.0 ** np.arange(-10, -2):
+            factor, info = lapack.dpotrf(k + jitter * scale * np.eye(len(k)), lower=1)
+            if info == 0:
+                inverse = lapack.dtrtri(factor, lower=1)[0]
+                return cls(landmarks, np.ascontiguousarray(np.tril(inverse).T), hyperparameters)
+        far = max(float(np.abs(part).max(initial=0.0)) for part in hyperparameters.scaled(landmarks)[:2])
+        raise ValueError(
+            "X must be within reach of its mean, or distances are lost to rounding, got rows that are "
+            f"{far:.1g} length-scales away: drop far rows or raise length_scale"
+        )
+
+    @property
+    def n_features_in(self) -> int:
+        """Number of inputs."""
+        return self.landmarks.shape[1]
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.landmarks.shape[0]
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ of shape (n_rows, n_weights)."""
+        k = np.ascontiguousarray(self.hyperparameters.covariance(x, self.landmarks, n_threads))
+        # k L⁻ᵀ in place; to BLAS a C-ordered matrix is its transpose: the factor stands on the left, lower triangular.
+        phi = blas.dtrmm(1.0, self.whitening.T, k.T, side=0, lower=1, overwrite_b=1).T
+        return np.ascontiguousarray(phi, dtype=dtype)
+
+    def missing_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
+        """Prior variance of f that the landmarks do not carry: k(x, x) − ‖Φ(x)‖², (n_rows,)."""
+        return np.maximum(self.hyperparameters.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
+
+
+def random_fourier_features(
+    hyperparameters: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator
+) -> FourierFeatures:
+    """Draw frequencies from the kernel's spectral density.
+
+    Student-t vectors: three degrees of freedom for the Matérn-3/2 part, one for the exponential part, shared out
+    between the parts by their amplitudes, at least a tenth each.
+    """
+    p = hyperparameters
+    d = len(p.length_scales)
+    share = p.ard_amplitude / (p.ard_amplitude + p.isotropic_amplitude)
+    n_ard = round(n_frequencies * min(max(share, 0.1), 0.9))
+    counts = (n_ard, n_frequencies - n_ard)
+    parts = []
+    length_scales = (p.length_scales, np.full(d, p.isotropic_length_scale))
+    for count, freedom, length_scale in zip(counts, (3, 1), length_scales, strict=True):
+        radius = np.sqrt(freedom / rng.chisquare(freedom, count))
+        parts.append((rng.standard_normal((count, d)) / length_scale * radius[:, None]).T)
+    amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for c, a in zip(counts, p.amplitudes[:2], strict=True)]
+    linear = np.where(np.arange(d) < p.n_linear, np.sqrt(p.amplitudes[2]), 0.0)
+    return FourierFeatures(np.hstack(parts), np.concatenate(amplitudes), linear[: p.n_linear], np.sqrt(p.constant))
+
+
+@dataclass(frozen=True)
+class TransformerFeatures:
+    """The output of a fitted scikit-learn transformer.
+
+    Parameters
+    ----------
+    transformer : object
+        Has ``transform(X)``; fitted.
+    n_features_in : int
+    n_weights : int
+        Columns of its output.
+    """
+
+    kind: ClassVar[str] = "transformer"
+    transformer: Any
+    n_features_in: int
+    n_weights: int
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return the transformer's output as a dense array."""
+        out = self.transformer.transform(x)
+        out = out.toarray() if hasattr(out, "toarray") else np.asarray(out)
+        return np.ascontiguousarray(as_float_array(out, "transformed X", (x.shape[0], self.n_weights)), dtype=dtype)
+
+
+@dataclass(frozen=True)
+class RowFeatures:
+    """From rows of X to basis functions: the input map, then features. Fixed, and all that a worker needs.
+
+    Parameters
+    ----------
+    input_map : InputMap
+    features : FeatureMap
+    names : tuple of str, optional
+        Of X's columns; they are compared where rows come with names, and are no part of the fingerprint.
+    """
+
+    kind: ClassVar[str] = "rows"
+    input_map: InputMap
+    features: FeatureMap
+    names: tuple[str, ...] | None = field(default=None, compare=False)
+
+    @property
+    def n_features_in(self) -> int:
+        """Columns of X."""
+        return len(self.input_map.mean)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.features.n_weights
+
+    def inputs(self, x: FloatArray) -> FloatArray:
+        """Return the inputs of the features, (n_rows, n_inputs)."""
+        inputs = self.input_map.transform(x)
+        if isinstance(self.features, PolynomialFeatures):  # no power may overflow
+            limit = LARGEST ** (1 / self.features.degree)
+            np.clip(inputs, -limit, limit, out=inputs)
+        return inputs
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ of shape (n_rows, n_weights)."""
+        return self.features.transform(self.inputs(x), dtype, n_threads)
+
+    def prior_variance(self, x: FloatArray) -> FloatArray:
+        """Return Var f(x) under the kernel's prior where features only approximate it, else zeros; (n_rows,)."""
+        if not isinstance(self.features, NystroemFeatures):
+            return np.zeros(len(x))
+        return self.features.hyperparameters.diagonal(self.inputs(x))
+
+
+FixedFeatures = PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures | NystroemFeatures
+FeatureMap = FixedFeatures | TransformerFeatures

@@ -1,0 +1,1 @@
+"""DIRECT for classes."""

@@ -1,0 +1,276 @@
+"""The exponential bound of the logistic likelihood (Evans & Nair 2018, Theorem 2)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from pydirect import _core
+from pydirect._validation import FloatArray
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.priors import DensityPrior
+from pydirect.logistic.ascent import RELATIVE_RISE, RISE, heed, with_outcome
+from pydirect.logistic.gaussian import start_size
+from pydirect.logistic.rows import LabelledRows
+from pydirect.optimize.gradient import adam_on_logits, lbfgs_on_logits
+from pydirect.optimize.outcome import Outcome
+from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.regression.mean_field import MeanFieldPosterior
+
+# exp(−t φ (w − w_0)) stays a normal number up to this exponent.
+LARGEST_EXPONENT = 600.0
+# Levels of the exponential bound are placed anew that often in the decorrelated basis.
+EXPONENTIAL_ROUNDS = 4
+# Iterations, or epochs, before the last placement.
+EXPONENTIAL_ITERATIONS = 30
+
+
+# --- the exponential bound
+
+
+def exponential_bound(rows: LabelledRows, levels: FloatArray, q: FloatArray) -> tuple[float, FloatArray]:
+    """``−Σ ω E exp(−t z)``, Theorem 2's bound of Σ ω E log σ(t z), and its gradient.
+
+    A product over the weights for every row, in log space:
+    ``log E exp(−t z) = −t offset + Σ_j log q_jᵀ exp(−t φ_j w̄_j)``.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+    levels : ndarray of shape (n_weights or 1, n_levels)
+    q : ndarray of shape (n_weights, n_levels)
+
+    Returns
+    -------
+    value : float
+        −inf where a term overflows.
+    gradient : ndarray of shape (n_weights, n_levels)
+        In q.
+    """
+    table = _ExponentialTable(levels, q)
+    gradient = np.zeros((table.n_levels, table.padded))
+    value = 0.0
+    for terms, part in _over_blocks(rows, table, with_gradient=True):
+        value -= terms
+        gradient -= part
+    return value, np.ascontiguousarray(gradient[:, : rows.n_weights].T)
+
+
+def exponential_log_terms(rows: LabelledRows, levels: FloatArray, q: FloatArray) -> FloatArray:
+    """``log E exp(−t z)`` of every row, (n_samples,); parameters as in `exponential_bound`."""
+    table = _ExponentialTable(levels, q)
+    terms = np.empty(rows.n_samples)
+
+    def fill(phi: FloatArray, part: slice) -> None:
+        terms[part] = table.log_terms(phi, -rows.t[part], rows.weight[part], None, rows.n_threads)
+
+    for _ in replace(rows, n_threads=1).map_blocks(fill):
+        pass
+    return terms - rows.t * rows.offset
+
+
+class _ExponentialTable:
+    """Probabilities and levels as the kernel takes them: transposed, padded, levels sorted from the first."""
+
+    def __init__(self, levels: FloatArray, q: FloatArray) -> None:
+        b, self.n_levels = q.shape
+        self.padded = b + -b % _core.LEVEL_PADDING
+        levels = np.broadcast_to(levels, q.shape)
+        offsets = levels - levels[:, :1]
+        self.reach = np.abs(offsets).max(axis=1)
+        steps = np.arange(self.n_levels) * offsets[:, 1:2] if self.n_levels > 1 else offsets
+        self.evenly_spaced = bool((np.abs(offsets - steps) <= 1e-12 * np.abs(levels).max(axis=1, keepdims=True)).all())
+        padding = ((0, 0), (0, self.padded - b))
+        self.q = np.ascontiguousarray(np.pad(q, padding[::-1]).T)
+        self.q[0, b:] = 1.0
+        self.first = np.pad(levels[:, 0], padding[1])
+        self.offsets = np.ascontiguousarray(np.pad(offsets, padding[::-1]).T)
+
+    def log_terms(
+        self, phi: FloatArray, factor: FloatArray, weight: FloatArray, gradient: FloatArray | None, n_threads: int
+    ) -> FloatArray:
+        """Log of E exp(factor φᵀw) of every row; the gradient of Σ weight E exp(factor φᵀw) goes to `gradient`."""
+        reach = np.maximum(phi.max(axis=0, initial=0.0), -phi.min(axis=0, initial=0.0)) * self.reach
+        largest = float(reach.max(initial=0.0))
+        if largest > LARGEST_EXPONENT:
+            raise ValueError(
+                f"features times the range of their levels must be at most {LARGEST_EXPONENT:g} for the exponential "
+                f"bound, got {largest:.4g}: rescale the features, or use bound='jaakkola'"
+            )
+        out = np.empty(len(phi))
+        _core.exponential_terms(
+            phi, factor, weight, self.q, self.first, self.offsets, self.evenly_spaced, out, gradient, n_threads
+        )
+        return out
+
+
+def _over_blocks(
+    rows: LabelledRows, table: _ExponentialTable, *, with_gradient: bool
+) -> Iterator[tuple[float, FloatArray]]:
+    """Yield Σ ω E exp(−t z) of blocks of rows, and its gradient in the kernel's layout."""
+    gradient = np.empty((table.n_levels, table.padded)) if with_gradient else np.empty(0)
+
+    def of_block(phi: FloatArray, part: slice) -> tuple[float, FloatArray]:
+        t = rows.t[part]
+        with np.errstate(over="ignore"):
+            weight = rows.weight[part] * np.exp(-t * rows.offset)
+            terms = table.log_terms(phi, -t, weight, gradient if with_gradient else None, rows.n_threads)
+            return float(weight @ np.exp(terms)), gradient
+
+    yield from replace(rows, n_threads=1).map_blocks(of_block)
+
+
+@dataclass(frozen=True)
+class _ExponentialObjective:
+    """The exponential bound minus KL(q‖p) as a function of softmax logits."""
+
+    rows: LabelledRows
+    levels: FloatArray
+    log_prior: FloatArray
+    stop: threading.Event
+
+    def elbo_and_gradient(
+        self, n_levels: int, logits: FloatArray, noise_logits: FloatArray
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Return value and gradients; there is no noise."""
+        value, gradient = self.of_rows(self.rows, 1.0, logits)
+        return value, gradient, noise_logits
+
+    def of_rows(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> tuple[float, FloatArray]:
+        """Value and gradient with the likelihood of some rows, that many times."""
+        heed(self.stop)
+        log_q, q = self._probabilities(logits)
+        value, gradient = exponential_bound(rows, self.levels, q)
+        gain = self._gain(log_q, q)
+        slope = repetitions * gradient + gain
+        # ∂/∂θ_j = q_j ⊙ (g_j − q_jᵀg_j)
+        slope -= np.einsum("jk,jk->j", q, slope)[:, None]
+        return repetitions * value + float(np.vdot(q, gain)), q * slope
+
+    def value(self, logits: FloatArray) -> float:
+        """Return the value alone."""
+        log_q, q = self._probabilities(logits)
+        blocks = _over_blocks(self.rows, _ExponentialTable(self.levels, q), with_gradient=False)
+        return float(np.vdot(q, self._gain(log_q, q))) - sum(v for v, _ in blocks)
+
+    def _gain(self, log_q: FloatArray, q: FloatArray) -> FloatArray:
+        return np.subtract(self.log_prior, log_q, out=np.zeros_like(q), where=q > 0)
+
+    def _probabilities(self, logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+        allowed = np.where(self.log_prior > -np.inf, logits, -np.inf)
+        log_q = allowed - logsumexp(allowed, axis=1, keepdims=True)
+        return log_q, np.exp(log_q)
+
+    def batches(self, batch_size: int, rng: np.random.Generator) -> Iterator[Callable[[FloatArray], FloatArray]]:
+        """Yield an epoch's gradients, one a batch of rows in random order."""
+        for batch, repetitions in self.rows.batches(batch_size, rng):
+            yield partial(self._gradient, batch, repetitions)
+
+    def _gradient(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> FloatArray:
+        return self.of_rows(rows, repetitions, logits)[1]
+
+
+def fit_exponential(
+    rows: LabelledRows,
+    start: MeanFieldPosterior,
+    batch_size: int | None,
+    max_iter: int,
+    rng: np.random.Generator,
+    stop: threading.Event,
+) -> MeanFieldPosterior:
+    """Maximise the exponential bound from a posterior on the same levels."""
+    objective = _ExponentialObjective(rows, start.levels, np.broadcast_to(start.log_prior, start.q.shape), stop)
+    if batch_size is None and rows.is_held:
+        q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
+        weights = FactorizedCategorical(start.weights.levels, q)
+        return with_outcome(replace(start, weights=weights), outcome.trace[0][-1], outcome, stop)
+    size = start_size(rows)
+    part = rows.sample(size) if rows.n_samples >= 2 * size else rows
+    logits = np.log(np.maximum(_ascend_weight_by_weight(replace(objective, rows=part), start.q, max_iter)[0], 1e-30))
+    if batch_size is None:
+        logits, _, outcome = lbfgs_on_logits(objective, logits.shape[1], logits, np.empty(0), max_iter)
+    else:
+        logits, outcome = adam_on_logits(objective.value, lambda: objective.batches(batch_size, rng), logits, max_iter)
+    q = objective._probabilities(logits)[1]
+    weights = FactorizedCategorical(start.weights.levels, q / q.sum(axis=1, keepdims=True))
+    return with_outcome(replace(start, weights=weights), objective.value(logits), outcome, stop)
+
+
+def _ascend_weight_by_weight(
+    objective: _ExponentialObjective, q: FloatArray, max_iter: int
+) -> tuple[FloatArray, Outcome]:
+    """Coordinate ascent: the bound is linear in q_j, so that ``q_j ∝ p_j exp(∂bound/∂q_j)`` is the best of one weight.
+
+    ``∂bound/∂q_jk = −Σ_i ω_i exp(−t_i offset) exp(−t_i φ_ij w̄_jk) Π_{l≠j} E exp(−t_i φ_il w_l)``. Gradients in logits
+    vanish where q is nearly certain, as it often is at the start; this step does not.
+    """
+    rows, q, outcome = objective.rows, np.array(q), Outcome()
+    levels = np.broadcast_to(objective.levels, q.shape)
+    exponents = np.ascontiguousarray((-rows.t[:, None] * rows.x).T)
+    log_weight = np.log(rows.weight)[:, None]
+    trace = [objective.value(_log(q))]
+    try:
+        while outcome.n_iter < max_iter and not outcome.converged:
+            heed(objective.stop)
+            log_terms = exponential_log_terms(rows, objective.levels, q)[:, None] + log_weight
+            for j in range(len(q)):
+                x = exponents[j, :, None] * levels[j]
+                largest = x.max(axis=1, keepdims=True)
+                np.exp(x - largest, out=x)
+                rest = log_terms - np.log(x @ q[j, :, None])  # without the j-th factor, times exp(largest)
+                slope = -(np.exp(np.minimum(rest, LARGEST_EXPONENT)).T @ x)[0]
+                q[j] = softmax(objective.log_prior[j] + slope)
+                log_terms = rest + np.log(x @ q[j, :, None])
+            trace.append(objective.value(_log(q)))
+            outcome.n_iter += 1
+            outcome.converged = trace[-1] - trace[-2] <= RISE + RELATIVE_RISE * abs(trace[-1])
+    except KeyboardInterrupt:
+        objective.stop.set()
+        trace.append(objective.value(_log(q)))
+        outcome.interrupted = True
+    outcome.trace = [np.array(trace)]
+    return q, outcome
+
+
+def _log(q: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return np.log(q)
+
+
+def fit_exponential_decorrelated(
+    rows: LabelledRows,
+    start: DecorrelatedPosterior,
+    variance: float,
+    prior: DensityPrior,
+    batch_size: int | None,
+    max_iter: int,
+    rng: np.random.Generator,
+    stop: threading.Event,
+) -> DecorrelatedPosterior:
+    """Do the same in the basis of a decorrelated posterior, where levels follow the posterior that they make.
+
+    The first ones reach from zero to twice Jaakkola and Jordan's means: the exponential bound wants about half of them.
+    """
+    turned = rows.rotated(np.sqrt(variance) * start.vectors)
+    centre, spread = start.mean, np.maximum(start.std, 0.25 * np.abs(start.mean))
+    grid = np.linspace(-4.0, 4.0, start.q.shape[1])
+    posterior: Any = start
+    for left in range(EXPONENTIAL_ROUNDS - 1, -1, -1):
+        levels = centre[:, None] + spread[:, None] * grid
+        log_prior = prior.log_density(levels) + np.log(spread * (grid[1] - grid[0]))[:, None]
+        log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
+        logits = -0.5 * ((levels - posterior.mean[:, None]) / np.maximum(posterior.std, 1e-3 * spread)[:, None]) ** 2
+        weights = FactorizedCategorical.from_logits(levels, logits)
+        posterior = replace(posterior, weights=weights, log_prior=log_prior)
+        iterations = min(max_iter, EXPONENTIAL_ITERATIONS) if left else max_iter
+        posterior = fit_exponential(turned, posterior, batch_size, iterations, rng, stop)
+        if posterior.interrupted:
+            break
+        centre, spread = posterior.mean, np.maximum(posterior.std, 0.5 * spread * (grid[1] - grid[0]))
+    return posterior

@@ -1,0 +1,147 @@
+"""Hyperparameters of the kernel behind the features, for labels instead of targets.
+
+For given ξ, Jaakkola and Jordan's bound of the logistic likelihood is a Gaussian one of pseudo-targets with a noise
+variance of their own in every row: the marginal likelihood of regression, maximised in turns with ξ, is then a bound of
+that of the labels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray
+from pydirect.features.evidence import FIRST_ROWS, MAX_ROWS, ONE_STAGE_ROWS, MarginalLikelihood, distinct_rows
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.logistic.bound import jaakkola_lambda
+
+# Logits in units of which the priors are those of standardised targets.
+LOGIT_UNIT = 3.0
+# Values of ξ between two searches for the hyperparameters.
+XI_ITERATIONS = 4
+
+
+class LabelMarginalLikelihood:
+    """Jaakkola and Jordan's bound of −log posterior of the log parameters θ, summed over one-against-rest problems.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_rows, n_inputs)
+    t : ndarray of shape (n_rows, n_problems)
+        Labels, −1 or 1.
+    weight : ndarray of shape (n_rows,)
+    offset : ndarray of shape (n_problems,)
+        Prior means of the logits.
+    n_linear : int
+    n_threads : int
+    """
+
+    def __init__(
+        self, x: FloatArray, t: FloatArray, weight: FloatArray, offset: FloatArray, n_linear: int, n_threads: int
+    ) -> None:
+        self.x, self.t, self.weight, self.offset = x, t, weight, offset
+        self.n_linear, self.n_threads = n_linear, n_threads
+        self.xi = np.ones_like(t)
+        self.parts: list[MarginalLikelihood] = []
+        self._set_parts()
+
+    def _set_parts(self) -> None:
+        lam = jaakkola_lambda(self.xi)
+        targets = (self.t / (4 * lam) - self.offset) / LOGIT_UNIT
+        if not self.parts:
+            self.parts = [
+                MarginalLikelihood(self.x, targets[:, k, None], self.weight, self.n_linear, self.n_threads)
+                for k in range(self.t.shape[1])
+            ]
+        for k, part in enumerate(self.parts):
+            part.y, part.weight = targets[:, k, None], 2 * lam[:, k] * self.weight
+
+    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return the value, up to a function of ξ, and the gradient."""
+        value, gradient = self.parts[0].penalty(theta)
+        for part in self.parts:
+            of_part = part.negative_log_likelihood(theta)
+            value, gradient = value + of_part[0], gradient + of_part[1]
+        return value, gradient
+
+    def start(self) -> FloatArray:
+        """Return θ to start from, its noise the one that the bound has: 1 in units of the logit."""
+        theta = self.parts[0].start.copy()
+        theta[0] = -2 * np.log(LOGIT_UNIT)
+        return theta
+
+    def update_xi(self, theta: FloatArray) -> None:
+        """Iterate ξ² ← E z² at given hyperparameters."""
+        hyperparameters = self.parts[0].unpack(theta)
+        lower = np.tril(hyperparameters.covariance(self.x, self.x, self.n_threads))
+        prior = LOGIT_UNIT**2 * (lower + np.tril(lower, -1).T)
+        for _ in range(XI_ITERATIONS):
+            lam = jaakkola_lambda(self.xi)
+            for k in range(self.t.shape[1]):
+                root = np.sqrt(2 * lam[:, k] * self.weight)
+                factor = cho_factor(np.eye(len(root)) + root[:, None] * prior * root, lower=True, check_finite=False)
+                smoother = root[:, None] * cho_solve(factor, root[:, None] * prior, check_finite=False)
+                target = self.t[:, k] / (4 * lam[:, k]) - self.offset[k]
+                mean = self.offset[k] + smoother.T @ target
+                variance = prior.diagonal() - np.einsum("ij,ij->j", prior, smoother)
+                self.xi[:, k] = np.sqrt(mean**2 + np.maximum(variance, 0.0))
+        self._set_parts()
+
+
+def fit_label_hyperparameters(
+    x: FloatArray,
+    t: FloatArray,
+    sample_weight: FloatArray,
+    offset: FloatArray,
+    n_linear: int,
+    rng: np.random.Generator,
+    *,
+    max_rows: int = MAX_ROWS,
+    n_threads: int = 1,
+) -> KernelHyperparameters:
+    """Maximise the bound of the marginal likelihood of labels times the priors, as `fit_hyperparameters` does.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_samples, n_inputs)
+        Standardised inputs, then their normal scores.
+    t : ndarray of shape (n_samples, n_problems)
+        Labels, −1 or 1, of one-against-rest problems, which share the parameters.
+    sample_weight : ndarray of shape (n_samples,)
+    offset : ndarray of shape (n_problems,)
+    n_linear : int
+    rng : numpy.random.Generator
+    max_rows : int
+        Of one problem; of several, so many that the work is the same.
+    n_threads : int
+
+    Returns
+    -------
+    KernelHyperparameters
+        Amplitudes in squared units of `LOGIT_UNIT`.
+    """
+    x, t, weight = distinct_rows(x, t, sample_weight)
+    order = rng.permutation(len(x))
+    largest = min(len(x), max(2, round(max_rows * t.shape[1] ** (-1 / 3))))
+    # Rows, and L-BFGS iterations between updates of ξ.
+    stages: list[tuple[int, tuple[int, ...]]]
+    if largest <= ONE_STAGE_ROWS:
+        stages = [(largest, (5,) * 10)]
+    else:
+        stages = [(FIRST_ROWS, (5,) * 10), (largest, (5, 5))]
+    theta, n_evaluations = None, 0
+    with single_blas_thread():
+        for rows, rounds in stages:
+            chosen = np.sort(order[:rows])
+            objective = LabelMarginalLikelihood(x[chosen], t[chosen], weight[chosen], offset, n_linear, n_threads)
+            theta = objective.start() if theta is None else theta
+            bounds = [(theta[0], theta[0])] + [(-12.0, 12.0)] * (len(theta) - 1)
+            for max_iter in rounds:
+                objective.update_xi(theta)
+                options = {"maxiter": max_iter, "maxfun": max_iter + 10, "ftol": 1e-7, "maxcor": 20}
+                best = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+                theta, n_evaluations = best.x, n_evaluations + best.nfev
+    assert theta is not None
+    return objective.parts[0].unpack(theta, n_evaluations)

@@ -1,0 +1,53 @@
+"""Predictive probabilities of Gaussian logits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, log_expit, log_ndtr, logsumexp
+
+from pydirect._validation import FloatArray
+
+# --- prediction
+
+_HERMITE = np.polynomial.hermite_e.hermegauss(32)
+# Trapezoidal nodes of the logistic density, about the largest term of the sum.
+_LOGISTIC = np.arange(-36.0, 36.25, 0.5)
+_WIDE = 1.25
+
+
+def predictive_log_odds(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
+    """Log-odds of E σ(z), z Gaussian with these moments, to about ten digits however large both are.
+
+    Gauss–Hermite quadrature while σ is smooth beside the Gaussian. Where the Gaussian is the wider, σ is the
+    distribution function of a logistic L: E σ(z) = E Φ((mean − L)/sd), a sum over L.
+
+    Parameters
+    ----------
+    mean, variance : array_like of the same shape
+
+    Returns
+    -------
+    ndarray of the same shape
+    """
+    mean, sd = np.asarray(mean, dtype=np.float64), np.sqrt(np.asarray(variance, dtype=np.float64))
+    out = np.empty(mean.shape)
+    wide = sd > _WIDE
+    m, s = mean[~wide], sd[~wide]
+    nodes, masses = _HERMITE
+    z = m[:, None] + s[:, None] * nodes
+    log_mass = np.log(masses / masses.sum())
+    out[~wide] = logsumexp(log_expit(z) + log_mass, axis=1) - logsumexp(log_expit(-z) + log_mass, axis=1)
+    out[wide] = _log_wide(mean[wide], sd[wide]) - _log_wide(-mean[wide], sd[wide])
+    return out
+
+
+def _log_wide(mean: FloatArray, sd: FloatArray) -> FloatArray:
+    """Log of E Φ((mean − L)/sd), up to the constant spacing of the nodes."""
+    at = np.minimum(mean + sd**2, 0.0)[:, None] + _LOGISTIC
+    return logsumexp(log_ndtr((mean[:, None] - at) / sd[:, None]) + log_expit(at) + log_expit(-at), axis=1)
+
+
+def predictive_probability(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
+    """``Pr(t = 1) = E σ(z)`` for Gaussian z; see `predictive_log_odds`."""
+    return expit(predictive_log_odds(mean, variance))

@@ -1,0 +1,1 @@
+"""Networks of rectified linear units with Gaussian weights: moments propagated, or weights drawn."""

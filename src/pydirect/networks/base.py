@@ -1,0 +1,313 @@
+"""Networks with Gaussian weights: layers, likelihood, prior and the bound that they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect import _core
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_flag,
+    as_float_array,
+    as_float_array_unbounded,
+    as_number,
+    as_sample_weight,
+    as_widths,
+    shown,
+)
+
+ACTIVATIONS = ("relu", "heaviside")
+CLASSIFICATIONS = ("classification", "tilted_classification")
+LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", *CLASSIFICATIONS)
+# Mode of the released program's hyperprior, times the inputs of a layer.
+RELEASED_MODE = 5.0
+# At the start of training.
+FIRST_LOG_NOISE = -1.0
+BIAS_SPREAD = 0.5
+LOG_NOISE_SPREAD = 0.1
+# Squares of the KL term's gradient are finite for prior variances within these.
+PRIOR_VARIANCES = (1e-100, 1e100)
+
+
+@dataclass(frozen=True)
+class EmpiricalBayes:
+    """Prior variance of each weight matrix and bias vector, chosen by its weights under InverseGamma(alpha, beta).
+
+    The best variance is known, ``s* = (Σ (σ² + M²) + 2β) / (Ω + 2α + 2)`` for Ω weights (eq. 13).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+    beta : float or None, default=10.0
+        None: ``5 (alpha + 1) / n_in``, which puts the mode of the hyperprior at the variance ``5 / n_in``.
+    objective : {"map", "code"}, default="map"
+        ``"map"``: eq. (12), the hyperprior's density at s* included. ``"code"``: the divergence at s* alone, as the
+        authors' released program has it.
+    """
+
+    alpha: float = 1.0
+    beta: float | None = 10.0
+    objective: str = "map"
+
+    def __post_init__(self) -> None:
+        as_number(self.alpha, "alpha", above=0.0)
+        if self.beta is not None:
+            as_number(self.beta, "beta", above=0.0)
+        as_choice(self.objective, "objective", ("map", "code"))
+
+    @classmethod
+    def released_code(cls) -> EmpiricalBayes:
+        """Hyperprior and objective of the authors' released program."""
+        return cls(alpha=4.4798, beta=None, objective="code")
+
+    def _key(self, n_in: int) -> tuple[str, float, float, float]:
+        beta = RELEASED_MODE * (self.alpha + 1.0) / n_in if self.beta is None else self.beta
+        return self.objective, 1.0, float(self.alpha), float(beta)
+
+
+class LayerParameters(NamedTuple):
+    """Views into a vector of parameters: one layer's means and log standard deviations."""
+
+    weight_mean: FloatArray  # (n_in, n_out)
+    bias_mean: FloatArray  # (n_out,)
+    weight_log_std: FloatArray  # (n_in, n_out)
+    bias_log_std: FloatArray  # (n_out,)
+
+
+@dataclass(frozen=True)
+class VariationalNetwork(ABC):
+    """A network of independent weights, each with a mean and a deviation: what does not depend on how bounds are found.
+
+    Parameters are one vector θ: the means of all weights, their log standard deviations, and, for homoscedastic noise,
+    a log noise variance per target. Weights stand layer by layer, the matrix (n_in, n_out) row by row, then the biases.
+
+    Parameters
+    ----------
+    n_inputs : int
+    hidden_layer_sizes : sequence of int, or int
+        Units of each hidden layer, first to last. Kept as a tuple.
+    n_targets : int, default=1
+        Targets of a regression, or classes.
+    likelihood : str, default="heteroscedastic"
+        ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or ``"tilted_classification"``.
+        Regression: the network's outputs are the targets' means and, but for ``"homoscedastic"``, after them as many
+        values l that give the noise variances exp l, or log(1 + exp l) for ``"softplus"``. Targets are independent
+        given the outputs.
+    skip : bool, default=False
+        Add the pre-activations of a hidden layer to those of the next one where both have the same width (appendix
+        C.1); there must be such a pair.
+    prior : EmpiricalBayes, float, or sequence of float, default=EmpiricalBayes()
+        Numbers are fixed prior variances, from 1e-100 to 1e100: one for all weights or one for the matrix and one for
+        the biases of every layer in turn.
+
+    Attributes
+    ----------
+    n_parameters : int
+        Length of θ.
+    n_outputs : int
+        Units of the output layer.
+    inferences : dict of str to str
+        What can be trained, and the method that evaluates it.
+    """
+
+    inferences: ClassVar[dict[str, str]]
+
+    n_inputs: int
+    hidden_layer_sizes: Any
+    n_targets: int = 1
+    likelihood: str = "heteroscedastic"
+    skip: bool = field(default=False, kw_only=True)
+    prior: EmpiricalBayes | float | Sequence[float] = field(default_factory=EmpiricalBayes, kw_only=True)
+
+    def __post_init__(self) -> None:
+        widths = as_widths(self.hidden_layer_sizes, "hidden_layer_sizes")
+        object.__setattr__(self, "hidden_layer_sizes", widths)
+        object.__setattr__(self, "n_inputs", as_count(self.n_inputs, "n_inputs"))
+        as_choice(self.likelihood, "likelihood", LIKELIHOODS)
+        minimum = 2 if self.likelihood in CLASSIFICATIONS else 1
+        object.__setattr__(self, "n_targets", as_count(self.n_targets, "n_targets", minimum))
+        object.__setattr__(self, "skip", as_flag(self.skip, "skip"))
+        if self.skip and not any(n_in == n_out for n_in, n_out in pairwise(widths)):
+            raise ValueError(f"hidden_layer_sizes must hold two equal widths in turn for skips, got {widths}")
+        if not isinstance(self.prior, EmpiricalBayes):
+            n_sets = 2 * self.n_layers
+            variances = as_float_array(self.prior, "prior", (n_sets,) if np.ndim(self.prior) else ())
+            low, high = PRIOR_VARIANCES
+            if not ((low <= variances) & (variances <= high)).all():
+                raise ValueError(f"prior must hold variances from {low} to {high}, got {shown(self.prior)}")
+            prior = float(variances) if variances.ndim == 0 else tuple(variances.tolist())
+            object.__setattr__(self, "prior", prior)
+
+    @abstractmethod
+    def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
+        """KL(q ‖ p), with the log density of the prior variances under empirical Bayes, and its gradient."""
+
+    @property
+    def activation(self) -> str:
+        """Of the hidden units."""
+        return "relu"
+
+    # ------------------------------------------------------------------------------------------------------ parameters
+
+    @property
+    def n_outputs(self) -> int:
+        """Units of the output layer."""
+        return self.n_targets * (2 if self.likelihood in ("heteroscedastic", "softplus") else 1)
+
+    @property
+    def n_layers(self) -> int:
+        """Weight matrices, one more than hidden layers."""
+        return len(self.hidden_layer_sizes) + 1
+
+    @cached_property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """``(n_in, n_out)`` of every layer, the output last."""
+        return tuple(pairwise((self.n_inputs, *self.hidden_layer_sizes, self.n_outputs)))
+
+    @cached_property
+    def n_weights(self) -> int:
+        """Weights and biases."""
+        return sum((n_in + 1) * n_out for n_in, n_out in self.layers)
+
+    @cached_property
+    def n_parameters(self) -> int:
+        """Length of θ."""
+        return self.log_noise.stop
+
+    @property
+    def means(self) -> slice:
+        """Where θ holds the means."""
+        return slice(0, self.n_weights)
+
+    @property
+    def log_deviations(self) -> slice:
+        """Where θ holds the log standard deviations, in the order of the means."""
+        return slice(self.n_weights, 2 * self.n_weights)
+
+    @property
+    def log_noise(self) -> slice:
+        """Where θ holds the log noise variances, (n_targets,); empty unless the noise is homoscedastic."""
+        first = 2 * self.n_weights
+        return slice(first, first + (self.n_targets if self.likelihood == "homoscedastic" else 0))
+
+    def unpack(self, theta: FloatArray) -> list[LayerParameters]:
+        """Return views into θ, layer by layer.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (n_parameters,)
+        """
+        views, first, n = [], 0, self.n_weights
+        for n_in, n_out in self.layers:
+            matrix, biases = slice(first, first + n_in * n_out), slice(first + n_in * n_out, first + (n_in + 1) * n_out)
+            views.append(
+                LayerParameters(
+                    theta[:n][matrix].reshape(n_in, n_out),
+                    theta[:n][biases],
+                    theta[n : 2 * n][matrix].reshape(n_in, n_out),
+                    theta[n : 2 * n][biases],
+                )
+            )
+            first = biases.stop
+        return views
+
+    def initial_parameters(self, rng: np.random.Generator, *, std_ratio: float = 0.05) -> FloatArray:
+        """Draw where training starts: weights' means from N(0, 1/n_in) and σ = std_ratio / √n_in.
+
+        Activations are of order one. Hidden biases' means have a spread of their own, so that the hinges of the first
+        layer are spread over the data; the log noise variance is nearly constant.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        std_ratio : float, default=0.05
+            Small values find better optima than 1 does.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+        """
+        theta = np.zeros(self.n_parameters)
+        ratio = as_number(std_ratio, "std_ratio", above=0.0)
+        for layer, (n_in, _) in zip(self.unpack(theta), self.layers, strict=True):
+            spread = 1.0 / np.sqrt(n_in)
+            layer.weight_mean[:] = spread * rng.standard_normal(layer.weight_mean.shape)
+            layer.bias_mean[:] = BIAS_SPREAD * rng.standard_normal(layer.bias_mean.shape)
+            layer.weight_log_std[:] = layer.bias_log_std[:] = np.log(ratio * spread)
+        layer.bias_mean[:] = 0.0
+        if self.likelihood in ("heteroscedastic", "softplus"):
+            layer.weight_mean[:, self.n_targets :] *= LOG_NOISE_SPREAD
+            layer.bias_mean[self.n_targets :] = FIRST_LOG_NOISE
+        theta[self.log_noise] = FIRST_LOG_NOISE
+        return theta
+
+    def prior_variances(self, theta: ArrayLike) -> FloatArray:
+        """Prior variance of every set of weights: matrix and biases of every layer in turn.
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+            Log deviations of −inf make it those of a point estimate.
+
+        Returns
+        -------
+        ndarray of shape (2 n_layers,)
+        """
+        return self._compiled.prior_variances(self._theta(theta))
+
+    # -------------------------------------------------------------------------------------------------------- helpers
+
+    @cached_property
+    def _compiled(self) -> _core.GaussianNetwork:
+        widths = [self.n_inputs, *self.hidden_layer_sizes, self.n_outputs]
+        if isinstance(self.prior, EmpiricalBayes):
+            priors = [self.prior._key(n_in) for n_in, _ in self.layers for _ in range(2)]
+        else:
+            variances = np.broadcast_to(np.asarray(self.prior, dtype=float), 2 * self.n_layers)
+            priors = [("fixed", float(v), 1.0, 1.0) for v in variances]
+        return _core.GaussianNetwork(widths, self.n_targets, self.likelihood, *self._propagation, self.skip, priors)
+
+    @property
+    def _propagation(self) -> tuple[str, bool, str]:
+        """Activation, whether covariances are carried, and kernel, where moments are propagated."""
+        return self.activation, True, "exact"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+
+    def _theta(self, theta: ArrayLike) -> FloatArray:
+        return as_float_array_unbounded(theta, "theta", (self.n_parameters,))
+
+    def _arguments(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        kl_weight: float,
+        n_total: float | None,
+    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray, FloatArray | None, float, float]]:
+        """θ, and the data as the compiled module takes them: x, y, weights, their sum, and the factor of the KL."""
+        theta = self._theta(theta)
+        x = as_float_array(X, "X", ("n_rows", self.n_inputs))
+        n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets
+        targets = np.asarray(y)
+        targets = as_float_array(targets[:, None] if targets.ndim == 1 else targets, "y", (len(x), n_columns))
+        if self.likelihood in CLASSIFICATIONS:
+            wrong = (targets < 0) | (targets >= self.n_targets) | (targets != np.floor(targets))
+            if wrong.any():
+                raise ValueError(f"y must hold integers from 0 to {self.n_targets - 1}, got {targets[wrong][0]}")
+        weight = as_sample_weight(sample_weight, len(x))
+        total = float(len(x)) if weight is None else float(weight.sum())
+        n = total if n_total is None else as_number(n_total, "n_total", above=0.0)
+        return theta, (x, targets, weight, total, as_number(kl_weight, "kl_weight", at_least=0.0) / n)

@@ -1,0 +1,426 @@
+"""Bayesian networks whose weights have other laws than the Gaussian, trained from draws (Nazarovs et al., UAI 2021).
+
+Every weight is w = M + σ ξ with ξ of a standardised law, normal, Laplace, logistic or radial, so that σ is its standard
+deviation whatever the law. Hidden layers are sampled; the output layer's weights are integrated over in closed form
+where the likelihood allows it (section 4.2); the divergence from the prior comes from moments of ξ, exact or estimated
+from draws that its gradient never has to visit (section 3). Shapes, parameters, likelihoods and training are shared
+with `pydirect.networks.deterministic`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_instance, as_sample_weight
+from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence, as_seed
+from pydirect.monte_carlo.posteriors import PosteriorFamily
+from pydirect.networks.base import EmpiricalBayes, VariationalNetwork
+from pydirect.networks.training import TrainedNetwork, TrainingSchedule, train_network
+
+POSTERIORS = ("normal", "laplace", "logistic", "radial")
+SAMPLED_LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", "classification")
+# Draws of the bound of a trained network, from a seed that training's, below 2³², do not reach.
+BOUND_DRAWS = 100
+# Draws of the moments of outputs.
+MOMENT_DRAWS = 1000
+BOUND_SEED = 2**40
+# Nats a row by which draws that are kept may promise more than fresh ones give.
+LARGEST_LOSS = 1.0
+# Entropy of a standard normal number.
+NORMAL_ENTROPY = 0.5 * np.log(2.0 * np.pi * np.e)
+
+
+class OverfittedDrawsWarning(UserWarning):
+    """A network has adapted to the draws that its training kept."""
+
+
+@dataclass(frozen=True)
+class SampledNetwork(VariationalNetwork):
+    """A network with independent weights M + σ ξ, and how its bound is estimated.
+
+    Other parameters are those of `VariationalNetwork`. Log standard deviations in θ are those of the weights, for every
+    law: of those in `pydirect.monte_carlo` the ones on the whole real line with a finite variance, as weights of a
+    network must have either sign, and a layer's outputs a variance.
+
+    Parameters
+    ----------
+    posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
+        Law of ξ. Radial weights are drawn by whole sets, a matrix or the biases of a layer at a time: a direction on
+        the sphere and one normal length.
+    weight_prior : tuple of a str and float, default=()
+        A prior of every weight that takes the place of ``prior``: a name and its parameters, as for
+        `pydirect.monte_carlo`, for example ``("laplace", 0.0, 1.0)``.
+    kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
+        Where the divergence's moments of ξ come from: their expectations, or draws (see `pydirect.monte_carlo`).
+        ``"fixed"``: drawn once.
+    n_kl_draws : int, default=100
+        Draws a weight for the other modes than ``"exact"``.
+    n_draws : int, default=10
+        Draws of the network for `objective`, which keeps them.
+    exact_last_layer : bool, default=True
+        Integrate over the output layer's weights in closed form: for homoscedastic noise, and for normal weights
+        wherever the noise is Gaussian. Elsewhere they are drawn.
+    seed : int, default=0
+        Of draws that are kept. Networks that differ in nothing else are equal.
+    """
+
+    inferences: ClassVar[dict[str, str]] = {
+        "kept": "objective",
+        "mcvi": "mcvi_objective",
+        "rmcvi": "rmcvi_objective",
+    }
+
+    posterior: str = "normal"
+    weight_prior: Any = ()
+    kl_mode: str = "exact"
+    n_kl_draws: int = 100
+    n_draws: int = 10
+    exact_last_layer: bool = True
+    seed: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_choice(self.likelihood, "likelihood", SAMPLED_LIKELIHOODS)
+        as_choice(self.posterior, "posterior", POSTERIORS)
+        as_choice(self.kl_mode, "kl_mode", MODES)
+        for name in ("n_kl_draws", "n_draws"):
+            object.__setattr__(self, name, as_count(getattr(self, name), name))
+        object.__setattr__(self, "exact_last_layer", as_flag(self.exact_last_layer, "exact_last_layer"))
+        object.__setattr__(self, "seed", as_seed(self.seed))
+        object.__setattr__(self, "weight_prior", tuple(self.weight_prior))
+        try:
+            MonteCarloDivergence(self.posterior, self.weight_prior or "normal", self.kl_mode, n_samples=1)
+        except InadmissiblePairError as error:
+            raise InadmissiblePairError(f"posterior, prior and kl_mode must go together: {error}") from None
+
+    @property
+    def last_layer_is_exact(self) -> bool:
+        """Whether the expectation over the output layer's weights is taken in closed form."""
+        gaussian = self.posterior == "normal" and self.likelihood != "classification"
+        return self.exact_last_layer and (gaussian or self.likelihood == "homoscedastic")
+
+    # ----------------------------------------------------------------------------------------------------- objectives
+
+    def objective(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        kl_weight: float = 1.0,
+        n_total: float | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """F and its gradient with draws that are kept: a deterministic function of θ.
+
+        Parameters as for `DeterministicNetwork.objective`. Its optimum is biased towards the draws: F of fresh ones is
+        higher there.
+        """
+        return self._estimate("shared", theta, X, y, sample_weight, kl_weight, n_total, None, None, n_threads)
+
+    def mcvi_objective(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        n_draws: int = 10,
+        seed: int = 0,
+        sample_weight: ArrayLike | None = None,
+        kl_weight: float = 1.0,
+        n_total: float | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """Estimate F and its gradient, without bias, from draws of the weights.
+
+        Parameters as for `DeterministicNetwork.mcvi_objective`.
+        """
+        return self._estimate("shared", theta, X, y, sample_weight, kl_weight, n_total, n_draws, seed, n_threads)
+
+    def rmcvi_objective(
+        self,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        n_draws: int = 10,
+        seed: int = 0,
+        sample_weight: ArrayLike | None = None,
+        kl_weight: float = 1.0,
+        n_total: float | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """Estimate F from draws of every row's own pre-activations: normal weights only.
+
+        Parameters as for `DeterministicNetwork.mcvi_objective`.
+        """
+        if self.posterior != "normal":
+            raise ValueError(f"posterior must be 'normal' for draws of pre-activations, got {self.posterior!r}")
+        return self._estimate("local", theta, X, y, sample_weight, kl_weight, n_total, n_draws, seed, n_threads)
+
+    def _estimate(
+        self,
+        kind: str,
+        theta: ArrayLike,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        kl_weight: float,
+        n_total: float | None,
+        n_draws: int | None,
+        seed: int | None,
+        n_threads: int | None,
+    ) -> tuple[float, FloatArray]:
+        """Without a number of draws and a seed, by those that the network keeps."""
+        theta, (x, targets, weight, total, factor) = self._arguments(theta, X, y, sample_weight, kl_weight, n_total)
+        draws = self.n_draws if n_draws is None else as_count(n_draws, "n_draws")
+        seed = self.seed if seed is None else as_seed(seed)
+        value, gradient = self._compiled.sampled_objective(
+            theta,
+            x,
+            targets,
+            weight,
+            total,
+            0.0,
+            kind,
+            draws,
+            seed,
+            resolve_n_threads(n_threads),
+            self.posterior,
+            self.last_layer_is_exact,
+        )
+        if factor == 0.0 or not np.isfinite(value):
+            return value, gradient
+        divergence, slope = self.kl(theta, seed, n_threads)
+        value, gradient = value + factor * divergence, gradient + factor * slope
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return np.inf, np.zeros_like(gradient)
+        return value, gradient
+
+    def kl(self, theta: ArrayLike, seed: int | None = None, n_threads: int | None = 1) -> tuple[float, FloatArray]:
+        """KL(q ‖ p), exact or an unbiased estimate by `kl_mode`, and its gradient.
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+        seed : int, optional
+            Of the draws, by default the network's own; ``"exact"`` has none, ``"fixed"`` has always its own.
+        n_threads : int, optional
+
+        Returns
+        -------
+        float, ndarray of shape (n_parameters,)
+        """
+        theta = self._theta(theta)
+        if self.weight_prior:
+            return self._estimated_kl(theta, self._divergences(seed, n_threads), np.ones(len(self.set_sizes)))[:2]
+        value, gradient = self._compiled.divergence(theta)  # the law enters by its variance and by its entropy
+        value += sum(lost_entropy(self.posterior, size) for size in self.set_sizes)
+        if self.kl_mode == "exact":
+            return value, gradient
+        # An estimate at the best prior variances, or the given ones, replaces the exact divergence from them.
+        variances = self.prior_variances(theta)
+        divergences = self._divergences(seed, n_threads)
+        estimate = self._estimated_kl(theta, divergences, np.sqrt(variances))
+        exact = self._estimated_kl(theta, self._exact_divergences, np.sqrt(variances))
+        value, gradient = value + estimate[0] - exact[0], gradient + estimate[1] - exact[1]
+        if isinstance(self.prior, EmpiricalBayes):
+            # The variances are stationary for the exact divergence alone: s² = (Σ (σ² + M²) + 2β)/(Ω + 2α + 2).
+            for k, (mean, log_deviation) in enumerate(self._sets()):
+                share = self.set_sizes[k] + 2.0 * self.prior.alpha + 2.0
+                rise = (estimate[2][k] - exact[2][k]) / (share * variances[k])
+                gradient[mean] += rise * theta[mean]
+                gradient[log_deviation] += rise * np.exp(2.0 * theta[log_deviation])
+        return value, gradient
+
+    def _sets(self) -> Iterator[tuple[slice, slice]]:
+        """Where θ holds the means and the log standard deviations of each set of weights."""
+        first = 0
+        for size in self.set_sizes:
+            yield slice(first, first + size), slice(self.n_weights + first, self.n_weights + first + size)
+            first += size
+
+    def _estimated_kl(
+        self, theta: FloatArray, divergences: list[MonteCarloDivergence], deviations: FloatArray
+    ) -> tuple[float, FloatArray, list[float]]:
+        """Σ KL of the sets of weights, each in units of a deviation s of its own; gradient; derivatives in log s."""
+        value, gradient, in_units = 0.0, np.zeros_like(theta), []
+        for divergence, deviation, (mean, log_deviation) in zip(divergences, deviations, self._sets(), strict=True):
+            size = divergence.group_size
+            scale = np.log(deviation) + self._log_base_deviation(size)
+            part, slope = divergence.value_and_grad([theta[mean] / deviation, theta[log_deviation] - scale])
+            value += part
+            gradient[mean], gradient[log_deviation] = slope[0] / deviation, slope[1]
+            in_units.append(-float(gradient[mean] @ theta[mean] + slope[1].sum()))
+        return value, gradient, in_units
+
+    def _log_base_deviation(self, size: int) -> float:
+        """Log standard deviation of the ξ of the library, which is not standardised."""
+        return 0.5 * np.log(PosteriorFamily(self.posterior).moment(2, size))
+
+    def _divergences(self, seed: int | None, n_threads: int | None) -> list[MonteCarloDivergence]:
+        """One for every set of weights, with draws of a seed where they are not kept."""
+        if self.kl_mode in ("exact", "fixed"):
+            return self._kept_divergences
+        seed = self.seed if seed is None else as_seed(seed)
+        return [self._divergence(k, self.kl_mode, seed, n_threads) for k in range(len(self.set_sizes))]
+
+    def _divergence(self, k: int, mode: str, seed: int, n_threads: int | None = 1) -> MonteCarloDivergence:
+        """Of the k-th set of weights, from the named prior or from N(0, 1)."""
+        return MonteCarloDivergence(
+            self.posterior,
+            self.weight_prior or ("normal", 0.0, 1.0),
+            mode,
+            self.n_kl_draws,
+            self.set_sizes[k],
+            parameterization="log",
+            seed=int(np.random.SeedSequence([seed, k]).generate_state(1, np.uint64)[0]),
+            n_threads=n_threads,
+        )
+
+    @cached_property
+    def _kept_divergences(self) -> list[MonteCarloDivergence]:
+        return [self._divergence(k, self.kl_mode, self.seed) for k in range(len(self.set_sizes))]
+
+    @cached_property
+    def _exact_divergences(self) -> list[MonteCarloDivergence]:
+        return [self._divergence(k, "exact", 0) for k in range(len(self.set_sizes))]
+
+    def __getstate__(self) -> dict[str, Any]:
+        made = ("_kept_divergences", "_exact_divergences")
+        return {name: value for name, value in super().__getstate__().items() if name not in made}
+
+    @property
+    def set_sizes(self) -> list[int]:
+        """Weights of the matrix and of the biases of each layer in turn."""
+        return [size for n_in, n_out in self.layers for size in (n_in * n_out, n_out)]
+
+    def standardised_draws(self, n_draws: int, seed: int) -> FloatArray:
+        """ξ of all weights, (n_draws, n_weights): the numbers that the objectives of that seed use.
+
+        Parameters
+        ----------
+        n_draws, seed : int
+        """
+        return self._compiled.standardised_draws(self.posterior, as_seed(seed), as_count(n_draws, "n_draws"))
+
+
+def lost_entropy(law: str, size: int) -> float:
+    """Entropy of so many standard normal numbers less that of a set of ξ.
+
+    Parameters
+    ----------
+    law : {"normal", "laplace", "logistic", "radial"}
+    size : int
+    """
+    family = PosteriorFamily(law)
+    entropy = family.base_entropy(size) - 0.5 * size * np.log(family.moment(2, size))
+    return float(size * NORMAL_ENTROPY - entropy)
+
+
+@dataclass
+class SampledPosterior(TrainedNetwork):
+    """A trained `SampledNetwork`; its moments and bound are those of draws.
+
+    Parameters as for `TrainedNetwork`.
+    """
+
+    network: SampledNetwork
+
+    def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks."""
+        outputs = self.forward(self.sample_weights(MOMENT_DRAWS, np.random.default_rng(0)), x)
+        mean = outputs.mean(axis=2)
+        centred = outputs - mean[:, :, None]
+        return mean, centred @ np.swapaxes(centred, 1, 2) / MOMENT_DRAWS
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw all weights, (n_samples, n_weights)."""
+        mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
+        return mean + sd * self.network.standardised_draws(n_samples, int(rng.integers(2**63)))
+
+
+def fit_sampled_network(
+    network: SampledNetwork,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    inference: str = "mcvi",
+    n_draws: int = 10,
+    schedule: TrainingSchedule | None = None,
+    initial_scale: float = 0.05,
+    n_restarts: int = 1,
+    random_state: np.random.Generator | int | None = 0,
+    n_threads: int | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> SampledPosterior:
+    """Train a network from draws, and find its bound from others that training has not seen.
+
+    Parameters
+    ----------
+    network : SampledNetwork
+    x, y, sample_weight, schedule, initial_scale, n_restarts, random_state, n_threads, progress
+        As for `fit_deterministic_network`.
+    inference : {"mcvi", "rmcvi", "kept"}
+        Weights drawn anew at every step; pre-activations; or weights by the network's own draws.
+    n_draws : int
+        Draws a step of the first two; the network has a number of its own for draws that are kept.
+
+    Returns
+    -------
+    SampledPosterior
+
+    Warns
+    -----
+    OverfittedDrawsWarning
+        When draws that were kept made a bound that others do not give.
+    """
+    as_instance(network, "network", SampledNetwork)
+    trained = train_network(
+        network,
+        x,
+        y,
+        sample_weight=sample_weight,
+        inference=inference,
+        n_draws=n_draws,
+        schedule=schedule,
+        initial_scale=initial_scale,
+        n_restarts=n_restarts,
+        random_state=random_state,
+        n_threads=n_threads,
+        progress=progress,
+    )
+    mode = network.kl_mode if network.weight_prior else "exact"
+    judge = replace(network, kl_mode="independent" if mode == "fixed" else mode)
+    value, _ = judge.mcvi_objective(
+        trained.theta,
+        x,
+        y,
+        n_draws=BOUND_DRAWS,
+        seed=BOUND_SEED,
+        sample_weight=sample_weight,
+        n_threads=n_threads,
+    )
+    n_rows = len(np.asarray(y))
+    weight = as_sample_weight(sample_weight, n_rows)
+    total = float(n_rows if weight is None else weight.sum())
+    elbo = -total * value
+    kept = network.kl_mode == "fixed" or inference == "kept"
+    if kept and not trained.elbo - elbo <= LARGEST_LOSS * total:
+        warnings.warn(
+            f"the bound of fresh draws is {trained.elbo - elbo:.6g} nats below that of the draws that were kept: "
+            "the weights have adapted to their draws; take more of them, or fresh ones",
+            OverfittedDrawsWarning,
+            stacklevel=2,
+        )
+    return SampledPosterior(**{**vars(trained), "elbo": elbo})

@@ -1,0 +1,1 @@
+"""Optimisers: ascent of quadratic problems, L-BFGS and Adam; they know no likelihood."""

@@ -1,0 +1,82 @@
+"""Cholesky factorisations in single precision, with the exact residual where that is not enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray
+
+# What single precision holds with all its digits, and sums of some such numbers.
+SINGLE_RANGE = (1e-37, 1e38)
+
+
+def in_single_precision(a: FloatArray) -> NDArray[np.float32]:
+    """Return ``A = ΦᵀΦ`` in the precision in which optimisers multiply by it.
+
+    Raises
+    ------
+    ValueError
+        When single precision cannot hold it.
+    """
+    largest = float(a.diagonal().max(initial=0.0))
+    if largest and not SINGLE_RANGE[0] <= largest <= SINGLE_RANGE[1]:
+        raise ValueError(
+            "X must be nearer to 1 in size in the raw basis, which is optimised in single precision: the largest sum "
+            f"of squares of a basis function is {largest:.3g}. Rescale X, or use basis='decorrelated'"
+        )
+    return a.astype(np.float32)
+
+
+def cholesky_of_ridge(
+    a: FloatArray, ridge: FloatArray, narrow: NDArray[np.float32] | None = None
+) -> NDArray[np.floating[Any]]:
+    """Upper factor U, C-ordered, of UᵀU = A + diag(ridge); below the diagonal stands what was there.
+
+    Single precision, which is twice as fast, serves until the ridge is below its rounding of A's largest eigenvalue or
+    numbers leave its range; then double precision. Sums over rows are positive semi-definite to rounding only: where
+    the ridge is below that it is raised to it, at first to what sums in double precision leave, then in single.
+
+    Parameters
+    ----------
+    a : ndarray of shape (n_weights, n_weights)
+    ridge : ndarray of shape (n_weights,)
+    narrow : ndarray of the same shape as `a`, float32, optional
+        A in single precision, when it is at hand.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When A is not positive semi-definite.
+    """
+    largest, b = float(a.diagonal().max(initial=0.0)), a.shape[0]
+    rounding = [b * largest * np.finfo(np.float64).eps, np.sqrt(b) * largest * np.finfo(np.float32).eps]
+    in_range = SINGLE_RANGE[0] <= largest + float(ridge.max(initial=0.0)) <= SINGLE_RANGE[1]
+    attempts = [(np.float32, 0.0)] if in_range else []
+    for precision, raised in (*attempts, (np.float64, 0.0), *((np.float64, r) for r in rounding)):
+        single = precision is np.float32
+        copy: NDArray[Any] = (narrow if single and narrow is not None else a).astype(precision)
+        np.einsum("jj->j", copy)[...] += (ridge + raised).astype(precision)
+        with single_blas_thread():
+            factor, info = (lapack.spotrf if single else lapack.dpotrf)(copy.T, lower=1, overwrite_a=1, clean=0)
+        if info == 0:
+            return factor.T
+    raise np.linalg.LinAlgError(
+        f"A + ridge must be positive definite, but its Cholesky factorisation failed at column {info}: raise the ridge "
+        "or rescale the problem"
+    )
+
+
+def solve_factored(factor: NDArray[np.floating[Any]], right: FloatArray) -> FloatArray:
+    """Solve UᵀU x = right for a factor from `cholesky_of_ridge`, without a copy of it; (n_weights, ...)."""
+    single = factor.dtype == np.float32
+    lower, right = factor.T, right.astype(factor.dtype)  # as Fortran sees the same memory
+    with single_blas_thread():
+        if right.ndim == 1:  # two triangular solves are many times faster than LAPACK's driver for one column
+            solve = blas.strsv if single else blas.dtrsv
+            return solve(lower, solve(lower, right, lower=1), lower=1, trans=1).astype(np.float64)
+        return (lapack.spotrs if single else lapack.dpotrs)(lower, right, lower=1)[0].astype(np.float64)

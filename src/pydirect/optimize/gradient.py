@@ -1,0 +1,263 @@
+"""Ascent by gradients: L-BFGS and Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import Bounds, minimize
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray
+from pydirect.optimize.outcome import Outcome
+
+
+def lbfgs_on_logits(
+    solver: Any, n_levels: int, logits: FloatArray, noise_logits: FloatArray, max_iter: int
+) -> tuple[FloatArray, FloatArray, Outcome]:
+    """Maximise over softmax logits by L-BFGS, the published way (Evans & Nair 2018, section 5.2): a baseline.
+
+    Parameters
+    ----------
+    solver : _core.MeanField
+    n_levels : int
+    logits : ndarray of shape (n_weights, n_levels)
+        Start; the paper's is the log prior.
+    noise_logits : ndarray of shape (n_noise,)
+    max_iter : int
+
+    Returns
+    -------
+    logits, noise_logits, Outcome
+    """
+    shape, split = logits.shape, logits.size
+
+    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient, noise_gradient = solver.elbo_and_gradient(
+            n_levels, theta[:split].reshape(shape), np.ascontiguousarray(theta[split:])
+        )
+        return value, np.concatenate([gradient.ravel(), noise_gradient])
+
+    best, outcome = lbfgs(objective, np.concatenate([logits.ravel(), noise_logits]), max_iter)
+    return best[:split].reshape(shape), best[split:], outcome
+
+
+def lbfgs(
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    max_iter: int,
+    relative_rise: float = 1e-12,
+    n_corrections: int = 10,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
+) -> tuple[FloatArray, Outcome]:
+    """Maximise a smooth function by SciPy's L-BFGS-B.
+
+    Parameters
+    ----------
+    objective : callable
+        Value and gradient at a point.
+    start : ndarray of shape (n_parameters,)
+    max_iter : int
+    relative_rise : float
+        An iteration that raises the value by less than this fraction of it is the last.
+    n_corrections : int
+        Steps that the approximation of the Hessian remembers.
+    bounds : pair of ndarray of shape (n_parameters,), optional
+        Lowest and highest values; infinite where there are none.
+
+    Returns
+    -------
+    best : ndarray of shape (n_parameters,)
+        Highest point evaluated: the last one of a line search that failed may lie below one that it has seen.
+    Outcome
+        Interrupting it (KeyboardInterrupt) ends it there, flagged.
+    """
+    trace: list[float] = []
+    best, best_value = start, -np.inf
+
+    def negative(theta: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal best, best_value
+        value, gradient = objective(theta)
+        if value > best_value:
+            best, best_value = theta.copy(), value
+        trace.append(value)
+        return -value, -gradient
+
+    options = {
+        "maxiter": max_iter,
+        "maxfun": 40 * max_iter + 10,  # out of reach: an iteration takes no more than two line searches of 20
+        "ftol": relative_rise,
+        "gtol": 1e-6,
+        "maxcor": n_corrections,
+    }
+    try:
+        with single_blas_thread():
+            box = None if bounds is None else Bounds(*bounds)
+            result = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=box, options=options)
+        outcome = Outcome(int(result.nit), bool(result.status == 0))
+    except KeyboardInterrupt:
+        outcome = Outcome(len(trace), interrupted=True)
+    outcome.trace = [np.maximum.accumulate(trace)]
+    return best, outcome
+
+
+# Adam's memory of gradients and of their squares (Kingma & Ba 2015).
+ADAM_DECAY = (0.9, 0.999)
+ADAM_STEP = 0.1
+ADAM_HALVINGS = 6
+# Adam is at rest where so little, in nats a row, is gained on the way on which every parameter could move by one.
+ADAM_REST = 0.05
+
+
+class Adam:
+    """Adaptive steps up a stochastic gradient (Kingma & Ba 2015)."""
+
+    def __init__(self, shape: tuple[int, ...], step: float = ADAM_STEP) -> None:
+        self.step = step
+        self._n, self._first, self._second = 0, np.zeros(shape), np.zeros(shape)
+
+    def __call__(self, gradient: FloatArray) -> FloatArray:
+        """Return what to add to the parameters."""
+        self._n += 1
+        a, b = ADAM_DECAY
+        self._first += (1 - a) * (gradient - self._first)
+        self._second += (1 - b) * (gradient**2 - self._second)
+        size = np.sqrt(self._second / (1 - b**self._n)) + 1e-8
+        return self.step / (1 - a**self._n) * self._first / size
+
+
+def adam_on_logits(
+    value: Callable[[FloatArray], float],
+    gradients: Callable[[], Iterator[Callable[[FloatArray], FloatArray]]],
+    logits: FloatArray,
+    max_epochs: int,
+) -> tuple[FloatArray, Outcome]:
+    """Maximise over softmax logits by stochastic gradients; the step is halved when an epoch gains little.
+
+    Parameters
+    ----------
+    value : callable
+        The objective at given logits, evaluated after every epoch.
+    gradients : callable
+        Returns an epoch's functions from logits to unbiased gradients, one a batch.
+    logits : ndarray of shape (n_weights, n_levels)
+        Start.
+    max_epochs : int
+
+    Returns
+    -------
+    logits, Outcome
+        The best of all epochs' ends.
+    """
+    adam = Adam(logits.shape)
+    best, trace = logits, [value(logits)]
+    outcome = Outcome()
+    smallest = adam.step * 0.5**ADAM_HALVINGS
+    try:
+        while outcome.n_iter < max_epochs and not outcome.converged:
+            for gradient in gradients():
+                logits = logits + adam(gradient(logits))
+            outcome.n_iter += 1
+            reached = value(logits)
+            if reached <= trace[-1] + 1e-4 * (abs(trace[-1]) + 1):
+                adam.step /= 2
+                outcome.converged = adam.step < smallest
+            if reached > trace[-1]:
+                best = logits
+            trace.append(max(reached, trace[-1]))
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    outcome.trace = [np.array(trace)]
+    return best, outcome
+
+
+def through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
+    """Gradient in logits from one in probabilities, over the last axis."""
+    return np.asarray(q * (gradient - (q * gradient).sum(axis=-1, keepdims=True)))
+
+
+@dataclass(frozen=True)
+class AdamSchedule:
+    """Adam's steps and how their size falls: constant first, then along half a cosine to nothing.
+
+    Parameters
+    ----------
+    n_steps : int
+    step : float
+        Of every parameter at first.
+    n_checks : int
+        How many times the objective is evaluated, evenly spread over the steps.
+    """
+
+    n_steps: int
+    step: float
+    n_checks: int = 50
+
+    def step_at(self, i: int) -> float:
+        """Size of the i-th step."""
+        return self.step * 0.5 * (1.0 + np.cos(np.pi * i / self.n_steps))
+
+
+def adam(
+    gradient: Callable[[FloatArray, int], FloatArray],
+    value: Callable[[FloatArray], float],
+    start: FloatArray,
+    schedule: AdamSchedule,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
+    first_check: int = 0,
+    rest: float = ADAM_REST,
+) -> tuple[FloatArray, Outcome]:
+    """Maximise by Adam, the steps' size following a schedule.
+
+    Parameters
+    ----------
+    gradient : callable
+        From a point and the number of the step to an unbiased gradient; steps where it is not finite are left out.
+    value : callable
+        The objective at a point, evaluated at the schedule's checks.
+    start : ndarray of shape (n_parameters,)
+    schedule : AdamSchedule
+    bounds : pair of ndarray of shape (n_parameters,), optional
+        Steps end there.
+    first_check : int
+        Step before which the objective is not looked at: `gradient` then follows another one.
+    rest : float
+        The run has converged when the last quarter of the checks raised the objective by less than this, times the sum
+        of the steps' sizes there: the last steps of a schedule are so small that they gain little anywhere.
+
+    Returns
+    -------
+    theta : ndarray of shape (n_parameters,)
+        The best point of all checks, the last point before the first one.
+    Outcome
+    """
+    optimiser = Adam(start.shape)
+    theta, best, best_value = start, start, -np.inf
+    trace: list[float] = []
+    paths: list[float] = []  # sum of the steps' sizes by each check
+    path = 0.0
+    outcome = Outcome()
+    every = max(1, schedule.n_steps // schedule.n_checks)
+    try:
+        for i in range(schedule.n_steps):
+            optimiser.step = schedule.step_at(i)
+            path += optimiser.step
+            g = gradient(theta, i)
+            if np.isfinite(g).all():
+                theta = theta + optimiser(g)
+                theta = theta if bounds is None else np.clip(theta, *bounds, out=theta)
+            outcome.n_iter = i + 1
+            if outcome.n_iter == schedule.n_steps or (outcome.n_iter % every == 0 and i >= first_check):
+                trace.append(value(theta))
+                paths.append(path)
+                if trace[-1] > best_value:
+                    best, best_value = theta, trace[-1]
+        late = max(0, len(trace) - 1 - schedule.n_checks // 4)
+        outcome.converged = bool(best_value - trace[late] < rest * (path - paths[late]))
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+        best = best if trace else theta
+    outcome.trace = [np.maximum.accumulate(trace)]
+    return best, outcome

@@ -1,0 +1,1 @@
+"""Model files: one container, arrays and a versioned header, no pickle."""

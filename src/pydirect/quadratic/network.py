@@ -1,0 +1,212 @@
+"""Bayesian networks with quadratic activations, exactly (Evans & Nair 2018, section 3.2 and appendix D).
+
+``f(x) = Σ_j v_j a_j(x)²``: every hidden unit squares a weighted sum of the layer below, and every layer has one more
+input, fixed to one. All weights are discrete and independent under q, so that the expected squared error
+
+    R = Σ_l ω_l E_q (y_l − f(x_l))²
+
+is a polynomial in their moments, which the compiled engines evaluate without error but rounding, with its gradient:
+
+    ELBO = −(n/2) log 2π − (n/2) E log σ² − ½ R E σ⁻² − KL(weights) − KL(σ²).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax, xlogy
+
+from pydirect import _core
+from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.levels import as_levels, pad_levels
+from pydirect.distributions.noise import NoisePosterior, as_noise_levels
+from pydirect.quadratic.engines import NetworkShape, make_engine
+from pydirect.regression.mean_field import MeanFieldPosterior
+
+
+class QuadraticNetwork:
+    """The model: a network of one shape on fixed data, with levels and priors of its weights and a noise grid.
+
+    Parameters
+    ----------
+    shape : NetworkShape
+    engine : compiled engine
+        Holds the data; see `make_engine`.
+    n_samples : float
+        Number of data points that the engine's rows stand for: the sum of their weights.
+    levels, log_prior : ndarray of shape (n_weights or 1, n_levels)
+        Values of every weight, and their log prior masses. These need not sum to one: masses of levels placed around
+        a posterior are densities times spacings, and the ELBO then approximates that of continuous weights.
+    noise_levels, log_noise_prior : ndarray of shape (n_noise_levels,)
+    n_threads : int
+    """
+
+    def __init__(
+        self,
+        shape: NetworkShape,
+        engine: Any,
+        n_samples: float,
+        levels: FloatArray,
+        log_prior: FloatArray,
+        noise_levels: FloatArray,
+        log_noise_prior: FloatArray,
+        n_threads: int = 1,
+    ) -> None:
+        self.shape, self.engine, self.n_samples, self.n_threads = shape, engine, n_samples, n_threads
+        self.levels = levels = as_levels(levels, shape.n_weights)
+        rows = 1 if np.shape(log_prior)[:1] == (1,) else shape.n_weights
+        self.log_prior = log_prior = as_float_array_unbounded(log_prior, "log_prior", (rows, levels.shape[1]))
+        self.noise_levels = noise_levels = as_noise_levels(noise_levels)
+        self.log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
+        self._log_noise = log_noise_prior - 0.5 * n_samples * np.log(noise_levels)  # all of the likelihood but R
+        self._moments = _core.NetworkMoments(*shape.key, *pad_levels(levels, log_prior), n_threads)
+        self._slopes = np.empty(_core.network_table_size(*shape.key))
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of a vector of logits: levels are padded to the kernels' width."""
+        return self.shape.n_weights * (self.levels.shape[1] + -self.levels.shape[1] % _core.LEVEL_PADDING)
+
+    def pad(self, table: FloatArray) -> FloatArray:
+        """Pad a table (n_weights, n_levels) of logits or probabilities to the kernels' width."""
+        extra = -table.shape[1] % _core.LEVEL_PADDING
+        return np.pad(table, ((0, 0), (0, extra)))
+
+    def expected_squared_error(self, q: FloatArray) -> float:
+        """``R = Σ_l ω_l E_q (y_l − f(x_l))²``."""
+        return float(self.engine.evaluate(self._moments.from_probabilities(self.pad(q)), None, self.n_threads))
+
+    def squared_error_slopes(self, q: FloatArray) -> tuple[float, FloatArray]:
+        """R and ``∂R/∂q``, up to a constant for every weight; (n_weights, n_levels)."""
+        table = self._moments.from_probabilities(self.pad(q))
+        error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
+        return error, self._moments.probability_slopes(self._slopes)[:, : self.levels.shape[1]]
+
+    def sweep(self, q: FloatArray, precision: float) -> float:
+        """Set every q_k in turn to the best one given all others, in place; return R.
+
+        R is linear in each q_k: ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``. With one hidden layer a weight takes one pass over the
+        rows; with more, one evaluation of the gradient.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+        precision : float
+            τ = E σ⁻².
+        """
+        if self.shape.depth == 1:
+            padded = self.pad(q)
+            error = float(self.engine.sweep(*pad_levels(self.levels, self.log_prior), precision, padded))
+            q[:] = padded[:, : q.shape[1]]
+            return error
+        log_prior = np.broadcast_to(self.log_prior, q.shape)
+        for k in range(len(q)):
+            _, slopes = self.squared_error_slopes(q)
+            q[k] = softmax(log_prior[k] - 0.5 * precision * slopes[k])
+        return self.expected_squared_error(q)
+
+    def noise_posterior(self, squared_error: float) -> tuple[float, NoisePosterior]:
+        """Best q_σ for a given R, ``q_σ ∝ p_σ exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.
+
+        At this q_σ they are one log-sum-exp, −(n/2) log 2π included.
+        """
+        half_n = 0.5 * self.n_samples
+        log_joint = self._log_noise - 0.5 * squared_error / self.noise_levels
+        highest = log_joint.max()
+        with np.errstate(invalid="ignore"):  # an infinite R gives NaN, which training looks for
+            q = np.exp(log_joint - highest)
+        total = q.sum()
+        return float(highest + np.log(total) - half_n * np.log(2 * np.pi)), NoisePosterior(self.noise_levels, q / total)
+
+    def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
+        """ELBO of any factorised posterior, term by term.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+        q_noise : ndarray of shape (n_noise_levels,)
+        """
+        error = self.expected_squared_error(q)
+        likelihood = -0.5 * self.n_samples * (np.log(2 * np.pi) + q_noise @ np.log(self.noise_levels))
+        likelihood -= 0.5 * error * (q_noise @ (1.0 / self.noise_levels))
+        noise_kl = xlogy(q_noise, q_noise).sum() - q_noise[q_noise > 0] @ self.log_noise_prior[q_noise > 0]
+        return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior) - noise_kl)
+
+    def elbo_and_gradient(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """ELBO at the best q_σ, and its gradient in the logits of the weights.
+
+        Parameters
+        ----------
+        logits : ndarray of shape (n_parameters,)
+            Padded rows, one a weight.
+
+        Returns
+        -------
+        float, ndarray of shape (n_parameters,)
+        """
+        table = self._moments.from_logits(logits.reshape(self.shape.n_weights, -1))
+        error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
+        fit, noise = self.noise_posterior(error)
+        gradient = self._moments.logit_gradient(self._slopes, 0.5 * noise.precision)
+        return fit - float(self._moments.divergence.sum()), np.negative(gradient, out=gradient).ravel()
+
+
+@dataclass
+class NetworkPosterior(MeanFieldPosterior):
+    """A fitted posterior of a quadratic network's weights and of the noise.
+
+    Attributes
+    ----------
+    shape : NetworkShape
+    prior_scale : ndarray of shape (n_layers,)
+        Standard deviations of the weights' priors.
+    engine : str
+        Name of the engine that trained it.
+    """
+
+    shape: NetworkShape = field(kw_only=True)
+    prior_scale: FloatArray = field(kw_only=True)
+    engine: str = field(kw_only=True)
+
+    @cached_property
+    def _moments(self) -> FloatArray:
+        shape, (levels, log_prior) = self.shape, pad_levels(self.weights.levels, self.log_prior)
+        stage = _core.NetworkMoments(*shape.key, levels, log_prior, 1)
+        extra = levels.shape[1] - self.q.shape[1]
+        return stage.from_probabilities(np.pad(self.q, ((0, 0), (0, extra))))
+
+    @cached_property
+    def _predictor(self) -> Any:
+        x, y = np.zeros((1, self.shape.n_inputs)), np.zeros(1)
+        return make_engine("datum" if self.shape.depth <= 2 else "monomial", self.shape, x, y)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # compiled parts are made again
+
+    def latent_moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Exact mean and variance of f at rows of inputs; (n_rows,) each."""
+        x = as_float_array(x, "x", (len(x), self.shape.n_inputs))
+        mean, variance = np.empty(len(x)), np.empty(len(x))
+        self._predictor.predict(self._moments, x, mean, variance, n_threads)
+        return mean, np.maximum(variance, 0.0, out=variance)
+
+    def latent_mean(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Exact mean of f at rows of inputs; (n_rows,)."""
+        x = as_float_array(x, "x", (len(x), self.shape.n_inputs))
+        mean = np.empty(len(x))
+        self._predictor.predict(self._moments, x, mean, None, n_threads)
+        return mean
+
+    def latent_cumulant(self, x: FloatArray, order: int) -> FloatArray:
+        """Mean or variance of f, order 1 or 2; (n_rows,)."""
+        if order not in (1, 2):
+            raise ValueError(f"order must be 1 or 2 for a network, got {order}")
+        return self.latent_moments(x)[order - 1]
+
+    def sample_functions(self, x: FloatArray, weights: FloatArray) -> FloatArray:
+        """Run the networks of sampled weights; (n_rows, n_samples)."""
+        return self.shape.forward(weights, x).T

@@ -1,0 +1,73 @@
+"""The basis functions of a quantised linear model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray
+from pydirect.features.inputs import InputMap
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import FeatureMap, NystroemFeatures
+
+
+@dataclass(frozen=True)
+class LinearBasis:
+    """Basis functions of a quantised model: columns of Φ, or of Φ rotated.
+
+    Attributes
+    ----------
+    input_map : InputMap
+    features : feature map
+    order : ndarray of int, shape (n_features,)
+        Columns that have weights, in the order of the codes.
+    vectors : ndarray of shape (n_weights, n_directions) or None
+        Φ is multiplied by these first.
+    largest : float
+        Inputs of the feature map are cut off here.
+    hyperparameters : KernelHyperparameters or None
+    mean_missing : float
+    missing_scale : ndarray of shape (n_outputs,)
+        Prior variance of a weight, standardised: what the basis functions lack counts so many times.
+    outside_scale : ndarray of shape (n_outputs,)
+        The same for directions that the posterior has dropped.
+    edges : ndarray of int, shape (n_outputs + 1,)
+        Where the directions of every output begin, when there are vectors.
+    """
+
+    input_map: InputMap
+    features: FeatureMap
+    order: NDArray[np.intp]
+    vectors: FloatArray | None
+    largest: float
+    hyperparameters: KernelHyperparameters | None
+    mean_missing: float
+    missing_scale: FloatArray
+    outside_scale: FloatArray
+    edges: NDArray[np.intp]
+
+    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Return basis functions at rows of X, (n_rows, n_features), and the variance of f* that they lack.
+
+        The second, (n_rows, n_outputs), is standardised; see `DirectRegressor`.
+        """
+        inputs = np.clip(self.input_map.transform(x), -self.largest, self.largest)
+        phi = np.ascontiguousarray(self.features.transform(np.ascontiguousarray(inputs), np.float64, n_threads))
+        missing = np.zeros((len(x), len(self.missing_scale)))
+        if self.hyperparameters is not None:
+            lacking = self.hyperparameters.cut_off_variance(inputs)
+            if isinstance(self.features, NystroemFeatures):
+                lacking = lacking + np.maximum(self.features.missing_variance(inputs, phi) - self.mean_missing, 0.0)
+            missing += lacking[:, None] * self.missing_scale
+        if self.vectors is None:
+            return np.ascontiguousarray(phi[:, self.order]), missing
+        rotated = phi @ self.vectors
+        if self.outside_scale.any():
+            norm = np.einsum("ij,ij->i", phi, phi)
+            for k, (begin, end) in enumerate(pairwise(self.edges)):
+                inside = np.einsum("ij,ij->i", rotated[:, begin:end], rotated[:, begin:end])
+                missing[:, k] += self.outside_scale[k] * np.maximum(norm - inside, 0.0)
+        return np.ascontiguousarray(rotated[:, self.order]), missing

@@ -1,0 +1,1 @@
+"""The most accurate model that fits into a number of bytes."""

@@ -1,0 +1,117 @@
+"""Forms of models that fit into a number of bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pydirect._validation import FloatArray
+from pydirect.features.inputs import InputMap
+from pydirect.features.maps import FourierFeatures
+from pydirect.quantized.integer.compile import OutputScale, build_program, lay_out
+from pydirect.quantized.integer.storage import program_bytes
+from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.packing import bits_for
+
+MOST_SAMPLES = 16
+# Three weights that are not zero are a frequency and a constant.
+FEWEST_WEIGHTS = 3
+UNLIMITED = 2**40
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Bytes of the parts of a model.
+
+    Attributes
+    ----------
+    fixed : float
+    frequency, single : float
+        Of a frequency with its two weights, and of an input or the constant with its one, in all samples.
+    """
+
+    fixed: float
+    frequency: float
+    single: float
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a model is made of, whatever its size.
+
+    Attributes
+    ----------
+    n_samples : int
+    grid : ndarray of shape (n_levels,)
+    feature_bits, frequency_bits : int
+    n_outputs : int
+    """
+
+    n_samples: int
+    grid: FloatArray
+    feature_bits: int
+    frequency_bits: int
+    n_outputs: int = 1
+
+    @property
+    def n_columns(self) -> int:
+        """Samples of all outputs."""
+        return self.n_outputs * self.n_samples
+
+    @property
+    def zero(self) -> int:
+        """Code of the level zero."""
+        return int(np.flatnonzero(self.grid == 0.0)[0])
+
+    def costs(self, input_map: InputMap) -> Costs:
+        """Return costs by the tables of models of one and two frequencies, with and without an input."""
+        d = input_map.n_outputs
+        one, two, more = (self._bytes(input_map, f, linear) for f, linear in ((1, 0), (2, 0), (1, 1)))
+        constant = self.n_columns * bits_for(len(self.grid)) / 8
+        return Costs(one - (two - one) - constant, two - one, more - one) if d else Costs(one, 0.0, 0.0)
+
+    def _bytes(self, input_map: InputMap, n_frequencies: int, n_linear: int) -> float:
+        linear = np.zeros(input_map.n_outputs)
+        linear[:n_linear] = 0.5
+        features = FourierFeatures(np.ones((len(linear), n_frequencies)), np.ones(n_frequencies), linear, 0.3)
+        used = np.ones(features.n_weights, dtype=bool)
+        layout = lay_out(features, used)
+        codes = np.zeros((len(layout.order), self.n_columns), dtype=np.uint8)
+        one = np.ones(self.n_outputs)
+        program = build_program(
+            input_map,
+            features,
+            layout,
+            codes,
+            self.grid,
+            self.n_samples,
+            OutputScale(one, one, one),
+            feature_bits=self.feature_bits,
+            frequency_bits=self.frequency_bits,
+        )
+        return sum(program_bytes(program).values()) + codes.size * bits_for(len(self.grid)) / 8
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a model may take.
+
+    Attributes
+    ----------
+    n_bytes, n_weights : int
+        Weights of an output.
+    """
+
+    n_bytes: int
+    n_weights: float
+
+    def excess(self, model: QuantizedModel) -> tuple[float, float]:
+        """Bytes, and an output's weights that are not zero in a sample, beyond what is allowed."""
+        weights = float(model.report()["n_nonzero"]) / model.packed.shape[1]
+        return model.n_bytes - self.n_bytes, weights - self.n_weights
+
+
+def samples_for(max_bytes: int) -> tuple[int, ...]:
+    """Return numbers of samples to try in so many bytes: few when bytes are."""
+    return (4,) if max_bytes < 1024 else (4, 8) if max_bytes <= 4096 else (8, 16)

@@ -1,0 +1,1 @@
+"""Quantised models as C and ONNX."""

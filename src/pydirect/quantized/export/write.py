@@ -1,0 +1,267 @@
+"""Quantised models as files that run elsewhere: a C99 header, an ONNX graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import pydirect
+from pydirect._validation import FloatArray, as_choice, as_number
+from pydirect.persistence.container import atomic_open
+from pydirect.quantized.export.c_float import float_body
+from pydirect.quantized.export.c_integer import integer_body
+from pydirect.quantized.export.c_source import checked_prefix, header
+from pydirect.quantized.export.onnx_float import FloatGraph, add_probabilities
+from pydirect.quantized.export.onnx_graph import Graph
+from pydirect.quantized.export.onnx_integer import add_integer_moments, add_integer_program
+from pydirect.quantized.export.single_precision import require_single
+from pydirect.quantized.integer.network import NetworkBasis
+from pydirect.quantized.integer.program import RawInputs
+from pydirect.quantized.model import QuantizedModel
+
+N_TESTS = 8
+SINGLE_MAX = float(np.finfo(np.float32).max)
+REALS = ("double", "float")
+
+
+def to_c(
+    model: QuantizedModel,
+    path: str | Path,
+    *,
+    prefix: str = "pydirect",
+    level: float = 0.9,
+    real: str = "double",
+    counts_per_unit: ArrayLike | None = None,
+    zero_count: ArrayLike = 0.0,
+    X: ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+) -> int | None:
+    """Write a quantised model as one self-contained C99 header.
+
+    It allocates nothing. In integer arithmetic (``model.using("integer")``) it needs no library at all, and gives the
+    same integers as ``model.program``; compiled with ``PREFIX_NO_FLOAT`` there is no floating point in it. In
+    floating-point arithmetic it needs ``cos``, ``sin``, ``exp`` and ``sqrt``. The header's functions are
+    ``prefix_predict(x, mean, std)``, ``prefix_predict_interval(x, lower, upper)``,
+    ``prefix_predict_function_interval(x, lower, upper)``, of a floating-point classifier
+    ``prefix_predict_proba(x, probability)``, the integer steps below them, and ``prefix_self_test()``, which is 0 when
+    all is as it was in Python.
+
+    Parameters
+    ----------
+    model : QuantizedModel
+    path : str or Path
+    prefix : str
+        Of all names; of macros in capitals.
+    level : float
+        Probability of intervals.
+    real : {"double", "float"}
+        Type of floating-point arithmetic; ``"double"`` agrees to rounding, ``"float"`` to about 1e-3 of the
+        predictions' spread: an input's rounding to single precision moves the phases, and inputs of a network are cut
+        off earlier, far from the data, so that squares stay finite.
+    counts_per_unit, zero_count : array_like of shape (n_features_in,) or number, optional
+        For integer arithmetic: also take the integers of the device's sensors, ``zero_count + counts_per_unit · x``,
+        in ``prefix_quantise_counts``.
+    X : array_like of shape (n_rows, n_features_in), optional
+        Rows for the self-test, the first 8 of them; rows like those of training by default.
+    columns : sequence of str, optional
+        Names of all inputs, for the comment at the top; by default those of the data frame of the fit.
+
+    Returns
+    -------
+    int or None
+        Bytes of the tables in floating-point arithmetic; in integers they are those of ``model.report()``.
+
+    Raises
+    ------
+    AccumulatorOverflowError
+        When a sum of the integer arithmetic could leave its type.
+    ValueError
+        When an argument is not as described, the model has no form in C, or single precision cannot hold its units,
+        with a hint.
+    OSError
+        When the file cannot be written.
+    """
+    prefix = checked_prefix(prefix)
+    as_number(level, "level", above=0.0, below=1.0)
+    as_choice(real, "real", REALS)
+    if counts_per_unit is None and np.any(zero_count):
+        raise ValueError("zero_count must come with counts_per_unit, how many counts a unit of every input makes")
+    names = tuple(model.feature_names if columns is None else columns)
+    if names and (len(names) != model.n_features_in or not all(isinstance(name, str) for name in names)):
+        raise ValueError(f"columns must be {model.n_features_in} names, got {columns!r}")
+    integer = model.arithmetic == "integer"
+    if integer and real != "double":
+        raise ValueError(f"real must be 'double' in integer arithmetic, got {real!r}: only model.using('float') has it")
+    if real == "float":
+        require_single(model)
+    _require_inputs(model)
+    rows = _test_rows(model, X, single=integer or real == "float")
+    n_bytes = None
+    if integer:
+        raw = None
+        if counts_per_unit is not None:
+            raw = RawInputs.of(model.program, counts_per_unit, zero_count)
+        n_classes = len(getattr(model, "classes", ()))
+        body = integer_body(model.program, model.packed, rows.astype(np.float32), level, raw, n_classes)
+    elif counts_per_unit is not None:
+        raise ValueError("counts_per_unit must be None in floating-point arithmetic; use model.using('integer')")
+    else:
+        body, n_bytes = float_body(model, rows, level, real)
+    with atomic_open(path) as file:
+        file.write(header(_comment(model, names, prefix, n_bytes), body, prefix).encode("ascii"))
+    return n_bytes
+
+
+def _require_inputs(model: QuantizedModel) -> None:
+    inputs = model.program.n_inputs if model.arithmetic == "integer" else len(model.basis.input_map.kept)
+    if not inputs or not len(model.codes):
+        raise ValueError("model must depend on an input to be exported, got one that is constant")
+
+
+def _test_rows(model: QuantizedModel, X: ArrayLike | None, single: bool) -> FloatArray:
+    """Return rows for the self-test, on request exact in single precision refused where it ends."""
+    if X is None:
+        m = model.basis.input_map
+        rows = m.mean + m.scale * np.random.default_rng(0).standard_normal((N_TESTS, len(m.mean)))
+        rows[-1] += 20 * m.scale  # far from all training data
+    else:
+        rows = model._rows(X)[:N_TESTS]
+    if single:
+        if np.abs(rows).max(initial=0.0) > SINGLE_MAX:
+            raise ValueError(f"X must be at most {SINGLE_MAX:.3g} in magnitude, what single precision holds")
+        rows = rows.astype(np.float32)
+    return np.ascontiguousarray(rows, dtype=np.float64)
+
+
+def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, n_bytes: int | None) -> str:
+    report = model.report()
+    counted = "weights" if isinstance(model.basis, NetworkBasis) else "basis functions"
+    lines = [
+        f"Generated by pydirect {pydirect.__version__}: a Bayesian model as {model.n_samples} posterior samples of "
+        f"{report['bits']}-bit integers.",
+        "",
+        f"   {model.n_features_in} inputs, {model.n_outputs} outputs, {report['n_features']} {counted}; "
+        f"{model.arithmetic} arithmetic.",
+        *(f"   {name}: {value}" for name, value in size_lines(report, n_bytes)),
+    ]
+    names = [f"x[{i}] = {name}" for i, name in enumerate(columns)]
+    classes = [f"class {k} = {name}" for k, name in enumerate(getattr(model, "classes", ()))]
+    lines += [f"   {ascii(text)[1:-1]}" for text in (*names, *classes)]
+    if model.arithmetic == "integer":
+        lines += [
+            "",
+            "   No library is needed; on cores without a 64-bit product, the compiler's own helper for it. With",
+            f"   {prefix.upper()}_NO_FLOAT defined there is no floating point. Where double has 32 bits, as on AVR,",
+            "   integers are the same and only the very last step is rounded to what double has.",
+        ]
+    return "\n".join(lines)
+
+
+def size_lines(report: dict[str, Any], n_bytes: int | None = None) -> list[tuple[str, str]]:
+    """Return what a report says of sizes, in words; of a header with floating point, the bytes of its own tables."""
+    parts = ", ".join(f"{name} {count}" for name, count in report["bytes"].items() if name != "total")
+    # Models with an integer form are counted in it.
+    name = "tables" if report["arithmetic"] == "integer" or "basis" in report["bytes"] else "tables in integers"
+    tables = f"{report['bytes']['total']} bytes ({parts}), codes {report['layout']}"
+    if n_bytes is not None:
+        name, tables = "tables", f"{n_bytes} bytes, codes {report['layout']}"
+    return [
+        (name, tables),
+        ("non-zero weights", f"{report['n_nonzero']} of {report['n_weights']}"),
+        (
+            "operations a row",
+            f"{report['additions']} additions, {report['multiplications']} multiplications, "
+            f"{report['table_lookups']} table look-ups",
+        ),
+    ]
+
+
+def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64) -> None:
+    """Write a quantised model as an ONNX graph.
+
+    Input ``x`` (n_rows, n_features_in); outputs ``mean`` and ``std`` (n_rows, n_outputs), of a classifier those of the
+    logits and ``probabilities`` (n_rows, n_classes). In integer arithmetic (``model.using("integer")``) ``x`` is of
+    single precision, everything up to the last step is integers, the same as in Python, and the outputs ``sum`` and
+    ``root`` are they. Codes are stored in four bits where 16 levels suffice. They are looked up rather than
+    dequantised: runtimes replace DequantizeLinear and MatMul by one operator that rounds its inputs to eight bits.
+
+    Outputs agree with Python's to rounding, but for ``features="nystroem"`` at rows that are landmarks: distances of
+    zero are rounded to about 1e-8 on both sides, and whitening makes much of it.
+
+    Parameters
+    ----------
+    model : QuantizedModel
+    path : str or Path
+    dtype : {float64, float32}
+        Of floating-point arithmetic and of its input and outputs. Single precision suits accelerators and agrees to
+        about 1e-3 of the predictions' spread, but for networks far from the data, see `to_c`.
+
+    Raises
+    ------
+    ImportError
+        Without `onnx`, with the extra to install.
+    ValueError
+        When an argument is not as described, or single precision cannot hold the model's units.
+    OSError
+        When the file cannot be written.
+    """
+    dtype = _as_real(dtype)
+    _require_inputs(model)
+    if dtype == np.float32:
+        if model.arithmetic == "integer":
+            raise ValueError("dtype must be float64 in integer arithmetic: only model.using('float') has another")
+        require_single(model)
+    graph = Graph()
+    shape = ["n_rows", model.n_outputs]
+    outputs: dict[str, Any]
+    if model.arithmetic == "integer":
+        dtype = np.dtype(np.float64)
+        outputs = _add_integer(graph, model, shape)
+        inputs = {"x": (np.float32, ["n_rows", model.n_features_in])}
+    else:
+        floats = FloatGraph(graph, model, dtype)
+        middle, parts, noise = floats.functions("x")
+        floats.moments(middle, parts, noise)
+        if hasattr(model, "classes"):
+            functions = graph.op("Add", graph.op("Unsqueeze", middle, np.array([-1])), parts)
+            add_probabilities(graph, functions, model.n_outputs, dtype)
+        outputs = {"mean": (dtype, shape), "std": (dtype, shape)}
+        inputs = {"x": (dtype, ["n_rows", model.n_features_in])}
+    if hasattr(model, "classes"):
+        outputs["probabilities"] = (dtype, ["n_rows", len(model.classes)])
+    made = graph.model(inputs, outputs, pydirect.__version__, f"{model.n_samples} posterior samples")
+    with atomic_open(path) as file:
+        file.write(made.SerializeToString())
+
+
+def _as_real(dtype: Any) -> np.dtype[Any]:
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if found not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
+    return found
+
+
+def _add_integer(graph: Graph, model: QuantizedModel, shape: list[Any]) -> dict[str, Any]:
+    program = model.program
+    totals = add_integer_program(graph, program, "x")
+    total, root = add_integer_moments(graph, program, totals)
+    scaled = graph.op("Mul", graph.cast(total, np.float64), program.scale)
+    graph.op("Add", scaled, program.offset, output="mean")
+    graph.op("Mul", graph.cast(root, np.float64), program.std_scale, output="std")
+    if hasattr(model, "classes"):
+        unit: NDArray[Any] = (program.scale * program.n_samples)[:, None]
+        functions = graph.op("Mul", graph.cast(totals, np.float64), unit)
+        add_probabilities(graph, graph.op("Add", functions, program.offset[:, None]), model.n_outputs, np.float64)
+    return {
+        "mean": (np.float64, shape),
+        "std": (np.float64, shape),
+        "sum": (np.int64, shape),
+        "root": (np.int64, shape),
+    }

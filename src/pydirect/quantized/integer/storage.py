@@ -1,0 +1,93 @@
+"""Constant tables of an integer program as exported code stores them: what is written, and how large it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect.quantized.integer.network import NetworkProgram
+from pydirect.quantized.integer.program import SINE_TABLES, IntegerProgram, Program, smallest_integers
+
+Tables = dict[str, NDArray[Any]]
+
+
+def level_step(multipliers: NDArray[np.int32]) -> int | None:
+    """Return by how much one level differs from the next, if it is the same for all."""
+    steps = set(np.diff(multipliers).tolist())
+    return steps.pop() if len(steps) == 1 else None
+
+
+def stored_tables(program: Program) -> dict[str, Tables]:
+    """Return the tables of a program by part, all but the packed codes; constants that stand in code are left out.
+
+    Numbers of columns take the smallest type that holds them all. Powers of two are bytes: 0x80 for zero, otherwise the
+    power, with 0x40 for a negative one. Levels that are evenly spaced need no table.
+    """
+    inputs: Tables = {
+        "columns": program.columns.astype(_index(program)),
+        "origin": program.origin,
+        "multiplier": program.multiplier,
+    }
+    if len(set(program.limit.tolist())) > 1:
+        inputs["limit"] = program.limit.astype(np.int16)
+    levels: Tables = {}
+    if program.powers_of_two:
+        levels["powers"] = _powers(program.multipliers)
+    elif level_step(program.multipliers) is None:
+        levels["multipliers"] = smallest_integers(program.multipliers)
+    parts = {"inputs": inputs, "levels": levels}
+    if isinstance(program, NetworkProgram):
+        parts |= _network_tables(program)
+    elif isinstance(program, IntegerProgram):
+        inputs |= _more_inputs(program)
+        parts |= _linear_tables(program)
+    return parts | {"outputs": {name: getattr(program, name) for name in ("noise", "scale", "offset", "std_scale")}}
+
+
+def _index(program: Program) -> type[np.unsignedinteger[Any]]:
+    return np.uint8 if program.n_features_in <= 256 else np.uint16
+
+
+def _more_inputs(program: IntegerProgram) -> Tables:
+    tables: Tables = {"phase_shift": program.phase_shift} if program.n_frequencies else {}
+    if len(program.linear):
+        tables["linear"] = program.linear.astype(_index(program))
+    return tables
+
+
+def _linear_tables(program: IntegerProgram) -> dict[str, Tables]:
+    frequencies: Tables = {"frequencies": program.frequencies} if program.n_frequencies else {}
+    sines: Tables = {"sine_table": SINE_TABLES[program.feature_bits]} if program.n_frequencies else {}
+    groups: Tables = {
+        "group_end": np.array([g.end for g in program.groups], dtype=np.uint16),
+        "group_gain": smallest_integers([g.gain for g in program.groups]),
+        "group_shift": np.array([g.shift for g in program.groups], dtype=np.uint8),
+    }
+    return {"frequencies": frequencies, "sine_table": sines, "groups": groups}
+
+
+def _network_tables(program: NetworkProgram) -> dict[str, Tables]:
+    rotation: Tables = {name: getattr(program, name) for name in ("rotation", "rotation_offset", "rotation_shift")}
+    layers: Tables = {
+        "widths": np.array([program.shape.n_inputs, *program.shape.hidden_layer_sizes, 1], dtype=np.uint16),
+        "ones": program.ones.astype(np.int16),
+        "rescale": program.rescale.astype(np.int32),
+        "rescale_shift": program.rescale_shift,
+    }
+    affine: Tables = {}
+    if program.centre is not None and program.spread is not None:
+        affine = {"centre": smallest_integers(program.centre), "spread": smallest_integers(program.spread)}
+    return {"rotation": rotation, "layers": layers, "affine": affine}
+
+
+def program_bytes(program: Program) -> dict[str, int]:
+    """Bytes of a program's tables but for the codes, by part."""
+    return {part: sum(a.nbytes for a in tables.values()) for part, tables in stored_tables(program).items()}
+
+
+def _powers(multipliers: NDArray[np.int32]) -> NDArray[np.uint8]:
+    size = np.abs(multipliers.astype(np.int64))
+    power = np.log2(np.maximum(size, 1)).astype(np.uint8)
+    return np.where(size == 0, 0x80, power | np.where(multipliers < 0, 0x40, 0)).astype(np.uint8)

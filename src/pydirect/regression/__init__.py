@@ -1,0 +1,1 @@
+"""DIRECT for linear-Gaussian models."""

@@ -1,0 +1,200 @@
+"""The decorrelated basis: where mean field becomes exact.
+
+With A = VΛVᵀ the rotated weights Vᵀw no longer interact, so each q_j has its closed form for every noise level and
+there are no local optima; an isotropic Gaussian prior does not change. With levels around each weight's posterior the
+ELBO is the model's log evidence but for the discretisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pydirect._validation import FloatArray, as_count, as_number
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.levels import as_level_count
+from pydirect.distributions.noise import NoisePosterior, warn_at_edge
+from pydirect.distributions.priors import DensityPrior, GaussianPrior
+from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.statistics.rotated import RotatedStatistics
+
+# A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
+NEGLIGIBLE_INFORMATION = 1e-5
+# Two parameters are found to rounding, so that data that differ by rounding only give models that do.
+TO_ROUNDING = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
+
+
+@dataclass
+class DecorrelatedPosterior(MeanFieldPosterior):
+    """A factorised posterior of rotated weights.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (n_weights, n_directions)
+        The rotation; `weights` lives in its columns.
+    prior_variance : float
+        Variance of the directions that were dropped, which stay at their prior.
+    """
+
+    vectors: FloatArray = None  # type: ignore[assignment]
+    prior_variance: float = 1.0
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Posterior mean of the weights of Φ, (n_weights,)."""
+        return self.vectors @ self.mean
+
+    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of ``f* = φᵀw`` for rows of Φ; (n_rows,) each."""
+        rotated = phi @ self.vectors
+        mean, variance = super().latent_moments(rotated, n_threads)
+        return mean, variance + self.prior_variance * self._outside(phi, rotated)
+
+    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
+        """Cumulants of f*, order 1 to 4; dropped directions count as Gaussian."""
+        rotated = phi @ self.vectors
+        cumulant = super().latent_cumulant(rotated, order)
+        return cumulant + self.prior_variance * self._outside(phi, rotated) if order == 2 else cumulant
+
+    def _outside(self, phi: FloatArray, rotated: FloatArray) -> FloatArray:
+        """Squared length of the rows of Φ outside the kept directions, (n_rows,)."""
+        if self.vectors.shape[1] == self.vectors.shape[0]:
+            return np.zeros(len(phi))
+        return np.maximum(np.einsum("ij,ij->i", phi, phi) - np.einsum("ij,ij->i", rotated, rotated), 0.0)
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights of Φ, (n_samples, n_weights); dropped directions are drawn from a Gaussian prior."""
+        drawn = super().sample_weights(n_samples, rng) @ self.vectors.T
+        if self.vectors.shape[1] < self.vectors.shape[0]:
+            free = np.sqrt(self.prior_variance) * rng.standard_normal(drawn.shape)
+            drawn += free - (free @ self.vectors) @ self.vectors.T
+        return drawn
+
+
+def fit_decorrelated(
+    rotated: RotatedStatistics,
+    noise: float,
+    *,
+    prior: DensityPrior | None = None,
+    output: int = 0,
+    n_levels: int = 15,
+    reach: float = 4.0,
+    n_noise_levels: int = 15,
+    max_iter: int = 1000,
+) -> DecorrelatedPosterior:
+    """Fit the posterior in the decorrelated basis, with levels placed around each weight's posterior.
+
+    Parameters
+    ----------
+    rotated : RotatedStatistics
+    noise : float
+        Centre of the noise grid, usually from `maximise_evidence`.
+    prior : DensityPrior
+        Standard Gaussian by default; of each rotated weight.
+    output : int
+    n_levels : int
+    reach : float
+        Levels extend so many posterior standard deviations to both sides.
+    n_noise_levels : int
+        1 fixes the noise at `noise`.
+    max_iter : int
+
+    Returns
+    -------
+    DecorrelatedPosterior
+    """
+    noise, reach = as_number(noise, "noise", above=0.0), as_number(reach, "reach", above=0.0)
+    n_levels, n_noise_levels = as_level_count(n_levels), as_count(n_noise_levels, "n_noise_levels")
+    max_iter = as_count(max_iter, "max_iter")
+    prior = GaussianPrior() if prior is None else prior
+    if not hasattr(prior, "log_density"):
+        raise TypeError(f"prior must have a density, log_density(w), to place levels anywhere, got {prior!r}")
+    n, yty = rotated.n_samples, float(rotated.yty[output])
+    prior_variance = prior.variance
+    information = prior_variance * rotated.eigenvalues / noise
+    rotated = rotated.keep(information > NEGLIGIBLE_INFORMATION)
+    eigenvalues, c = rotated.eigenvalues, np.ascontiguousarray(rotated.c[:, output])
+
+    determined = (information / (1 + information)).sum()
+    width = np.sqrt(2.0 / max(n - determined, 1.0))  # posterior sd of log σ² (Laplace)
+    noise_levels = noise * np.exp(min(reach * width, np.log(30.0)) * np.linspace(-1, 1, n_noise_levels))
+    if n_noise_levels == 1:
+        noise_levels = np.array([noise])
+    noise_posterior = NoisePosterior(noise_levels, np.eye(n_noise_levels)[n_noise_levels // 2])
+
+    tau = noise_posterior.precision
+    spread = 1 / np.sqrt(tau * eigenvalues + 1 / prior_variance)
+    centre = tau * c * spread**2
+    grid = np.linspace(-reach, reach, n_levels)
+    rounds = 1 if isinstance(prior, GaussianPrior) else 3  # other posteriors are not where the Gaussian one is
+    for _ in range(rounds):
+        levels = centre[:, None] + spread[:, None] * grid
+        # Mass = density × spacing, so that the ELBO approximates the continuous evidence; at a kink of the density the
+        # masses would sum to more than one, and the ELBO would be no bound.
+        log_prior = prior.log_density(levels) + np.log(spread * (grid[1] - grid[0]))[:, None]
+        log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
+        weights = _tilted(levels, log_prior, tau, c, eigenvalues)
+        centre, spread = weights.mean, weights.std
+
+    def ascend(log_tau: float) -> tuple[FactorizedCategorical, NoisePosterior, float]:
+        """Weights at an expected precision, the noise that is best for them, and the ELBO of both."""
+        weights = _tilted(levels, log_prior, np.exp(log_tau), c, eigenvalues)
+        error = yty - 2 * weights.mean @ c + eigenvalues @ weights.second_moment
+        logits = -np.log(n_noise_levels) - 0.5 * n * np.log(noise_levels) - 0.5 * error / noise_levels
+        q_noise = np.exp(logits - logsumexp(logits))
+        # At its optimum q_σ contributes the logarithm of its normaliser.
+        elbo = -0.5 * n * np.log(2 * np.pi) + logsumexp(logits) - weights.kl(log_prior)
+        return weights, NoisePosterior(noise_levels, q_noise), float(elbo)
+
+    visited = [float(np.log(tau))]
+    weights, noise_posterior, elbo = ascend(visited[0])
+    trace, converged, interrupted = [elbo], False, False
+    while len(trace) < max_iter and not converged:
+        visited.append(float(np.log(noise_posterior.precision)))
+        # The plain step never lowers the ELBO; where it crawls, Aitken's extrapolation of the last three goes first.
+        proposals = [_aitken(*visited[-3:]), visited[-1]] if len(visited) % 3 == 0 else [visited[-1]]
+        try:
+            for proposal in proposals:
+                candidate = ascend(proposal)
+                if candidate[2] > trace[-1] or proposal == visited[-1]:
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        visited[-1] = proposal
+        weights, noise_posterior, elbo = candidate
+        trace.append(elbo)
+        converged = trace[-1] - trace[-2] <= 1e-9 * (abs(trace[-1]) + 1)
+    warn_at_edge(noise_posterior)
+    return DecorrelatedPosterior(
+        weights,
+        noise_posterior,
+        log_prior,
+        elbo,
+        np.array(trace),
+        len(trace),
+        converged,
+        interrupted,
+        vectors=rotated.vectors,
+        prior_variance=prior_variance,
+    )
+
+
+def _aitken(first: float, second: float, third: float) -> float:
+    """Limit of a linearly converging sequence from three of its terms, at most a factor of e³ away in τ."""
+    curvature = third - 2 * second + first
+    if curvature == 0.0:
+        return third
+    return third + float(np.clip(-((third - second) ** 2) / curvature, -3.0, 3.0))
+
+
+def _tilted(
+    levels: FloatArray, log_prior: FloatArray, tau: float, c: FloatArray, eigenvalues: FloatArray
+) -> FactorizedCategorical:
+    """``q_j ∝ p_j exp(τ (c_j w − ½ λ_j w²))``: the fixed point of Theorem 1 where nothing interacts."""
+    logits = log_prior + tau * (c[:, None] - 0.5 * eigenvalues[:, None] * levels) * levels
+    logits -= logits.max(axis=1, keepdims=True)
+    q = np.exp(logits)
+    return FactorizedCategorical(levels, q / q.sum(axis=1, keepdims=True))

@@ -1,0 +1,370 @@
+"""Mean-field inference in linear-Gaussian models: the ELBO as likelihood + prior + entropy terms (Theorem 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp, xlogy
+
+from pydirect import _core
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array_unbounded, as_output
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.levels import as_levels, pad_levels
+from pydirect.distributions.noise import NoisePosterior, as_noise_levels, warn_at_edge
+from pydirect.distributions.posterior import WeightMarginals
+from pydirect.distributions.priors import as_log_masses
+from pydirect.optimize.cholesky import in_single_precision
+from pydirect.optimize.gradient import lbfgs_on_logits
+from pydirect.optimize.outcome import Outcome
+from pydirect.optimize.quadratic import OPTIMIZERS, QuadraticProblem, run
+from pydirect.statistics.gaussian import GaussianStatistics
+
+# Levels w around an offset much larger than their range lose their differences in second moments.
+FARTHEST_LEVELS = 1e4
+
+
+@dataclass
+class MeanFieldPosterior(WeightMarginals):
+    """A fitted factorised posterior of weights and noise.
+
+    Attributes
+    ----------
+    weights : FactorizedCategorical
+    noise : NoisePosterior
+    log_prior : ndarray, (n_weights or 1, n_levels)
+    elbo : float
+        Lower bound of log p(y) in nats, −(n/2) log 2π included.
+    elbo_trace : ndarray of shape (n_iter,)
+        ELBO after each iteration. The last is exact; those before are of A in single precision, and may lie above it by
+        as much as that rounds.
+    n_iter : int
+    converged : bool
+    interrupted : bool
+        True when the fit was stopped from the keyboard; the posterior is then the best so far.
+    """
+
+    weights: FactorizedCategorical
+    noise: NoisePosterior
+    log_prior: FloatArray
+    elbo: float
+    elbo_trace: FloatArray = field(default_factory=lambda: np.empty(0))
+    n_iter: int = 0
+    converged: bool = True
+    interrupted: bool = False
+
+    @property
+    def levels(self) -> FloatArray:
+        """Levels of every weight, (n_weights, n_levels)."""
+        return np.broadcast_to(self.weights.levels, self.weights.q.shape)
+
+    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean ``φᵀs`` and variance ``Σ_j φ_j² Var w_j`` of f* for rows of Φ, in one pass; (n_rows,) each."""
+        mean, variance = np.empty(len(phi)), np.empty(len(phi))
+        _core.row_moments(phi, self.mean, self.variance, mean, variance, n_threads)
+        return mean, variance
+
+    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
+        """``κ_k(f*) = Σ_j φ_j^k κ_k(w_j)``, order 1 to 4; (n_rows,)."""
+        return phi**order @ self.weights.cumulant(order)
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights of Φ, (n_samples, n_weights)."""
+        return self.weights.sample(n_samples, rng)
+
+
+@dataclass(frozen=True)
+class MeanFieldRegression:
+    """The model whose ELBO is Theorem 1: y = Φw + ε with discrete weights and a discrete noise variance.
+
+    Parameters
+    ----------
+    statistics : GaussianStatistics
+    levels : ndarray of shape (n_weights or 1, n_levels)
+    log_prior : ndarray of shape (n_weights or 1, n_levels)
+    noise_levels : ndarray of shape (n_noise_levels,)
+    log_noise_prior : ndarray of shape (n_noise_levels,)
+    output : int
+        Which target of the statistics.
+    """
+
+    statistics: GaussianStatistics
+    levels: FloatArray
+    log_prior: FloatArray
+    noise_levels: FloatArray
+    log_noise_prior: FloatArray
+    output: int = 0
+
+    def expected_squared_error(self, q: FloatArray) -> float:
+        """``R = yᵀy − 2 sᵀc + sᵀAs − diag(A)ᵀs² + diag(A)ᵀv``, eq. 8."""
+        weights = FactorizedCategorical(self.levels, q)
+        s, a = weights.mean, self.statistics.A
+        c, yty = self.statistics.c[:, self.output], self.statistics.yty[self.output]
+        return float(yty - 2 * s @ c + s @ a @ s + np.diag(a) @ weights.variance)
+
+    def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
+        """ELBO of any factorised posterior, term by term (Theorem 1 with its constant).
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+        q_noise : ndarray of shape (n_noise_levels,)
+        """
+        n, tau = self.statistics.n_samples, q_noise @ (1.0 / self.noise_levels)
+        likelihood = -0.5 * (n * np.log(2 * np.pi) + n * q_noise @ np.log(self.noise_levels))
+        likelihood -= 0.5 * tau * self.expected_squared_error(q)
+        return float(
+            likelihood
+            + _expected_log(q, np.broadcast_to(self.log_prior, q.shape))
+            - xlogy(q, q).sum()
+            + _expected_log(q_noise, self.log_noise_prior)
+            - xlogy(q_noise, q_noise).sum()
+        )
+
+    @classmethod
+    def of(
+        cls,
+        statistics: GaussianStatistics,
+        levels: ArrayLike,
+        log_prior: ArrayLike,
+        noise_levels: ArrayLike,
+        log_noise_prior: ArrayLike | None = None,
+        output: int = 0,
+    ) -> MeanFieldRegression:
+        """Validate the arguments that `fit_mean_field` describes and return them as a model."""
+        return as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+
+    def solver(self, n_threads: int, narrow: NDArray[np.float32] | None = None) -> _core.MeanField:
+        """Return the compiled solver of this problem, at no particular state; `narrow` is A in single precision."""
+        levels, log_prior = pad_levels(self.levels, self.log_prior)
+        a = self.statistics.A
+        return _core.MeanField(
+            a=in_single_precision(a) if narrow is None else narrow,
+            a_exact=a,
+            diagonal=np.ascontiguousarray(a.diagonal()),
+            c=np.ascontiguousarray(self.statistics.c[:, self.output]),
+            yty=float(self.statistics.yty[self.output]),
+            n_samples=self.statistics.n_samples,
+            levels=levels,
+            log_prior=log_prior,
+            prior_precision=self.prior_precision(),
+            noise_levels=self.noise_levels,
+            noise_log_prior=self.log_noise_prior,
+            n_threads=n_threads,
+        )
+
+    def prior_precision(self) -> FloatArray:
+        """``1 / Var_p(w_j)``, (n_weights,)."""
+        b = self.statistics.n_weights
+        shape = (max(self.levels.shape[0], self.log_prior.shape[0]), self.levels.shape[1])
+        mass = np.exp(np.broadcast_to(self.log_prior, shape))
+        variance = FactorizedCategorical(self.levels, mass / mass.sum(axis=1, keepdims=True)).variance
+        smallest = 1e-12 * np.ptp(self.levels) ** 2 or 1.0  # a prior on one level only
+        return np.ascontiguousarray(np.broadcast_to(1.0 / np.maximum(variance, smallest), (b,)))
+
+
+def _expected_log(q: FloatArray, log_p: FloatArray) -> float:
+    used = q > 0  # 0 · log 0 = 0
+    return float(q[used] @ log_p[used])
+
+
+def fit_mean_field(
+    statistics: GaussianStatistics,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    noise_levels: ArrayLike,
+    log_noise_prior: ArrayLike | None = None,
+    *,
+    optimizer: str = "pipeline",
+    output: int = 0,
+    start: MeanFieldPosterior | None = None,
+    max_iter: int = 1000,
+    random_state: int = 0,
+    n_threads: int | None = None,
+) -> MeanFieldPosterior:
+    """Fit the factorised posterior from statistics alone.
+
+    Parameters
+    ----------
+    statistics : GaussianStatistics
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take.
+    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Log masses of the levels; -inf forbids one.
+    noise_levels : array_like of shape (n_noise_levels,)
+        Noise variances, positive and ascending; one level fixes the noise.
+    log_noise_prior : array_like of shape (n_noise_levels,), optional
+        Log masses; uniform by default.
+    optimizer : str
+        ``"pipeline"`` (default): lattice start, coordinate ascent, then Newton steps where levels are finer than the
+        posterior and large-neighbourhood steps where they are coarser. ``"large_neighbourhood"``: the same and 200
+        more such steps. Its parts: ``"lattice"``, ``"newton"``, ``"coordinate_ascent"``, ``"annealed"``. ``"lbfgs"``
+        is the published method, a baseline.
+    output : int
+        Which of several targets.
+    start : MeanFieldPosterior, optional
+        Warm start on the same levels.
+    max_iter : int
+        Largest number of iterations of any one stage.
+    random_state : int
+        Seed of the large-neighbourhood blocks; everything else is deterministic.
+    n_threads : int, optional
+
+    Returns
+    -------
+    MeanFieldPosterior
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range.
+    numpy.linalg.LinAlgError
+        When A is not positive semi-definite to single precision.
+
+    Warns
+    -----
+    NoiseGridWarning
+        When the noise posterior piles up at an edge of its grid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianPrior, GaussianStatistics, evenly_spaced_levels, fit_mean_field
+    >>> rng = np.random.default_rng(0)
+    >>> phi = rng.standard_normal((200, 3))
+    >>> y = phi @ [1.0, 0.0, -2.0] + 0.1 * rng.standard_normal(200)
+    >>> levels = evenly_spaced_levels(7, 3.0)
+    >>> posterior = fit_mean_field(
+    ...     GaussianStatistics.from_arrays(phi, y), levels, GaussianPrior().log_mass(levels), [0.001, 0.01, 0.1])
+    >>> posterior.mean.round(3).tolist(), posterior.converged
+    ([1.0, 0.0, -2.0], True)
+    """
+    model = as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+    as_choice(optimizer, "optimizer", OPTIMIZERS)
+    as_count(max_iter, "max_iter")
+    posterior = fit_regression(model, optimizer, start, max_iter, random_state, resolve_n_threads(n_threads))
+    warn_at_edge(posterior.noise)
+    return posterior
+
+
+def as_regression(
+    statistics: GaussianStatistics,
+    levels: ArrayLike,
+    log_prior: ArrayLike,
+    noise_levels: ArrayLike,
+    log_noise_prior: ArrayLike | None = None,
+    output: int = 0,
+) -> MeanFieldRegression:
+    """Validate the arguments that `fit_mean_field` describes and return them as a model."""
+    b = statistics.n_weights
+    levels = as_levels(levels, b)
+    if (np.abs(levels).max(axis=1) > FARTHEST_LEVELS * np.ptp(levels, axis=1)).any() and levels.shape[1] > 1:
+        raise ValueError(
+            f"levels must not lie further from zero than {FARTHEST_LEVELS:g} times their range, where rounding would "
+            "hide their differences: subtract their middle and the targets' share of it"
+        )
+    log_prior = as_log_masses(log_prior, levels, b)
+    noise_levels = as_noise_levels(noise_levels)
+    if log_noise_prior is None:
+        log_noise_prior = np.full(noise_levels.size, -np.log(noise_levels.size))
+    log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
+    if not -np.inf < log_noise_prior.max() < np.inf:  # NaN is neither
+        raise ValueError("log_noise_prior must be finite or -inf with at least one finite entry")
+    return MeanFieldRegression(
+        statistics, levels, log_prior, noise_levels, log_noise_prior, as_output(output, statistics.n_outputs)
+    )
+
+
+def fit_regression(
+    model: MeanFieldRegression,
+    optimizer: str,
+    start: MeanFieldPosterior | None,
+    max_iter: int,
+    random_state: int,
+    n_threads: int,
+) -> MeanFieldPosterior:
+    """Fit a validated model; parameters as in `fit_mean_field`."""
+    levels = model.levels
+    solver = model.solver(n_threads)
+    if optimizer == "lbfgs":
+        weights, q_noise, outcome = _fit_logits(model, solver, max_iter)
+        elbo = model.elbo(weights.q, q_noise)
+    else:
+        outcome = _fit_naturals(model, solver, optimizer, start, max_iter, random_state)
+        weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
+        elbo, q_noise = solver.elbo(), solver.q_noise
+    # The iterations see A in single precision; the last entry is the exact value.
+    trace = np.append(np.concatenate([*outcome.trace, [elbo]])[: max(outcome.n_iter, 1) - 1], elbo)
+    noise = NoisePosterior(model.noise_levels, q_noise)
+    return MeanFieldPosterior(
+        weights, noise, model.log_prior, elbo, trace, outcome.n_iter, outcome.converged, outcome.interrupted
+    )
+
+
+def _fit_naturals(
+    model: MeanFieldRegression,
+    solver: _core.MeanField,
+    optimizer: str,
+    start: MeanFieldPosterior | None,
+    max_iter: int,
+    random_state: int,
+) -> Outcome:
+    problem = quadratic_problem(model, solver.a, max_iter, random_state)
+    if start is None:
+        solver.set_noise(middle_noise(model))
+    else:
+        _warm_start(model, solver, start)
+    return run(optimizer, solver, problem, warm=start is not None)
+
+
+def quadratic_problem(
+    model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int, random_state: int
+) -> QuadraticProblem:
+    """Return what optimisers see of a model; `narrow` is A in single precision."""
+    gaps = np.diff(np.sort(model.levels, axis=1), axis=1)
+    return QuadraticProblem(
+        a=narrow,
+        a_exact=model.statistics.A,
+        c=model.statistics.c[:, model.output],
+        prior_precision=model.prior_precision(),
+        spacing=float(gaps[gaps > 0].mean()) if (gaps > 0).any() else 0.0,
+        max_iter=max_iter,
+        random_state=random_state,
+    )
+
+
+def middle_noise(model: MeanFieldRegression) -> FloatArray:
+    """Return q_σ to start from: between the levels' extremes, weighed by their prior; one level of the grid."""
+    middle = np.zeros(model.noise_levels.size)
+    mass = np.exp(model.log_noise_prior - logsumexp(model.log_noise_prior))
+    target = np.exp(mass @ np.log(model.noise_levels))
+    middle[np.argmin(np.where(mass > 0, np.abs(np.log(model.noise_levels / target)), np.inf))] = 1.0
+    return middle
+
+
+def _warm_start(model: MeanFieldRegression, solver: _core.MeanField, start: MeanFieldPosterior) -> None:
+    """Put the solver where each weight's mean is the old one's, at the old noise level."""
+    if start.weights.q.shape != (model.statistics.n_weights, model.levels.shape[1]):
+        raise ValueError(
+            f"start must have probabilities of shape {(model.statistics.n_weights, model.levels.shape[1])}, "
+            f"got {start.weights.q.shape}"
+        )
+    nearest = np.abs(np.log(model.noise_levels * start.noise.precision)).argmin()
+    solver.set_noise(np.eye(model.noise_levels.size)[nearest])
+    precision = solver.tau * model.statistics.A.diagonal() + model.prior_precision()
+    solver.start_from_naturals(start.mean * precision, 0.5 * solver.tau * model.statistics.A.diagonal())
+
+
+def _fit_logits(
+    model: MeanFieldRegression, solver: _core.MeanField, max_iter: int
+) -> tuple[FactorizedCategorical, FloatArray, Outcome]:
+    shape = (model.statistics.n_weights, model.levels.shape[1])
+    for name, start in (("log_prior", model.log_prior), ("log_noise_prior", model.log_noise_prior)):
+        if not np.isfinite(start).all():
+            raise ValueError(f"{name} must be finite for optimizer='lbfgs', which starts from it")
+    logits = np.ascontiguousarray(np.broadcast_to(model.log_prior, shape))
+    logits, noise_logits, outcome = lbfgs_on_logits(solver, shape[1], logits, model.log_noise_prior, max_iter)
+    q_noise = np.exp(noise_logits - logsumexp(noise_logits))
+    return FactorizedCategorical.from_logits(model.levels, logits), q_noise, outcome

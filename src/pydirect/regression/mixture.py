@@ -1,0 +1,175 @@
+"""Posteriors that do not factorise: mixtures ``q = Σ_i α_i ⊗_j q_j^(i)`` (Evans & Nair 2018, section 4).
+
+The expected log-likelihood and log-prior of a mixture are those of its components, averaged; only its entropy is not,
+and it is bounded or sampled. A mixture gains at most log n_components nats over its components.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import as_choice, as_count, as_number
+from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
+from pydirect.distributions.noise import NoisePosterior, warn_at_edge
+from pydirect.optimize.cholesky import in_single_precision
+from pydirect.optimize.quadratic import OPTIMIZERS
+from pydirect.regression.mean_field import MeanFieldPosterior, as_regression
+from pydirect.regression.mixture_ascent import (
+    Climb,
+    MixtureState,
+    ascend_stochastic,
+    ascend_taylor,
+    fit_factorized,
+    split_components,
+    start_state,
+)
+from pydirect.regression.mixture_entropy import ENTROPIES, pairwise_entropy
+from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
+from pydirect.statistics.gaussian import GaussianStatistics
+
+# A component of less weight than this is dropped, as is one whose overlap with another differs from one by less.
+DEGENERATE = 1e-12
+
+
+# Fitting
+
+
+def fit_mixture(
+    statistics: GaussianStatistics,
+    levels: ArrayLike,
+    log_prior: ArrayLike | MixturePrior | MixturePriorTable,
+    noise_levels: ArrayLike,
+    log_noise_prior: ArrayLike | None = None,
+    *,
+    n_components: int = 5,
+    entropy: str = "pairwise",
+    n_samples: int = 3000,
+    optimizer: str = "pipeline",
+    output: int = 0,
+    start: MeanFieldPosterior | MixturePosterior | None = None,
+    max_iter: int = 1000,
+    tolerance: float = 1e-2,
+    random_state: int = 0,
+    n_threads: int | None = None,
+) -> MixturePosterior:
+    """Fit a mixture of factorised posteriors from statistics alone.
+
+    The factorised posterior is found first and split: at the weight that the others depend on most, half of its levels
+    go to one component and half to the other, and so on in the larger component. The split mixture is the same
+    distribution as before, with the same ELBO; then all components rise together, each weight at its optimum given all
+    else, never lowering the ELBO.
+
+    Parameters
+    ----------
+    statistics, levels, noise_levels, log_noise_prior, optimizer, output, random_state, n_threads
+        As in `fit_mean_field`.
+    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), MixturePrior or MixturePriorTable
+        Log masses of the levels, or a prior that does not factorise, in general or for these levels.
+    n_components : int
+        At most; fewer where so few weights are undecided. 1 fits a factorised posterior, under either kind of prior.
+    entropy : {"pairwise", "taylor", "stochastic"}
+        Of the mixture: the bound of `pairwise_entropy` (default), that of `taylor_entropy` (Theorem 3) with its centre
+        optimised too, by L-BFGS, or unbiased gradients from samples (eq. 11), by Adam from the pairwise fit; where the
+        pairwise bound of what that finds is lower, the pairwise fit stays.
+    n_samples : int
+        Samples of a step of ``"stochastic"``.
+    start : MeanFieldPosterior or MixturePosterior, optional
+        A posterior of at most `n_components` components, on as many levels and noise levels, to rise from instead of
+        fitting a factorised one. One component is then split; several stay as many.
+    max_iter : int
+        Largest number of iterations of any one stage; of ``"stochastic"`` at most 100 steps are taken.
+    tolerance : float
+        Problems of more than 300 weights are at rest when an iteration raises the ELBO by less than so many nats.
+
+    Returns
+    -------
+    MixturePosterior
+        ``elbo`` is a lower bound of log p(y): for ``"stochastic"``, which does not know its entropy, with the pairwise
+        bound of it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range.
+
+    Warns
+    -----
+    NoiseGridWarning
+        When the noise posterior piles up at an edge of its grid.
+
+    Examples
+    --------
+    Two weights that only their sum is known of:
+
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics, fit_mixture
+    >>> phi, levels = np.ones((50, 2)), np.array([0.0, 1.0])
+    >>> statistics = GaussianStatistics.from_arrays(phi, np.ones(50))
+    >>> posterior = fit_mixture(statistics, levels, np.log([0.5, 0.5]), [0.1], n_components=2)
+    >>> sorted(posterior.component_q[:, 0, 1].round(3).tolist()), posterior.alpha.round(3).tolist()
+    ([0.0, 1.0], [0.5, 0.5])
+    """
+    n_components = as_component_count(n_components)
+    as_choice(entropy, "entropy", ENTROPIES)
+    as_choice(optimizer, "optimizer", OPTIMIZERS)
+    as_count(n_samples, "n_samples", 2)
+    as_count(max_iter, "max_iter")
+    tolerance = as_number(tolerance, "tolerance", above=0.0)
+    if isinstance(log_prior, MixturePrior):
+        log_prior = log_prior.table(levels, statistics.n_weights)
+    table = log_prior if isinstance(log_prior, MixturePriorTable) else None
+    if isinstance(log_prior, MixturePriorTable):
+        log_prior = log_prior.marginal
+    model = as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+    threads = resolve_n_threads(n_threads)
+    climb = Climb(model, table, in_single_precision(statistics.A), max_iter, tolerance, threads)
+
+    if start is not None:
+        state = climb.ascend(start_state(start, climb, n_components))
+    else:
+        state = fit_factorized(climb, optimizer, random_state)
+    if n_components > 1 and not state.interrupted:
+        if len(state.alpha) == 1:
+            state = split_components(state, climb, n_components)
+        if entropy == "taylor":
+            state = ascend_taylor(state, climb)
+        else:
+            state = climb.ascend(state)
+            if entropy == "stochastic" and not state.interrupted:
+                state = ascend_stochastic(state, climb, n_samples, random_state)
+    posterior = _posterior(state, climb)
+    warn_at_edge(posterior.noise)
+    return posterior
+
+
+def _posterior(state: MixtureState, climb: Climb) -> MixturePosterior:
+    """Drop components of no weight, merge equal ones, and evaluate what is reported."""
+    kept = state.alpha > DEGENERATE
+    alpha = np.where(kept, state.alpha, 0.0)
+    for i in range(len(alpha)):
+        for k in range(i):
+            if alpha[i] > 0 and alpha[k] > 0:
+                overlap = np.einsum("jw,jw->j", np.sqrt(state.q[i]), np.sqrt(state.q[k]))
+                if np.log(np.maximum(overlap, 1e-300)).sum() > -DEGENERATE:
+                    alpha[k] += alpha[i]
+                    alpha[i] = 0.0
+    kept = alpha > 0
+    alpha, q = alpha[kept] / alpha.sum(), np.ascontiguousarray(state.q[kept])
+    lower, upper = pairwise_entropy(alpha, q)
+    trace = np.array([*state.trace[: max(state.n_iter, 1) - 1], state.elbo])
+    return MixturePosterior(
+        levels=climb.model.levels,
+        component_q=q,
+        alpha=alpha,
+        noise=NoisePosterior(climb.model.noise_levels, state.q_noise),
+        log_prior=climb.priors(q)[0],
+        elbo=state.elbo,
+        entropy_lower=lower,
+        entropy_upper=max(lower, upper),
+        elbo_trace=trace,
+        n_iter=state.n_iter,
+        converged=state.converged,
+        interrupted=state.interrupted,
+    )

@@ -1,0 +1,198 @@
+"""Bounds on the entropy of a mixture of factorised posteriors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp, softmax, xlogy
+
+from pydirect import _core
+from pydirect._validation import FloatArray, as_float_array, as_level_indices
+from pydirect.distributions.categorical import FactorizedCategorical
+
+ENTROPIES = ("pairwise", "taylor", "stochastic")
+# A weight is split where both halves keep this much of its mass.
+SMALLEST_HALF = 0.01
+# What a component keeps of its weight where it has none left: it may come back.
+SMALLEST_ALPHA = 1e-300
+SMALLEST_MASS = 1e-12
+
+
+# Entropies
+
+
+def pairwise_entropy(alpha: ArrayLike, q: ArrayLike) -> tuple[float, float]:
+    """Lower and upper bound of the entropy of a mixture, from distances between its components.
+
+    ``Σ_i α_i H(q_i) − Σ_i α_i log Σ_k α_k exp(−D(i, k))``, a lower bound with the Bhattacharyya distance for D and an
+    upper one with the Kullback-Leibler divergence; both exact for one component and for components that share no
+    weight vector (Kolchinsky & Tracey, Estimating mixture entropy with pairwise distances, Entropy 19(7), 2017).
+
+    Parameters
+    ----------
+    alpha : array_like of shape (n_components,)
+    q : array_like of shape (n_components, n_weights, n_levels)
+
+    Returns
+    -------
+    lower, upper : float
+        In nats.
+
+    Examples
+    --------
+    >>> lower, upper = pairwise_entropy([0.5, 0.5], [[[1.0, 0.0]], [[0.0, 1.0]]])
+    >>> round(float(lower / np.log(2)), 12), round(float(upper / np.log(2)), 12)
+    (1.0, 1.0)
+    """
+    q = as_float_array(q, "q", ("n_components", "n_weights", "n_levels"))
+    alpha = as_float_array(alpha, "alpha", q.shape[:1])
+    used = alpha > 0
+    alpha, q = alpha[used], q[used]
+    own = -xlogy(q, q).sum(axis=(1, 2))
+    root = np.sqrt(q)
+    with np.errstate(divide="ignore"):
+        log_q = np.log(q)
+        log_overlap = np.log(np.einsum("ijw,kjw->ikj", root, root)).sum(axis=2)
+    np.fill_diagonal(log_overlap, 0.0)
+    divergence = np.zeros_like(log_overlap)
+    for i, row in enumerate(q):
+        inside = row > 0
+        divergence[i] = -own[i] - np.where(inside, row, 0.0)[inside] @ log_q[:, inside].T
+    lower, upper = (
+        float(alpha @ own - alpha @ logsumexp(np.log(alpha) + similarity, axis=1))
+        for similarity in (log_overlap, -divergence)
+    )
+    return lower, upper
+
+
+def taylor_entropy(
+    alpha: FloatArray, q: FloatArray, log_centre: FloatArray
+) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+    """Lower bound of the entropy of a mixture from ``log q ≤ log a + q/a − 1`` about ``a = ⊗_j a_j`` (Theorem 3).
+
+    Parameters
+    ----------
+    alpha : ndarray of shape (n_components,)
+    q : ndarray of shape (n_components, n_weights, n_levels)
+    log_centre : ndarray of shape (n_weights, n_levels)
+        log a; a need not be normalised.
+
+    Returns
+    -------
+    value : float
+    gradient_alpha, gradient_q, gradient_log_centre : ndarray
+        Of all entries as if they were free.
+    """
+    over = q * np.exp(-log_centre)
+    factors = np.maximum(np.einsum("ijw,kjw->ikj", q, over), 1e-300)
+    log_factors = np.log(factors)
+    # Beyond exp(300) the bound is of no use: it must only stay finite.
+    pairs = np.exp(np.minimum(log_factors.sum(axis=2), 300.0))
+    log_a = np.einsum("ijw,jw->i", q, log_centre)
+    value = float(1.0 - alpha @ log_a - alpha @ pairs @ alpha)
+    without = alpha[:, None, None] * alpha[:, None] * pairs[:, :, None] / factors  # (i, k, j)
+    pull = np.einsum("ikj,kjw->ijw", without, over)
+    gradient_q = -alpha[:, None, None] * log_centre - 2.0 * pull
+    gradient_centre = np.einsum("ijw,ijw->jw", pull, q) - np.einsum("i,ijw->jw", alpha, q)
+    return value, -log_a - 2.0 * pairs @ alpha, gradient_q, gradient_centre
+
+
+def score_gradient(
+    alpha: FloatArray,
+    q: FloatArray,
+    indices: NDArray[np.uint8],
+    values: FloatArray,
+    additive: FloatArray,
+    n_threads: int = 1,
+) -> tuple[FloatArray, FloatArray]:
+    """Unbiased gradient of ``E_q f`` in the probabilities of a mixture, from values of a fixed f at samples of it.
+
+    ``∇ E f = E[(f − h) ∇ log q] + ∇ E h`` for an additive h, whose expectation is exact: the closer h is to f, the
+    smaller the variance. With f = log q + 1 this is minus eq. 11's gradient of the entropy, and that formula itself
+    when h is zero.
+
+    Parameters
+    ----------
+    alpha : ndarray of shape (n_components,)
+    q : ndarray of shape (n_components, n_weights, n_levels)
+    indices : ndarray of shape (n_samples, n_weights), uint8
+        Samples.
+    values : ndarray of shape (n_samples,)
+        f of each.
+    additive : ndarray of shape (n_weights, n_levels)
+        h, of which the values of a sample's weights are summed.
+
+    Returns
+    -------
+    gradient_alpha, gradient_q : ndarray
+        Of all entries as if they were free.
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range.
+    """
+    r, b, m = q.shape
+    indices = as_level_indices(indices, "indices", b, m)
+    n = len(indices)
+    alpha = as_float_array(alpha, "alpha", (r,))
+    values = as_float_array(values, "values", (n,))
+    additive = as_float_array(additive, "additive", (b, m))
+    rest = values - _core.component_log_masses(indices, np.ascontiguousarray(additive[:, :, None]), n_threads)[:, 0]
+    masses = _core.component_log_masses(indices, log_table(q), n_threads) + np.log(alpha)
+    shares = softmax(masses, axis=1) * rest[:, None] / n
+    sums = np.zeros((b, m, r))
+    _core.sum_by_level(indices, np.ascontiguousarray(shares), sums, n_threads)
+    own = np.einsum("ijw,jw->ij", q, additive)
+    total = own.sum(axis=1)
+    others = (total[:, None] - own)[:, :, None]
+    gradient_q = np.divide(sums.transpose(2, 0, 1), q, out=np.zeros_like(q), where=q > 0)
+    return shares.sum(axis=0) / alpha + total, gradient_q + alpha[:, None, None] * (additive + others)
+
+
+def stochastic_entropy(
+    alpha: FloatArray, q: FloatArray, indices: NDArray[np.uint8], n_threads: int = 1
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Estimate the entropy of a mixture and its gradient from samples of it (eq. 11).
+
+    The variance is reduced by the entropy of the marginals, which is exact.
+
+    Parameters
+    ----------
+    alpha, q, indices
+        As in `score_gradient`.
+
+    Returns
+    -------
+    values : ndarray of shape (n_samples,)
+        Their mean is the estimate.
+    gradient_alpha, gradient_q : ndarray
+
+    Raises
+    ------
+    ValueError, TypeError
+        When an argument has a wrong shape, type or range.
+    """
+    indices = as_level_indices(indices, "indices", *q.shape[1:])
+    alpha = as_float_array(alpha, "alpha", q.shape[:1])
+    log_q = logsumexp(_core.component_log_masses(indices, log_table(q), n_threads) + np.log(alpha), axis=1)
+    marginal = np.einsum("i,ijw->jw", alpha, q)
+    log_marginal = np.log(np.maximum(marginal, SMALLEST_MASS))
+    of_marginals = _core.component_log_masses(indices, np.ascontiguousarray(log_marginal[:, :, None]), n_threads)[:, 0]
+    additive = log_marginal + 1.0 / len(marginal)  # h = Σ_j log q_j + 1
+    gradient_alpha, gradient_q = score_gradient(alpha, q, indices, log_q + 1.0, additive, n_threads)
+    return of_marginals - log_q - float((marginal * log_marginal).sum()), -gradient_alpha, -gradient_q
+
+
+def log_table(q: FloatArray) -> FloatArray:
+    """Return log q as the compiled samplers want it, (n_weights, n_levels, n_components)."""
+    with np.errstate(divide="ignore"):
+        return np.ascontiguousarray(np.log(q).transpose(1, 2, 0))
+
+
+def sample_indices(alpha: FloatArray, q: FloatArray, n: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Draw level indices from a mixture, (n, n_weights)."""
+    counts = rng.multinomial(n, alpha / alpha.sum())
+    empty = np.zeros((1, q.shape[2]))
+    drawn = [FactorizedCategorical(empty, q[i]).sample_indices(int(k), rng) for i, k in enumerate(counts) if k]
+    return np.ascontiguousarray(np.concatenate(drawn)[rng.permutation(n)])

@@ -1,0 +1,1 @@
+"""Sufficient statistics: what is kept of the rows."""

@@ -1,0 +1,255 @@
+"""All that regression keeps of the data: A = ΦᵀΦ, c = Φᵀy, yᵀy and n, as sums over data points.
+
+Built in blocks of rows straight from X through a feature map, so that Φ (n_samples × n_weights) is never held unless
+it is the smaller of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from pydirect import _core
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_float_array, as_sample_weight, as_target
+
+Block = NDArray[Any]
+# Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's
+# allocator returns every block to the system and pays for its pages again.
+BLOCK_BYTES = 16 * 2**20
+
+
+class FeatureMap(Protocol):
+    """What statistics need of a feature map."""
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        ...  # pragma: no cover
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ of shape (n_rows, n_weights), C-ordered."""
+        ...  # pragma: no cover
+
+
+@dataclass
+class GaussianStatistics:
+    """Sufficient statistics of Gaussian regression on fixed basis functions.
+
+    Attributes
+    ----------
+    c : ndarray of shape (n_weights, n_outputs)
+        Φᵀdiag(ω)y
+    yty : ndarray of shape (n_outputs,)
+        yᵀdiag(ω)y
+    n_samples : float
+        Σω, the number of data points when weights count repetitions.
+    gram : ndarray of shape (n_weights, n_weights) or None
+        A = Φᵀdiag(ω)Φ, when held explicitly.
+    rows : ndarray of shape (n_rows, n_weights) or None
+        diag(√ω)Φ, held instead when there are fewer rows than weights: A = rowsᵀrows has low rank.
+    """
+
+    c: FloatArray
+    yty: FloatArray
+    n_samples: float
+    gram: FloatArray | None = None
+    rows: FloatArray | None = None
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions b."""
+        return self.c.shape[0]
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of targets that share A."""
+        return self.c.shape[1]
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of φᵀφ over the data points: tr A / n."""
+        squares = np.trace(self.A) if self.rows is None else np.einsum("ij,ij->", self.rows, self.rows)
+        return float(squares) / self.n_samples
+
+    @property
+    def A(self) -> FloatArray:  # the paper's name
+        """ΦᵀΦ, (n_weights, n_weights); formed on first use when rows are held."""
+        if self.gram is None:
+            assert self.rows is not None
+            self.gram = np.zeros((self.n_weights, self.n_weights))
+            with single_blas_thread():
+                _add_gram(self.rows, self.gram, 1)
+            _core.mirror_upper_triangle(self.gram, 1)
+        return self.gram
+
+    @classmethod
+    def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GaussianStatistics:
+        """Build from a design matrix.
+
+        Parameters
+        ----------
+        phi : array_like of shape (n_samples, n_weights)
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array_like of shape (n_samples,), optional
+            Number of times that each row counts.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> stats = GaussianStatistics.from_arrays(np.eye(3), [1.0, 2.0, 3.0])
+        >>> stats.A.trace(), stats.c.ravel().tolist(), float(stats.yty[0]), stats.n_samples
+        (np.float64(3.0), [1.0, 2.0, 3.0], 14.0, 3.0)
+        """
+        phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
+        return collect_statistics(IdentityFeatures(phi.shape[1]), phi, y, sample_weight)
+
+    def __add__(self, other: GaussianStatistics) -> GaussianStatistics:
+        """Statistics of both sets of data together."""
+        if self.c.shape != other.c.shape:
+            raise ValueError(f"statistics must have the same shape, got {self.c.shape} and {other.c.shape}")
+        n_samples = self.n_samples + other.n_samples
+        return GaussianStatistics(self.c + other.c, self.yty + other.yty, n_samples, gram=self.A + other.A)
+
+
+@dataclass(frozen=True)
+class IdentityFeatures:
+    """Rows that are Φ already."""
+
+    n_weights: int
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ = x."""
+        return np.ascontiguousarray(x, dtype=dtype)
+
+
+def block_rows(n_weights: int, dtype: DTypeLike) -> int:
+    """Rows of a block: a function of the width alone, never of the number of threads."""
+    return max(256, BLOCK_BYTES // (n_weights * np.dtype(dtype).itemsize))
+
+
+def collect_statistics(
+    features: FeatureMap,
+    x: FloatArray,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    block_dtype: DTypeLike = np.float64,
+    n_threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> GaussianStatistics:
+    """Sum over the rows of `x`, block by block through the feature map.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    x : ndarray of shape (n_samples, n_features_in)
+    y : ndarray of shape (n_samples, n_outputs)
+    sample_weight : ndarray of shape (n_samples,), optional
+    block_dtype : {float64, float32}
+        Precision of the features and of the products inside a block; sums over blocks are float64 always.
+    n_threads : int, optional
+        Blocks are computed by that many threads and added in order: the same bits for any number.
+    progress : callable, optional
+        Called with the number of rows done and the number of rows after every block.
+
+    Returns
+    -------
+    GaussianStatistics
+    """
+    n_threads = resolve_n_threads(n_threads)
+    # A constant alone needs no inputs: a matrix of no columns is one.
+    width: int | str = np.shape(x)[1] if np.ndim(x) == 2 else "n_features_in"
+    x = as_float_array(x, "x", ("n_samples", width))
+    y = as_target(y, "y", len(x))
+    sample_weight = as_sample_weight(sample_weight, len(x))
+    if sample_weight is not None and not sample_weight.all():
+        used = sample_weight > 0  # a row of weight zero is a row that is not there
+        x, y, sample_weight = x[used], y[used], sample_weight[used]
+    n_rows, b = x.shape[0], features.n_weights
+    root = None if sample_weight is None else np.sqrt(sample_weight)
+    weighted_y = y if root is None else y * root[:, None]
+    n_samples = float(n_rows if sample_weight is None else sample_weight.sum())
+    yty = np.einsum("nk,nk->k", weighted_y, weighted_y)
+    c = np.zeros((y.shape[1], b))
+
+    def rows_of(begin: int, end: int, threads: int) -> Block:
+        phi = features.transform(x[begin:end], block_dtype, threads)
+        return phi if root is None else phi * root[begin:end, None].astype(block_dtype)
+
+    def add_products(phi: Block, begin: int, end: int) -> None:
+        for k in range(y.shape[1]):
+            _core.add_transposed_product(phi, np.ascontiguousarray(weighted_y[begin:end, k]), c[k])
+
+    with single_blas_thread():
+        if n_rows < b:
+            rows = rows_of(0, n_rows, n_threads)
+            add_products(rows, 0, n_rows)
+            if progress is not None:
+                progress(n_rows, n_rows)
+            rows = np.asarray(rows, dtype=np.float64)
+            return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=rows)
+        gram = np.zeros((b, b))
+
+        def block_of(bounds: tuple[int, int]) -> tuple[tuple[int, int], Block, Block]:
+            phi = rows_of(*bounds, 1)
+            return bounds, phi, gram_of(phi)
+
+        for bounds, phi, product in ordered_map(block_of, row_blocks(n_rows, block_rows(b, block_dtype)), n_threads):
+            add_products(phi, *bounds)
+            _core.add_upper_triangle(product, gram, n_threads)
+            if progress is not None:
+                progress(bounds[1], n_rows)
+        _core.mirror_upper_triangle(gram, n_threads)
+    return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, gram=gram)
+
+
+def row_blocks(n_rows: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds of consecutive blocks of rows."""
+    for begin in range(0, n_rows, size):
+        yield begin, min(begin + size, n_rows)
+
+
+def ordered_map(function: Callable[[Any], Any], items: Iterator[Any], n_threads: int) -> Iterator[Any]:
+    """Map with at most `n_threads` items in flight, results in order; those of all items before one that fails."""
+    if n_threads == 1:
+        yield from map(function, items)
+        return
+    failure: BaseException | None = None
+    with ThreadPoolExecutor(n_threads) as pool:
+        pending: list[Any] = []
+        while failure is None:
+            try:
+                pending.append(pool.submit(function, next(items)))
+            except StopIteration:
+                break
+            except BaseException as error:  # raised below, once what came before it has been yielded
+                failure = error
+            if len(pending) == n_threads:
+                yield pending.pop(0).result()
+        while pending:
+            yield pending.pop(0).result()
+    if failure is not None:
+        raise failure
+
+
+def gram_of(phi: Block) -> Block:
+    """Return ΦᵀΦ.
+
+    NumPy sees a matrix times its own transpose and calls the symmetric rank-k update of its BLAS, which runs near the
+    machine's peak (a product of Eigen's at the baseline instruction set does not) and, unlike SciPy's wrapper of the
+    same routine, releases the GIL.
+    """
+    product: Block = np.matmul(phi.T, phi)
+    return product
+
+
+def _add_gram(rows: FloatArray, total: FloatArray, n_threads: int) -> None:
+    size = block_rows(rows.shape[1], np.float64)
+    for begin, end in row_blocks(rows.shape[0], size):
+        _core.add_upper_triangle(gram_of(rows[begin:end]), total, n_threads)

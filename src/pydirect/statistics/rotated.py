@@ -1,0 +1,72 @@
+"""Sufficient statistics in the basis of eigenvectors of ΦᵀΦ, where weights do not interact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import eigh
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray
+from pydirect.statistics.gaussian import GaussianStatistics
+
+
+@dataclass(frozen=True)
+class RotatedStatistics:
+    """Statistics in the decorrelated basis: ΦᵀΦ is diagonal there.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (n_weights, n_directions)
+        Orthonormal columns V; directions on which A vanishes may be missing.
+    eigenvalues : ndarray of shape (n_directions,)
+    c : ndarray of shape (n_directions, n_outputs)
+        VᵀΦᵀy
+    yty : ndarray of shape (n_outputs,)
+    n_samples : float
+    """
+
+    vectors: FloatArray
+    eigenvalues: FloatArray
+    c: FloatArray
+    yty: FloatArray
+    n_samples: float
+
+    def keep(self, mask: np.ndarray) -> RotatedStatistics:
+        """Return the statistics restricted to some directions."""
+        vectors = self.vectors if mask.all() else np.ascontiguousarray(self.vectors[:, mask])
+        return replace(self, vectors=vectors, eigenvalues=self.eigenvalues[mask], c=self.c[mask])
+
+    def scaled(self, variance: float) -> RotatedStatistics:
+        """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
+        return replace(self, eigenvalues=self.eigenvalues * variance, c=self.c * np.sqrt(variance))
+
+    def averaged(self, repetitions: float) -> RotatedStatistics:
+        """Return the statistics of rows that count so many times less: all sums divided."""
+        return replace(
+            self,
+            eigenvalues=self.eigenvalues / repetitions,
+            c=self.c / repetitions,
+            yty=self.yty / repetitions,
+            n_samples=self.n_samples / repetitions,
+        )
+
+
+def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:
+    """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights."""
+    with single_blas_thread():
+        if statistics.rows is not None:
+            eigenvalues, left = eigh(statistics.rows @ statistics.rows.T, driver="evd", check_finite=False)
+            used = eigenvalues > eigenvalues[-1] * len(eigenvalues) * np.finfo(float).eps
+            eigenvalues = eigenvalues[used]
+            vectors = (statistics.rows.T @ left[:, used]) / np.sqrt(eigenvalues)
+        else:
+            eigenvalues, vectors = eigh(statistics.A, driver="evd", check_finite=False)
+            used = eigenvalues > eigenvalues[-1] * len(eigenvalues) * np.finfo(float).eps
+            eigenvalues, vectors = eigenvalues[used], vectors if used.all() else vectors[:, used]
+        # By Cauchy and Schwarz no direction explains more than there is; where rounding of A (of float32 blocks, above
+        # all) says otherwise, the evidence would run away.
+        largest = np.sqrt(np.outer(eigenvalues, statistics.yty))
+        c = np.clip(vectors.T @ statistics.c, -largest, largest)
+        return RotatedStatistics(vectors, eigenvalues, c, statistics.yty, statistics.n_samples)

@@ -1,0 +1,541 @@
+"""Statistics of data without end: sums about their means, which grow, merge, shrink and fade.
+
+`GaussianStatistics` are sums about zero. Where features or targets have means much larger than their deviations, the
+digits that matter cancel in them. Here each block of rows is centred before it is multiplied, and blocks are merged by
+the formula of Chan, Golub & LeVeque (1979), so that nothing cancels however large the means are and however long the
+stream is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pydirect import _core
+from pydirect._interruptions import uninterrupted
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_float_array,
+    as_number,
+    as_sample_weight,
+    as_target,
+    column_names,
+)
+from pydirect.persistence.container import CorruptFileError, read, write
+from pydirect.statistics.gaussian import (
+    FeatureMap,
+    GaussianStatistics,
+    IdentityFeatures,
+    block_rows,
+    gram_of,
+    ordered_map,
+    row_blocks,
+)
+
+KIND = "pydirect.statistics"
+# A sum of squares that subtraction leaves negative by more than this fraction never held what was subtracted.
+NEVER_ADDED = 1e-9
+_NUMBERS = ("n_samples", "n_rows", "prior_variance_sum")
+_MEANS = ("mean", "mean_low", "y_mean", "y_mean_low")
+_ARRAYS = (*_MEANS, "scatter", "cross", "y_scatter")
+
+
+@dataclass(eq=False, repr=False)
+class RunningStatistics:
+    """All that regression keeps of the data, about the means of features and targets.
+
+    Begin with `empty` (a feature map, and no rows yet) or `from_arrays` (a design matrix). `update`, `merge`,
+    `subtract` and `decay` change the statistics in place and return them; `gaussian` is what inference takes.
+
+    However rows are cut into blocks, in whatever order these come and on however many machines, results agree to
+    rounding: 1e-12 of the largest entry and better; with `block_dtype` float32, whose products are rounded to single
+    precision, 1e-7 to 1e-6. Rows given to one `update` in the same order have the same bits for
+    any number of threads.
+
+    Attributes
+    ----------
+    n_samples : float
+        Σω, the number of data points when weights count repetitions.
+    n_rows : float
+        Rows of positive weight, each counted once; `decay` lets them fade with the samples.
+    mean : ndarray of shape (n_weights,)
+        Weighted mean φ̄ of the features.
+    mean_low : ndarray of shape (n_weights,)
+        What rounding of `mean` leaves: differences of means keep their digits, however large the means are.
+    y_mean, y_mean_low : ndarray of shape (n_outputs,)
+    scatter : ndarray of shape (n_weights, n_weights)
+        Σω(φ − φ̄)(φ − φ̄)ᵀ, on and above the diagonal.
+    cross : ndarray of shape (n_outputs, n_weights)
+        Σω(y − ȳ)(φ − φ̄)ᵀ
+    y_scatter : ndarray of shape (n_outputs,)
+        Σω(y − ȳ)²
+    prior_variance_sum : float
+        Σω Var f(x) under the prior, where the feature map knows it; else 0.
+    fingerprint : str
+        Of the feature map and its scalings. Statistics of different maps are never merged.
+    block_dtype : str
+        Precision of features and products within a block; sums over blocks are float64 always.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import LinearFeatures, RunningStatistics
+    >>> statistics = RunningStatistics.empty(LinearFeatures(2))
+    >>> for block in np.array_split(np.arange(12.0).reshape(6, 2), 3):
+    ...     _ = statistics.update(block, block.sum(axis=1))
+    >>> statistics.n_samples, statistics.mean.tolist(), statistics.y_mean.tolist()
+    (6.0, [5.0, 6.0, 1.0], [11.0])
+    """
+
+    n_samples: float
+    n_rows: float
+    mean: FloatArray
+    mean_low: FloatArray
+    y_mean: FloatArray
+    y_mean_low: FloatArray
+    scatter: NDArray[Any]
+    cross: FloatArray
+    y_scatter: FloatArray
+    prior_variance_sum: float
+    fingerprint: str
+    block_dtype: str = "float64"
+    features: FeatureMap | None = None
+
+    def __repr__(self) -> str:
+        return f"<RunningStatistics: {self.n_samples:g} samples, {self.n_weights} weights, {self.n_outputs} outputs>"
+
+    @classmethod
+    def empty(cls, features: FeatureMap, n_outputs: int = 1, *, block_dtype: str = "float64") -> Self:
+        """Begin with no rows.
+
+        Parameters
+        ----------
+        features : FeatureMap
+            Fixed from here on.
+        n_outputs : int
+        block_dtype : {"float64", "float32"}
+        """
+        as_choice(block_dtype, "block_dtype", ("float64", "float32"))
+        zeros = _zeros(features.n_weights, as_count(n_outputs, "n_outputs"))
+        return cls(**zeros, fingerprint=fingerprint(features), block_dtype=block_dtype, features=features)
+
+    @classmethod
+    def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Build from a design matrix, as `GaussianStatistics.from_arrays` does."""
+        phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
+        targets = as_target(y, "y", len(phi))
+        return cls.empty(IdentityFeatures(phi.shape[1]), targets.shape[1]).update(phi, targets, sample_weight)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions b."""
+        return len(self.mean)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of targets."""
+        return len(self.y_mean)
+
+    # --- growing, shrinking, fading
+
+    def update(
+        self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, n_threads: int | None = None
+    ) -> Self:
+        """Add rows.
+
+        Parameters
+        ----------
+        x : array_like of shape (n_rows, n_features_in)
+            Inputs of the feature map.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+        sample_weight : array_like of shape (n_rows,), optional
+            How many times each row counts.
+        n_threads : int, optional
+            The same bits for any number.
+
+        Raises
+        ------
+        ValueError
+            When the rows are not as described, or the statistics were read from a file without their feature map.
+        """
+        width: int | str = np.shape(x)[1] if np.ndim(x) == 2 else "n_features_in"
+        names, known = column_names(x), getattr(self.features, "names", None)
+        if names is not None and known is not None and names != list(known):
+            raise ValueError(f"x must have the columns {list(known)}, in this order, got {names}")
+        width = getattr(self.features, "n_features_in", width)
+        x = as_float_array(x, "x", ("n_rows", width))
+        targets = as_target(y, "y", len(x))
+        if targets.shape[1] != self.n_outputs:
+            raise ValueError(f"y must have {self.n_outputs} outputs, as the statistics, got {targets.shape[1]}")
+        weight = as_sample_weight(sample_weight, len(x), all_zero=True)  # as blocks of a stream may have
+        bounds = row_blocks(len(x), self.block_rows)
+        blocks = ((x[a:z], targets[a:z], None if weight is None else weight[a:z]) for a, z in bounds)
+        added = self.emptied()  # all rows are added or, when anything fails, none
+        with single_blas_thread():
+            for part in ordered_map(lambda block: self.part(*block), blocks, resolve_n_threads(n_threads)):
+                added.merge(part)
+        return self.merge(added)
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of the blocks that data are cut into: a function of the width alone."""
+        return block_rows(self.n_weights, self.block_dtype)
+
+    def part(self, x: FloatArray, y: FloatArray, weight: FloatArray | None, n_threads: int = 1) -> Self:
+        """Return the statistics of one block of checked rows, for `merge`; its scatter is of `block_dtype`.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+        y : ndarray of shape (n_rows, n_outputs)
+        weight : ndarray of shape (n_rows,) or None
+        n_threads : int
+        """
+        if self.features is None:
+            raise ValueError("statistics from a file must be given their feature map to grow: load(path, features=...)")
+        if weight is not None and not weight.all():
+            used = weight > 0  # a row of weight zero is a row that is not there
+            x, y, weight = x[used], y[used], weight[used]
+        if not len(x):
+            return self.emptied()
+        phi = self.features.transform(x, self.block_dtype, n_threads)
+        unit = np.ones(len(x)) if weight is None else weight
+        n_samples = float(unit.sum())
+        mean = np.zeros(self.n_weights)
+        _core.add_transposed_product(phi, unit / n_samples, mean)
+        y_mean = unit @ y / n_samples
+        # Sums about a mean that is wrong by ε are wrong by nε²: the mean may be rounded to the block's precision.
+        rounded = mean.astype(phi.dtype)
+        centred, centred_y = phi - rounded, y - y_mean
+        y_mean_low = unit @ centred_y / n_samples
+        root = np.sqrt(unit)
+        if weight is not None:
+            centred *= root[:, None].astype(phi.dtype)
+            centred_y *= root[:, None]
+        mean, mean_low = rounded.astype(np.float64), np.zeros(self.n_weights)
+        _core.add_transposed_product(centred, root / n_samples, mean_low)
+        cross = np.zeros((self.n_outputs, self.n_weights))
+        for k in range(self.n_outputs):
+            _core.add_transposed_product(centred, np.ascontiguousarray(centred_y[:, k]), cross[k])
+        prior_variance = getattr(self.features, "prior_variance", None)
+        return replace(
+            self,
+            n_samples=n_samples,
+            n_rows=float(len(x)),
+            mean=mean,
+            mean_low=mean_low,
+            y_mean=y_mean,
+            y_mean_low=y_mean_low,
+            scatter=gram_of(centred),
+            cross=cross,
+            y_scatter=np.einsum("nk,nk->k", centred_y, centred_y),
+            prior_variance_sum=0.0 if prior_variance is None else float(unit @ prior_variance(x)),
+        )
+
+    def merge(self, other: RunningStatistics, *, n_threads: int | None = None) -> Self:
+        """Add the rows of other statistics, which stay as they are.
+
+        Parameters
+        ----------
+        other : RunningStatistics
+            Of the same feature map and outputs.
+        n_threads : int, optional
+
+        Raises
+        ------
+        ValueError
+            When they do not belong together.
+        """
+        self._require_same(other)
+        if other.n_samples == 0.0:
+            return self
+        total = self.n_samples + other.n_samples
+        shift, y_shift = self._shifts(other)
+        harmonic = self.n_samples * other.n_samples / total
+        if self.n_samples:
+            means = self._moved_means(other.n_samples / total, shift, y_shift)
+        else:
+            means = {name: getattr(other, name).copy() for name in _MEANS}
+        sums: dict[str, Any] = {
+            "cross": self.cross + other.cross + harmonic * np.outer(y_shift, shift),
+            "y_scatter": self.y_scatter + other.y_scatter + harmonic * y_shift**2,
+            "n_samples": total,
+            "n_rows": self.n_rows + other.n_rows,
+            "prior_variance_sum": self.prior_variance_sum + other.prior_variance_sum,
+        }
+        threads = resolve_n_threads(n_threads)
+        with uninterrupted():  # all or nothing: from here on nothing can fail
+            _core.merge_upper_triangle(other.scatter, harmonic, shift, self.scatter, threads)
+            self.__dict__.update(means | sums)
+        return self
+
+    def subtract(self, other: RunningStatistics, *, n_threads: int | None = None) -> Self:
+        """Remove the rows of other statistics, as if they had never been added, to rounding of what was there.
+
+        Parameters
+        ----------
+        other : RunningStatistics
+            Of the same feature map and outputs.
+        n_threads : int, optional
+
+        Raises
+        ------
+        ValueError
+            When they do not belong together, or the rows cannot have been added; the statistics are then as before.
+        """
+        self._require_same(other)
+        if other.n_samples == 0.0:
+            return self
+        left = self.n_samples - other.n_samples
+        if left < -NEVER_ADDED * self.n_samples:
+            raise ValueError(f"cannot remove {other.n_samples:g} samples from {self.n_samples:g}")
+        if left <= NEVER_ADDED * self.n_samples:
+            left = 0.0
+        growth = self.n_samples / left if left else 1.0
+        shift, y_shift = (growth * s for s in self._shifts(other))  # from the mean of what is left to the other's
+        harmonic = left * other.n_samples / self.n_samples
+        fraction = other.n_samples / self.n_samples
+        squares = self.scatter.diagonal() - other.scatter.diagonal() - harmonic * shift**2
+        y_scatter = self.y_scatter - other.y_scatter - harmonic * y_shift**2
+        for after, before in ((squares, self.scatter.diagonal()), (y_scatter, self.y_scatter)):
+            if left and (after < -NEVER_ADDED * before).any():
+                raise ValueError("cannot remove rows that were never added: sums of squares would become negative")
+        n_rows = self.n_rows - other.n_rows
+        if left and n_rows <= NEVER_ADDED * self.n_rows:
+            raise ValueError(
+                f"cannot remove all rows and leave {left:g} samples: rows that have faded must be given as they were "
+                "added and fade as much, by decay, before they are removed"
+            )
+        if not left:
+            with uninterrupted():
+                self.__dict__.update(_zeros(self.n_weights, self.n_outputs))
+            return self
+        sums: dict[str, Any] = {
+            "cross": self.cross - other.cross - harmonic * np.outer(y_shift, shift),
+            "y_scatter": np.maximum(y_scatter, 0.0),
+            "n_samples": left,
+            "n_rows": n_rows,
+            "prior_variance_sum": self.prior_variance_sum - other.prior_variance_sum,
+        }
+        means = self._moved_means(-fraction, shift, y_shift)
+        negative, squares, threads = -other.scatter, np.maximum(squares, 0.0), resolve_n_threads(n_threads)
+        with uninterrupted():  # all or nothing
+            _core.merge_upper_triangle(negative, -harmonic, shift, self.scatter, threads)
+            np.einsum("jj->j", self.scatter)[...] = squares
+            self.__dict__.update(means | sums)
+        return self
+
+    def decay(self, factor: float) -> Self:
+        """Let every row so far count `factor` times as much: exponential forgetting.
+
+        Parameters
+        ----------
+        factor : float in (0, 1]
+        """
+        factor = as_number(factor, "factor", above=0.0, at_most=1.0)
+        faded = {name: getattr(self, name) * factor for name in ("scatter", "cross", "y_scatter", *_NUMBERS)}
+        with uninterrupted():
+            self.__dict__.update(faded)
+        return self
+
+    def emptied(self) -> Self:
+        """Return statistics of the same kind without rows."""
+        return replace(self, **_zeros(self.n_weights, self.n_outputs))
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        return replace(self, **{name: getattr(self, name).copy() for name in _ARRAYS})
+
+    def _shifts(self, other: RunningStatistics) -> tuple[FloatArray, FloatArray]:
+        """Return how far the other means are from these, of features and of targets."""
+        shift = (other.mean - self.mean) + (other.mean_low - self.mean_low)
+        return shift, (other.y_mean - self.y_mean) + (other.y_mean_low - self.y_mean_low)
+
+    def _moved_means(self, fraction: float, shift: FloatArray, y_shift: FloatArray) -> dict[str, FloatArray]:
+        mean, low = _moved(self.mean, self.mean_low, fraction * shift)
+        y_mean, y_low = _moved(self.y_mean, self.y_mean_low, fraction * y_shift)
+        return dict(zip(_MEANS, (mean, low, y_mean, y_low), strict=True))
+
+    def _require_same(self, other: RunningStatistics) -> None:
+        if other is self:
+            raise ValueError("statistics cannot be merged with or subtracted from themselves: use decay or copy")
+        if (self.n_weights, self.n_outputs) != (other.n_weights, other.n_outputs):
+            raise ValueError(
+                f"statistics must have the same numbers of weights and outputs, got {(self.n_weights, self.n_outputs)} "
+                f"and {(other.n_weights, other.n_outputs)}"
+            )
+        if self.fingerprint != other.fingerprint:
+            raise ValueError(
+                "statistics must be of the same feature map and scaling, got fingerprints "
+                f"{self.fingerprint} and {other.fingerprint}"
+            )
+
+    # --- what inference takes
+
+    def gaussian(self, y_shift: ArrayLike = 0.0, y_scale: ArrayLike = 1.0) -> GaussianStatistics:
+        """Return sums about zero: A = ΦᵀΦ and c = Φᵀy′, of y′ = (y − y_shift) / y_scale.
+
+        Parameters
+        ----------
+        y_shift, y_scale : array_like of shape () or (n_outputs,)
+        """
+        scale: FloatArray = np.broadcast_to(np.asarray(y_scale, dtype=np.float64), self.y_mean.shape)
+        offset = self.y_mean - np.asarray(y_shift, dtype=np.float64)
+        c = (self.cross.T + self.n_samples * np.outer(self.mean, offset)) / scale
+        yty = (self.y_scatter + self.n_samples * offset**2) / scale**2
+        gram = self._square(self.n_samples)
+        return GaussianStatistics(np.ascontiguousarray(c), yty, self.n_samples, gram=gram)
+
+    def centred(self) -> GaussianStatistics:
+        """Return sums about the means: the model y = β₀ + Φw + ε whose intercept has a flat prior.
+
+        No digits are lost however large the means are. The intercept is β₀ = ȳ − φ̄ᵀw.
+        """
+        c = np.ascontiguousarray(self.cross.T)
+        return GaussianStatistics(c, self.y_scatter.copy(), self.n_samples, gram=self._square(0.0))
+
+    def _square(self, factor: float) -> FloatArray:
+        """Return the scatter + factor φ̄φ̄ᵀ, both triangles."""
+        square = np.zeros_like(self.scatter)
+        _core.merge_upper_triangle(self.scatter, factor, self.mean, square, 1)
+        _core.mirror_upper_triangle(square, 1)
+        return square
+
+    def target_location_scale(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the targets, (n_outputs,) each; exactly zero where constant to rounding."""
+        if not self.n_samples:
+            raise ValueError("there must be data: the statistics are empty")
+        scale = np.sqrt(self.y_scatter / self.n_samples)
+        noise = 10 * np.finfo(float).eps * np.abs(self.y_mean)
+        return self.y_mean.copy(), np.where(scale > noise, scale, 0.0)
+
+    # --- files
+
+    def save(self, path: str | Path) -> None:
+        """Write one file, arrays and a versioned header, under a temporary name and renamed."""
+        header, arrays = self.to_document()
+        write(path, KIND, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | Path, features: FeatureMap | None = None) -> Self:
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+        features : FeatureMap, optional
+            Needed to `update`; refused when it is not the one of the file.
+
+        Raises
+        ------
+        pydirect.persistence.container.FileFormatError
+            With the reason, when the file is truncated, altered, of a later version or does not hold statistics.
+        """
+        document = read(path, KIND)
+        try:
+            statistics = cls.from_document(document.header, document.arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"the file is whole but its contents are no statistics ({type(error).__name__}: {error})"
+            raise CorruptFileError(path, reason) from error
+        return statistics if features is None else statistics.with_features(features)
+
+    def with_features(self, features: FeatureMap) -> Self:
+        """Return the same statistics, able to grow by `features`, whose fingerprint must be theirs."""
+        found = fingerprint(features)
+        if found != self.fingerprint:
+            raise ValueError(
+                f"features must be those of the statistics, with fingerprint {self.fingerprint}, got {found}"
+            )
+        return replace(self, features=features)
+
+    def to_document(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return header and arrays for a file."""
+        from pydirect import __version__
+
+        header: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, "fingerprint", "block_dtype")}
+        return {"library": __version__, **header}, {name: getattr(self, name) for name in _ARRAYS}
+
+    @classmethod
+    def from_document(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
+        """Rebuild from `to_document`."""
+        b, k = len(arrays["mean"]), len(arrays["y_mean"])
+        shapes = _shapes(b, k)
+        found: dict[str, Any] = {name: as_float_array(arrays[name], name, shapes[name]) for name in _ARRAYS}
+        numbers: dict[str, Any] = {name: as_number(header[name], name, at_least=0.0) for name in _NUMBERS}
+        as_choice(header["block_dtype"], "block_dtype", ("float64", "float32"))
+        if not isinstance(header["fingerprint"], str):
+            raise TypeError("fingerprint must be a string")
+        if (found["y_scatter"] < 0).any() or (found["scatter"].diagonal() < 0).any():
+            raise ValueError("sums of squares must not be negative")
+        return cls(**numbers, **found, fingerprint=header["fingerprint"], block_dtype=header["block_dtype"])
+
+
+def _shapes(b: int, k: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays, for b weights and k outputs."""
+    of_features, of_targets = dict.fromkeys(("mean", "mean_low"), (b,)), ("y_mean", "y_mean_low", "y_scatter")
+    return {**of_features, **dict.fromkeys(of_targets, (k,)), "scatter": (b, b), "cross": (k, b)}
+
+
+def _zeros(b: int, k: int) -> dict[str, Any]:
+    """Return the sums over no rows."""
+    arrays: dict[str, Any] = {name: np.zeros(shape) for name, shape in _shapes(b, k).items()}
+    return arrays | dict.fromkeys(_NUMBERS, 0.0)
+
+
+def _moved(mean: FloatArray, low: FloatArray, step: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return mean + low + step as a rounded sum and what rounding leaves (Knuth's two-sum)."""
+    step = step + low
+    moved = mean + step
+    taken = moved - mean
+    return moved, (mean - (moved - taken)) + (step - taken)
+
+
+# ------------------------------------------------------------------------------------------------------ fingerprints
+
+
+def fingerprint(value: Any) -> str:
+    """Return a digest of a feature map's class and everything in it, the same in every process.
+
+    Parameters
+    ----------
+    value : object
+        Dataclasses, arrays, numbers and strings are read field by field; any other object (a scikit-learn transformer)
+        by joblib's hash of its state, and one that cannot be pickled by its identity.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    _feed(digest.update, value)
+    return digest.hexdigest()
+
+
+def _feed(update: Callable[[Any], object], value: Any) -> None:
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        update(f"{value.dtype.str}{value.shape}".encode())
+        update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+    elif is_dataclass(value) and not isinstance(value, type):
+        update(f"{type(value).__name__}(".encode())
+        for f in fields(value):
+            if f.compare:
+                update(f"{f.name}=".encode())
+                _feed(update, getattr(value, f.name))
+        update(b")")
+    elif isinstance(value, np.generic):
+        _feed(update, value.item())
+    elif value is None or isinstance(value, str | int | float):
+        update(f"{value!r},".encode())
+    else:
+        import joblib
+
+        try:
+            held = joblib.hash(value)
+        except Exception:  # it cannot be pickled: whatever its own methods raise
+            held = str(id(value))
+        update(held.encode())

@@ -1,0 +1,166 @@
+"""Passes over a source of rows: sums, samples, digests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pydirect._interruptions import deferred_interrupt
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect.statistics.gaussian import ordered_map
+from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.rows import Rows, Source, checked_rows, chunks, row_keys, rows_present
+from pydirect.streams.sources import READ_ROWS
+
+# Rows whose digest tells one source from another.
+DIGEST_ROWS = 256
+
+
+def collect_stream(
+    statistics: RunningStatistics,
+    source: Source,
+    *,
+    start: int = 0,
+    drop_missing: bool = False,
+    n_threads: int | None = None,
+    after_block: Callable[[int], None] | None = None,
+) -> int:
+    """Add the rows of a source from row `start` on, block by block; memory is that of a few blocks.
+
+    Parameters
+    ----------
+    statistics : RunningStatistics
+        Changed in place. Whenever this function is left, by an error too, they hold whole blocks, and the last call of
+        `after_block` told how many rows that is.
+    source : Source
+    start : int
+    drop_missing : bool
+        Leave out rows with NaN in them.
+    n_threads : int, optional
+        Blocks are computed by that many threads and added in order: the same bits for any number.
+    after_block : callable, optional
+        Called with the row after the block that was added.
+
+    Returns
+    -------
+    int
+        The number of rows of the source.
+
+    Raises
+    ------
+    StreamError
+        When data cannot be read or used.
+    KeyboardInterrupt
+        After Ctrl-C, between two blocks.
+    """
+    threads = resolve_n_threads(n_threads)
+    row = start
+
+    def work(chunk: tuple[int, Rows]) -> tuple[int, RunningStatistics]:
+        end, rows = chunk
+        return end, statistics.part(rows.x, rows.y, rows.weight)
+
+    with single_blas_thread(), deferred_interrupt() as interrupted:
+        for end, part in ordered_map(work, chunks(source, start, statistics.block_rows, drop_missing), threads):
+            with interrupted.held():
+                statistics.merge(part, n_threads=threads)
+                row = end
+                if after_block is not None:
+                    after_block(end)
+            interrupted.raise_if_requested()
+    return row
+
+
+# ------------------------------------------------------------------------------------------------------------ sample
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows drawn from a source without replacement.
+
+    Parameters
+    ----------
+    rows : Rows
+        In the order of the source.
+    keys : ndarray of shape (n_rows,)
+        What decided: the rows with the smallest keys are drawn.
+    index : ndarray of shape (n_rows,)
+        Their numbers in the source.
+    n_rows : int
+        Rows of the source that were looked at.
+    """
+
+    rows: Rows
+    keys: np.ndarray
+    index: np.ndarray
+    n_rows: int
+
+    @classmethod
+    def of(cls, rows: Rows, first: int, seed: int, size: int) -> Sample:
+        """Draw from rows that begin at row `first` of the source."""
+        index = np.arange(first, first + len(rows), dtype=np.uint64)
+        keys = row_keys(index, seed)
+        chosen = np.sort(np.argpartition(keys, size - 1)[:size]) if len(rows) > size else slice(None)
+        return cls(rows[chosen], keys[chosen], index[chosen], len(rows))
+
+    @staticmethod
+    def joined(parts: Sequence[Sample], size: int) -> Sample:
+        """Draw from what was drawn: the same rows as if all had been looked at together."""
+        keys, index = (np.concatenate([getattr(p, name) for p in parts]) for name in ("keys", "index"))
+        rows, order = Rows.joined([p.rows for p in parts]), np.argsort(keys)[:size]
+        order = order[np.argsort(index[order])]
+        return Sample(rows[order], keys[order], index[order], sum(p.n_rows for p in parts))
+
+
+def sample_stream(
+    source: Source,
+    size: int,
+    seed: int,
+    *,
+    drop_missing: bool = False,
+    look: Callable[[Rows], None] | None = None,
+) -> Sample:
+    """Draw rows from a source in one pass, which also checks every value; of an iterator, from its first blocks.
+
+    Parameters
+    ----------
+    source : Source
+    size : int
+    seed : int
+    drop_missing : bool
+    look : callable, optional
+        Called with all rows of a source that can be gone through again, in blocks.
+    """
+    if not source.repeatable:
+        first = Rows.joined(list(source.head(size)))
+        checked_rows(first, source.names, source.place, drop_missing)
+        return Sample.of(rows_present(first, drop_missing), 0, seed, size)
+    kept: list[Sample] = []
+    begin = 0
+    for end, rows in chunks(source, 0, READ_ROWS, drop_missing):
+        kept.append(Sample.of(rows, begin, seed, size))
+        begin = end
+        if sum(len(sample.rows) for sample in kept) > 4 * size:
+            kept = [Sample.joined(kept, size)]
+        if look is not None:
+            look(rows)
+    return Sample.joined(kept, size)
+
+
+def digest(source: Source) -> str:
+    """Return a digest of a source's first rows, which tells whether it is the one of a checkpoint."""
+    hashed, left = hashlib.blake2b(digest_size=16), DIGEST_ROWS
+    parts = []
+    for block in source.head(DIGEST_ROWS):
+        parts.append(block[:left])
+        left -= len(parts[-1])
+        if left <= 0:
+            break
+    for name in ("x", "y", "weight"):  # of all parts, so that it does not matter how rows are cut
+        for array in (getattr(part, name) for part in parts):
+            if array is not None:
+                hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()

@@ -1,0 +1,139 @@
+"""Classes in tables and pictures: the command line and the display of reliability."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import pydirect
+from pydirect.cli import main as cli
+from pydirect.metrics import expected_calibration_error, reliability_curve
+from pydirect.plotting import ReliabilityDisplay
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((80, 2))
+NUMBER = (X[:, 0] + 0.5 * RNG.logistic(size=80) > 0).astype(int)
+
+
+def write(path, labels):
+    rows = [[*map(repr, row.tolist()), label] for row, label in zip(X, labels, strict=True)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["a", "b", "kind"], *rows])
+    return path
+
+
+def run(capsys, *arguments):
+    code = cli.main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured
+
+
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [(np.array(["no", 'the "other", yes'])[NUMBER], []), (NUMBER, ["--task", "classification"])],
+    ids=["text", "numbers"],
+)
+def test_a_table_of_classes_is_fitted_and_predicted(tmp_path, capsys, labels, options):
+    data, model, out = write(tmp_path / "t.csv", labels), tmp_path / "m", tmp_path / "p.csv"
+    fit = ["fit", data, "--target", "kind", "-o", model, "--features", "linear", "--plot", tmp_path / "p.png"]
+    printed = run(capsys, *fit, *options).out
+    assert "accuracy" in printed and "log loss" in printed and "classes" in printed
+    assert (tmp_path / "p.png").stat().st_size > 1000
+    assert "accuracy" in run(capsys, "predict", model, data, "-o", out, "--std").err
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    loaded = pydirect.load(model)
+    names = [f"probability_{label}" for label in loaded.classes_]
+    assert list(rows[0]) == ["prediction", *names, f"logit_std_{loaded.classes_[1]}"]
+    np.testing.assert_array_equal([row["prediction"] for row in rows], loaded.predict(X).astype(str))
+    np.testing.assert_array_equal([[float(row[n]) for n in names] for row in rows], loaded.predict_proba(X))
+    facts = json.loads(run(capsys, "info", model, "--json").out)
+    assert facts["class"] == "DirectClassifier" and facts["classes"] == loaded.classes_.tolist()
+    assert "DirectClassifier" in run(capsys, "info", model).out
+
+
+def test_numbers_are_numbers_unless_told_otherwise(tmp_path, capsys):
+    data = write(tmp_path / "t.csv", NUMBER)
+    run(capsys, "fit", data, "--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--quiet")
+    assert type(pydirect.load(tmp_path / "m")) is pydirect.DirectRegressor
+
+
+@pytest.mark.parametrize("names", [("False", "True"), ("false", "true")], ids=["python", "json"])
+def test_true_and_false_are_classes(tmp_path, capsys, names):
+    data, model, out = write(tmp_path / "t.csv", np.array(names)[NUMBER]), tmp_path / "m", tmp_path / "p.csv"
+    assert "accuracy" in run(capsys, "fit", data, "--target", "kind", "-o", model, "--features", "linear").out
+    loaded = pydirect.load(model)
+    assert loaded.classes_.tolist() == [False, True]
+    assert "accuracy" in run(capsys, "predict", model, data, "-o", out).err
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["prediction", "probability_False", "probability_True"]
+    assert [row["prediction"] for row in rows] == loaded.predict(X).astype(str).tolist()
+    run(capsys, "fit", data, "--target", "kind", "-o", model, "--features", "linear", "--task", "regression")
+    assert type(pydirect.load(model)) is pydirect.DirectRegressor
+
+
+def test_zeros_and_ones_are_told_of_classification(tmp_path, capsys):
+    zeros_and_ones, others = write(tmp_path / "t.csv", NUMBER), write(tmp_path / "o.csv", NUMBER + 1)
+    fit = ["--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--test-fraction", "0"]
+    hint = "--task classification"
+    assert hint in run(capsys, "fit", zeros_and_ones, *fit).err
+    for arguments in (
+        [others, *fit],
+        [zeros_and_ones, *fit, "--quiet"],
+        [zeros_and_ones, *fit, "--task", "regression"],
+    ):
+        assert hint not in run(capsys, "fit", *arguments).err
+
+
+def test_classes_of_several_targets_are_refused(tmp_path, capsys):
+    data = write(tmp_path / "t.csv", np.array(["x", "y"])[NUMBER])
+    assert cli.main(["fit", str(data), "--target", "kind", "--target", "a", "-o", str(tmp_path / "m")]) == 2
+    assert "one --target at a time" in capsys.readouterr().err
+
+
+# Reliability
+
+
+def test_a_reliability_curve_is_means_of_bins():
+    p = np.array([0.05, 0.08, 0.52, 0.58, 1.0])
+    predicted, observed, weight = reliability_curve([0, 1, 1, 1, 1], p, sample_weight=[1.0, 3.0, 1.0, 1.0, 2.0])
+    np.testing.assert_allclose(predicted, [(0.05 + 3 * 0.08) / 4, 0.55, 1.0])
+    np.testing.assert_allclose(observed, [0.75, 1.0, 1.0])
+    np.testing.assert_array_equal(weight, [4.0, 2.0, 2.0])
+    expected = (4 * abs(observed[0] - predicted[0]) + 2 * 0.45) / 8
+    assert expected_calibration_error([0, 1, 1, 1, 1], p, sample_weight=[1, 3, 1, 1, 2]) == pytest.approx(expected)
+    for bad in ([0.5, 1.5], [0.5]):
+        with pytest.raises(ValueError, match="probability must hold values between 0 and 1"):
+            reliability_curve([0, 1], bad)
+    with pytest.raises(ValueError, match="y_true must hold booleans"):
+        reliability_curve([0, 2], [0.1, 0.2])
+
+
+@pytest.mark.parametrize("y", [NUMBER, NUMBER + (X[:, 1] > 1)], ids=["two", "three"])
+def test_reliability_is_drawn(y):
+    model = pydirect.DirectClassifier("linear").fit(X, y)
+    display = ReliabilityDisplay.from_estimator(model, X, y)
+    assert 0 <= display.calibration_error < 0.3
+    (line,) = [artist for artist in display.ax_.get_lines() if artist.get_gid() == "pydirect"]
+    x, height = line.get_data()
+    assert ((x >= 0) & (x <= 1) & (height >= 0) & (height <= 1)).all()
+    counts = [int(text.get_text()) for text in display.ax_.texts]
+    assert len(counts) == len(x) and sum(counts) == len(y) * (1 if y.max() == 1 else 3)
+    assert display.from_predictions(y > 0, model.predict_proba(X)[:, 0], ax=display.ax_).ax_ is display.ax_
+
+
+@pytest.mark.parametrize("labels", [np.array(["no", "yes"]), np.array(["low", "mid", "top"])], ids=len)
+def test_a_picture_of_classes_has_no_empty_place_and_names_them(tmp_path, capsys, monkeypatch, labels):
+    figures = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
+    kinds = labels[NUMBER + (X[:, 1] > 1) * (len(labels) - 2)]
+    data, picture = write(tmp_path / "t.csv", kinds), tmp_path / "p.png"
+    run(capsys, "fit", data, "--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--plot", picture)
+    reliability, elbo = figures[0].axes
+    assert reliability.get_subplotspec().get_geometry()[:2] == (1, 2)
+    assert sum(int(text.get_text()) for text in reliability.texts) == 8 * (1 if len(labels) == 2 else 3)
+    names = [line.get_label() for line in elbo.get_lines()]
+    assert names == (["ELBO"] if len(labels) == 2 else [f"ELBO, class {label}" for label in labels])

@@ -1,0 +1,61 @@
+"""The Python of docs/streaming.md runs as written, on every engine that is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "streaming.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+# The engine of each block, and the rows that its model has seen.
+EXPECTED = [
+    (None, "2700.0"),
+    ("pyarrow", "20000.0"),
+    ("pyarrow", "5000.0"),
+    ("dask", "20000.0"),
+    ("ray", "8000.0"),
+    ("pyspark", "4000.0"),
+]
+ENGINES = [engine for engine, _ in EXPECTED if engine]
+
+
+def engine_of(block):
+    return next((name for name in ENGINES if re.search(rf"^(import|from) {name}\b", block, re.MULTILINE)), None)
+
+
+def test_there_is_a_recipe_for_every_engine():
+    assert [engine_of(block) for block in BLOCKS] == [engine for engine, _ in EXPECTED]
+
+
+@pytest.mark.parametrize(
+    ("block", "engine", "rows"),
+    [(block, *expected) for block, expected in zip(BLOCKS, EXPECTED, strict=False)],
+    ids=[engine or "one process" for engine, _ in EXPECTED],
+)
+def test_a_recipe_runs(block, engine, rows, tmp_path, monkeypatch, capsys):
+    if engine is not None and importlib.util.find_spec(engine) is None:
+        pytest.skip(f"{engine} is not installed")
+    if engine in (None, "pyarrow"):
+        monkeypatch.chdir(tmp_path)
+        exec(block, {})
+        assert capsys.readouterr().out.split()[0] == rows
+        return
+    # In an interpreter of its own: engines leave threads and processes behind.
+    (tmp_path / "recipe.py").write_text(block, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "recipe.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[0] == rows

@@ -1,0 +1,320 @@
+"""The classifier as users call it: labels of any kind, weights, uncertainty, files, odd data."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
+
+import pydirect
+from pydirect import DirectClassifier, LaplacePrior, MixturePrior, SpikeAndSlabPrior
+from pydirect.logistic.rows import LabelledRows
+from pydirect.metrics import expected_calibration_error, reliability_curve
+from pydirect.persistence import container as persistence
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((90, 3)), RNG.standard_normal((11, 3)) * 1.5
+LOGIT = 2 * X[:, 0] + np.sin(2 * X[:, 1])
+Y = np.where(LOGIT + RNG.logistic(size=90) > 0, "yes", "no")
+THREE = np.digitize(LOGIT, [-1.0, 1.0])
+
+
+def fit(y=Y, **parameters):
+    return DirectClassifier(**{"n_features": 30, "max_hyperparameter_rows": 60} | parameters).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def two():
+    return fit()
+
+
+@pytest.fixture(scope="module")
+def three():
+    return fit(THREE)
+
+
+# Predictions
+
+
+@pytest.mark.parametrize("model", ["two", "three"])
+def test_every_form_of_prediction_agrees(model, request):
+    model = request.getfixturevalue(model)
+    p, decision = model.predict_proba(NEW), model.decision_function(NEW)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(np.log(p), model.predict_log_proba(NEW), rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(NEW), model.classes_[p.argmax(axis=1)])
+    if decision.ndim == 1:
+        np.testing.assert_allclose(decision, np.log(p[:, 1] / p[:, 0]), rtol=1e-9, atol=1e-12)
+    else:
+        np.testing.assert_allclose(np.log(p) - decision, (np.log(p) - decision)[:, :1] + 0 * p, atol=1e-12)
+    mean, std = model.predict_logit(NEW, return_std=True)
+    np.testing.assert_array_equal(model.predict_logit(NEW), mean)
+    assert (std > 0).all()
+    assert (np.abs(decision) < np.abs(mean) + 1e-9).all(), "what is uncertain is nearer to one half"
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
+def test_draws_agree_with_the_prediction(basis, y):
+    model = fit(y, features="linear", basis=basis)
+    drawn = model.sample_proba(NEW, 4000)
+    assert drawn.shape == (11, len(model.classes_), 4000)
+    np.testing.assert_allclose(drawn.sum(axis=1), 1.0, rtol=1e-12)
+    if len(model.classes_) == 2:
+        error = drawn.std(axis=2, ddof=1) / np.sqrt(4000)
+        assert (np.abs(drawn.mean(axis=2) - model.predict_proba(NEW)) < 4.5 * error + 5e-3).all()
+    np.testing.assert_array_equal(drawn, model.sample_proba(NEW, 4000))
+
+
+def test_uncertainty_grows_away_from_the_data(two):
+    near, far = two.predict_logit(np.array([[0.0, 0.0, 0.0], [8.0, -8.0, 8.0]]), return_std=True)[1]
+    assert far > 2 * near
+
+
+def test_swapped_labels_give_swapped_probabilities():
+    one, other = fit(Y == "yes", features="linear"), fit(Y == "no", features="linear")
+    np.testing.assert_allclose(one.predict_proba(NEW), other.predict_proba(NEW)[:, ::-1], rtol=1e-4)
+
+
+def test_it_is_as_good_as_logistic_regression_and_calibrated():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((3000, 5))
+    y = x @ [1.5, -1.0, 0.5, 0.0, 0.0] + 0.5 + rng.logistic(size=3000) > 0
+    model = DirectClassifier("linear").fit(x[:500], y[:500])
+    probabilities = model.predict_proba(x[500:])
+    reference = LogisticRegression().fit(x[:500], y[:500]).predict_proba(x[500:])
+    assert log_loss(y[500:], probabilities) < 1.02 * log_loss(y[500:], reference)
+    ours, theirs = (expected_calibration_error(y[500:], p[:, 1]) for p in (probabilities, reference))
+    assert ours < theirs + 0.005
+    predicted, observed, count = reliability_curve(y[500:], probabilities[:, 1])
+    assert count.sum() == 2500 and (np.abs(predicted - observed) < 5 * np.sqrt(0.25 / count) + 0.05).all()
+
+
+def test_curved_boundaries_need_the_kernel():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((600, 2))
+    y = (x**2).sum(axis=1) > 1.4
+    kernel = DirectClassifier(n_features=200).fit(x[:300], y[:300]).score(x[300:], y[300:])
+    assert kernel > 0.93 > DirectClassifier("linear").fit(x[:300], y[:300]).score(x[300:], y[300:])
+
+
+# Labels and weights
+
+
+@pytest.mark.parametrize(
+    "labels", [["a", "b"], np.array(["x", "yy"], dtype=object), [False, True], [-1, 7], [0.0, 1.0]], ids=str
+)
+def test_labels_of_any_kind_come_back(labels, tmp_path):
+    labels = np.asarray(labels)
+    y = labels[(Y == "yes").astype(int)]
+    model = fit(y, features="linear")
+    assert model.predict(NEW).dtype == y.dtype
+    np.testing.assert_array_equal(model.predict(X) == y, fit(features="linear").predict(X) == Y)
+    model.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m")
+    assert loaded.classes_.dtype == model.classes_.dtype
+    np.testing.assert_array_equal(loaded.predict(NEW), model.predict(NEW))
+
+
+def test_one_class_is_refused():
+    with pytest.raises(ValueError, match="y must have at least two classes, got one class"):
+        fit(np.full(90, "a"))
+    with pytest.raises(ValueError, match="at least two classes"):
+        DirectClassifier().fit(X, Y, sample_weight=(Y == "yes").astype(float))
+
+
+def test_balanced_weights_are_repetitions_of_the_rare_class():
+    rare = np.flatnonzero(Y == "yes")[:9]
+    rows = np.concatenate([np.flatnonzero(Y == "no")[:36], rare])
+    x, y = X[rows], Y[rows]
+    balanced = DirectClassifier("linear", class_weight="balanced").fit(x, y)
+    given = DirectClassifier("linear", class_weight={"yes": 45 / 18, "no": 45 / 72}).fit(x, y)
+    np.testing.assert_allclose(balanced.predict_proba(NEW), given.predict_proba(NEW), rtol=1e-12)
+    repeated = np.concatenate([rows[:36], np.repeat(rare, 4)])
+    four = DirectClassifier("linear").fit(X[repeated], Y[repeated])
+    weighted = DirectClassifier("linear", class_weight={"yes": 4}).fit(x, y)
+    np.testing.assert_allclose(four.predict_proba(NEW), weighted.predict_proba(NEW), rtol=1e-9)
+    plain = DirectClassifier("linear").fit(x, y)
+    assert plain.predict_proba(x)[:, 1].mean() < balanced.predict_proba(x)[:, 1].mean()
+
+
+def test_rare_classes_keep_their_rate():
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((2000, 4)), rng.random(2000) < 0.02
+    p = DirectClassifier("linear").fit(x, y).predict_proba(x)[:, 1]
+    assert p.mean() == pytest.approx(y.mean(), rel=0.15) and p.max() < 0.2
+
+
+@pytest.mark.parametrize("frame", ["pandas", "polars"])
+def test_frames_are_taken(frame):
+    module = pytest.importorskip(frame)
+    table = module.DataFrame({k: X[:, i] for i, k in enumerate("abc")})
+    model = DirectClassifier("linear").fit(table, Y)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(model.predict_proba(table), fit(features="linear").predict_proba(X))
+
+
+@pytest.mark.parametrize("case", ["constant column", "all columns constant", "two rows", "separable"])
+def test_odd_data_give_sane_models(case):
+    x, y = {
+        "constant column": (np.c_[X, np.ones(90)], Y),
+        "all columns constant": (np.ones((90, 2)), Y),
+        "two rows": (X[:2], np.array([0, 1])),
+        "separable": (X, X[:, 0] > 0),
+    }[case]
+    for features in ("auto", "linear", "polynomial"):
+        model = DirectClassifier(features, n_features=20, max_hyperparameter_rows=50).fit(x, y)
+        p = model.predict_proba(x)
+        assert np.isfinite(model.predict_log_proba(x)).all() and np.isfinite(model.elbo_) and (p > 0).all()
+        if case == "all columns constant":
+            np.testing.assert_allclose(p[:, 1], np.mean(Y == "yes"), atol=0.02)
+
+
+# Fitting
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+def test_where_classes_overlap_the_published_bound_is_looser(basis):
+    tight, loose = (fit(features="linear", basis=basis, bound=b) for b in ("jaakkola", "exponential"))
+    assert loose.elbo_ < tight.elbo_ < 0
+    batches = fit(features="linear", basis=basis, bound="exponential", batch_size=20)
+    assert batches.elbo_ == pytest.approx(loose.elbo_, abs=0.5)
+
+
+def test_raw_weights_are_sparse_on_shared_levels():
+    model = fit(features="linear", basis="raw", prior=SpikeAndSlabPrior(0.5))
+    assert 0 < model.sparsity_ < 1
+    assert model.posterior_.levels.shape == (4, 15) and (model.posterior_.levels[:, 7] == 0).all()
+
+
+@pytest.mark.parametrize("parameters", [{}, {"basis": "raw", "features": "linear"}], ids=str)
+def test_results_do_not_depend_on_threads(parameters):
+    one, two = (fit(n_threads=n, max_hyperparameter_rows=30, **parameters) for n in (1, 2))
+    assert one.predict_proba(NEW).tobytes() == two.predict_proba(NEW).tobytes()
+
+
+@pytest.mark.parametrize("basis", ["raw", "decorrelated"])
+def test_batches_of_rows_find_the_same_model(basis):
+    full, batches = (fit(THREE, features="linear", basis=basis, batch_size=size) for size in (None, 16))
+    np.testing.assert_allclose(batches.predict_proba(NEW), full.predict_proba(NEW), atol=5e-3)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch, n_threads):
+    calls, original = [], LabelledRows.weighted_statistics
+
+    def interrupt(self, xi):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(self, xi)
+
+    monkeypatch.setattr(LabelledRows, "weighted_statistics", interrupt)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = fit(THREE, n_threads=n_threads)
+    assert model.interrupted_ and not model.converged_
+    assert np.isfinite(model.predict_proba(NEW)).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"bound": "probit"}, ValueError, "bound must be one of"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"class_weight": "even"}, ValueError, "class_weight must be one of 'balanced'"),
+        ({"class_weight": 3}, TypeError, "class_weight must be a dict"),
+        ({"class_weight": {"yes": -1.0}}, ValueError, "class_weight must be finite and not negative"),
+        ({"features": "fancy"}, ValueError, "features must be one of"),
+        ({"levels": [0.0, 1.0]}, ValueError, "levels must be None in the decorrelated basis"),
+        ({"prior": MixturePrior([LaplacePrior(), "gaussian"]), "basis": "raw"}, ValueError, "prior must factorise"),
+        ({"prior": MixturePrior([LaplacePrior(), "gaussian"])}, ValueError, "prior must factorise"),
+        ({"rank_inputs": "no"}, TypeError, "rank_inputs must be True or False"),
+        ({"verbose": "x"}, TypeError, "verbose must be an integer"),
+        ({"class_weight": {"yes": 1.0, "no": 0.0}}, ValueError, "at least two classes, got one class, 'yes'"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_named(parameters, error, message):
+    with pytest.raises(error, match=message):
+        fit(**parameters)
+
+
+def test_a_class_of_no_weight_is_left_out_however_the_weight_is_given():
+    by_class = fit(THREE, features="linear", class_weight={0: 0.0, 1: 1.0, 2: 1.0})
+    by_row = DirectClassifier("linear").fit(X, THREE, sample_weight=(THREE > 0).astype(float))
+    np.testing.assert_array_equal(by_class.classes_, [1, 2])
+    np.testing.assert_array_equal(by_class.predict_proba(NEW), by_row.predict_proba(NEW))
+
+
+def test_labels_of_several_types_are_refused():
+    labels = np.array(["one", 2] * 30, dtype=object)
+    with pytest.raises(TypeError, match=r"y must hold labels .* of one type, got int and str"):
+        DirectClassifier("linear").fit(X[:60], labels)
+
+
+def test_searches_and_clones_work():
+    search = GridSearchCV(DirectClassifier(), {"features": ["linear", "polynomial"]}, scoring="neg_log_loss", cv=3)
+    assert search.fit(X, THREE).best_score_ > -1.1
+    assert clone(fit(class_weight={"yes": 2.0}, features="linear")).class_weight == {"yes": 2.0}
+
+
+# Files
+
+
+def predictions(model):
+    logit = model.predict_logit(NEW, return_std=True)
+    return b"".join(a.tobytes() for a in (*logit, model.predict_proba(NEW), model.sample_proba(NEW, 3)))
+
+
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"features": "fourier", "basis": "raw"},
+        {"features": "linear", "class_weight": "balanced", "prior": LaplacePrior()},
+        {"features": "polynomial"},
+        {"features": "linear", "bound": "exponential", "batch_size": 45},
+    ],
+    ids=str,
+)
+def test_loaded_models_predict_the_same_bits(tmp_path, y, parameters):
+    model = fit(y, **parameters)
+    model.save(tmp_path / "m", {"note": 1})
+    loaded = pydirect.load(tmp_path / "m")
+    assert type(loaded) is DirectClassifier and loaded.metadata_ == {"note": 1}
+    assert predictions(loaded) == predictions(model) == predictions(pickle.loads(pickle.dumps(model)))
+    assert loaded.elbo_ == model.elbo_ and loaded.n_iter_ == model.n_iter_
+    assert repr(loaded.get_params()) == repr(model.get_params())
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+
+
+def test_class_weights_of_any_key_survive(tmp_path):
+    model = fit(THREE, features="linear", class_weight={0: 1.0, 1: 2.0, 2: 0.5})
+    model.save(tmp_path / "m")
+    assert pydirect.load(tmp_path / "m").class_weight == model.class_weight
+
+
+def test_altered_files_are_refused(tmp_path):
+    fit(THREE, features="linear").save(tmp_path / "m")
+    document = persistence.read(tmp_path / "m")
+    bad_classes = [{"dtype": "<i8", "values": v} for v in ([0, 1], [0, 1, 1], [0, 1, "x"], [0, 1, None], 3)]
+    changes = [{"classes": c} for c in bad_classes] + [{"posteriors": []}, {"classes": {"dtype": "V8", "values": []}}]
+    changes += [{"one_dimensional": True}, {"one_dimensional": None}]
+    for change in changes:
+        persistence.write(tmp_path / "m", document.kind, {**document.header, **change}, document.arrays)
+        with pytest.raises(persistence.CorruptFileError, match="contents do not make a model"):
+            pydirect.load(tmp_path / "m")
+    persistence.write(tmp_path / "m", "pydirect.DirectRegressor", document.header, document.arrays)
+    with pytest.raises(persistence.CorruptFileError):
+        pydirect.load(tmp_path / "m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        persistence.write(tmp_path / "m", document.kind, document.header, document.arrays)
+        assert pydirect.load(tmp_path / "m").classes_.tolist() == [0, 1, 2]

@@ -1,0 +1,589 @@
+"""`DVIRegressor` and `DVIClassifier`: scikit-learn's contract, predictions in every form, training, files."""
+
+import json
+import pickle
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pydirect
+from pydirect import DVIClassifier, DVIRegressor, plotting
+from pydirect.estimators._base import PREDICT_BYTES
+from pydirect.estimators.dvi import _delta_log_probabilities, _draw_outputs, _normal_points
+from pydirect.networks.base import EmpiricalBayes
+from pydirect.networks.deterministic import DeterministicNetwork, fit_deterministic_network
+from pydirect.networks.training import TrainingSchedule
+from pydirect.optimize.outcome import Outcome
+from pydirect.persistence import container as persistence
+
+FAST = {"hidden_layer_sizes": (4,), "n_steps": 150, "max_iter": 60, "n_restarts": 1}
+CONFIGURATIONS = [DVIRegressor(**FAST), DVIClassifier(**FAST | {"n_steps": 100})]
+RNG = np.random.default_rng(0)
+X, NEW = RNG.uniform(-1, 1, (90, 2)), RNG.uniform(-1, 1, (25, 2))
+Y = 3 + 2 * X[:, 0] + (0.05 + 0.4 * (X[:, 1] > 0)) * RNG.standard_normal(90)
+TWO = np.c_[Y, 50 - 10 * np.abs(X[:, 0])]
+IRIS = load_iris(return_X_y=True)
+
+
+@pytest.fixture(autouse=True)
+def _rest_is_not_the_point():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def fit(x=X, y=Y, **options):
+    return DVIRegressor(**FAST | options).fit(x, y)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return DVIRegressor(**FAST | {"hidden_layer_sizes": (10,), "n_steps": 600}).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return DVIClassifier(**FAST | {"n_steps": 400}).fit(IRIS[0][::2], IRIS[1][::2])
+
+
+@parametrize_with_checks(CONFIGURATIONS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+# ---------------------------------------- regression
+
+
+def test_noise_that_depends_on_the_inputs_is_found(fitted):
+    mean, epistemic, aleatoric = fitted.predict_parts([[0.3, -0.5], [0.3, 0.5]])
+    np.testing.assert_allclose(mean, 3.6, atol=0.25)
+    assert aleatoric[0] < 0.15
+    assert 0.25 < aleatoric[1] < 0.7
+    assert (epistemic < aleatoric + 0.1).all()
+
+
+@pytest.mark.parametrize("noise", ["heteroscedastic", "homoscedastic", "softplus"])
+@pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
+def test_parts_add_up_and_every_form_agrees(noise, targets):
+    model = fit(y=targets, noise=noise)
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_array_equal(model.predict(NEW), mean)
+    again, epistemic, aleatoric = model.predict_parts(NEW)
+    np.testing.assert_array_equal(again, mean)
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
+    distributions = model.predict_distribution(NEW)
+    distributions = distributions if isinstance(distributions, list) else [distributions]
+    np.testing.assert_allclose(np.stack([d.mean for d in distributions], 1).reshape(mean.shape), mean, rtol=1e-9)
+    np.testing.assert_allclose(np.stack([d.std for d in distributions], 1).reshape(mean.shape), std, rtol=1e-6)
+    lower, upper = model.predict_interval(NEW, 0.8)
+    quantiles = model.predict_quantiles(NEW, [0.1, 0.9])
+    np.testing.assert_allclose(np.stack([lower, upper], axis=-1), quantiles, rtol=1e-9)
+    assert np.isfinite(model.log_predictive_density(X, targets)).all()
+    assert model.sample_y(NEW, 3).shape == (*mean.shape, 3)
+
+
+def test_quadrature_is_the_density_of_the_gaussian_outputs(fitted):
+    """Against 200 000 draws of the outputs, within 4.5 standard errors; the moment form has the same two moments."""
+    mean, covariance = (part[:3] for part in fitted._output_moments(NEW)[0])
+    covariance = covariance + np.array([[0.5, 0.25], [0.25, 0.6]])
+    weights, means, variances = fitted._quadrature_components(mean, covariance)
+    draws = _draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((200_000, 2)))
+    noise = np.exp(draws[:, :, 1])
+    for distance in (0.0, 1.0, 3.0):
+        y = mean[:, 0] + distance
+        density = np.exp(-0.5 * (y[:, None] - means) ** 2 / variances) / np.sqrt(2 * np.pi * variances) @ weights
+        drawn = np.exp(-0.5 * (y[:, None] - draws[:, :, 0]) ** 2 / noise) / np.sqrt(2 * np.pi * noise)
+        error = drawn.std(axis=1) / np.sqrt(200_000)
+        assert (np.abs(drawn.mean(axis=1) - density) < 4.5 * error + 1e-4 * density).all()
+    _, centre, spread = fitted._moment_components(mean, covariance)
+    middle = means @ weights
+    np.testing.assert_allclose(centre[:, 0], middle, rtol=1e-12)
+    np.testing.assert_allclose(spread[:, 0], (variances + (means - middle[:, None]) ** 2) @ weights, rtol=1e-9)
+
+
+@pytest.mark.parametrize("predictive", ["quadrature", "moment", "mc"])
+def test_forms_of_the_predictive_are_close(fitted, predictive):
+    other = clone(fitted).set_params(predictive=predictive)
+    other.__dict__ |= {k: v for k, v in fitted.__dict__.items() if k.endswith("_") or k.startswith("_")}
+    gap = other.log_predictive_density(X, Y) - fitted.log_predictive_density(X, Y)
+    assert np.abs(gap.mean()) < 0.05
+
+
+@pytest.mark.parametrize("noise", ["heteroscedastic", "homoscedastic"])
+def test_sampled_networks_have_the_exact_moments(noise):
+    model, n_samples = fit(noise=noise), 20_000
+    draws = model.sample_y(NEW, n_samples, noise=False)
+    mean, epistemic, aleatoric = model.predict_parts(NEW)
+    assert (np.abs(draws.mean(axis=1) - mean) < 4.5 * epistemic / np.sqrt(n_samples)).all()
+    squares = (draws - mean[:, None]) ** 2
+    error = squares.std(axis=1) / np.sqrt(n_samples)
+    assert (np.abs(squares.mean(axis=1) - epistemic**2) < 4.5 * error).all()
+    noisy = model.sample_y(NEW, n_samples).std(axis=1)
+    np.testing.assert_allclose(noisy, np.hypot(epistemic, aleatoric), rtol=0.1)
+
+
+def test_units_of_inputs_and_targets_do_not_matter():
+    units = np.array([2.0**20, 2.0**-20])  # without rounding: training is not convex
+    model, other = fit(), fit(X * units, 2**30 * Y)
+    np.testing.assert_allclose(other.predict(NEW * units) / 2**30, model.predict(NEW), rtol=1e-12)
+    assert other.elbo_ == pytest.approx(model.elbo_ - 90 * np.log(2**30), abs=1e-9)
+
+
+def test_constant_columns_and_targets_are_no_harm():
+    assert np.isfinite(fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2)))).all()
+    np.testing.assert_allclose(fit(X, np.full(90, 7.0), n_steps=1000).predict(NEW), 7.0, atol=0.05)
+
+
+def test_far_away_predictions_are_finite(fitted):
+    far = np.array([[1e300, -1e300], [1e9, 1e9]])
+    for values in (*fitted.predict(far, return_std=True), *fitted.predict_interval(far)):
+        assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("predictive", ["quadrature", "moment"])
+def test_the_distribution_far_away_has_the_mean_that_is_predicted(fitted, predictive):
+    model = clone(fitted).set_params(predictive=predictive)
+    model.__dict__ |= {k: v for k, v in fitted.__dict__.items() if k.endswith("_") or k.startswith("_")}
+    for distance in (10.0, 100.0, 1000.0):
+        far = distance * np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+        mean, epistemic, _ = model.predict_parts(far)
+        distribution = model.predict_distribution(far)
+        assert (np.abs(distribution.mean - mean) < 1e-9 * epistemic).all()
+        assert np.isfinite(distribution.std).all()
+
+
+def test_several_outputs_are_networks_of_their_own():
+    model = fit(y=TWO)
+    np.testing.assert_allclose(model.predict(NEW).shape, (25, 2))
+    assert len(model.posterior_) == len(model.elbo_trace_) == len(model.prior_variances_) == 2
+    assert model.noise_variance_.shape == (2,)
+
+
+def test_calibration_rescales_the_deviations(fitted):
+    model = pickle.loads(pickle.dumps(fitted)).calibrate(X, Y + 3 * (Y - fitted.predict(X)))
+    assert model.calibration_scale_ > 2
+    std, before = model.predict(NEW, return_std=True)[1], fitted.predict(NEW, return_std=True)[1]
+    np.testing.assert_allclose(std, model.calibration_scale_ * before, rtol=1e-12)
+    np.testing.assert_allclose(model.predict_distribution(NEW).std, std, rtol=1e-6)
+
+
+# ---------------------------------------- training
+
+
+@pytest.mark.parametrize("inference", ["dvi", "mcvi", "rmcvi", "map"])
+def test_every_inference_learns(inference):
+    model = fit(inference=inference, n_steps=400, noise="homoscedastic")
+    assert np.sqrt(np.mean((model.predict(X) - Y) ** 2)) < 0.5
+    assert np.isfinite(model.elbo_)
+    assert model.predict_parts(NEW)[1].max() > 0 or inference == "map"
+
+
+def test_the_estimates_come_near_the_deterministic_bound():
+    exact = fit(n_steps=600)
+    for inference in ("mcvi", "rmcvi"):
+        assert fit(inference=inference, n_steps=600).elbo_ == pytest.approx(exact.elbo_, abs=0.3 * len(Y))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs", "adam+lbfgs"])
+def test_the_trace_ends_at_the_bound_of_what_is_kept(optimizer):
+    model = fit(optimizer=optimizer)
+    posterior, y = model.posterior_, (Y - model.y_mean_) / model.y_scale_
+    value, _ = posterior.network.objective(posterior.theta, model.input_map_.transform(X), y)
+    assert model.elbo_ == pytest.approx(-90 * (value + np.log(model.y_scale_[0])), rel=1e-10)
+    assert model.elbo_trace_[-1] == pytest.approx(model.elbo_, abs=1e-9)
+    assert model.n_iter_ <= 150 + 60
+
+
+def test_restarts_never_lower_the_bound():
+    assert fit(n_restarts=3).elbo_ >= fit(n_restarts=1).elbo_
+
+
+def test_defaults_come_to_rest():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        assert DVIRegressor().fit(x, x[:, 0] + 0.1 * rng.normal(size=80)).converged_
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"optimizer": "adam+lbfgs", "max_iter": 3}, r"153 steps and iterations \(raise max_iter=3\)"),
+        ({"n_steps": 1}, r"1 steps \(raise n_steps=1\)"),
+    ],
+)
+def test_a_fit_that_does_not_come_to_rest_names_what_helps(options, remedy):
+    with pytest.warns(ConvergenceWarning, match=remedy):
+        fit(**options)
+
+
+def test_a_fit_that_ends_by_itself_names_no_limit(monkeypatch):
+    def stuck(objective, start, *_):
+        return start, Outcome(3, trace=[np.array([objective(start)[0]])])
+
+    monkeypatch.setattr("pydirect.networks.training.lbfgs", stuck)
+    with pytest.warns(ConvergenceWarning, match="not at rest after 3 iterations; the best"):
+        fit(optimizer="lbfgs")
+
+
+@pytest.mark.parametrize("options", [{"n_steps": 5}, {"learning_rate": 1e-9}, {"initial_scale": 100.0}])
+def test_steps_that_lead_nowhere_do_not_count_as_rest(options):
+    assert not fit(**options).converged_
+
+
+@pytest.mark.parametrize("n_steps", [100, 400])
+def test_a_short_run_is_not_at_rest_because_its_last_steps_are_small(n_steps):
+    options = {"hidden_layer_sizes": (20,), "n_steps": n_steps}
+    assert not DVIRegressor(**options).fit(X, Y).converged_
+    assert not DVIClassifier(**options).fit(*IRIS).converged_
+
+
+def test_the_longest_warm_up_leaves_checks_to_be_at_rest_by():
+    model = fit(n_steps=1000, kl_ramp=0.9)
+    assert len(model.elbo_trace_) == 5
+    assert model.converged_
+
+
+def test_the_best_of_several_starts_alone_goes_on():
+    options = {"n_restarts": 3, "optimizer": "adam+lbfgs"}
+    adam, both = fit(n_restarts=3), fit(**options)
+    assert adam.n_iter_ == 150
+    assert 150 < both.n_iter_ <= 210
+    assert both.elbo_ > adam.elbo_
+    assert (np.diff(both.elbo_trace_) >= 0).all()
+    np.testing.assert_array_equal(both.predict(NEW), fit(n_threads=2, **options).predict(NEW))
+
+
+def test_results_have_the_same_bits_for_any_number_of_threads():
+    one, two = fit(n_restarts=3, n_threads=1), fit(n_restarts=3, n_threads=2)
+    assert one.elbo_ == two.elbo_
+    assert one.predict(NEW).tobytes() == two.predict(NEW).tobytes()
+
+
+def test_batches_make_an_unbiased_bound():
+    """The mean over the batches of an epoch is the gradient of all rows, weights and all."""
+    from pydirect.networks.training import _Problem
+
+    model = fit()
+    network, theta = model.posterior_.network, model.posterior_.theta
+    weight = RNG.uniform(0.1, 3.0, 90)
+    x, y = model.input_map_.transform(X), (Y - model.y_mean_) / model.y_scale_
+    problem = _Problem(network, x, y, weight, "dvi", 1, TrainingSchedule(), None)
+    whole = problem.bound(theta, 0, 1)
+    batches = [problem.bound(theta, 0, 1, np.arange(90)[k::3]) for k in range(3)]
+    np.testing.assert_allclose(np.mean([value for value, _ in batches]), whole[0], rtol=1e-10)
+    np.testing.assert_allclose(np.mean([gradient for _, gradient in batches], axis=0), whole[1], atol=1e-9)
+
+
+def test_mini_batches_find_the_same_fit():
+    x = RNG.uniform(-1, 1, (1500, 1))
+    y = np.abs(x[:, 0]) + 0.1 * RNG.standard_normal(len(x))
+    model = DVIRegressor((8,), n_steps=800, n_restarts=1).fit(x, y)
+    assert np.sqrt(np.mean((model.predict(x) - np.abs(x[:, 0])) ** 2)) < 0.05
+
+
+def test_the_kl_term_warms_up_and_rises():
+    schedule = TrainingSchedule(kl_warmup=0.25, kl_ramp=0.5)
+    assert [schedule.kl_weight(p) for p in (0.0, 0.24, 0.5, 0.75, 0.99)] == [0.0, 0.0, 0.5, 1.0, 1.0]
+    model = fit(kl_warmup=0.2, kl_ramp=0.5)
+    assert np.isfinite(model.elbo_trace_).all()
+    assert len(model.elbo_trace_) == 15  # every third step from λ = 1 on
+
+
+def test_steps_grow_with_the_rows():
+    schedule = TrainingSchedule(batch_size=100)
+    assert [schedule.steps(n) for n in (50, 3000, 10_000)] == [3000, 3000, 10_000]
+    assert TrainingSchedule(n_steps=7).steps(10_000) == 7
+    whole = TrainingSchedule(batch_size=None)
+    assert [whole.n_batches(n) for n in (1, 10_000)] == [1, 1]
+    assert whole.steps(10_000) == 3000
+
+
+def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
+    calls, objective = [], DeterministicNetwork.objective
+
+    def interrupted(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 40:
+            raise KeyboardInterrupt
+        return objective(*args, **kwargs)
+
+    monkeypatch.setattr(DeterministicNetwork, "objective", interrupted)
+    for restarts in (1, 3):
+        calls.clear()
+        with pytest.warns(ConvergenceWarning, match="interrupted"):
+            model = fit(n_restarts=restarts, n_threads=2)
+        assert model.interrupted_
+        assert not model.converged_
+        assert np.isfinite(model.predict(NEW)).all()
+
+
+def test_an_objective_that_overflows_is_survived(monkeypatch):
+    calls, objective = [], DeterministicNetwork.objective
+
+    def overflowing(*args, **kwargs):
+        calls.append(1)
+        value, gradient = objective(*args, **kwargs)
+        return (np.nan, np.full_like(gradient, np.nan)) if len(calls) % 7 == 0 else (value, gradient)
+
+    monkeypatch.setattr(DeterministicNetwork, "objective", overflowing)
+    assert np.isfinite(fit().predict(NEW)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": "none"}, "noise must be one of"),
+        ({"inference": "exact"}, "inference must be one of"),
+        ({"inference": "mcvi", "optimizer": "lbfgs"}, "optimizer must be 'adam'"),
+        ({"predictive": "qmc"}, "predictive must be one of"),
+        ({"prior": -1.0}, "prior must hold variances from 1e-100 to 1e\\+100, got -1.0"),
+        ({"prior": 1e-200}, "prior must hold variances from 1e-100 to 1e\\+100, got 1e-200"),
+        ({"prior": 1e200}, "prior must hold variances from 1e-100 to 1e\\+100, got 1e\\+200"),
+        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
+        ({"kl_warmup": 0.6, "kl_ramp": 0.4}, "kl_ramp must be at most 0.9 less kl_warmup, got 0.4 and kl_warmup=0.6"),
+        ({"n_steps": 0}, "n_steps must be at least 1"),
+        ({"initial_scale": 0.0}, "initial_scale must be above 0.0, got 0.0"),
+        ({"learning_rate": np.inf}, "learning_rate must be above 0.0 and finite, got inf"),
+        ({"kl_warmup": np.nan}, "kl_warmup must be at least 0.0 and at most 0.9, got nan"),
+        ({"activation": "tanh"}, "activation must be one of"),
+        ({"skip_connections": True}, "hidden_layer_sizes must hold two equal widths in turn for skips, got .4,."),
+        ({"skip_connections": True, "hidden_layer_sizes": (3, 4, 3)}, r"got \(3, 4, 3\)"),
+        *(
+            (
+                {"activation": "heaviside", "inference": i},
+                f"inference must be 'dvi' for activation='heaviside', got '{i}'",
+            )
+            for i in ("mcvi", "rmcvi", "map")
+        ),
+        ({"optimizer": "lbfgs", "kl_warmup": 0.5}, "kl_warmup must be 0.0 for optimizer='lbfgs', got 0.5"),
+        ({"optimizer": "lbfgs", "kl_ramp": 0.5}, "kl_ramp must be 0.0 for optimizer='lbfgs', got 0.5"),
+    ],
+)
+def test_wrong_parameters_are_told(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit(**options)
+
+
+@pytest.mark.parametrize("weight", [1e-200, 1e-300])
+def test_weights_that_vanish_are_told(weight):
+    with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
+        DVIRegressor(**FAST).fit(X, Y, sample_weight=np.full(90, weight))
+    with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
+        DVIClassifier(**FAST).fit(X, Y > 3, sample_weight=np.full(90, weight))
+
+
+@pytest.mark.parametrize("options", [{"prior": 1e-100}, {"prior": 1e100}, {"weight": 1e-99}])
+def test_models_at_the_edge_are_finite(options):
+    weight = np.full(90, options.pop("weight", 1.0))
+    model = DVIRegressor(**FAST | options).fit(X, Y, sample_weight=weight)
+    assert np.isfinite(model.posterior_.theta).all()
+    assert np.isfinite(model.predict(NEW)).all()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs", "adam+lbfgs"])
+def test_a_bound_that_is_finite_nowhere_is_told(monkeypatch, optimizer):
+    def overflowing(network, theta, *args, **kwargs):
+        return np.inf, np.zeros_like(theta)
+
+    monkeypatch.setattr(DeterministicNetwork, "objective", overflowing)
+    with pytest.raises(ValueError, match=r"x and y must be of order one for the bound to be finite, got max \|x\| = "):
+        fit(optimizer=optimizer)
+
+
+def test_unfitted_models_say_so():
+    with pytest.raises(NotFittedError):
+        DVIRegressor().predict(X)
+
+
+def test_networks_can_be_fitted_without_estimators(fitted):
+    network = fitted.posterior_.network
+    posterior = fit_deterministic_network(network, X, Y - 3, schedule=TrainingSchedule(n_steps=200))
+    mean, covariance = posterior.moments(NEW)
+    assert mean.shape == (25, 2)
+    assert covariance.shape == (25, 2, 2)
+    with pytest.raises(ValueError, match="x must have shape"):
+        fit_deterministic_network(network, X[:, :1], Y)
+
+
+@pytest.mark.parametrize("likelihood", ["heteroscedastic", "homoscedastic", "softplus"])
+def test_several_targets_share_a_network(likelihood):
+    network = DeterministicNetwork(2, (8,), 2, likelihood=likelihood)
+    y = TWO - TWO.mean(axis=0)
+    posterior = fit_deterministic_network(network, X, y / y.std(axis=0), schedule=TrainingSchedule(n_steps=500))
+    mean = posterior.moments(X)[0][:, :2]
+    assert np.mean((mean - y / y.std(axis=0)) ** 2) < 0.3
+    with pytest.raises(ValueError, match="y must have shape"):
+        fit_deterministic_network(network, X, Y)
+
+
+# ---------------------------------------- classification
+
+
+def test_one_class_is_told_as_python_shows_it():
+    for label, text in ((np.int64(3), "3"), (np.str_("a"), "'a'")):
+        with pytest.raises(ValueError, match=f"got one class, {text}$"):
+            DVIClassifier(**FAST).fit(X, np.full(90, label))
+
+
+def test_iris_is_learned(classifier):
+    x, y = IRIS[0][1::2], IRIS[1][1::2]
+    assert classifier.score(x, y) > 0.9
+    p = classifier.predict_proba(x)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    assert classifier.predict_logit(x, return_std=True)[1].shape == (75, 3)
+    drawn = classifier.sample_proba(x, 2000).mean(axis=2)
+    np.testing.assert_allclose(drawn, p, atol=0.05)
+
+
+def test_quasi_random_probabilities_are_those_of_many_draws():
+    rng = np.random.default_rng(0)
+    mean, root = rng.standard_normal((4, 3)), rng.standard_normal((4, 3, 3))
+    covariance = root @ np.swapaxes(root, 1, 2)
+    points = softmax(_draw_outputs(mean, covariance, _normal_points(256, 3)), axis=2).mean(axis=1)
+    draws = softmax(_draw_outputs(mean, covariance, rng.standard_normal((200_000, 3))), axis=2)
+    np.testing.assert_allclose(points, draws.mean(axis=1), atol=5e-3)
+    small = 0.01 * covariance
+    delta = np.exp(_delta_log_probabilities(mean, small))
+    exact = softmax(_draw_outputs(mean, small, _normal_points(4096, 3)), axis=2).mean(axis=1)
+    np.testing.assert_allclose(delta, exact, atol=1e-3)
+    for scale in (100.0, 1e18):
+        wild = np.exp(_delta_log_probabilities(mean, scale * covariance))
+        np.testing.assert_allclose(wild.sum(axis=1), 1.0)
+        assert (wild >= 0).all()
+    certain = np.array([[3e9, 0.0, -1e9]])  # by three deviations that are common to all, and more
+    proba = np.exp(_delta_log_probabilities(certain, 1e18 * (1 + np.eye(3))[None]))
+    np.testing.assert_allclose(proba, [[1.0, 0.0, 0.0]], atol=1e-300)
+
+
+@pytest.mark.parametrize("options", [{}, {"predictive": "delta"}])
+def test_predictions_of_classes_stay_within_their_memory(options):
+    labels = np.arange(90) % 10
+    model = DVIClassifier(**FAST | {"n_steps": 5} | options).fit(X, labels)
+    many = np.resize(NEW, (3000, 2))
+    for predict in (model.predict_proba, lambda x: model.predict_logit(x, True), lambda x: model.sample_proba(x, 20)):
+        predict(many[:20])
+        tracemalloc.start()
+        result = predict(many)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        own = sum(part.nbytes for part in result) if isinstance(result, tuple) else result.nbytes
+        assert peak < 1.3 * PREDICT_BYTES + 3 * own
+
+
+@pytest.mark.parametrize("predictive", ["quadrature", "mc"])
+def test_components_stay_within_their_memory(fitted, predictive):
+    model = clone(fitted).set_params(predictive=predictive)
+    model.__dict__ |= {k: v for k, v in fitted.__dict__.items() if k.endswith("_") or k.startswith("_")}
+    many = np.resize(NEW, (40_000, 2))
+    tracemalloc.start()
+    for rows in model._blocks(many):
+        model._target_components(many[rows])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.3 * PREDICT_BYTES
+
+
+def test_two_classes_have_one_logit():
+    labels = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
+    model = DVIClassifier(**FAST).fit(X, labels)
+    assert model.score(NEW, np.where(NEW.sum(axis=1) > 0, "yes", "no")) > 0.85
+    odds = model.decision_function(NEW)
+    p = model.predict_proba(NEW)
+    np.testing.assert_allclose(p[:, 1], 1 / (1 + np.exp(-odds)), rtol=1e-9)
+    z, std = model.predict_logit(NEW, return_std=True)
+    assert z.shape == std.shape == (25,)
+    assert (np.sign(z) == np.sign(odds)).all()
+    delta = model.set_params(predictive="delta").predict_proba(NEW)
+    np.testing.assert_allclose(delta, p, atol=0.2)
+
+
+# ---------------------------------------- tools around
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"noise": "homoscedastic", "prior": 0.5}, {"inference": "map"}, {"prior": EmpiricalBayes.released_code()}],
+)
+def test_loaded_models_predict_the_same_bits(tmp_path, options):
+    model = fit(y=TWO, **options).calibrate(X, TWO)
+    model.save(tmp_path / "m", metadata={"note": 1})
+    loaded = pydirect.load(tmp_path / "m")
+    for one, other in zip(model.predict_parts(NEW), loaded.predict_parts(NEW), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(loaded.sample_y(NEW, 3), model.sample_y(NEW, 3))
+    np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
+    assert loaded.elbo_ == model.elbo_
+    assert loaded.get_params() == model.get_params()
+    assert loaded.hidden_layer_sizes == (4,)
+    assert loaded.metadata_ == {"note": 1}
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+
+
+def test_loaded_classifiers_predict_the_same_bits(tmp_path, classifier):
+    classifier.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict_proba(IRIS[0]), classifier.predict_proba(IRIS[0]))
+    np.testing.assert_array_equal(loaded.classes_, classifier.classes_)
+
+
+@pytest.mark.parametrize("change", ["theta", "width", "nan"])
+def test_files_that_make_no_network_are_refused(tmp_path, fitted, change):
+    fitted.save(tmp_path / "m")
+    document = persistence.read(tmp_path / "m", ("pydirect.DVIRegressor",))
+    header, arrays = json.loads(json.dumps(document.header)), dict(document.arrays)
+    if change == "theta":
+        arrays["posterior0.theta"] = arrays["posterior0.theta"][:-1]
+    elif change == "width":
+        header["parameters"]["hidden_layer_sizes"] = [11]
+    else:
+        arrays["posterior0.theta"] = np.where(np.arange(arrays["posterior0.theta"].size) == 3, np.nan, 0.0)
+    persistence.write(tmp_path / "bad", document.kind, header, arrays)
+    with pytest.raises(persistence.CorruptFileError):
+        pydirect.load(tmp_path / "bad")
+
+
+def test_pickle_clone_and_grid_search_work(fitted):
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(NEW), fitted.predict(NEW))
+    assert clone(fitted).get_params() == fitted.get_params()
+    # Weights that a prior keeps at zero predict a constant.
+    search = GridSearchCV(DVIRegressor(**FAST), {"prior": [1e-8, "empirical_bayes"]}, cv=2).fit(X, Y)
+    assert search.best_params_["prior"] == "empirical_bayes"
+
+
+def test_the_bound_can_be_plotted(fitted):
+    pytest.importorskip("matplotlib")
+    display = plotting.ELBODisplay.from_estimator(fitted)
+    assert display.ax_.get_ylabel() == "ELBO (nats)"
+
+
+def test_tools_for_discrete_weights_say_that_there_are_none(fitted, classifier):
+    for model in (fitted, classifier):
+        with pytest.raises(TypeError, match=f"model must be an estimator of discrete.*got {type(model).__name__}"):
+            model.quantize(4)
+        pytest.importorskip("matplotlib")
+        with pytest.raises(TypeError, match=f"posterior_ must have levels.*got Det.*of {type(model).__name__}"):
+            plotting.PosteriorDisplay.from_estimator(model)
+    with pytest.raises(TypeError, match="estimator must be a classifier with predict_proba, got DVIRegressor"):
+        plotting.ReliabilityDisplay.from_estimator(fitted, X, Y)
+
+
+def test_progress_is_reported_when_asked(capsys):
+    fit(verbose=1, n_restarts=2)
+    assert "start   2 of 2" in capsys.readouterr().err

@@ -1,0 +1,102 @@
+"""Networks of rows that do not fit into memory: the coreset of coresets stands for all rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from pydirect import NetworkCoreset, QuadraticBNNRegressor, StreamError, StreamInterrupt
+from pydirect.quadratic.coreset import MAX_MOMENTS, merged_tree, n_moments
+
+pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+
+N = 1500
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, 2))
+Y = np.c_[X[:, 0] * X[:, 1] + 0.1 * RNG.standard_normal(N), X[:, 0] + 0.1 * RNG.standard_normal(N)]
+WEIGHT = RNG.integers(0, 3, N).astype(float)
+FAST = {"hidden_layer_sizes": (4,), "n_restarts": 1, "n_regrids": 1, "max_iter": 300, "n_threads": 1}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("pydirect.estimators.quadratic_bnn.READ_ROWS", 130)
+
+
+def as_blocks(size=97):
+    for i in range(0, N, size):
+        yield X[i : i + size], Y[i : i + size, 0], WEIGHT[i : i + size]
+
+
+def squares_and_products(x, y):
+    degrees = [(i, j) for i in range(5) for j in range(5 - i)]
+    powers = np.stack([x[:, 0] ** i * x[:, 1] ** j for i, j in degrees], axis=1)
+    low = powers[:, [sum(d) <= 2 for d in degrees]]
+    return np.concatenate([powers, low * y[:, None], y[:, None] ** 2], axis=1)
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 8, 11])
+def test_a_tree_of_coresets_has_the_moments_of_all_rows(n_parts):
+    cuts = np.array_split(np.arange(N), n_parts)
+    total = merged_tree(NetworkCoreset.from_data(X[i], Y[i, 0], 1, sample_weight=WEIGHT[i]) for i in cuts)
+    assert len(total.x) <= n_moments(2, 1)
+    assert total.n_samples == WEIGHT.sum()
+    expected = WEIGHT @ squares_and_products(X, Y[:, 0])
+    found = total.weight @ squares_and_products(total.x, total.y)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+
+
+def test_a_stream_is_fitted_as_the_rows_in_memory():
+    batch = QuadraticBNNRegressor(**FAST, engine="coreset").fit(X, Y[:, 0], WEIGHT)
+    stream = QuadraticBNNRegressor(**FAST).fit_stream(as_blocks())
+    assert stream.elbo_ == pytest.approx(batch.elbo_, rel=1e-6)
+    np.testing.assert_allclose(stream.predict(X), batch.predict(X), atol=1e-3)
+    assert stream.n_samples_ == pytest.approx(WEIGHT.sum())
+    assert len(stream.coreset_.x) <= n_moments(2, 1)
+
+
+def test_sources_outputs_and_names(tmp_path):
+    path = tmp_path / "a.parquet"
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": Y[:, 0], "z": Y[:, 1]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=200)
+    model = QuadraticBNNRegressor(**FAST).fit_stream(path, ["y", "z"])
+    assert list(model.feature_names_in_) == ["a", "b"]
+    assert model.predict(X).shape == (N, 2)
+    again = QuadraticBNNRegressor(**FAST).fit_stream(X, Y)
+    assert (again.predict(X) == model.predict(X)).all()
+    assert set(model.fit_seconds_) >= {"coreset", "training"}
+
+
+def test_more_rows_may_follow():
+    model = QuadraticBNNRegressor(**FAST).fit_stream(X[:700], Y[:700, 0], WEIGHT[:700])
+    model.partial_fit(X[700:], Y[700:, 0], WEIGHT[700:])
+    assert model.n_samples_ == pytest.approx(WEIGHT.sum())
+    assert model.score(X, Y[:, 0]) > 0.8
+
+
+def test_what_stops_the_pass_says_where():
+    x = X.copy()
+    x[1000, 1] = np.nan
+    with pytest.raises(StreamError, match="row 1000: column 1 of X must be finite, got nan"):
+        QuadraticBNNRegressor(**FAST).fit_stream(x, Y[:, 0])
+    assert QuadraticBNNRegressor(**FAST).fit_stream(x, Y[:, 0], drop_missing=True).n_samples_ == pytest.approx(N - 1)
+
+    def interrupted():
+        for k, block in enumerate(as_blocks()):
+            if k == 6:
+                raise KeyboardInterrupt
+            yield block
+
+    with pytest.raises(StreamInterrupt, match="interrupted after 520 rows: none of them is kept"):
+        QuadraticBNNRegressor(**FAST).fit_stream(interrupted)
+    with pytest.raises(StreamError, match="no row is left that counts"):
+        QuadraticBNNRegressor(**FAST).fit_stream(X, Y[:, 0], np.zeros(N))
+
+
+def test_too_many_inputs_are_refused_with_the_size():
+    wide = RNG.standard_normal((5000, 14))
+    assert n_moments(14, 1) > MAX_MOMENTS
+    with pytest.raises(ValueError, match="a coreset for depth 1 and 14 inputs must keep"):
+        QuadraticBNNRegressor(**FAST).fit_stream([(wide[:3400], wide[:3400, 0]), (wide[3400:], wide[3400:, 0])])

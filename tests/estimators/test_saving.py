@@ -1,0 +1,272 @@
+"""Saved models predict bit for bit the same; anything else is refused, never crashes and never guesses."""
+
+import copy
+import json
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+
+import pydirect
+from pydirect import (
+    DirectRegressor,
+    GaussianPrior,
+    LaplacePrior,
+    MixturePrior,
+    SpikeAndSlabPrior,
+    StudentTPrior,
+    TablePrior,
+)
+from pydirect.persistence import container as persistence
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((40, 3)), RNG.standard_normal((9, 3)) * 2
+Y = X[:, 0] + 0.3 * X[:, 1] ** 2 + 0.1 * RNG.standard_normal(40)
+TWO = np.c_[Y, 50 - Y**2]
+
+
+def fit(*, targets=Y, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return DirectRegressor(n_features=24, **parameters).fit(X, targets)
+
+
+def predictions(model):
+    parts = [*model.predict(NEW, return_std=True), *model.predict_parts(NEW), *model.predict_interval(NEW)]
+    return b"".join(np.ascontiguousarray(p).tobytes() for p in [*parts, model.sample_y(NEW, 3), np.array(model.elbo_)])
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+@pytest.mark.parametrize("targets", [Y, Y[:, None], TWO], ids=["vector", "column", "two"])
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+@pytest.mark.parametrize("features", ["nystroem", "fourier", "linear", "polynomial", "precomputed"])
+def test_loaded_models_predict_the_same_bits(tmp_path, features, basis, targets):
+    model = fit(features=features, basis=basis, targets=targets).calibrate(X, targets)
+    model.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m")
+    assert predictions(loaded) == predictions(model)
+    assert loaded.get_params() == model.get_params()
+    for name in ("n_iter_", "converged_", "interrupted_", "sparsity_", "n_samples_", "fit_seconds_", "n_features_in_"):
+        assert getattr(loaded, name) == getattr(model, name), name
+    np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
+    np.testing.assert_array_equal(loaded.coef_, model.coef_)
+    for one, other in zip(as_list(loaded.elbo_trace_), as_list(model.elbo_trace_), strict=True):
+        np.testing.assert_array_equal(one, other)
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        loaded.fit(X, targets)
+    assert loaded.predict(NEW).tobytes() == model.predict(NEW).tobytes()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        *({"prior": p} for p in ("gaussian", "laplace", GaussianPrior(0.5), LaplacePrior(2.0), StudentTPrior(4.0))),
+        *(
+            {"basis": "raw", "features": "linear", "prior": p}
+            for p in ("spike_and_slab", SpikeAndSlabPrior(0.7, LaplacePrior()), TablePrior(np.arange(1.0, 16)))
+        ),
+        {"basis": "raw", "features": "linear", "levels": np.array([-1.0, 0.0, 1.0])},
+        {"length_scale": np.array([1.0, 2.0, 3.0])},
+        {"length_scale": np.float64(1.5), "noise": np.float32(0.5)},
+        {"rank_inputs": False, "block_dtype": "float32", "n_threads": 1},
+        {"noise": "evidence"},
+        {"features": "linear", "basis": "raw", "noise": "elbo"},
+    ],
+    ids=str,
+)
+def test_every_parameter_survives(tmp_path, parameters):
+    model = fit(**parameters)
+    model.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m")
+    assert predictions(loaded) == predictions(model)
+    for name, value in model.get_params(deep=False).items():
+        if isinstance(value, TablePrior):
+            value, loaded_value = value.mass, loaded.get_params()[name].mass
+        else:
+            loaded_value = loaded.get_params()[name]
+        np.testing.assert_array_equal(loaded_value, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert predictions(loaded.fit(X, Y)) == predictions(model)
+
+
+def test_metadata_and_column_names_come_back(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["a", "b", "ü"])
+    metadata = {"target": "price", "run": [1, 2.5, None], "nested": {"ok": True}}
+    model = DirectRegressor("linear").fit(frame, Y)
+    model.save(tmp_path / "m", metadata)
+    loaded = pydirect.load(str(tmp_path / "m"))
+    assert loaded.metadata_ == metadata
+    assert loaded.feature_names_in_.tolist() == ["a", "b", "ü"]
+    np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.predict(frame[["b", "a", "ü"]])
+    loaded.save(tmp_path / "again")
+    assert pydirect.load(tmp_path / "again").metadata_ == metadata
+    assert not hasattr(loaded.fit(X, Y), "metadata_")
+    for bad in ({1: 2}, {"x": np.ones(3)}, {"x": float("nan")}):
+        with pytest.raises((TypeError, ValueError), match="metadata"):
+            model.save(tmp_path / "m", bad)
+    assert pydirect.load(tmp_path / "m").metadata_ == metadata
+
+
+@pytest.mark.parametrize("case", ["all columns constant", "one row", "constant target", "no information"])
+def test_models_of_odd_data_survive(tmp_path, case):
+    x, y = {
+        "all columns constant": (np.ones((5, 2)), Y[:5]),
+        "one row": (X[:1], Y[:1]),
+        "constant target": (X, np.ones(40)),
+        "no information": (np.zeros((5, 2)), Y[:5]),
+    }[case]
+    for features in ("auto", "linear", "precomputed"):
+        model = DirectRegressor(features).fit(x, y)
+        model.save(tmp_path / "m")
+        np.testing.assert_array_equal(
+            pydirect.load(tmp_path / "m").predict(x, return_std=True), model.predict(x, return_std=True)
+        )
+
+
+def test_what_cannot_be_stored_without_pickle_is_refused_by_name(tmp_path):
+    with pytest.raises(TypeError, match="features must be built in"):
+        fit(features=StandardScaler()).save(tmp_path / "m")
+
+    class Own(GaussianPrior):
+        pass
+
+    with pytest.raises(TypeError, match="prior must be"):
+        fit(features="linear", prior=Own()).save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------- refused files
+
+
+@pytest.fixture
+def saved(tmp_path):
+    fit(features="linear").save(tmp_path / "m")
+    return tmp_path / "m"
+
+
+def test_damaged_files_are_refused(saved):
+    content = saved.read_bytes()
+    for damaged in (b"", content[:40], content[:-1], content + b"\0", content[:200] + b"?" + content[201:]):
+        saved.write_bytes(damaged)
+        with pytest.raises(persistence.FileFormatError, match="m: "):
+            pydirect.load(saved)
+    later = bytearray(content)
+    later[8] = 99
+    saved.write_bytes(later)
+    with pytest.raises(persistence.VersionError):
+        pydirect.load(saved)
+    persistence.write(saved, "statistics", {})
+    with pytest.raises(persistence.KindError, match="statistics"):
+        pydirect.load(saved)
+    with pytest.raises(FileNotFoundError):
+        pydirect.load(saved.with_name("nowhere"))
+
+
+def test_a_sound_file_without_a_model_is_refused_with_the_reason(saved):
+    kind = persistence.read(saved).kind
+    for header in ({}, {"parameters": 3}, {"parameters": {"no_such": 1}}):
+        persistence.write(saved, kind, header)
+        with pytest.raises(persistence.CorruptFileError, match="contents do not make a model"):
+            pydirect.load(saved)
+
+
+def places(value, path=()):
+    """Paths of everything in a header."""
+    found = [path] if path else []
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return found + [p for key, child in children for p in places(child, (*path, key))]
+
+
+def mutate(header, arrays, rng):
+    """Change one thing in a document."""
+    header, arrays = copy.deepcopy(header), dict(arrays)
+    if rng.random() < 0.5:
+        options = places(header)
+        path = options[rng.integers(len(options))]
+        parent = header
+        for key in path[:-1]:
+            parent = parent[key]
+        odd = [None, True, False, -1, 0, 1, 2, 7, 10**9, 10**400, -0.5, 0.5, 1e308, "", "linear", [], [1], {}, {"a": 1}]
+        if rng.random() < 0.3:
+            del parent[path[-1]]
+        else:
+            parent[path[-1]] = odd[rng.integers(len(odd))]
+        return header, arrays
+    name = list(arrays)[rng.integers(len(arrays))]
+    array = arrays[name]
+    changes = [
+        lambda a: a.astype(np.float32),
+        lambda a: a.astype(np.int64) if np.isfinite(a).all() else a.astype(np.float32),
+        lambda a: a.astype(complex),
+        lambda a: a[..., :-1] if a.ndim else a[None],
+        lambda a: a[:-1] if a.ndim else a[None],
+        lambda a: a[None],
+        lambda a: a.ravel(),
+        lambda a: np.zeros_like(a),
+        lambda a: -a - 1,
+        lambda a: np.full_like(a, np.nan) if a.dtype.kind == "f" else a + 100,
+        lambda a: np.full_like(a, np.inf) if a.dtype.kind == "f" else a - 100,
+        lambda a: np.empty((0, *a.shape[1:]), a.dtype),
+        lambda a: np.repeat(a, 2, axis=0) if a.ndim else a,
+        lambda a: np.array(a.sum()),
+        None,
+    ]
+    change = changes[rng.integers(len(changes))]
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(array)
+    return header, arrays
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"length_scale": 1.0, "targets": TWO},
+        {"features": "fourier", "basis": "raw"},
+        {"features": "linear", "basis": "raw", "prior": SpikeAndSlabPrior(), "levels": [[-1.0, 0.0, 1.0]]},
+        {"features": "linear", "basis": "raw", "n_components": 3, "prior": MixturePrior.of_scales([0.5, 1.0])},
+        {"features": "polynomial"},
+        {"features": "precomputed", "targets": Y[:, None]},
+    ],
+    ids=str,
+)
+def test_altered_contents_make_a_sane_model_or_a_corrupt_file_error(tmp_path, monkeypatch, parameters):
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    fit(**parameters).save(tmp_path / "m")
+    document = persistence.read(tmp_path / "m")
+    rng = np.random.default_rng(0)
+    refused = 0
+    n = 340
+    for _ in range(n):
+        header, arrays = mutate(document.header, document.arrays, rng)
+        try:
+            persistence.write(tmp_path / "m", document.kind, header, arrays)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        try:
+            model = pydirect.load(tmp_path / "m")
+        except persistence.CorruptFileError as error:
+            assert "contents do not make a model" in str(error)
+            refused += 1
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, std = model.predict(NEW, return_std=True)
+            assert mean.shape == std.shape and len(mean) == len(NEW) and mean.ndim in (1, 2)
+            assert not np.isnan(mean).any() and (std >= 0).all()
+        assert model.elbo_ == model.elbo_ and model.sparsity_ <= 1 + 1e-6
+        assert json.dumps(model.metadata_) and model.get_params()
+    assert refused > n / 3

@@ -1,0 +1,262 @@
+"""Classification of rows that are only passed over: what `fit` finds, from any source, whatever stops it."""
+
+from __future__ import annotations
+
+import signal
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from pydirect import DirectClassifier, StreamError, StreamInterrupt, load
+from pydirect.cli.main import main
+from pydirect.logistic import ascent, gaussian, passes
+from pydirect.logistic.bound import jaakkola_bound
+from pydirect.logistic.passes import RowPasses
+from pydirect.logistic.rows import LabelledRows
+from pydirect.statistics.gaussian import IdentityFeatures
+from pydirect.streams import rows as streams
+from pydirect.streams.rows import LabelCodes, Rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+
+N, D = 600, 3
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, D))
+Z = 2 * np.sin(2 * X[:, 0]) + X[:, 1] + RNG.logistic(size=N)
+TWO = np.where(Z > 0, "yes", "no")
+THREE = np.digitize(Z, [-1.0, 1.0])
+WEIGHT = RNG.integers(0, 4, N).astype(float)
+FAST = {"features": "fourier", "n_features": 20, "length_scale": 1.0, "n_threads": 1}
+
+
+def as_blocks(y=TWO, size=70, weight=None):
+    for i in range(0, N, size):
+        rows = slice(i, i + size)
+        yield (X[rows], y[rows]) if weight is None else (X[rows], y[rows], weight[rows])
+
+
+def write_parquet(path, y=TWO, **more):
+    columns = {f"x{j}": X[:, j] for j in range(D)} | {"label": y} | more
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=150)
+    return path
+
+
+@pytest.fixture
+def to_the_end(monkeypatch):
+    """Iterations that stop where rounding does."""
+    for module in (ascent, passes):
+        monkeypatch.setattr(module, "RISE", 1e-12)
+        monkeypatch.setattr(module, "RELATIVE_RISE", 0.0)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("pydirect.estimators._streamed_classifier.block_rows", lambda n_weights, dtype: 64)
+    monkeypatch.setattr("pydirect.statistics.running.block_rows", lambda n_weights, dtype: 64)
+
+
+# The sums of a pass
+
+
+def test_a_pass_leaves_what_the_rows_in_memory_do():
+    rng = np.random.default_rng(1)
+    phi, root = rng.standard_normal((90, 5)), 0.3 * np.tril(rng.standard_normal((5, 5))).T
+    latent = gaussian.FullGaussian(root, rng.standard_normal(5))
+    t, weight = np.where(rng.random((90, 2)) > 0.4, 1.0, -1.0), rng.uniform(0.5, 2.0, 90)
+    offset = np.array([0.3, -0.7])
+    cuts = [Rows(phi[i], t[i], weight[i]) for i in np.array_split(np.arange(90), 7)]
+    for n_threads in (1, 3):
+        passes = RowPasses(IdentityFeatures(5), lambda: iter(cuts), offset, n_threads)
+        first, second = passes.sums([None, latent])
+        assert first is None
+        rows = LabelledRows.from_arrays(phi, t[:, 1], weight, offset=-0.7)
+        mean, variance = rows.moments(latent)
+        expected = rows.weighted_statistics(np.sqrt(mean**2 + variance))
+        np.testing.assert_allclose(second.regression.A, expected.A, rtol=0, atol=1e-12 * np.abs(expected.A).max())
+        np.testing.assert_allclose(second.regression.c, expected.c, rtol=0, atol=1e-12 * np.abs(expected.c).max())
+        np.testing.assert_allclose(second.regression.yty, expected.yty, rtol=1e-12)
+        assert second.log_likelihood == pytest.approx(jaakkola_bound(t[:, 1], mean, variance, weight), rel=1e-12)
+
+
+# fit_stream
+
+
+@pytest.mark.parametrize(
+    ("y", "parameters"),
+    [
+        (TWO, {}),
+        (THREE, {}),
+        (TWO, {"features": "linear", "length_scale": None}),
+        (TWO, {"class_weight": "balanced"}),
+        (THREE, {"class_weight": {0: 2.0, 1: 0.0}}),
+    ],
+)
+def test_the_model_is_the_one_of_the_rows_in_memory(to_the_end, small_blocks, y, parameters):
+    x, y, weight = X[:200], y[:200], WEIGHT[:200]
+    batch = DirectClassifier(**{**FAST, "n_features": 8, **parameters}).fit(x, y, weight)
+    stream = DirectClassifier(**{**FAST, "n_features": 8, **parameters}).fit(x, y, weight)
+    stream.fit_stream(x, y, weight, keep_features=True, sample_rows=100)
+    assert list(stream.classes_) == list(batch.classes_)
+    np.testing.assert_allclose(stream.intercept_, batch.intercept_, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(stream.prior_scale_, batch.prior_scale_, rtol=1e-5)
+    np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=2e-6)
+    assert stream.elbo_ == pytest.approx(batch.elbo_, abs=1e-7)
+    assert stream.n_samples_ == pytest.approx(batch.n_samples_)
+
+
+def test_another_prior_comes_to_the_bound_of_the_rows_in_memory():
+    parameters = {**FAST, "prior": "laplace"}
+    batch = DirectClassifier(**parameters).fit(X, TWO)
+    stream = DirectClassifier(**parameters).fit(X, TWO).fit_stream(X, TWO, keep_features=True)
+    assert stream.elbo_ == pytest.approx(batch.elbo_, abs=0.02)
+    np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=2e-3)
+
+
+def test_the_raw_basis_comes_to_the_bound_of_the_rows_in_memory():
+    batch = DirectClassifier(**FAST, basis="raw").fit(X, TWO)
+    stream = DirectClassifier(**FAST, basis="raw").fit(X, TWO).fit_stream(X, TWO, keep_features=True)
+    assert stream.elbo_ == pytest.approx(batch.elbo_, abs=0.5)
+    np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=0.02)
+
+
+def test_every_source_and_number_of_threads_gives_the_same_bits(tmp_path, small_blocks):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    table = pyarrow.parquet.read_table(write_parquet(tmp_path / "one.parquet", w=WEIGHT))
+    pyarrow.parquet.write_table(table.slice(0, 250), folder / "a.parquet")
+    pyarrow.parquet.write_table(table.slice(250), folder / "b.parquet")
+    np.save(tmp_path / "x.npy", X)
+    calls = {
+        "mapped": (np.load(tmp_path / "x.npy", mmap_mode="r"), TWO, WEIGHT),
+        "list": (list(as_blocks(weight=WEIGHT)),),
+        "function": (lambda: as_blocks(size=7, weight=WEIGHT),),
+        "file": (tmp_path / "one.parquet", "label", "w"),
+        "folder": (folder, "label", "w"),
+    }
+    expected = DirectClassifier(**FAST).fit_stream(X, TWO, WEIGHT, sample_rows=200)
+    for name, arguments in calls.items():
+        for n_threads in (2, 5) if name == "list" else (1,):
+            model = DirectClassifier(**{**FAST, "n_threads": n_threads}).fit_stream(*arguments, sample_rows=200)
+            assert (model.predict_proba(X) == expected.predict_proba(X)).all(), (name, n_threads)
+            assert list(model.classes_) == ["no", "yes"]
+    assert expected.score(X, TWO) > 0.7
+
+
+def test_learned_features_come_from_the_sample(tmp_path):
+    model = DirectClassifier(n_features=40, max_hyperparameter_rows=60).fit_stream(X, THREE, sample_rows=150)
+    assert model.features_.n_weights == 40
+    assert model.score(X, THREE) > 0.6
+    model.save(tmp_path / "m.pydirect")
+    assert (load(tmp_path / "m.pydirect").predict_proba(X) == model.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [THREE, THREE.astype(np.int8), THREE.astype(float), THREE > 1, np.array(["a", "bb", "c"], dtype=object)[THREE]],
+)
+def test_labels_of_any_kind(tmp_path, labels):
+    model = DirectClassifier(**FAST).fit_stream(write_parquet(tmp_path / "a.parquet", labels), "label")
+    expected = DirectClassifier(**FAST).fit(X, labels)
+    assert model.classes_.tolist() == expected.classes_.tolist()
+    assert (model.predict(X) == expected.predict(X)).mean() > 0.95
+
+
+def test_rows_without_a_label_are_left_out_on_request(tmp_path):
+    labels = [None if i in (3, 500) else str(label) for i, label in enumerate(THREE)]
+    path = write_parquet(tmp_path / "a.parquet", labels)
+    assert DirectClassifier(**FAST).fit_stream(path, "label", drop_missing=True).n_samples_ == N - 2
+    with pytest.raises(StreamError, match=r"a\.parquet, data row 4 \(row group 0, its row 4\): y must be finite"):
+        DirectClassifier(**FAST).fit_stream(path, "label")
+
+
+def test_a_class_of_rows_without_weight_is_no_class():
+    weight = np.where(THREE == 2, 0.0, 1.0)
+    assert DirectClassifier(**FAST).fit_stream(X, THREE, weight).classes_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "data", "error", "message"),
+    [
+        ({"bound": "exponential"}, (X, TWO), ValueError, "bound must be 'jaakkola' for fit_stream"),
+        ({"batch_size": 10}, (X, TWO), ValueError, "batch_size must be None for fit_stream"),
+        ({}, (as_blocks(),), ValueError, "must be such that it can be gone through again"),
+        ({}, (X, np.c_[THREE, THREE]), (ValueError, TypeError), "labels must be one column"),
+        ({}, (X, Z), ValueError, "y must hold labels, got the number"),
+        ({}, ([(X[:9], TWO[:9]), (X[9:], Z[9:])],), StreamError, "block 1: y must hold labels, got the number"),
+        ({}, (X, np.full(N, "a")), ValueError, "at least two classes, got one class, 'a'"),
+        ({}, ([(X[:9], TWO[:9]), (X[9:], THREE[9:])],), TypeError, "of one type, got int and str"),
+        ({"class_weight": {0: -1.0}}, (X, THREE), ValueError, "class_weight must be finite and not negative"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused_by_name(parameters, data, error, message):
+    with pytest.raises(error, match=message):
+        DirectClassifier(**{**FAST, **parameters}).fit_stream(*data)
+
+
+@pytest.mark.parametrize("change", ["fewer", "label"])
+def test_data_that_change_between_passes_are_told(small_blocks, change):
+    passes = []
+
+    def blocks():
+        passes.append(1)
+        late = len(passes) > 4
+        yield X[:300], TWO[:300]
+        if not (late and change == "fewer"):
+            yield X[300:], np.where(late, "new", TWO[300:])
+
+    message = "the data end after 300 rows" if change == "fewer" else r"row 300 \(block 1, .*has not seen"
+    with pytest.raises(StreamError, match=message):
+        DirectClassifier(**FAST).fit_stream(blocks)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_an_interruption_keeps_the_last_posterior_of_all_rows(small_blocks, n_threads):
+    def blocks(after):
+        passes = []
+
+        def open_again():
+            passes.append(1)
+            for k, block in enumerate(as_blocks()):
+                if len(passes) == after and k == 5:
+                    signal.raise_signal(signal.SIGINT)
+                yield block
+
+        return open_again
+
+    for after in (2, 3, 4):  # pass 1 looks at the first block only
+        with pytest.raises(StreamInterrupt, match="interrupted"):
+            DirectClassifier(**{**FAST, "n_threads": n_threads}).fit_stream(blocks(after))
+    with pytest.warns(ConvergenceWarning, match="the fit is interrupted"):
+        model = DirectClassifier(**{**FAST, "n_threads": n_threads}).fit_stream(blocks(5), sample_rows=100)
+    assert model.interrupted_ and not model.converged_
+    assert np.isfinite(model.elbo_)
+    assert model.score(X, TWO) > 0.7
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_command_streams_classes(tmp_path, capsys):
+    data, model = write_parquet(tmp_path / "a.parquet"), tmp_path / "m.pydirect"
+    options = ["--stream", "--task", "classification", "--features", "linear", "--target", "label"]
+    assert main(["fit", str(data), *options, "-o", str(model)]) == 0
+    assert ["classes", "no,", "yes"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert main(["predict", str(model), str(data), "-o", str(tmp_path / "p.csv")]) == 0
+    assert (tmp_path / "p.csv").read_text().startswith("prediction,probability_no,probability_yes")
+
+
+def test_columns_are_compared_before_any_pass(monkeypatch):
+    model = DirectClassifier(**FAST).fit(X, TWO)
+    monkeypatch.setattr("pydirect.estimators._growing.sample_stream", lambda *a, **k: pytest.fail("a pass was made"))
+    with pytest.raises(ValueError, match="X must have 3 columns, as when features were fixed, got 2"):
+        model.fit_stream(X[:, :2], TWO, keep_features=True)
+
+
+def test_codes_are_those_of_labels_in_order_of_appearance():
+    codes = LabelCodes()
+    assert codes.codes(np.array(["b", "a", "b"])).ravel().tolist() == [1.0, 0.0, 1.0]
+    found = codes.codes(np.array(["c", None, "a"], dtype=object)).ravel()
+    np.testing.assert_array_equal(found, [2.0, np.nan, 0.0])
+    assert codes.labels == ["a", "b", "c"]
+    assert streams.LabelCodes().codes(np.array([], dtype=object)).shape == (0, 1)

@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy.special import ndtri
+
+from pydirect.features.inputs import LARGEST, MAX_KNOTS, InputMap, Rotation, weighted_location_scale
+
+
+@pytest.fixture
+def x():
+    rng = np.random.default_rng(0)
+    return np.c_[rng.standard_normal(50), np.exp(3 * rng.standard_normal(50)), rng.integers(0, 3, 50), np.full(50, 4.0)]
+
+
+def test_location_and_scale_are_the_weighted_moments(x):
+    weight = np.arange(50.0)
+    mean, scale = weighted_location_scale(x, weight)
+    expected = np.average(x, axis=0, weights=weight)
+    np.testing.assert_allclose(mean, expected)
+    np.testing.assert_allclose(scale, np.sqrt(np.average((x - expected) ** 2, axis=0, weights=weight)), atol=1e-300)
+    np.testing.assert_allclose(weighted_location_scale(x, None)[1], x.std(axis=0), rtol=1e-12)
+
+
+@given(
+    st.integers(-290, 290),
+    st.floats(-1e8, 1e8),
+    st.lists(st.integers(-1000, 1000), min_size=2, max_size=20).filter(lambda v: len(set(v)) > 1),
+)
+def test_location_and_scale_follow_the_units_over_the_whole_range(exponent, offset, values):
+    values = np.array(values, dtype=float)
+    factor = 10.0**exponent
+    mean, scale = weighted_location_scale((factor * (values + offset))[:, None], None)
+    np.testing.assert_allclose(scale / factor, values.std(), rtol=1e-5)
+    np.testing.assert_allclose(mean / factor, values.mean() + offset, rtol=1e-9, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 1e300, -1e-300, 1e12 / 3])
+def test_a_column_constant_to_rounding_has_no_scale(value):
+    column = np.full((7, 1), value)
+    column[3] = np.nextafter(value, np.inf) if value > 1e-200 else value
+    mean, scale = weighted_location_scale(column, np.arange(7.0))
+    assert scale == 0
+    np.testing.assert_allclose(mean, value)
+
+
+@pytest.mark.parametrize("rank", [False, True])
+def test_columns_are_standardised_and_constant_ones_dropped(x, rank):
+    m = InputMap.fit(x, None, rank=rank)
+    assert m.kept.tolist() == [0, 1, 2]
+    assert (m.n_standardised, m.n_outputs) == (3, 6 if rank else 3)
+    out = m.transform(x)
+    assert out.shape == (50, m.n_outputs)
+    np.testing.assert_allclose(out.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(out.std(axis=0), 1)
+    np.testing.assert_allclose(out[:, :3], ((x - x.mean(axis=0)) / x.std(axis=0).clip(1e-9))[:, :3])
+
+
+def test_normal_scores_are_those_of_mid_ranks_and_do_not_see_the_scale(x):
+    column = x[:, [1]]
+    m = InputMap.fit(column, None, rank=True)
+    scores = ndtri((column[:, 0].argsort().argsort() + 0.5) / 50)
+    np.testing.assert_allclose(m.transform(column)[:, 1], scores / scores.std(), rtol=1e-9)
+    logged = InputMap.fit(np.log(column), None, rank=True)
+    np.testing.assert_allclose(logged.transform(np.log(column))[:, 1], m.transform(column)[:, 1], rtol=1e-9)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=40), st.integers(0, 2**32 - 1))
+@example([0.0, 5e-324], 0)
+def test_scores_never_descend_and_stay_within_those_of_the_training_rows(values, seed):
+    column = np.array(values)[:, None]
+    m = InputMap.fit(column, None, rank=True)
+    if m.n_outputs == 0:
+        assert np.ptp(column) < 1e-10
+        return
+    new = np.sort(np.random.default_rng(seed).uniform(-200, 200, 50))[:, None]
+    out = m.transform(new)[:, 1]
+    assert (np.diff(out) >= 0).all()
+    seen = m.transform(column)[:, 1]
+    assert seen.min() <= out.min() and out.max() <= seen.max()
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_weights_are_repetitions(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 6, (15, 2)) + 0.5 * rng.standard_normal((15, 1))
+    weight = rng.integers(0, 4, 15)
+    weight[0] += 1
+    a = InputMap.fit(x, weight.astype(float), rank=True)
+    b = InputMap.fit(np.repeat(x, weight, axis=0), None, rank=True)
+    assert a.kept.tolist() == b.kept.tolist()
+    new = rng.standard_normal((30, 2)) * 5
+    np.testing.assert_allclose(a.transform(new), b.transform(new), rtol=1e-9, atol=1e-9)
+
+
+def test_many_distinct_values_keep_a_bounded_number_of_knots():
+    x = np.random.default_rng(1).standard_cauchy((20_000, 1))
+    m = InputMap.fit(x, None, rank=True)
+    assert MAX_KNOTS / 2 < m.knots.shape[1] <= MAX_KNOTS
+    assert m.knots.shape == m.scores.shape
+    assert (np.diff(m.knots[0]) > 0).all()
+    exact = ndtri((x[:, 0].argsort().argsort() + 0.5) / len(x))
+    inner = np.abs(exact) < 2.5
+    np.testing.assert_allclose(m.transform(x)[inner, 1], exact[inner], atol=0.03)
+
+
+def test_columns_with_fewer_values_share_a_table_by_repeating_their_last(x):
+    m = InputMap.fit(x, None, rank=True)
+    assert m.knots.shape == (3, 50)
+    assert (m.knots[2, 2:] == 2).all() and np.ptp(m.scores[2, 2:]) == 0
+    assert (np.diff(m.transform(np.c_[np.zeros((9, 2)), np.linspace(-1, 3, 9), np.zeros(9)])[:, 5]) >= 0).all()
+
+
+def test_far_rows_stay_finite(x):
+    m = InputMap.fit(x, None, rank=True)
+    out = m.transform(np.array([[1e308, -1e308, 1e300, 0.0], [-1e308, 1e308, -1e300, 1e308]]))
+    assert np.isfinite(out).all()
+    np.testing.assert_array_equal(np.abs(out[:, :3]), LARGEST)
+    np.testing.assert_array_equal(out[:, 3:], m.transform(np.array([[1e3, -1e3, 9.0, 0], [-1e3, 1e9, -9.0, 0]]))[:, 3:])
+
+
+def test_inputs_without_any_variation_give_no_columns():
+    for rank in (False, True):
+        m = InputMap.fit(np.ones((5, 2)), None, rank=rank)
+        assert m.transform(np.zeros((3, 2))).shape == (3, 0)
+        assert m.knots.shape == m.scores.shape == (0, 0)
+
+
+def test_the_identity_changes_nothing_and_nothing_is_changed(x):
+    before = x.copy()
+    np.testing.assert_array_equal(InputMap.identity(4).transform(x), x)
+    InputMap.fit(x, np.arange(50.0), rank=True).transform(x)
+    np.testing.assert_array_equal(x, before)
+
+
+def test_whitened_columns_are_uncorrelated_with_variance_one():
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((300, 3)) @ np.array([[1, 0.9, 0], [0, 0.1, 0], [0, 0, 2]])
+    x -= x.mean(axis=0)
+    z = Rotation.whitening(x, None).transform(x)
+    np.testing.assert_allclose(z.T @ z / len(z), np.eye(3), atol=1e-12)
+
+
+def test_whitening_with_weights_is_that_of_repeated_rows():
+    rng = np.random.default_rng(5)
+    x, weight = rng.standard_normal((40, 3)), rng.integers(0, 4, 40)
+    weighted, repeated = (
+        Rotation.whitening(x, weight.astype(float)),
+        Rotation.whitening(np.repeat(x, weight, axis=0), None),
+    )
+    z = weighted.transform(x)
+    np.testing.assert_allclose((z * weight[:, None]).T @ z / weight.sum(), np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(weighted.matrix, repeated.matrix, rtol=1e-9)
+
+
+def test_whitening_drops_directions_without_variance():
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((50, 2))
+    x -= x.mean(axis=0)
+    rotation = Rotation.whitening(np.c_[x, x[:, 0] + x[:, 1], np.zeros(50)], None)
+    assert rotation.matrix.shape == (4, 2)
+    assert Rotation.whitening(np.zeros((5, 2)), None).n_outputs == 0
+    assert Rotation.whitening(np.zeros((5, 0)), None).n_outputs == 0
+
+
+def test_whitening_of_fewer_rows_than_columns_keeps_what_they_span():
+    x = np.random.default_rng(7).standard_normal((3, 10))
+    x -= x.mean(axis=0)
+    assert Rotation.whitening(x, None).n_outputs == 2

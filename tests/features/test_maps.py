@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+
+from pydirect.features.maps import (
+    FourierFeatures,
+    LinearFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+)
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(0).standard_normal((21, 3))
+
+
+def fourier(n_frequencies=9, seed=1, **options):
+    rng = np.random.default_rng(seed)
+    return FourierFeatures(rng.standard_normal((3, n_frequencies)), rng.random(n_frequencies), **options)
+
+
+MAPS = [
+    PrecomputedFeatures(3),
+    LinearFeatures(3, 2.0),
+    PolynomialFeatures(3, 3),
+    fourier(),
+    fourier(linear_scale=np.array([1.0, 0.5, 2.0]), constant=3.0),
+]
+
+
+@pytest.mark.parametrize("features", MAPS, ids=lambda f: f.kind)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_every_map_fills_a_block_of_its_declared_width_and_precision(x, features, dtype):
+    phi = features.transform(x, dtype)
+    assert phi.shape == (21, features.n_weights)
+    assert phi.dtype == dtype
+    assert phi.flags.c_contiguous
+    assert features.n_features_in == 3
+    np.testing.assert_allclose(phi, features.transform(x), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("features", MAPS, ids=lambda f: f.kind)
+def test_rows_are_mapped_independently_and_inputs_left_alone(x, features):
+    before = x.copy()
+    phi = features.transform(x)
+    np.testing.assert_array_equal(features.transform(np.asfortranarray(x)), phi)
+    np.testing.assert_array_equal(features.transform(x[3:8]), phi[3:8])
+    np.testing.assert_array_equal(x, before)
+
+
+def test_linear_features_are_the_inputs_and_a_constant(x):
+    np.testing.assert_array_equal(LinearFeatures(3, 2.0).transform(x), np.hstack([x, np.full((21, 1), 2.0)]))
+
+
+def test_polynomial_features_are_all_monomials_with_the_shorter_first(x):
+    phi = PolynomialFeatures(3, 2).transform(x)
+    a, b, c = x.T
+    np.testing.assert_allclose(phi, np.stack([1 + 0 * a, a, b, c, a * a, a * b, a * c, b * b, b * c, c * c], axis=1))
+
+
+@pytest.mark.parametrize(("n_inputs", "degree", "count"), [(1, 1, 2), (1, 5, 6), (4, 3, 35), (30, 2, 496)])
+def test_polynomial_features_count_their_monomials(n_inputs, degree, count):
+    features = PolynomialFeatures(n_inputs, degree)
+    assert features.n_weights == count == len(features.monomials)
+
+
+def test_polynomial_features_refuse_a_degree_that_explodes():
+    with pytest.raises(ValueError, match="degree must give at most 20000 monomials, got 176851 for degree 3 of 100"):
+        PolynomialFeatures(100, 3)
+    with pytest.raises(ValueError, match="degree must be at least 1"):
+        PolynomialFeatures(2, 0)
+
+
+def test_fourier_features_are_scaled_cosines_sines_inputs_and_a_constant(x):
+    features = fourier(linear_scale=np.array([1.0, 0.5, 2.0]), constant=3.0)
+    phase = x @ features.frequencies
+    expected = np.hstack(
+        [
+            features.amplitudes * np.cos(phase),
+            features.amplitudes * np.sin(phase),
+            x * features.linear_scale,
+            np.full((21, 1), 3.0),
+        ]
+    )
+    np.testing.assert_allclose(features.transform(x), expected, atol=1e-14)
+
+
+def test_fourier_features_are_a_kernel_that_depends_on_differences_alone(x):
+    features = fourier(50)
+    gram = features.transform(x) @ features.transform(x).T
+    difference = x[:, None, :] - x[None, :, :]
+    np.testing.assert_allclose(gram, np.cos(difference @ features.frequencies) @ features.amplitudes**2, atol=1e-12)
+    np.testing.assert_allclose(np.diag(gram), (features.amplitudes**2).sum())
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_fourier_features_have_the_same_bits_for_any_number_of_threads(n_threads, dtype):
+    x = np.random.default_rng(0).standard_normal((301, 3))
+    features = fourier(linear_scale=np.ones(3), constant=1.0)
+    assert features.transform(x, dtype, n_threads).tobytes() == features.transform(x, dtype, 1).tobytes()
+
+
+def test_fourier_features_name_the_wrong_argument():
+    with pytest.raises(ValueError, match="frequencies must have shape"):
+        FourierFeatures(np.zeros(3), np.zeros(3))
+    with pytest.raises(ValueError, match=r"amplitudes must have shape \(4,\), got \(3,\)"):
+        FourierFeatures(np.zeros((2, 4)), np.zeros(3))
+    with pytest.raises(ValueError, match="frequencies must be finite"):
+        FourierFeatures(np.full((2, 4), np.inf), np.zeros(4))
+    with pytest.raises(ValueError, match="linear_scale must have at most 2 entries, got 3"):
+        FourierFeatures(np.zeros((2, 4)), np.zeros(4), linear_scale=np.ones(3))
+
+
+class Halves:
+    """Stands for a fitted transformer."""
+
+    def __init__(self, output):
+        self.output = output
+
+    def transform(self, x):
+        return self.output(x)
+
+
+def test_transformer_features_are_the_transformers_output_made_dense(x):
+    from scipy.sparse import csr_array
+
+    for output in (lambda x: x[:, :2] / 2, lambda x: csr_array(x[:, :2] / 2)):
+        np.testing.assert_array_equal(TransformerFeatures(Halves(output), 3, 2).transform(x), x[:, :2] / 2)
+
+
+def test_transformer_output_of_another_width_or_not_finite_is_refused(x):
+    with pytest.raises(ValueError, match=r"transformed X must have shape \(21, 5\), got \(21, 3\)"):
+        TransformerFeatures(Halves(lambda x: x), 3, 5).transform(x)
+    with pytest.raises(ValueError, match="transformed X must be finite"):
+        TransformerFeatures(Halves(lambda x: x * np.nan), 3, 3).transform(x)

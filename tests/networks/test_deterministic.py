@@ -1,0 +1,607 @@
+"""Objectives of Gaussian networks against draws, finite differences and a plain NumPy propagation."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+from scipy.special import log_softmax
+
+from pydirect import _core
+from pydirect.networks.base import LIKELIHOODS, EmpiricalBayes, VariationalNetwork
+from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.unit_moments import heaviside_covariance, heaviside_moments, relu_covariance, relu_moments
+from pydirect.testing import finite_difference_gradient
+
+STANDARD_ERRORS = 4.5
+PRIORS = {
+    "map": EmpiricalBayes(),
+    "released code": EmpiricalBayes.released_code(),
+    "fixed": 0.3,
+    "fixed per set": (0.5, 0.2, 1.5, 0.1),
+}
+
+CLASSIFICATION = ("classification", "tilted_classification")
+
+
+def make_case(*args, seed=0, n_rows=5, std_ratio=0.3, **options):
+    """A network, parameters with all entries at random, rows and targets."""
+    network = DeterministicNetwork(*args, **options)
+    rng = np.random.default_rng(seed)
+    theta = network.initial_parameters(rng, std_ratio=std_ratio)
+    theta += 0.1 * rng.standard_normal(theta.size)
+    x = rng.standard_normal((n_rows, network.n_inputs))
+    if network.likelihood in CLASSIFICATION:
+        y = rng.integers(0, network.n_targets, n_rows)
+    else:
+        y = rng.standard_normal((n_rows, network.n_targets))
+    return network, theta, x, y
+
+
+def assert_gradient(network, function, theta, *, rtol=1e-7, step=1e-3):
+    """Central differences of every parameter, relative to the largest derivative of each block of parameters."""
+    _, gradient = function(theta)
+    expected = finite_difference_gradient(lambda t: function(t)[0], theta, step)
+    positions = np.arange(network.n_parameters)
+    blocks = [block.ravel() for layer in network.unpack(positions) for block in layer]
+    rounding = 1e-12 / step * max(1.0, np.abs(function(theta)[0]))
+    for block in (*blocks, positions[network.log_noise]):
+        atol = rtol * np.abs(expected[block]).max(initial=0.0) + rounding
+        np.testing.assert_allclose(gradient[block], expected[block], rtol=0, atol=atol)
+
+
+def assert_gradient_along(network, directions, theta, x, y, step=3e-3):
+    """Central differences of the objective along directions of length one."""
+    directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    _, gradient = network.objective(theta, x, y)
+    expected = finite_difference_gradient(
+        lambda t: network.objective(theta + t @ directions, x, y)[0], np.zeros(len(directions)), step
+    )
+    np.testing.assert_allclose(directions @ gradient, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max())
+
+
+def draw_pre_activations(network, theta, row, n_draws, rng, layer=None):
+    """Draws of one row's pre-activations: given the units below, those of one row are independent Gaussians."""
+    h, below = np.broadcast_to(row, (n_draws, row.size)), None
+    layers = network.unpack(theta)
+    for index, p in enumerate(layers[: None if layer is None else layer + 1]):
+        variance = h**2 @ np.exp(2 * p.weight_log_std) + np.exp(2 * p.bias_log_std)
+        a = h @ p.weight_mean + p.bias_mean + np.sqrt(variance) * rng.standard_normal(variance.shape)
+        if network.skip and 0 < index < len(layers) - 1 and below.shape == a.shape:
+            a = a + below
+        below = a
+        h = np.maximum(a, 0) if network.activation == "relu" else (a > 0).astype(float)
+    return a
+
+
+def assert_moments_of_draws(draws, mean, covariance):
+    """Mean and covariance within standard errors of those of draws."""
+    n = len(draws)
+    deviations = draws - draws.mean(axis=0)
+    assert (np.abs(draws.mean(axis=0) - mean) <= STANDARD_ERRORS * draws.std(axis=0) / np.sqrt(n)).all()
+    products = deviations[:, :, None] * deviations[:, None, :]
+    error = STANDARD_ERRORS * products.std(axis=0) / np.sqrt(n)
+    assert (np.abs(products.mean(axis=0) - covariance) <= error).all()
+
+
+def propagate(network, theta, x):
+    """Mean and covariance of every layer in plain NumPy, every covariance as a full matrix."""
+    unit_moments, unit_covariance = (
+        (relu_moments, lambda m, s: relu_covariance(m, s, kernel=network.kernel))
+        if network.activation == "relu"
+        else (heaviside_moments, lambda m, s: heaviside_covariance(m, s, kernel=network.kernel))
+    )
+    diagonal = network.covariance == "diagonal"
+    layers = network.unpack(theta)
+    states = []
+    for index, p in enumerate(layers):
+        v_w, v_b = np.exp(2 * p.weight_log_std), np.exp(2 * p.bias_log_std)
+        if index == 0:
+            mean, c, second = x, np.zeros((len(x), x.shape[1], x.shape[1])), x**2
+        else:
+            m, s = states[-1]
+            mean, second, variance = unit_moments(m, np.einsum("nii->ni", s).copy())
+            c = np.einsum("ni,ij->nij", variance, np.eye(m.shape[1])) if diagonal else unit_covariance(m, s)
+        new_mean = mean @ p.weight_mean + p.bias_mean
+        new = p.weight_mean.T @ c @ p.weight_mean
+        new = new + np.einsum("ni,ij->nij", second @ v_w + v_b, np.eye(new_mean.shape[1]))
+        if network.skip and 0 < index < len(layers) - 1 and m.shape == new_mean.shape:
+            mu = m / np.sqrt(np.einsum("nii->ni", s))
+            slope = stats.norm.cdf(mu) if network.activation == "relu" else stats.norm.pdf(mu) * mu / m
+            x_cov = s * slope[:, None, :] @ p.weight_mean
+            new_mean, new = new_mean + m, new + s + x_cov + x_cov.transpose(0, 2, 1)
+        if diagonal:
+            new = np.einsum("nii->ni", new)[:, :, None] * np.eye(new_mean.shape[1])
+        states.append((new_mean, new))
+    return states
+
+
+# ------------------------------------------------------------------------------------------------------------- moments
+
+
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+def test_output_of_one_hidden_layer_has_the_moments_of_draws(activation):
+    network, theta, x, _ = make_case(3, (6,), n_targets=2, activation=activation, n_rows=1, std_ratio=1.0)
+    mean, covariance = network.moments(theta, x)
+    for row, m, c in zip(x, mean, covariance, strict=True):
+        assert_moments_of_draws(draw_pre_activations(network, theta, row, 1_000_000, np.random.default_rng(1)), m, c)
+
+
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+def test_skip_connection_has_the_moments_of_draws(activation):
+    network, theta, x, _ = make_case(2, (4, 4), activation=activation, skip=True, n_rows=1, std_ratio=1.0)
+    mean, covariance = network.moments(theta, x, layer=1)
+    draws = draw_pre_activations(network, theta, x[0], 1_000_000, np.random.default_rng(2), layer=1)
+    assert_moments_of_draws(draws, mean[0], covariance[0])
+
+
+@pytest.mark.parametrize(("hidden", "bound"), [((128, 128), 0.02), ((25,) * 5, 0.1)])
+def test_deep_networks_are_nearly_gaussian(hidden, bound):
+    network = DeterministicNetwork(1, hidden)
+    theta = network.initial_parameters(np.random.default_rng(3), std_ratio=0.3)
+    theta[network.means] *= np.sqrt(2.0)  # weights of variance 2 / n_in
+    # 100 000 draws have a standard error of 0.0045. Five narrow layers are off by 3 to 7 %: sums of 25 units are not
+    # Gaussian, whatever the weights' noise.
+    x, rng = np.array([[0.25]]), np.random.default_rng(4)
+    draws = np.concatenate([draw_pre_activations(network, theta, x[0], 20_000, rng) for _ in range(5)])
+    _, covariance = network.moments(theta, x)
+    assert (np.abs(np.diag(covariance[0]) / draws.var(axis=0) - 1) <= bound).all()
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+def test_every_path_equals_plain_propagation(activation, covariance, skip):
+    # (5, 5): pairs of columns; (12, 12, 12): scaled columns, then correlated units; last: widths that differ.
+    for hidden in [(5, 5), (12, 12, 12), (9, 9, 30, 3)] if skip else [(4,), (5, 5), (12, 12, 12), (9, 30, 3)]:
+        network, theta, x, _ = make_case(3, hidden, activation=activation, covariance=covariance, skip=skip, n_rows=7)
+        for layer, (mean, cov) in enumerate(propagate(network, theta, x)):
+            got_mean, got_cov = network.moments(theta, x, layer)
+            np.testing.assert_allclose(got_mean, mean, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(got_cov, cov, rtol=0, atol=1e-12 * np.abs(cov).max())
+            np.testing.assert_allclose(network.marginals(theta, x, layer)[1], np.einsum("nii->ni", got_cov), rtol=1e-15)
+
+
+def test_diagonal_covariance_differs_in_the_outputs_covariance_alone_after_one_hidden_layer():
+    network, theta, x, _ = make_case(3, (8,))
+    diagonal = DeterministicNetwork(3, (8,), covariance="diagonal")
+    mean, covariance = network.moments(theta, x)
+    diagonal_mean, diagonal_covariance = diagonal.moments(theta, x)
+    np.testing.assert_array_equal(diagonal_mean, mean)
+    np.testing.assert_allclose(diagonal_covariance, covariance * np.eye(2), rtol=1e-12)
+    network, theta, x, y = make_case(3, (8,), n_targets=2, likelihood="homoscedastic")
+    diagonal = DeterministicNetwork(3, (8,), n_targets=2, likelihood="homoscedastic", covariance="diagonal")
+    (f, g), (fd, gd) = network.objective(theta, x, y), diagonal.objective(theta, x, y)
+    assert fd == pytest.approx(f, rel=1e-12)
+    np.testing.assert_allclose(gd, g, rtol=1e-9, atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------- likelihood
+
+
+def log_likelihood(network, theta, outputs, y):
+    """log p(y | outputs) for draws (n, n_outputs) of one row's outputs."""
+    n = network.n_targets
+    if network.likelihood in CLASSIFICATION:
+        return log_softmax(outputs, axis=1)[:, int(y)]
+    if network.likelihood == "homoscedastic":
+        variance = np.exp(theta[network.log_noise])
+    elif network.likelihood == "softplus":
+        variance = np.logaddexp(0, outputs[:, n:])
+    else:
+        variance = np.exp(outputs[:, n:])
+    return stats.norm.logpdf(y, outputs[:, :n], np.sqrt(variance)).sum(axis=1)
+
+
+def gaussian_expectation(function, mean, covariance):
+    """Product Gauss-Hermite rule with 24 nodes a dimension."""
+    z, weight = np.polynomial.hermite_e.hermegauss(24)
+    points = np.stack(np.meshgrid(*[z] * len(mean), indexing="ij"), axis=-1).reshape(-1, len(mean))
+    weights = np.prod(np.meshgrid(*[weight / weight.sum()] * len(mean), indexing="ij"), axis=0).ravel()
+    return weights @ function(mean + points @ np.linalg.cholesky(covariance).T)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_expected_log_likelihood_of_the_gaussian_output(likelihood, covariance):
+    n, std = (3, 0.1) if likelihood in CLASSIFICATION else (2, 0.5)
+    network, theta, x, y = make_case(
+        3, (7,), n_targets=n, likelihood=likelihood, covariance=covariance, std_ratio=std, n_rows=3
+    )
+    mean, cov = network.moments(theta, x)
+    for i in range(len(x)):
+        value, _ = network.objective(theta, x[i : i + 1], y[i : i + 1], kl_weight=0.0)
+        expected = gaussian_expectation(lambda o, t=y[i]: log_likelihood(network, theta, o, t), mean[i], cov[i])
+        if likelihood == "classification":  # eq. 21 is a second-order expansion
+            assert np.diag(cov[i]).max() < 0.2
+            assert -value == pytest.approx(expected, abs=1e-3)
+        elif likelihood == "tilted_classification":  # a lower bound, near where variances are small
+            assert expected - 0.02 <= -value <= expected
+        else:
+            assert -value == pytest.approx(expected, rel=1e-7)
+
+
+def test_overflow_is_capped_and_never_nan():
+    network, theta, x, y = make_case(2, (4,))
+    last = network.unpack(theta)[-1]
+    last.bias_mean[1] = -1e4  # noise variance exp(−10⁴)
+    value, gradient = network.objective(theta, x, y)
+    assert np.isfinite(value) and value > 1e20 and np.isfinite(gradient).all()
+    assert gradient[network.means][-1] < 0  # and the way back is known
+    for bad in (np.nan, np.inf, 400.0):
+        theta[network.log_deviations] = bad
+        for objective in (network.objective, network.mcvi_objective, network.rmcvi_objective):
+            value, gradient = objective(theta, x, y)
+            assert value == np.inf and not gradient.any()
+
+
+# ----------------------------------------------------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize(("hidden", "n_targets"), [((5,), 3), ((3, 2), 2)])
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_gradient_of_every_likelihood(likelihood, covariance, hidden, n_targets):
+    network, theta, x, y = make_case(
+        2, hidden, n_targets=n_targets, likelihood=likelihood, covariance=covariance, n_rows=3
+    )
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+
+
+def test_gradient_of_one_output():
+    for hidden in [(3,), (3, 3)]:
+        network, theta, x, y = make_case(2, hidden, likelihood="homoscedastic", n_rows=3)
+        assert_gradient(network, lambda t, n=network, x=x, y=y: n.objective(t, x, y), theta)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("kernel", ["exact", "paper"])
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+def test_gradient_of_every_kernel(activation, kernel, skip):
+    network, theta, x, y = make_case(2, (3, 3, 3), activation=activation, kernel=kernel, skip=skip, n_rows=2)
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+
+
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+def test_the_fast_kernels_gradient_is_the_exact_ones(activation):
+    exact, theta, x, y = make_case(2, (6, 6, 6), activation=activation, n_rows=3)
+    fast = DeterministicNetwork(2, (6, 6, 6), activation=activation, kernel="fast")
+    (f, g), (f_fast, g_fast) = exact.objective(theta, x, y), fast.objective(theta, x, y)
+    assert f_fast == pytest.approx(f, rel=1e-6)
+    np.testing.assert_allclose(g_fast, g, rtol=0, atol=1e-6 * np.abs(g).max())
+
+
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_gradient_of_wide_layers_along_random_directions(activation, covariance):
+    network, theta, x, y = make_case(
+        1, (11, 11, 11), activation=activation, skip=True, n_rows=2, covariance=covariance, std_ratio=1.0
+    )
+    assert_gradient_along(network, np.random.default_rng(0).standard_normal((8, theta.size)), theta, x, y)
+
+
+@pytest.mark.parametrize("kernel", ["exact", "paper"])
+@pytest.mark.parametrize("activation", ["relu", "heaviside"])
+def test_gradient_of_two_wide_layers_without_skips(activation, kernel):
+    network, theta, x, y = make_case(2, (12, 12), activation=activation, kernel=kernel, n_rows=2, std_ratio=1.0)
+    assert_gradient_along(network, np.random.default_rng(1).standard_normal((8, theta.size)), theta, x, y)
+
+
+@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS.keys())
+def test_gradient_of_every_prior(prior):
+    network, theta, x, y = make_case(2, (4,), prior=prior)
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, network.kl, theta)
+    assert_gradient(network, lambda t: network.map_objective(t, x, y), theta, step=1e-5)
+
+
+def test_gradient_where_units_are_uncorrelated_and_where_they_are_copies():
+    network, theta, x, y = make_case(2, (3, 3), n_rows=2)
+    second = network.unpack(theta)[1]
+    second.weight_mean[:] = 0.0  # r = 0 exactly
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    second.weight_mean[:] = np.array([[0.7], [-0.4], [0.5]])
+    second.bias_mean[:] = 0.2
+    second.weight_log_std[:] = second.bias_log_std[:] = -3.0  # r = 0.99
+    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    second.weight_log_std[:] = second.bias_log_std[:] = -18.0  # r = 1 up to rounding
+    # Copies stay copies along directions that move all of them alike.
+    directions = np.random.default_rng(0).standard_normal((10, theta.size))
+    for direction in directions:
+        for block in network.unpack(direction)[1]:
+            block[:] = block[..., :1]
+    assert_gradient_along(network, directions, theta, x, y)
+
+
+# --------------------------------------------------------------------------------------------------------------- prior
+
+
+def split_sets(network, theta):
+    """Means and variances of every set of weights."""
+    for layer in network.unpack(theta):
+        for mean, log_std in ((layer[0], layer[2]), (layer[1], layer[3])):
+            yield mean.ravel(), np.exp(2 * log_std.ravel())
+
+
+def gaussian_kl(mean, variance, prior_variance):
+    return 0.5 * np.sum(np.log(prior_variance / variance) - 1 + (variance + mean**2) / prior_variance)
+
+
+def test_divergence_is_the_gaussians_and_hyperpriors():
+    for name, prior in PRIORS.items():
+        network, theta, *_ = make_case(2, (4,), prior=prior)
+        sets = list(split_sets(network, theta))
+        scales = network.prior_variances(theta)
+        total = sum(gaussian_kl(m, v, s) for (m, v), s in zip(sets, scales, strict=True))
+        if name == "map":
+            total -= stats.invgamma.logpdf(scales, prior.alpha, scale=prior.beta).sum()
+        elif name.startswith("fixed"):
+            np.testing.assert_array_equal(scales, np.broadcast_to(prior, 4))
+        assert network.kl(theta)[0] == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 10.0), (4.4798, 0.7)])
+def test_prior_variance_is_the_best_one(alpha, beta):
+    network, theta, *_ = make_case(2, (4,), prior=EmpiricalBayes(alpha, beta))
+    for (mean, variance), got in zip(split_sets(network, theta), network.prior_variances(theta), strict=True):
+
+        def slope(log_s, mean=mean, variance=variance):
+            """Of −log p(s) + KL in log s."""
+            s = np.exp(log_s)
+            return 0.5 * (mean.size - np.sum(variance + mean**2) / s) + (alpha + 1) - beta / s
+
+        assert got == pytest.approx(np.exp(optimize.brentq(slope, -20, 20, xtol=1e-14)), rel=1e-8)
+
+
+def test_the_released_codes_hyperprior_has_its_mode_at_the_initial_variance():
+    objective, _, alpha, beta = EmpiricalBayes.released_code()._key(7)
+    assert (objective, alpha) == ("code", 4.4798)
+    assert beta / (alpha + 1) == pytest.approx(5 / 7, rel=1e-14)
+
+
+def test_weights_count_rows_and_the_divergence_has_its_weight():
+    network, theta, x, y = make_case(2, (5, 4), n_rows=4)
+    counts = np.array([1, 3, 0, 2])
+    for objective in (network.objective, network.map_objective):
+        weighted = objective(theta, x, y, sample_weight=counts)
+        repeated = objective(theta, np.repeat(x, counts, axis=0), np.repeat(y, counts, axis=0))
+        assert weighted[0] == pytest.approx(repeated[0], rel=1e-12)
+        np.testing.assert_allclose(weighted[1], repeated[1], rtol=1e-9, atol=1e-12)
+    kl, kl_gradient = network.kl(theta)
+    f0, g0 = network.objective(theta, x, y, kl_weight=0.0)
+    f, g = network.objective(theta, x, y, kl_weight=0.3, n_total=50)
+    assert f == pytest.approx(f0 + 0.3 * kl / 50, rel=1e-13)
+    np.testing.assert_allclose(g, g0 + 0.3 * kl_gradient / 50, rtol=1e-10, atol=1e-14)
+    assert network.objective(theta, x, y)[0] == pytest.approx(f0 + kl / 4, rel=1e-13)
+
+
+# --------------------------------------------------------------------------------------------------------- Monte Carlo
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("name", ["mcvi_objective", "rmcvi_objective", "map_objective"])
+def test_pathwise_gradient_at_a_fixed_seed(name, likelihood, skip):
+    network, theta, x, y = make_case(2, (3, 3), n_targets=2, likelihood=likelihood, skip=skip, n_rows=3)
+    options = {} if name == "map_objective" else {"n_draws": 2, "seed": 7}
+    assert_gradient(network, lambda t: getattr(network, name)(t, x, y, **options), theta, step=1e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mcvi_objective", "rmcvi_objective"])
+def test_draws_are_unbiased(name):
+    # After one hidden layer the first two moments are exact, and the homoscedastic likelihood needs no others.
+    network, theta, x, y = make_case(2, (4,), likelihood="homoscedastic", n_rows=40)
+    f, g = network.objective(theta, x, y)
+    draws = [getattr(network, name)(theta, x, y, n_draws=300, seed=seed) for seed in range(60)]
+    values, gradients = np.array([d[0] for d in draws]), np.array([d[1] for d in draws])
+    assert abs(values.mean() - f) <= STANDARD_ERRORS * values.std(ddof=1) / np.sqrt(60)
+    assert (np.abs(gradients.mean(axis=0) - g) <= 5 * gradients.std(axis=0, ddof=1) / np.sqrt(60) + 1e-14).all()
+
+
+def test_local_draws_vary_less():
+    network, theta, x, y = make_case(2, (10,), n_rows=200)
+    spread = {
+        name: np.std([getattr(network, name)(theta, x, y, n_draws=3, seed=s)[0] for s in range(100)])
+        for name in ("mcvi_objective", "rmcvi_objective")
+    }
+    assert spread["rmcvi_objective"] < 0.5 * spread["mcvi_objective"]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_no_deviations_at_all_leave_the_point_estimate(covariance, skip):
+    network, theta, x, y = make_case(2, (5, 5), covariance=covariance, skip=skip)
+    theta[network.log_deviations] = -400.0  # whose squares' exponentials are zero
+    point = network.map_objective(theta, x, y, kl_weight=0.0)
+    for objective in (network.objective, network.mcvi_objective, network.rmcvi_objective):
+        value, gradient = objective(theta, x, y, kl_weight=0.0)
+        assert value == pytest.approx(point[0], rel=1e-12)
+        np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-9, atol=1e-12)
+
+
+def test_draws_of_no_spread_are_the_point_estimate():
+    network, theta, x, y = make_case(2, (5, 4))
+    theta[network.log_deviations] = -35.0
+    point = network.map_objective(theta, x, y, kl_weight=0.0)
+    for objective in (network.objective, network.mcvi_objective, network.rmcvi_objective):
+        value, gradient = objective(theta, x, y, kl_weight=0.0)
+        assert value == pytest.approx(point[0], rel=1e-10)
+        np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-8, atol=1e-10)
+    assert not point[1][network.log_deviations].any()
+    theta[network.log_deviations] = -np.inf
+    scales = network.prior_variances(theta)
+    log_prior = sum(
+        stats.norm.logpdf(m, 0, np.sqrt(s)).sum() for (m, _), s in zip(split_sets(network, theta), scales, strict=True)
+    )
+    log_prior += stats.invgamma.logpdf(scales, 1.0, scale=10.0).sum()
+    assert network.map_objective(theta, x, y)[0] == pytest.approx(point[0] - log_prior / len(x), rel=1e-12)
+
+
+def philox(counter, key):
+    """Philox 4x32-10 in Python integers; both as tuples of 32-bit words."""
+    c, k, mask = list(counter), list(key), 2**32 - 1
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(p1 >> 32) ^ c[1] ^ k[0], p1 & mask, (p0 >> 32) ^ c[3] ^ k[1], p0 & mask]
+        k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
+    return c
+
+
+def test_normals_are_those_of_the_counter(at_every_level):
+    ones = 2**32 - 1
+    assert philox((0,) * 4, (0, 0)) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]  # Random123's known answers
+    assert philox((ones,) * 4, (ones,) * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    seed, stream = (5 << 32) + 9, 3
+    normals = at_every_level(lambda: _core.counter_normals(seed, stream, 0, 1001))
+    for block, column in ((0, 0), (0, 1), (0, 63), (3, 17)):
+        c = philox((0, 64 * block + column, stream, 0), (9, 5))
+        u, t = (((high << 32 | low) >> 12) / 2**52 + 2**-53 for low, high in (c[:2], c[2:]))
+        pair = np.sqrt(-2 * np.log(u)) * np.array([np.cos(2 * np.pi * t), np.sin(2 * np.pi * t)])
+        at = 128 * block + column
+        np.testing.assert_allclose(normals[[at, at + 64]], pair, rtol=1e-14, atol=1e-14)
+    for first, n in ((333, 500), (130, 3), (60, 8), (1000, 1)):
+        np.testing.assert_array_equal(_core.counter_normals(seed, stream, first, n), normals[first : first + n])
+    far = _core.counter_normals(seed, stream, 2**33 + 5, 10)  # where columns have wrapped
+    assert not np.isin(far, normals).any()
+    assert stats.kstest(_core.counter_normals(0, 0, 0, 20_000), "norm").pvalue > 0.01
+
+
+# ------------------------------------------------------------------------------------------------------------- bits
+
+
+def all_objectives(network, theta, x, y, **options):
+    """Values and gradients, one after another."""
+    out = [network.objective(theta, x, y, **options)]
+    if network.activation == "relu":
+        out += [network.map_objective(theta, x, y, **options)]
+        for draws in (3, 40):
+            out += [network.mcvi_objective(theta, x, y, n_draws=draws, **options)]
+        out += [network.rmcvi_objective(theta, x, y, n_draws=3, **options)]
+    return tuple(np.append(g, f) for f, g in out)
+
+
+CASES = [
+    {"hidden_layer_sizes": (50,)},
+    {"hidden_layer_sizes": (13, 13), "skip": True},
+    {"hidden_layer_sizes": (7, 12, 4), "activation": "heaviside", "kernel": "paper"},
+    {"hidden_layer_sizes": (9, 9), "covariance": "diagonal", "likelihood": "softplus"},
+    {"hidden_layer_sizes": (6, 6), "n_targets": 3, "likelihood": "tilted_classification"},
+]
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_same_bits_for_any_number_of_threads(options):
+    network, theta, x, y = make_case(3, n_rows=150, **options)
+    alone = all_objectives(network, theta, x, y, n_threads=1)
+    for n_threads in (2, 5):
+        for got, expected in zip(all_objectives(network, theta, x, y, n_threads=n_threads), alone, strict=True):
+            assert got.tobytes() == expected.tobytes()
+    several, one = (network.moments(theta, x, n_threads=n) for n in (3, 1))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(several, one, strict=True))
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_same_bits_at_every_instruction_set(options, at_every_level):
+    network, theta, x, y = make_case(3, n_rows=40, **options)
+    at_every_level(lambda: all_objectives(network, theta, x, y, n_threads=1))
+
+
+# --------------------------------------------------------------------------------------------------------- description
+
+
+def test_views_cover_the_parameters():
+    network = DeterministicNetwork(3, (4, 2), n_targets=2, likelihood="homoscedastic")
+    theta = np.zeros(network.n_parameters)
+    for number, view in enumerate((v for layer in network.unpack(theta) for v in layer), start=1):
+        view[...] = number
+    theta[network.log_noise] = -1
+    assert network.layers == ((3, 4), (4, 2), (2, 2)) and network.n_outputs == 2
+    assert theta.size == 2 * network.n_weights + 2 and theta.all()
+    layer = network.unpack(theta)[1]
+    assert [v.shape for v in layer] == [(4, 2), (2,), (4, 2), (2,)]
+    assert theta[network.means].max() == 10 and theta[network.log_deviations].min() == 3
+
+
+def test_training_starts_at_activations_of_order_one_and_nearly_constant_noise():
+    network = DeterministicNetwork(10, (200,))
+    theta = network.initial_parameters(np.random.default_rng(0), std_ratio=0.1)
+    first, last = network.unpack(theta)
+    assert first.weight_mean.std() == pytest.approx(np.sqrt(0.1), rel=0.05)
+    assert first.bias_mean.std() == pytest.approx(0.5, rel=0.1)
+    np.testing.assert_allclose(np.exp(first.weight_log_std), 0.1 * np.sqrt(0.1), rtol=1e-14)
+    np.testing.assert_array_equal(last.bias_mean, [0.0, -1.0])
+    noise = network.moments(theta, np.random.default_rng(1).standard_normal((50, 10)))[0][:, 1]
+    assert noise.std() < 0.2
+
+
+def test_description_is_a_value():
+    network, theta, x, y = make_case(2, [4], prior=[0.1, 0.2, 0.3, 0.4])
+    network.objective(theta, x, y)
+    copy = pickle.loads(pickle.dumps(network))
+    assert copy == network and hash(copy) == hash(network)
+    assert copy.objective(theta, x, y)[0] == network.objective(theta, x, y)[0]
+    with pytest.raises(AttributeError):
+        network.skip = True
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must hold at least one width"),
+        ({"hidden_layer_sizes": (3, 0)}, r"hidden_layer_sizes\[1\] must be at least 1, got 0"),
+        ({"likelihood": "poisson"}, "likelihood must be one of"),
+        ({"likelihood": "classification"}, "n_targets must be at least 2, got 1"),
+        ({"kernel": "rbf"}, "kernel must be one of"),
+        ({"prior": (1.0, 2.0)}, r"prior must have shape \(4,\), got \(2,\)"),
+        ({"prior": -1.0}, "prior must hold variances from 1e-100 to"),
+    ],
+)
+def test_wrong_descriptions_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DeterministicNetwork(**{"n_inputs": 2, "hidden_layer_sizes": (3,), **options})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ("50", "hidden_layer_sizes must be an integer or a sequence of integers, got '50'"),
+        (None, "hidden_layer_sizes must be an integer or a sequence of integers, got None"),
+        (((4,),), r"hidden_layer_sizes\[0\] must be an integer, got \(4,\)"),
+        ((3, 2.5), r"hidden_layer_sizes\[1\] must be an integer, got 2.5"),
+    ],
+)
+def test_wrong_widths_are_named(sizes, message):
+    with pytest.raises(TypeError, match=message):
+        DeterministicNetwork(2, sizes)
+
+
+@pytest.mark.parametrize("sizes", [5, np.int32(5), np.array(5), [5], np.array([5])])
+def test_one_width_may_be_given_in_any_form(sizes):
+    assert DeterministicNetwork(2, sizes).hidden_layer_sizes == (5,)
+
+
+def test_wrong_arguments_are_refused():
+    network, theta, x, y = make_case(2, (3,))
+    with pytest.raises(ValueError, match=r"theta must have shape \(34,\)"):
+        network.objective(theta[1:], x, y)
+    with pytest.raises(ValueError, match="X must have shape"):
+        network.objective(theta, x[:, :1], y)
+    with pytest.raises(ValueError, match="y must have shape"):
+        network.objective(theta, x, y[:-1])
+    with pytest.raises(ValueError, match="layer must be at most 1, got 2"):
+        network.moments(theta, x, 2)
+    with pytest.raises(ValueError, match="kl_weight must be"):
+        network.objective(theta, x, y, kl_weight=-1)
+    heaviside, *rest = make_case(2, (3,), activation="heaviside")
+    with pytest.raises(ValueError, match="activation must be 'relu' for pathwise gradients"):
+        heaviside.mcvi_objective(*rest)
+    classes, theta, x, _ = make_case(2, (3,), n_targets=3, likelihood="classification")
+    with pytest.raises(ValueError, match="y must hold integers from 0 to 2, got 3"):
+        classes.objective(theta, x, np.full(len(x), 3))
+
+
+def test_networks_without_a_way_to_infer_them_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        VariationalNetwork(3, (4,))

@@ -1,0 +1,334 @@
+"""Damages files of every kind at random and requires that reading them refuses or yields what they say.
+
+A campaign of its own: ``python tests/persistence/fuzz_files.py DIRECTORY --mutations 12000 --seed 0``. The file at hand stays in
+DIRECTORY, so that one that crashes the process is there to look at. The last line on standard output is a JSON object
+of counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import io
+import json
+import os
+import struct
+import sys
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from test_persistence import mutate_and_sign, mutate_bytes, mutate_length_fields
+
+import pydirect
+from pydirect import quantized
+from pydirect.cli.main import main as run_command
+from pydirect.persistence import container as persistence
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((14, 2)), RNG.standard_normal((3, 2)) * 2
+Y = X[:, 0] + 0.3 * X[:, 1] ** 2 + 0.1 * RNG.standard_normal(14)
+LABELS = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.5, 0.5])]
+TABLE = "a,b\n0.5,1\n-1,2\n"
+# Beyond what the process holds when the campaign begins.
+MEMORY = 300 * 2**20
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A file and how it is read: `read` raises FileFormatError or returns the content, `check` raises unless sane."""
+
+    content: bytes
+    document: persistence.Document
+    read: Callable[[Path], Any]
+    check: Callable[[Any, Path], None]
+    share: float = 1.0  # of the mutations
+
+
+# ------------------------------------------------------------------------------------------------------------ models
+
+
+def regressor(**parameters: Any) -> Any:
+    return pydirect.DirectRegressor(n_features=8, n_levels=3, n_noise_levels=3, **parameters).fit(X, Y)
+
+
+def classifier(labels: np.ndarray, **parameters: Any) -> Any:
+    return pydirect.DirectClassifier(n_features=8, n_levels=3, **parameters).fit(X, labels)
+
+
+def network() -> Any:
+    return pydirect.QuadraticBNNRegressor((2,), n_levels=5, n_restarts=1).fit(X, Y)
+
+
+def network_with_coreset() -> Any:
+    return pydirect.QuadraticBNNRegressor((2,), n_levels=5, n_restarts=1).partial_fit(X[:, :1], Y)
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "decorrelated Nystroem": lambda: regressor(),
+    "Fourier, two outputs": lambda: pydirect.DirectRegressor("fourier", 8, n_levels=3).fit(X, np.c_[Y, -Y]),
+    "raw Fourier": lambda: regressor(basis="raw"),
+    "raw linear, spike and slab": lambda: regressor(
+        features="linear", basis="raw", prior=pydirect.SpikeAndSlabPrior(), levels=[[-1.0, 0.0, 1.0]]
+    ),
+    "mixture": lambda: regressor(features="linear", basis="raw", n_components=2),
+    "polynomial": lambda: regressor(features="polynomial"),
+    "precomputed": lambda: regressor(features="precomputed"),
+    "two classes": lambda: classifier(Y > 0),
+    "three classes, raw linear": lambda: classifier(LABELS, features="linear", basis="raw"),
+    "network": network,
+    "network with coreset": network_with_coreset,
+}
+
+
+def quantised(model: Any, **options: Any) -> Any:
+    return quantized.quantize(model, 3, **options)
+
+
+QUANTISED: dict[str, Callable[[], Any]] = {
+    "integers": lambda: quantised(regressor(features="fourier", basis="raw", rank_inputs=False), arithmetic="integer"),
+    "sparse codes": lambda: quantised(regressor(features="polynomial", basis="raw"), layout="sparse"),
+    "rotated landmarks": lambda: quantised(regressor()),
+    "quantised classes": lambda: quantised(classifier(LABELS, features="linear", basis="raw")),
+    "quantised network": lambda: quantised(network()),
+    "network of integers": lambda: quantised(network(), X=X, arithmetic="integer"),
+}
+
+
+def saved(model: Any, path: Path, *metadata: dict[str, Any]) -> bytes:
+    model.save(path, *metadata)
+    return path.read_bytes()
+
+
+def check_model(model: Any, path: Path) -> None:
+    """The model predicts, and holds what the file says: saved again it is the same document."""
+    document = persistence.read(path)
+    copy_path = path.with_suffix(".copy")
+    model.save(copy_path)
+    again = persistence.read(copy_path)
+    assert again.kind == document.kind
+    if "fixed_parameters" not in document.header:  # as in older files
+        again.header.pop("fixed_parameters", None)
+    assert stable_header(again) == stable_header(document), difference(stable_header(document), stable_header(again))
+    # Arrays that nothing refers to may be dropped, none changed.
+    for name, array in again.arrays.items():
+        np.testing.assert_array_equal(array, document.arrays[name], strict=True)
+    d = getattr(model, "n_features_in_", None) or model.n_features_in
+    rows = NEW[:, :d] if d <= 2 else np.ones((3, d))
+    with np.errstate(all="ignore"):
+        if hasattr(model, "predict_proba"):
+            probabilities = model.predict_proba(rows)
+            assert probabilities.shape[0] == 3 and not np.isnan(probabilities).any(), probabilities
+        else:
+            mean, std = model.predict(rows, return_std=True)
+            assert mean.shape == std.shape and len(mean) == 3
+            assert not np.isnan(mean).any() and (std >= 0).all(), (mean, std)
+        if isinstance(model, quantized.QuantizedModel):
+            assert model.report()["n_nonzero"] >= 0
+            with contextlib.suppress(quantized.IntegerArithmeticError, quantized.AccumulatorOverflowError):
+                model.using("integer").predict(rows)
+
+
+def stable_header(document: persistence.Document) -> dict[str, Any]:
+    """Header as it is written again: the library is the writer's, a parameter that is missing has its default."""
+    if "parameters" not in document.header:
+        return {**document.header, "library": None}
+    estimator = getattr(pydirect, document.kind.removeprefix("pydirect."))
+    parameters = {**saved_defaults(estimator), **document.header["parameters"]}
+    return {**document.header, "library": None, "parameters": parameters}
+
+
+@cache
+def saved_defaults(estimator: Any) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in estimator().get_params(deep=False).items()}
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
+    return str([(k, one.get(k), other.get(k)) for k in {*one, *other} if one.get(k) != other.get(k)])[:1000]
+
+
+# ------------------------------------------------------------------------------------- the command line and its tables
+
+
+def read_with_commands(path: Path) -> tuple[int, int]:
+    """Exit codes of ``info`` and ``predict``; both are refusals when either is."""
+    quiet = contextlib.redirect_stdout(io.StringIO()), np.errstate(all="ignore")
+    with quiet[0], quiet[1], contextlib.redirect_stderr(io.StringIO()) as messages:
+        codes = run_command(["info", str(path)]), run_command(["predict", str(path), str(path.with_suffix(".csv"))])
+    for line in messages.getvalue().splitlines():
+        assert line.startswith("pydirect: "), line
+    if max(codes) == 2:
+        raise persistence.FileFormatError(path, messages.getvalue())
+    return codes
+
+
+def check_codes(codes: tuple[int, int], path: Path) -> None:
+    assert codes == (0, 0)
+
+
+def table_model(path: Path) -> bytes:
+    data = path.with_suffix(".train.csv")
+    rows = [f"{a},{'u' if b > 0 else 'v'},{t}" for (a, b), t in zip(X.tolist(), Y.tolist(), strict=True)]
+    data.write_text("\n".join(["a,b,t", *rows]))
+    path.with_suffix(".csv").write_text("a,b\n0.5,u\n-1,v\n")
+    command = ["fit", str(data), "--target", "t", "-o", str(path), "--features", "linear", "--quiet"]
+    assert run_command([*command, "--test-fraction", "0"]) == 0
+    return path.read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------------------ mutations
+
+
+def alter_arrays(rng: np.random.Generator, document: persistence.Document, path: Path) -> bytes | None:
+    """Change or leave out one array and write a file with right checksums; None if it cannot be."""
+    arrays = dict(document.arrays)
+    name = list(arrays)[rng.integers(len(arrays))]
+    array = arrays[name]
+    change = CHANGES[rng.integers(len(CHANGES))]
+    try:
+        arrays[name] = change(rng, array)
+        if rng.random() < 0.05:
+            del arrays[name]
+        persistence.write(path, document.kind, document.header, arrays)
+    except (TypeError, ValueError, OverflowError, IndexError, np.exceptions.AxisError):
+        return None
+    return path.read_bytes()
+
+
+def one_entry(value: Any) -> Callable[[np.random.Generator, np.ndarray], np.ndarray]:
+    def change(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+        changed = array.copy()
+        changed.reshape(-1)[rng.integers(array.size)] = value
+        return changed
+
+    return change
+
+
+CHANGES: list[Callable[[np.random.Generator, np.ndarray], np.ndarray]] = [
+    *map(one_entry, (0, 1, -1, 7, 1e300, -1e300, 1e-300, np.nan, np.inf, -np.inf)),
+    lambda rng, a: a.astype(rng.choice(["float32", "int64", "uint8", "complex128", "bool", "float16"])),
+    lambda rng, a: a[..., :-1],
+    lambda rng, a: a[1:],
+    lambda rng, a: a[None],
+    lambda rng, a: a.ravel(),
+    lambda rng, a: a.T,
+    lambda rng, a: np.zeros_like(a),
+    lambda rng, a: -a,
+    lambda rng, a: a[:0],
+    lambda rng, a: np.repeat(a, 2, axis=0),
+    lambda rng, a: np.repeat(a, 2, axis=-1),
+    lambda rng, a: np.broadcast_to(a[..., :1], (*a.shape[:-1], 2000)),
+]
+
+
+def later_version(content: bytes) -> bytes:
+    return content[:8] + struct.pack("<I", persistence.FORMAT_VERSION + 1) + content[12:]
+
+
+def reading(subject: Subject, path: Path, content: bytes) -> Any:
+    """Content of the file, or None when it is refused; anything else is an error of the package."""
+    path.write_bytes(content)
+    try:
+        return subject.read(path)
+    except persistence.FileFormatError:
+        return None
+
+
+def damage(subject: Subject, path: Path, rng: np.random.Generator, counts: Counter[str]) -> None:
+    """One change without new checksums: refused, whatever it is."""
+    mutate = mutate_bytes if rng.random() < 0.8 else mutate_length_fields
+    content = subject.content[: rng.integers(len(subject.content))] if rng.random() < 0.1 else None
+    content = mutate(rng, subject.content) if content is None else content
+    got = reading(subject, path, content)
+    assert (got is not None) == (content == subject.content)
+    counts["damaged"] += 1
+
+
+def forge(subject: Subject, path: Path, rng: np.random.Generator, counts: Counter[str]) -> None:
+    """One change with right checksums: refused, or the content is what the file says and is sane."""
+    if rng.random() < 0.5:
+        content: bytes | None = mutate_and_sign(rng, subject.content)
+    else:
+        content = alter_arrays(rng, subject.document, path)
+    if content is None:
+        return
+    got = reading(subject, path, content)
+    counts["forged"] += 1
+    counts["forged and refused"] += got is None
+    if got is not None:
+        subject.check(got, path)
+
+
+def subjects(directory: Path) -> dict[str, Subject]:
+    path = directory / "m"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fits that are kept short
+        result = {
+            name: subject(saved(make(), path, {"run": [1, "a", None]}), path, pydirect.load, check_model)
+            for name, make in MODELS.items()
+        }
+        result |= {
+            name: subject(saved(make(), path), path, quantized.load, check_model) for name, make in QUANTISED.items()
+        }
+        result["command line"] = subject(table_model(path), path, read_with_commands, check_codes, 0.2)
+    return result
+
+
+def subject(content: bytes, path: Path, *how: Any) -> Subject:
+    return Subject(content, persistence.read(path), *how)
+
+
+def limit_memory() -> None:
+    with contextlib.suppress(ImportError, OSError):
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def campaign(directory: Path, n_mutations: int, seed: int) -> dict[str, Any]:
+    """Return counts, and what went wrong for the first time at each place of the code."""
+    os.fsync = lambda _: None  # type: ignore[assignment]
+    (directory / "m.csv").write_text(TABLE)
+    path, all_subjects = directory / "m", subjects(directory)
+    limit_memory()
+    shares = sum(s.share for s in all_subjects.values())
+    counts: Counter[str] = Counter()
+    failures: dict[str, str] = {}
+    for k, (name, subject) in enumerate(all_subjects.items()):
+        assert reading(subject, path, subject.content) is not None
+        assert reading(subject, path, later_version(subject.content)) is None
+        rng = np.random.default_rng([seed, k])
+        faulthandler.dump_traceback_later(200, exit=True)
+        for trial in range(ceil(n_mutations * subject.share / shares)):
+            try:
+                (damage if trial % 3 else forge)(subject, path, rng, counts)
+            except Exception as error:
+                place = " < ".join(f"{f.name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[:1:-1])
+                failures.setdefault(place, f"{name}, mutation {trial} of seed {seed}: {error!r}"[:2000])
+    faulthandler.cancel_dump_traceback_later()
+    return {**counts, "failures": failures}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--mutations", type=int, default=10_500)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    faulthandler.enable()
+    warnings.simplefilter("error")
+    print(json.dumps(campaign(args.directory, args.mutations, args.seed)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

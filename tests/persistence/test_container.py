@@ -1,0 +1,664 @@
+"""The container file: everything written comes back, everything damaged is refused."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import hashlib
+import json
+import os
+import struct
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from pydirect.persistence import container as persistence
+from pydirect.persistence.container import (
+    CorruptFileError,
+    FileFormatError,
+    KindError,
+    VersionError,
+    describe,
+    read,
+    write,
+)
+
+PREFIX = struct.Struct("<8sIIQQ32s")
+DTYPES = [
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+]
+SHAPES = [(), (0,), (1,), (7,), (3, 0, 2), (2, 3), (4, 1, 5)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file.pydirect"
+
+
+@pytest.fixture
+def small(path):
+    """A small file with a header of every type and arrays that leave gaps, and its bytes."""
+    header = {"name": "Ångström \ud800", "n": 3, "x": -0.5, "flag": True, "none": None, "list": [1, [2.5, {}]]}
+    arrays = {"a": np.arange(3.0), "b": np.array([True, False]), "c": np.zeros((0, 4), dtype=np.int16)}
+    write(path, "model", header, arrays)
+    return path, path.read_bytes()
+
+
+def assert_same(left, right):
+    assert left.kind == right.kind
+    assert left.header == right.header
+    assert list(left.arrays) == list(right.arrays)
+    for name, array in left.arrays.items():
+        assert array.dtype == right.arrays[name].dtype
+        np.testing.assert_array_equal(array, right.arrays[name], strict=True)
+
+
+def sign(text, data=b"", file_size=None):
+    """Bytes of a file with this JSON text and data, all checksums of the header right."""
+    if isinstance(text, dict):
+        text = json.dumps(text).encode("ascii")
+    padding = bytes(-(PREFIX.size + len(text)) % 64) if data else b""
+    size = PREFIX.size + len(text) + len(padding) + len(data)
+    head = PREFIX.pack(persistence._MAGIC, 1, 0, len(text), size if file_size is None else file_size, b"")[:32]
+    return head + hashlib.blake2b(head + text, digest_size=32).digest() + text + padding + data
+
+
+def envelope(*entries, kind="model", header=None):
+    return {"kind": kind, "header": header or {}, "arrays": list(entries)}
+
+
+def entry(data=b"", **changes):
+    values = {"name": "a", "dtype": "uint8", "shape": [len(data)], "offset": 0, "nbytes": len(data)}
+    return {**values, "digest": hashlib.blake2b(data, digest_size=32).hexdigest(), **changes}
+
+
+def split(content):
+    """JSON document and data of a file's bytes."""
+    text_size = PREFIX.unpack_from(content)[3]
+    end = PREFIX.size + text_size
+    return json.loads(content[PREFIX.size : end]), content[end + -end % 64 :]
+
+
+# ------------------------------------------------------------------------------------------------------- round trips
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_round_trip_over_dtypes_and_shapes(path, dtype, shape):
+    array = np.random.default_rng(0).integers(0, 100, size=shape).astype(dtype)
+    write(path, "k", {}, {"first": array, "second": array})
+    for name in ("first", "second"):
+        back = read(path).arrays[name]
+        np.testing.assert_array_equal(back, array, strict=True)
+        assert back.flags.writeable and back.flags.c_contiguous and back.flags.owndata
+        assert back.dtype.isnative
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24.0).reshape(4, 6).T,
+        np.arange(24.0).reshape(4, 6)[::-2, 1::2],
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.broadcast_to(np.float32(2.0), (3, 2)),
+        np.arange(5, dtype=">i4"),
+        np.array(1.5, dtype=">f8"),
+    ],
+    ids=["transposed", "strided", "fortran", "broadcast", "big-endian", "big-endian 0-d"],
+)
+def test_any_memory_layout_is_stored_by_value(path, array):
+    before = array.copy()
+    write(path, "k", {}, {"a": array})
+    back = read(path).arrays["a"]
+    np.testing.assert_array_equal(back, before)
+    np.testing.assert_array_equal(array, before)
+    assert back.shape == array.shape and back.dtype.isnative
+
+
+def test_special_floats_keep_their_bits(path):
+    array = np.array([np.nan, -np.nan, np.inf, -np.inf, -0.0, 5e-324])
+    write(path, "k", {}, {"a": array})
+    assert read(path).arrays["a"].tobytes() == array.tobytes()
+
+
+def test_header_round_trip(path):
+    header = {
+        "text": 'naïve " \\ \n \u2028 \U0001f600 \x00',
+        "": {"lists": [[], {}, [None, True, False]]},
+        "big": 2**200,
+        "floats": [0.1, -0.0, 1e308, 5e-324],
+    }
+    write(path, "k", header, {})
+    back = read(path).header
+    assert back == header
+    assert repr(back["floats"]) == repr(header["floats"])
+
+
+def test_numpy_scalars_and_tuples_become_plain(path):
+    write(path, "k", {"i": np.int64(3), "f": np.float32(0.5), "b": np.bool_(True), "t": (1, 2)}, {})
+    back = read(path).header
+    assert back == {"i": 3, "f": 0.5, "b": True, "t": [1, 2]}
+    assert [type(v) for v in back.values()] == [int, float, bool, list]
+
+
+def test_array_names_are_arbitrary_text(path):
+    arrays = {name: np.array([i]) for i, name in enumerate(["", "a/b", "../x", "ü", "\n"])}
+    write(path, "k", {}, arrays)
+    assert list(read(path).arrays) == list(arrays)
+
+
+def test_describe_agrees_with_read_and_loads_no_data(path):
+    write(path, "statistics", {"n": 7}, {"A": np.zeros((1000, 1000)), "c": np.ones(3, dtype=np.int8)})
+    tracemalloc.start()
+    description = describe(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200_000
+    assert (description.kind, description.header, description.format_version) == ("statistics", {"n": 7}, 1)
+    assert description.file_size == os.path.getsize(path)
+    assert description.arrays["A"] == persistence.ArrayInfo("float64", (1000, 1000), 8_000_000)
+    assert description.arrays["c"] == persistence.ArrayInfo("int8", (3,), 3)
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path):
+    for name in ("one", "two"):
+        write(tmp_path / name, "k", {"a": 1}, {"x": np.arange(4.0)})
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_arrays_start_at_multiples_of_64(small):
+    document, data = split(small[1])
+    assert [e["offset"] % 64 for e in document["arrays"]] == [0, 0, 0]
+    assert np.frombuffer(data, "<f8", count=3).tolist() == [0.0, 1.0, 2.0]
+
+
+def test_golden_bytes(path):
+    """The layout is a promise: files of this version stay readable, and are written the same."""
+    write(path, "k", {"a": 1}, {"x": np.array([1, 256], dtype=np.uint16)})
+    content = path.read_bytes()
+    assert len(content) == 260
+    assert content[:32] == b"\x89PDR\r\n\x1a\n" + struct.pack("<IIQQ", 1, 0, 180, 260)
+    assert content[64:].startswith(b'{"kind":"k","header":{"a":1},"arrays":[{"name":"x","dtype":"uint16","shape":[2],')
+    assert content[256:] == b"\x01\x00\x00\x01"
+    assert hashlib.blake2b(content, digest_size=8).hexdigest() == "6d3e65943c6a8555"
+
+
+# ------------------------------------------------------------------------------------------------------------- kinds
+
+
+def test_kind_is_checked(small):
+    path, _ = small
+    assert read(path, "model").kind == "model"
+    assert read(path, ("statistics", "model")).kind == "model"
+    with pytest.raises(KindError, match="expected a file of kind 'statistics' or 'other', got 'model'"):
+        read(path, ("statistics", "other"))
+
+
+def test_errors_name_path_and_reason(small):
+    path, content = small
+    path.write_bytes(content[:-1])
+    with pytest.raises(CorruptFileError) as caught:
+        read(path)
+    assert caught.value.path == str(path)
+    assert "truncated" in caught.value.reason
+    assert str(caught.value) == f"{path}: {caught.value.reason}"
+    assert issubclass(FileFormatError, ValueError)
+
+
+# ------------------------------------------------------------------------------------------------ arguments of write
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), np.float64("inf")])
+def test_non_finite_header_floats_are_refused(path, value):
+    with pytest.raises(ValueError, match=r"header\['a'\]\[1\]: expected a finite float"):
+        write(path, "k", {"a": [0.0, value]}, {})
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "header", "arrays", "message"),
+    [
+        ("", {}, {}, "kind: expected a non-empty str"),
+        (3, {}, {}, "kind: expected a non-empty str, got 3"),
+        ("k", [], {}, "header: expected a dict, got list"),
+        ("k", {"a": {1: 2}}, {}, r"header\['a'\]: expected keys of type str, got 1"),
+        ("k", {"a": {1, 2}}, {}, r"header\['a'\]: expected str, int, .* got set"),
+        ("k", {"a": np.zeros(2)}, {}, r"header\['a'\]: expected str, int, .* got ndarray"),
+        ("k", {"a": b"x"}, {}, "got bytes"),
+        ("k", {}, [np.zeros(2)], "arrays: expected a dict of ndarray, got list"),
+        ("k", {}, {1: np.zeros(2)}, "arrays: expected names of type str, got 1"),
+        ("k", {}, {"a": [1.0]}, r"arrays\['a'\]: expected a numpy.ndarray, got list"),
+        ("k", {}, {"a": np.ma.masked_array([1.0])}, "got MaskedArray"),
+        ("k", {}, {"a": np.array(["x"])}, r"arrays\['a'\]: expected dtype in .* got <U1"),
+        ("k", {}, {"a": np.array([None])}, "got object"),
+        ("k", {}, {"a": np.array(["2020-01-01"], dtype="M8[D]")}, "expected dtype in"),
+        ("k", {}, {"a": np.zeros(2, dtype=[("x", "f8")])}, "expected dtype in"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_the_file_is_touched(path, kind, header, arrays, message):
+    path.write_bytes(b"old")
+    with pytest.raises(TypeError, match=message):
+        write(path, kind, header, arrays)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_header_depth_is_limited_alike_on_both_sides(path):
+    def nested(levels):
+        header = current = {}
+        for _ in range(levels - 1):
+            current["d"] = {}
+            current = current["d"]
+        return header
+
+    write(path, "k", nested(64), {})
+    assert read(path).header == nested(64)
+    with pytest.raises(ValueError, match="at most 64 nested levels"):
+        write(path, "k", nested(65), {})
+    path.write_bytes(sign(envelope(header=nested(65))))
+    with pytest.raises(CorruptFileError, match="nested deeper than 64"):
+        read(path)
+
+
+def test_header_that_contains_itself_is_refused(path):
+    header = {}
+    header["self"] = header
+    with pytest.raises(ValueError, match="nested levels"):
+        write(path, "k", header, {})
+
+
+def test_huge_header_is_refused(path):
+    with pytest.raises(ValueError, match="at most 16777216 bytes of JSON"):
+        write(path, "k", {"a": "x" * 2**24}, {})
+    assert not path.exists()
+
+
+# ------------------------------------------------------------------------------------------------------------ damage
+
+
+def test_every_altered_byte_is_refused(small):
+    path, content = small
+    for position in range(len(content)):
+        for mask in (0x01, 0x80, 0xFF):
+            altered = bytearray(content)
+            altered[position] ^= mask
+            path.write_bytes(altered)
+            with pytest.raises(FileFormatError):
+                read(path)
+
+
+def test_every_truncation_is_refused(small):
+    path, content = small
+    for size in range(len(content)):
+        path.write_bytes(content[:size])
+        for reader in (read, describe):
+            with pytest.raises(FileFormatError):
+                reader(path)
+
+
+@pytest.mark.parametrize("tail", [b"\x00", b"\x00" * 64, b"garbage"])
+def test_trailing_bytes_are_refused(small, tail):
+    path, content = small
+    path.write_bytes(content + tail)
+    with pytest.raises(CorruptFileError, match=r"expected .* bytes, got"):
+        read(path)
+
+
+def test_later_version_is_told_apart_from_damage(small):
+    path, content = small
+    path.write_bytes(content[:8] + struct.pack("<I", 2) + content[12:])
+    with pytest.raises(VersionError, match="file format 2, readable up to 1"):
+        read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"x,y\n1,2\n", b"PK\x03\x04" + bytes(100), bytes(200)])
+def test_other_files_are_refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"not a pydirect file|empty file"):
+        read(path)
+
+
+def test_missing_file_and_directory(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "none")
+    with pytest.raises(FileFormatError, match="not a regular file"):
+        read(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileFormatError, match="not a regular file"):
+        read(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        write(tmp_path / "pipe", "k", {}, {})
+
+
+EIGHT = bytes(range(8))
+
+
+@pytest.mark.parametrize(
+    ("document", "data", "message"),
+    [
+        (b"", b"", "header is not valid"),
+        (b"{", b"", "header is not valid"),
+        (b"[]", b"", "expected kind, header and arrays"),
+        (b'{"kind":"k","header":{"a":NaN},"arrays":[]}', b"", "NaN is not allowed"),
+        (b'{"kind":"k","header":{"a":-Infinity},"arrays":[]}', b"", "-Infinity is not allowed"),
+        (b'{"kind":"k","header":{"a":1e999},"arrays":[]}', b"", "expected a finite float"),
+        (b'{"kind":"k","header":{"a":1,"a":2},"arrays":[]}', b"", "a key occurs twice"),
+        (b'{"kind":"k","header":{"a":' + b"9" * 5000 + b'},"arrays":[]}', b"", "header is not valid"),
+        (b'{"kind":"\xff","header":{},"arrays":[]}', b"", "header is not valid"),
+        (b"[" * 100_000, b"", "nested deeper"),
+        (b'{"a":' * 100_000, b"", "nested deeper"),
+        (b'"' + b'\\"' * 100_000, b"", "header is not valid"),
+        ({**envelope(), "extra": 1}, b"", "expected kind, header and arrays"),
+        (envelope(kind=""), b"", "expected kind, header and arrays"),
+        (envelope(kind=1), b"", "expected kind, header and arrays"),
+        (envelope(3), b"", "entry of the array table"),
+        (envelope({"name": "a"}), b"", "entry of the array table"),
+        (envelope(entry(EIGHT, name=1)), EIGHT, "entry of the array table"),
+        (envelope(entry(EIGHT, dtype="object")), EIGHT, "unknown dtype 'object'"),
+        (envelope(entry(EIGHT, dtype="<f8")), EIGHT, "unknown dtype"),
+        (envelope(entry(EIGHT, dtype=["uint8"])), EIGHT, "unknown dtype"),
+        (envelope(entry(EIGHT, shape=8)), EIGHT, "impossible shape"),
+        (envelope(entry(EIGHT, shape=[-8])), EIGHT, "impossible shape"),
+        (envelope(entry(EIGHT, shape=[8.0])), EIGHT, "impossible shape"),
+        (envelope(entry(EIGHT, shape=[True, 8])), EIGHT, "impossible shape"),
+        (envelope(entry(EIGHT, shape=[2**64])), EIGHT, "impossible shape"),
+        (envelope(entry(EIGHT, shape=[8] + [1] * 32)), EIGHT, "impossible shape"),
+        (envelope(entry(EIGHT, shape=[7])), EIGHT, "do not fit shape"),
+        (envelope(entry(EIGHT, shape=[2**62, 2**62], nbytes=0)), EIGHT, "do not fit shape"),
+        (envelope(entry(b"", shape=[0, 2**62, 2**62])), b"", "do not fit shape"),
+        (envelope(entry(EIGHT, nbytes=2**62, shape=[2**62])), EIGHT, "the arrays end at byte"),
+        (envelope(entry(EIGHT, nbytes="8")), EIGHT, "offset, nbytes or digest"),
+        (envelope(entry(EIGHT, digest=None)), EIGHT, "offset, nbytes or digest"),
+        (envelope(entry(EIGHT, offset=-64)), EIGHT, "offset, nbytes or digest"),
+        (envelope(entry(EIGHT, offset=8)), EIGHT, "expected offset 0, got 8"),
+        (envelope(entry(EIGHT, offset=2**40)), EIGHT, "expected offset 0"),
+        (envelope(entry(EIGHT), entry(EIGHT)), EIGHT, "occurs twice"),
+        (envelope(entry(EIGHT), entry(EIGHT, name="b")), EIGHT, "expected offset 64, got 0"),
+        (envelope(entry(EIGHT), entry(EIGHT, name="b", offset=4)), EIGHT, "expected offset 64, got 4"),
+        (envelope(entry(EIGHT), entry(EIGHT, name="b", offset=128)), EIGHT, "expected offset 64, got 128"),
+        (envelope(entry(EIGHT)), EIGHT + b"\x00", "the arrays end at byte"),
+        (envelope(entry(EIGHT)), EIGHT[:-1], "the arrays end at byte"),
+        (envelope(entry(EIGHT)), EIGHT[::-1], "does not match its checksum"),
+        (envelope(entry(EIGHT, dtype="bool")), EIGHT, "neither 0 nor 1"),
+        (
+            envelope(entry(EIGHT), entry(EIGHT, name="b", offset=64)),
+            EIGHT + b"\x01" * 56 + EIGHT,
+            "stray bytes before array 'b'",
+        ),
+    ],
+)
+def test_structure_is_checked_even_when_checksums_are_right(path, document, data, message):
+    path.write_bytes(sign(document, data))
+    with pytest.raises(CorruptFileError, match=message) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_the_helper_of_these_tests_makes_sound_files(path):
+    path.write_bytes(sign(envelope(entry(EIGHT), entry(EIGHT, name="b", offset=64)), EIGHT + bytes(56) + EIGHT))
+    assert read(path).arrays["b"].tobytes() == EIGHT
+
+
+@pytest.mark.parametrize("size", [2**24 + 1, 2**40, 2**64 - 1])
+def test_huge_header_length_is_refused_without_allocation(path, size):
+    head = PREFIX.pack(persistence._MAGIC, 1, 0, size, 100, bytes(32))
+    path.write_bytes(head + bytes(36))
+    tracemalloc.start()
+    with pytest.raises(CorruptFileError):
+        read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 300_000
+
+
+def test_claimed_sizes_are_refused_without_allocation(path):
+    path.write_bytes(sign(envelope(entry(EIGHT, shape=[2**33], nbytes=2**33)), EIGHT))
+    tracemalloc.start()
+    with pytest.raises(CorruptFileError):
+        read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 300_000
+
+
+def test_deep_recursion_limit_does_not_let_a_file_exhaust_the_stack(path):
+    limit = sys.getrecursionlimit()
+    path.write_bytes(sign(b"[" * 1_000_000))
+    sys.setrecursionlimit(10_000_000)
+    try:
+        with pytest.raises(CorruptFileError, match="nested deeper"):
+            read(path)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+# ------------------------------------------------------------------------------------------------------------- fuzz
+
+
+def mutate_bytes(rng, content):
+    """Flip bits, overwrite, cut out, insert or splice, at random."""
+    content = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        at, length = int(rng.integers(len(content) + 1)), int(rng.integers(1, 17))
+        action = rng.integers(5)
+        if action == 0 and at < len(content):
+            content[at] ^= 1 << int(rng.integers(8))
+        elif action == 1:
+            content[at : at + length] = rng.bytes(length)
+        elif action == 2:
+            del content[at : at + length]
+        elif action == 3:
+            content[at:at] = rng.bytes(length)
+        else:
+            source = int(rng.integers(len(content) + 1))
+            content[at : at + length] = content[source : source + length]
+    return bytes(content)
+
+
+def mutate_length_fields(rng, content):
+    """Overwrite one of the numbers in the prefix by a plausible or an extreme one."""
+    offset, code = [(8, "<I"), (12, "<I"), (16, "<Q"), (24, "<Q")][rng.integers(4)]
+    old = struct.unpack_from(code, content, offset)[0]
+    top = 2 ** (8 * struct.calcsize(code))
+    new = int(rng.choice([0, 1, 63, 64, len(content), top - 1, top // 2])) if rng.random() < 0.5 else old
+    new = (new + int(rng.integers(-3, 4))) % top
+    changed = bytearray(content)
+    struct.pack_into(code, changed, offset, new)
+    return bytes(changed)
+
+
+STRANGE = [0, 1, -1, 8, 64, 2**31, 2**63, 2**70, 0.5, True, None, "", "a", "bool", "float64", [], [0], [2**40], {}]
+
+
+def mutate_json(rng, document):
+    """Replace, delete or copy one value somewhere in a JSON document, in place."""
+    places = []
+
+    def walk(node):
+        keys = node if isinstance(node, dict) else range(len(node))
+        for key in list(keys):
+            places.append((node, key))
+            if isinstance(node[key], (dict, list)):
+                walk(node[key])
+
+    walk(document)
+    node, key = places[rng.integers(len(places))]
+    other, other_key = places[rng.integers(len(places))]
+    action = rng.integers(3)
+    if action == 0:
+        node[key] = STRANGE[rng.integers(len(STRANGE))]
+    elif action == 1:
+        node[key] = json.loads(json.dumps(other[other_key]))
+    else:
+        del node[key]
+
+
+def mutate_and_sign(rng, content):
+    """Alter the JSON, as a tree or as text, and make the header's checksum and sizes right again."""
+    document, data = split(content)
+    if rng.random() < 0.7:
+        mutate_json(rng, document)
+        text = json.dumps(document).encode("ascii")
+    else:
+        text = mutate_bytes(rng, json.dumps(document).encode("ascii"))
+    return sign(text, data)
+
+
+def outcome(path):
+    """The document, or None when the file is refused. Any other exception fails the test."""
+    try:
+        document = read(path)
+    except FileFormatError:
+        document = None
+    try:
+        describe(path)
+    except FileFormatError:
+        assert document is None
+    return document
+
+
+@pytest.mark.parametrize(("mutate", "rounds"), [(mutate_bytes, 1000), (mutate_length_fields, 500)])
+def test_random_damage_is_refused(small, mutate, rounds):
+    path, content = small
+    original = read(path)
+    rng = np.random.default_rng(20)
+    for _ in range(rounds):
+        damaged = mutate(rng, content)
+        path.write_bytes(damaged)
+        document = outcome(path)
+        assert (document is not None) == (damaged == content)
+        if document is not None:
+            assert_same(document, original)
+
+
+def test_random_damage_with_right_checksums_is_refused_or_a_sound_document(small):
+    """With checksums recomputed a change may be legitimate, such as another name; the rest must be in order."""
+    path, content = small
+    rng = np.random.default_rng(21)
+    accepted = 0
+    for _ in range(1000):
+        path.write_bytes(mutate_and_sign(rng, content))
+        document = outcome(path)
+        if document is not None:
+            accepted += 1
+            assert isinstance(document.kind, str) and isinstance(document.header, dict)
+            assert sum(a.nbytes for a in document.arrays.values()) <= os.path.getsize(path)
+            write(path, document.kind, document.header, document.arrays)
+            assert_same(read(path), document)
+    assert 25 < accepted < 875
+
+
+# ---------------------------------------------------------------------------------------------------- failing writes
+
+
+class FullDisk:
+    """A file on a disk that is full after a number of bytes."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, content):
+        size = memoryview(content).nbytes
+        if size > self.room:
+            self.file.write(memoryview(content).cast("B")[: self.room])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= size
+        return self.file.write(content)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *arguments):
+        self.file.close()
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.fixture
+def untouched(path):
+    """Write an old file; after the test it must be as before, and alone."""
+    write(path, "old", {"n": 1}, {"a": np.arange(3.0)})
+    content = path.read_bytes()
+    yield path
+    assert path.read_bytes() == content
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("room", [0, 10, 64, 100, 300])
+def test_full_disk(untouched, monkeypatch, room):
+    real = builtins.open
+    monkeypatch.setattr(builtins, "open", lambda *a, **k: FullDisk(real(*a, **k), room))
+    with pytest.raises(OSError, match="No space left"):
+        write(untouched, "new", {}, {"a": np.zeros(1000)})
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", ["replace", "fsync"])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "I/O error"), KeyboardInterrupt()])
+def test_failure_at_the_end(untouched, monkeypatch, name, error):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(os, name, fail)
+    with pytest.raises(type(error)):
+        write(untouched, "new", {}, {"a": np.zeros(10)})
+    monkeypatch.undo()
+
+
+def test_failure_inside_the_block(untouched):
+    with pytest.raises(KeyboardInterrupt), persistence.atomic_open(untouched) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_directory_without_permission(untouched):
+    os.chmod(untouched.parent, 0o555)
+    try:
+        with pytest.raises(PermissionError):
+            write(untouched, "new", {}, {})
+    finally:
+        os.chmod(untouched.parent, 0o755)
+
+
+def test_missing_directory(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write(tmp_path / "none" / "file", "k", {}, {})
+
+
+def test_directory_as_target(tmp_path):
+    with pytest.raises(OSError, match="not a regular file"):
+        write(tmp_path, "k", {}, {})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links and permission bits")
+def test_links_and_permissions_survive(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    write(target, "old", {}, {})
+    os.chmod(target, 0o640)
+    link.symlink_to(target)
+    write(link, "new", {}, {})
+    assert link.is_symlink()
+    assert read(target).kind == "new"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_long_file_names_leave_room_for_the_temporary_one(tmp_path):
+    path = tmp_path / ("x" * 255)
+    write(path, "k", {}, {})
+    assert read(path).kind == "k"
+
+
+def test_a_missing_directory_is_told_by_the_name_given(tmp_path):
+    path = tmp_path / "nowhere" / "model"
+    with pytest.raises(FileNotFoundError) as error:
+        persistence.write(path, "kind", {}, {})
+    assert error.value.filename == str(path) and "tmp'" not in str(error.value)

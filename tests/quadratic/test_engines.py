@@ -1,0 +1,499 @@
+"""Engines for networks with quadratic activations: against enumeration, against each other, and bit by bit."""
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pydirect import _core
+from pydirect.quadratic.coreset import NetworkCoreset
+
+ENGINES = {1: ("tensor", "datum"), 2: ("datum",)}
+KINDS = [(kind, depth) for depth, kinds in ENGINES.items() for kind in kinds]
+MONOMIAL = [("monomial", depth) for depth in ENGINES]
+
+
+def layer_shapes(n_inputs, hidden, bias):
+    """(fan_out, fan_in, number of moments) of every layer."""
+    widths = [n_inputs, *hidden, 1]
+    return [(widths[k + 1], widths[k] + bias, 2 << (len(hidden) - k)) for k in range(len(hidden) + 1)]
+
+
+def n_weights(n_inputs, hidden, bias):
+    return sum(out * inputs for out, inputs, _ in layer_shapes(n_inputs, hidden, bias))
+
+
+def run_network(weights, x, hidden, bias):
+    """f(x) of one weight vector, by definition."""
+    a, start = x, 0
+    for k, (out, inputs, _) in enumerate(layer_shapes(x.shape[1], hidden, bias)):
+        w = weights[start : start + out * inputs].reshape(out, inputs)
+        start += out * inputs
+        if k:
+            a = a**2
+        if bias:
+            a = np.column_stack([a, np.ones(len(a))])
+        a = a @ w.T
+    return a[:, 0]
+
+
+def moment_table(q, levels, n_inputs, hidden, bias):
+    """Means and central moments of all weights in the layout of the engines."""
+    mean = (q * levels).sum(axis=1)
+    parts, start = [], 0
+    for out, inputs, n_moments in layer_shapes(n_inputs, hidden, bias):
+        here = slice(start, start + out * inputs)
+        start += out * inputs
+        centred = levels[here] - mean[here, None]
+        parts += [mean[here], *((q[here] * centred**r).sum(axis=1) for r in range(2, n_moments + 1))]
+    return np.concatenate(parts)
+
+
+def random_table(n_inputs, hidden, bias, seed=0, scale=0.5, n_levels=5):
+    rng = np.random.default_rng(seed)
+    b = n_weights(n_inputs, hidden, bias)
+    levels = scale * rng.standard_normal((b, n_levels))
+    q = rng.dirichlet(np.ones(n_levels), size=b)
+    return moment_table(q, levels, n_inputs, hidden, bias), q, levels
+
+
+def random_data(n, n_inputs, seed=0):
+    rng = np.random.default_rng(100 + seed)
+    return rng.uniform(-1, 1, (n, n_inputs)), rng.standard_normal(n), rng.uniform(0.5, 2.0, n)
+
+
+def evaluate(kind, table, x, y, weight, hidden, bias, n_threads=1):
+    engine = _core.NetworkEngine(kind, x.shape[1], list(hidden), bias, x, y, weight)
+    gradient = np.full_like(table, np.nan)
+    value = engine.evaluate(table, gradient, n_threads)
+    assert engine.evaluate(table, None, n_threads) == value
+    return value, gradient
+
+
+def predict(kind, table, x, hidden, bias, n_threads=1):
+    engine = _core.NetworkEngine(kind, x.shape[1], list(hidden), bias, x[:1], np.zeros(1), None)
+    mean, variance, alone = (np.full(len(x), np.nan) for _ in range(3))
+    engine.predict(table, x, mean, variance, n_threads)
+    engine.predict(table, x, alone, None, n_threads)
+    np.testing.assert_array_equal(alone, mean)
+    return mean, variance
+
+
+def enumerate_moments(q, levels, x, hidden, bias):
+    """E f and E f² of every row over all weight vectors."""
+    first, second = np.zeros(len(x)), np.zeros(len(x))
+    for chosen in product(range(levels.shape[1]), repeat=len(levels)):
+        rows = np.arange(len(levels))
+        f = run_network(levels[rows, chosen], x, hidden, bias)
+        mass = q[rows, chosen].prod()
+        first += mass * f
+        second += mass * f**2
+    return first, second
+
+
+SMALL = [(1, (1,), False), (1, (1,), True), (2, (3,), False), (2, (2,), True)]
+SMALL += [(1, (1, 1), False), (1, (1, 1), True), (2, (2, 2), False), (1, (3, 2), False), (1, (2, 2), True)]
+
+
+@pytest.mark.parametrize(("n_inputs", "hidden", "bias"), SMALL)
+def test_engines_equal_enumeration_of_all_networks(n_inputs, hidden, bias):
+    x, y, weight = random_data(4, n_inputs)
+    table, q, levels = random_table(n_inputs, hidden, bias, scale=1.0, n_levels=2)
+    first, second = enumerate_moments(q, levels, x, hidden, bias)
+    exact = weight @ (second - 2 * y * first + y**2)
+    for kind in ENGINES[len(hidden)]:
+        assert evaluate(kind, table, x, y, weight, hidden, bias)[0] == pytest.approx(exact, rel=1e-12)
+        mean, variance = predict(kind, table, x, hidden, bias)
+        np.testing.assert_allclose(mean, first, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(variance, second - first**2, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("n_inputs", "hidden"), [(1, (1,)), (4, (3,)), (9, (17,)), (2, (3, 2)), (5, (9, 4)), (3, (4, 9))]
+)
+def test_gradient_equals_finite_differences(n_inputs, hidden, bias):
+    x, y, weight = random_data(11, n_inputs)
+    table, _, _ = random_table(n_inputs, hidden, bias)
+    for kind in ENGINES[len(hidden)]:
+        _, gradient = evaluate(kind, table, x, y, weight, hidden, bias)
+        engine = _core.NetworkEngine(kind, n_inputs, list(hidden), bias, x, y, weight)
+        # R is a polynomial in every entry, so that a wide stencil of fourth order is nearly exact.
+        numeric = np.empty_like(table)
+        for k in range(table.size):
+            values = []
+            for sign in (1, -1, 2, -2):
+                moved = table.copy()
+                moved[k] += sign * 0.002
+                values.append(engine.evaluate(moved, None, 1))
+            numeric[k] = (8 * (values[0] - values[1]) - (values[2] - values[3])) / 0.024
+        np.testing.assert_allclose(gradient, numeric, rtol=2e-6, atol=2e-7 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("n", "n_inputs", "hidden"), [(1, 3, 4), (50, 1, 1), (300, 8, 20), (1111, 15, 70), (7, 20, 9)])
+def test_tensor_and_datum_agree(n, n_inputs, hidden, bias):
+    x, y, weight = random_data(n, n_inputs)
+    table, _, _ = random_table(n_inputs, (hidden,), bias)
+    (value, gradient), (other, other_gradient) = (
+        evaluate(kind, table, x, y, weight, (hidden,), bias) for kind in ENGINES[1]
+    )
+    assert other == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(other_gradient, gradient, rtol=0, atol=1e-12 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("n_inputs", "hidden"), [(1, (1,)), (5, (3,)), (3, (9,)), (1, (1, 1)), (3, (2, 2)), (2, (3, 2))]
+)
+def test_all_engines_agree_in_value_and_gradient(n_inputs, hidden, bias, weighted):
+    for seed in range(3):
+        x, y, weight = random_data(90, n_inputs, seed)
+        weight = weight if weighted else None
+        table, _, _ = random_table(n_inputs, hidden, bias, seed, scale=0.8)
+        value, gradient = evaluate("monomial", table, x, y, weight, hidden, bias)
+        for kind in ENGINES[len(hidden)]:
+            other, other_gradient = evaluate(kind, table, x, y, weight, hidden, bias)
+            assert other == pytest.approx(value, rel=1e-12), kind
+            np.testing.assert_allclose(
+                other_gradient, gradient, rtol=0, atol=1e-12 * np.abs(gradient).max(), err_msg=kind
+            )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("kind", "depth"), [*KINDS, *MONOMIAL])
+def test_a_coreset_has_the_squared_error_and_gradient_of_all_rows(kind, depth, bias):
+    hidden = (4, 2)[:depth]
+    x, y, weight = random_data(800, 2)
+    coreset = NetworkCoreset.from_data(x, y, depth, bias, weight)
+    assert len(coreset.x) < 100
+    table, _, _ = random_table(2, hidden, bias)
+    value, gradient = evaluate(kind, table, x, y, weight, hidden, bias)
+    small, small_gradient = evaluate(kind, table, coreset.x, coreset.y, coreset.weight, hidden, bias)
+    assert small == pytest.approx(value, rel=1e-11)
+    np.testing.assert_allclose(small_gradient, gradient, rtol=0, atol=1e-11 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_rounding_of_the_tensor_does_not_grow_with_the_rows(bias):
+    """R is a difference of sums of the size of Σ y²; nothing but that cancellation may be lost."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(-1, 1, (20000, 4))
+        w = rng.uniform(-1, 1, (n_weights(4, (3,), bias), 1))
+        f = run_network(w[:, 0], x, (3,), bias)
+        for noise in (5e-2, 5e-4):
+            y = f + noise * rng.standard_normal(len(x))
+            table = moment_table(np.ones_like(w), w, 4, (3,), bias)
+            error = evaluate("tensor", table, x, y, None, (3,), bias)[0] - ((y - f) ** 2).sum()
+            assert abs(error) < 16 * np.finfo(float).eps * (y @ y)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_two_hidden_layers_agree_with_sampled_networks(bias):
+    n_inputs, hidden, n_samples = 5, (11, 10), 4000
+    x, _, _ = random_data(6, n_inputs)
+    table, q, levels = random_table(n_inputs, hidden, bias)
+    mean, variance = predict("datum", table, x, hidden, bias)
+    u = np.random.default_rng(0).random((n_samples, len(q), 1))
+    chosen = (u > q.cumsum(axis=1)[None, :, :-1]).sum(axis=2)
+    f = np.array([run_network(levels[np.arange(len(q)), c], x, hidden, bias) for c in chosen])
+    assert (np.abs(f.mean(axis=0) - mean) < 4.5 * f.std(axis=0) / np.sqrt(n_samples)).all()
+    squares = (f - mean) ** 2
+    assert (np.abs(squares.mean(axis=0) - variance) < 4.5 * squares.std(axis=0) / np.sqrt(n_samples)).all()
+
+
+@pytest.mark.parametrize(("kind", "depth"), KINDS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_inputs_and_units_without_weights_change_nothing(kind, depth, bias):
+    """A small network hidden inside a wide one, whose remaining weights are certainly zero."""
+    rng = np.random.default_rng(3)
+    small, wide = (3, *(2, 3)[:depth]), (21, *(17, 26)[:depth])
+    x, y, weight = random_data(70, small[0])
+    table, q, levels = random_table(small[0], small[1:], bias)
+    places = [np.sort(rng.choice(w, s, replace=False)) for s, w in zip(small, wide, strict=True)]
+    wide_x = rng.uniform(-1, 1, (70, wide[0]))
+    wide_x[:, places[0]] = x
+    b = n_weights(wide[0], wide[1:], bias)
+    wide_levels, wide_q = np.zeros((b, 5)), np.tile(np.eye(5)[0], (b, 1))
+    taken, start = [], 0
+    for k, (out, inputs, _) in enumerate(layer_shapes(wide[0], wide[1:], bias)):
+        rows = places[k + 1] if k < depth else np.array([0])
+        columns = np.append(places[k], inputs - 1) if bias else places[k]
+        taken.append((start + rows[:, None] * inputs + columns).ravel())
+        start += out * inputs
+    wide_levels[np.concatenate(taken)], wide_q[np.concatenate(taken)] = levels, q
+    wide_table = moment_table(wide_q, wide_levels, wide[0], wide[1:], bias)
+    expected, _ = evaluate(kind, table, x, y, weight, small[1:], bias)
+    got, _ = evaluate(kind, wide_table, wide_x, y, weight, wide[1:], bias)
+    assert got == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "depth"), KINDS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_certain_weights_give_the_squared_error_of_one_network(kind, depth, bias):
+    hidden = (6, 5)[:depth]
+    x, y, weight = random_data(30, 4)
+    b = n_weights(4, hidden, bias)
+    w = np.random.default_rng(1).uniform(-1, 1, b)
+    table = moment_table(np.ones((b, 1)), w[:, None], 4, hidden, bias)
+    f = run_network(w, x, hidden, bias)
+    value, _ = evaluate(kind, table, x, y, weight, hidden, bias)
+    assert value == pytest.approx(weight @ (f - y) ** 2, rel=1e-12)
+    mean, variance = predict(kind, table, x, hidden, bias)
+    np.testing.assert_allclose(mean, f, rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(variance, 0)
+
+
+@pytest.mark.parametrize(("kind", "depth"), [*KINDS, *MONOMIAL])
+def test_nearly_certain_weights_have_a_small_positive_variance(kind, depth):
+    hidden, n_inputs = ((2, 2), 2) if (kind, depth) == ("monomial", 2) else ((6, 5)[:depth], 4)
+    x, _, _ = random_data(40, n_inputs)
+    b = n_weights(n_inputs, hidden, True)
+    w = np.random.default_rng(1).uniform(-1, 1, (b, 1))
+    q = np.full((b, 2), 0.5)
+    small, smaller = (
+        predict(kind, moment_table(q, w + width * np.array([-1, 1]), n_inputs, hidden, True), x, hidden, True)[1]
+        for width in (1e-5, 1e-6)
+    )
+    assert (smaller > 0).all()
+    np.testing.assert_allclose(small, 100 * smaller, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "depth"), KINDS)
+def test_integer_row_weights_repeat_rows(kind, depth):
+    hidden = (5, 3)[:depth]
+    x, y, _ = random_data(200, 3)
+    times = np.random.default_rng(0).integers(0, 4, 200)
+    table, _, _ = random_table(3, hidden, True)
+    value, gradient = evaluate(kind, table, x, y, times.astype(float), hidden, True)
+    repeated, repeated_gradient = evaluate(
+        kind, table, np.repeat(x, times, axis=0), np.repeat(y, times), None, hidden, True
+    )
+    assert value == pytest.approx(repeated, rel=1e-12)
+    np.testing.assert_allclose(gradient, repeated_gradient, rtol=0, atol=1e-12 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize(("kind", "depth"), KINDS)
+@pytest.mark.parametrize("n", [3, 1500])
+def test_value_gradient_and_prediction_have_the_same_bits_for_any_level_and_number_of_threads(
+    at_every_level, kind, depth, n
+):
+    hidden = (70, 5)[:depth]
+    x, y, weight = random_data(n, 5)
+    table, _, _ = random_table(5, hidden, True)
+
+    def run(n_threads):
+        value, gradient = evaluate(kind, table, x, y, weight, hidden, True, n_threads)
+        return np.array(value), gradient, *predict(kind, table, x, hidden, True, n_threads)
+
+    expected = at_every_level(lambda: run(1))
+    for n_threads in (2, 3, 4):
+        for got, one in zip(run(n_threads), expected, strict=True):
+            assert got.tobytes() == one.tobytes()
+
+
+def test_an_engine_can_be_used_again():
+    x, y, weight = random_data(700, 3)
+    first, second = (random_table(3, (4, 3), True, seed)[0] for seed in (0, 1))
+    engine = _core.NetworkEngine("datum", 3, [4, 3], True, x, y, weight)
+    values = [engine.evaluate(t, np.empty_like(t), k) for t, k in ((first, 1), (second, 3), (first, 2))]
+    assert values[0] == values[2] != values[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "hidden", "message"),
+    [
+        ("tensor", [2, 2], "'tensor' serves one hidden layer, got 2"),
+        ("datum", [2, 2, 2], "'datum' serves one or two hidden layers, got 3"),
+        ("other", [2], "must be 'tensor', 'datum' or 'monomial', got 'other'"),
+    ],
+)
+def test_what_an_engine_does_not_serve_is_refused(kind, hidden, message):
+    with pytest.raises(ValueError, match=message):
+        _core.NetworkEngine(kind, 1, hidden, False, np.zeros((1, 1)), np.zeros(1), None)
+    with pytest.raises(ValueError, match=message):
+        _core.network_cost(kind, 1, hidden, False, 1)
+
+
+def test_a_tensor_beyond_memory_is_refused_before_it_is_made():
+    with pytest.raises(ValueError, match="2 GiB"):
+        _core.NetworkEngine("tensor", 300, [2], False, np.zeros((1, 300)), np.zeros(1), None)
+
+
+def test_cost_grows_with_the_rows_only_where_rows_are_read():
+    assert _core.network_cost("tensor", 8, [20], True, 10) == _core.network_cost("tensor", 8, [20], True, 10**6)
+    for hidden in ([20], [20, 5]):
+        few, many = (_core.network_cost("datum", 8, hidden, True, n)[0] for n in (10, 1000))
+        assert many == 100 * few
+
+
+def memory_of(code):
+    """Bytes that `code` leaves resident, in a process of its own: memory freed before would be used again."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("no account of memory here")
+    script = f"""
+import os
+import numpy as np
+from pydirect import _core
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def engine_and_table(kind, n_inputs, hidden, n):
+    engine = _core.NetworkEngine(kind, n_inputs, hidden, False, np.ones((n, n_inputs)), np.ones(n), None)
+    return engine, np.zeros(_core.network_table_size(n_inputs, hidden, False))
+
+before = resident()
+{code}
+print(resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize(("n_inputs", "hidden"), [(40, [1200]), (8, [300, 300])])
+def test_the_cost_counts_the_memory_of_all_groups_and_workers(n_inputs, hidden):
+    n = 2100  # five groups of rows
+    used = memory_of(
+        f"engine, table = engine_and_table('datum', {n_inputs}, {hidden}, {n}); engine.evaluate(table, None, 5)"
+    )
+    claimed = _core.network_cost("datum", n_inputs, hidden, False, n)[1]
+    assert claimed / 1.4 < used < 1.1 * claimed
+
+
+def test_the_sums_of_groups_stay_small_beside_the_matrices():
+    """Wide layers have few groups: more rows do not take more memory without end."""
+    few, many = (_core.network_cost("datum", 10, [1500, 1500], True, n)[1] for n in (10**4, 10**6))
+    assert many == few < 2 * 2**30
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [("tensor", [200]), ("datum", [200]), ("datum", [60, 60])])
+def test_threads_without_work_take_no_memory(kind, hidden):
+    used = memory_of(
+        f"engine, table = engine_and_table({kind!r}, 4, {hidden}, 5); rows = np.ones((5, 4)); out = np.ones(5)\n"
+        "engine.predict(table, rows, out, out.copy(), 300); engine.evaluate(table, table.copy(), 300)"
+    )
+    assert used < 5e7
+
+
+def test_deeper_networks_than_moments_can_be_counted_for_are_refused():
+    assert _core.network_table_size(1, [1] * 16, False) == 2**18 - 2
+    for hidden in ([1] * 17, [1] * 61, [1] * 70):
+        with pytest.raises(ValueError, match=f"at most 16 hidden layers, got {len(hidden)}"):
+            _core.network_table_size(1, hidden, False)
+        with pytest.raises(ValueError, match=f"at most 16 hidden layers, got {len(hidden)}"):
+            _core.NetworkEngine("monomial", 1, hidden, False, np.ones((1, 1)), np.ones(1), None)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("hidden", [(3,), (3, 2), (2, 2, 2)])
+def test_table_size(hidden, bias):
+    expected = sum(out * inputs * n for out, inputs, n in layer_shapes(4, hidden, bias))
+    assert _core.network_table_size(4, list(hidden), bias) == expected
+
+
+# Coordinate ascent
+
+
+def start_sweep(n_inputs, hidden, bias, per_weight, seed=0):
+    rng = np.random.default_rng(seed)
+    b, n_levels = n_weights(n_inputs, (hidden,), bias), 5
+    levels = np.zeros((b if per_weight else 1, _core.LEVEL_PADDING))
+    log_prior = np.full_like(levels, -np.inf)
+    levels[:, :n_levels] = np.sort(rng.uniform(-1, 1, (len(levels), n_levels)), axis=1)
+    log_prior[:, :n_levels] = np.log(rng.dirichlet(np.ones(n_levels), size=len(levels)))
+    q = np.zeros((b, _core.LEVEL_PADDING))
+    q[:, :n_levels] = rng.dirichlet(np.ones(n_levels), size=b)
+    return levels, log_prior, q
+
+
+def bound(r, q, log_prior, tau):
+    """ELBO up to a constant: −½ τ R − KL."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return -0.5 * tau * r + np.where(q > 0, q * (log_prior - np.log(q)), 0).sum()
+
+
+def sweep(x, y, weight, hidden, bias, *arguments):
+    return _core.NetworkEngine("datum", x.shape[1], hidden, bias, x, y, weight).sweep(*arguments)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("per_weight", [False, True])
+@pytest.mark.parametrize(("n", "n_inputs", "hidden"), [(1, 1, 1), (60, 3, 4), (37, 9, 2)])
+def test_sweeps_never_lower_the_bound_and_return_the_squared_error(n, n_inputs, hidden, bias, per_weight):
+    x, y, weight = random_data(n, n_inputs)
+    levels, log_prior, q = start_sweep(n_inputs, hidden, bias, per_weight)
+    tau, b = 3.0, len(q)
+
+    def squared_error():
+        table = moment_table(q, np.broadcast_to(levels, q.shape), n_inputs, (hidden,), bias)
+        return evaluate("datum", table, x, y, weight, (hidden,), bias)[0]
+
+    trace = [bound(squared_error(), q, log_prior, tau)]
+    for _ in range(8):
+        r = sweep(x, y, weight, [hidden], bias, levels, log_prior, tau, q)
+        assert r == pytest.approx(squared_error(), rel=1e-11)
+        np.testing.assert_allclose(q.sum(axis=1), 1.0, rtol=1e-14)
+        trace.append(bound(r, q, log_prior, tau))
+    assert b == len(q)
+    assert trace[-1] > trace[0]
+    assert np.diff(trace).min() >= -1e-9 * abs(trace[-1])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_sweeps_over_a_coreset_are_those_over_all_rows(bias):
+    x, y, weight = random_data(400, 2)
+    coreset = NetworkCoreset.from_data(x, y, 1, bias, weight)
+    assert len(coreset.x) < 50
+    levels, log_prior, q = start_sweep(2, 3, bias, True)
+    small_q, tau = q.copy(), 0.05
+    for _ in range(3):
+        r = sweep(x, y, weight, [3], bias, levels, log_prior, tau, q)
+        small = sweep(coreset.x, coreset.y, coreset.weight, [3], bias, levels, log_prior, tau, small_q)
+        table = moment_table(small_q, levels, 2, (3,), bias)
+        assert small == pytest.approx(
+            evaluate("datum", table, coreset.x, coreset.y, coreset.weight, (3,), bias)[0], rel=1e-11
+        )
+        assert small == pytest.approx(r, rel=1e-9)
+        np.testing.assert_allclose(small_q, q, rtol=0, atol=1e-9)
+
+
+def test_one_visit_is_the_exact_conditional_of_the_last_weight():
+    """The last weight is visited last: its q must be p exp(−½ τ R) with the others as the sweep left them."""
+    x, y, weight = random_data(20, 2)
+    for bias in (False, True):
+        levels, log_prior, q = start_sweep(2, 2, bias, False)
+        sweep(x, y, weight, [2], bias, levels, log_prior, 2.0, q)
+        logits = np.full(_core.LEVEL_PADDING, -np.inf)
+        for k in range(5):
+            certain = q.copy()
+            certain[-1] = np.eye(_core.LEVEL_PADDING)[k]
+            table = moment_table(certain, np.broadcast_to(levels, q.shape), 2, (2,), bias)
+            logits[k] = log_prior[0, k] - evaluate("datum", table, x, y, weight, (2,), bias)[0]
+        expected = np.exp(logits - logits.max())
+        np.testing.assert_allclose(q[-1], expected / expected.sum(), rtol=1e-10, atol=1e-14)
+
+
+def test_a_visit_to_a_hidden_weight_is_its_exact_conditional():
+    """One input, one unit, a certain output weight: a sweep visits the hidden weight and nothing else moves."""
+    x, y, weight = random_data(20, 1)
+    levels, log_prior, q = start_sweep(1, 1, False, True)
+    log_prior[1] = np.where(np.arange(_core.LEVEL_PADDING) == 2, 0.0, -np.inf)
+    q[1] = np.eye(_core.LEVEL_PADDING)[2]
+    sweep(x, y, weight, [1], False, levels, log_prior, 2.0, q)
+    f = levels[1, 2] * (levels[0][:, None] * x[:, 0]) ** 2
+    posterior = np.exp(log_prior[0] - ((f - y) ** 2 @ weight))
+    np.testing.assert_allclose(q[0], posterior / posterior.sum(), rtol=1e-12)
+
+
+def test_a_sweep_serves_one_hidden_layer():
+    levels, log_prior, _ = start_sweep(1, 1, False, False)
+    q = np.zeros((3, _core.LEVEL_PADDING))
+    with pytest.raises(ValueError, match="one hidden layer, got 2"):
+        sweep(np.zeros((1, 1)), np.zeros(1), None, [1, 1], False, levels, log_prior, 1.0, q)

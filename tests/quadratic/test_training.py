@@ -1,0 +1,227 @@
+"""Training of quadratic networks: what starts, optimisers, engines and new levels may and may not change."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+from pydirect import NoiseGridWarning, QuadraticNetwork, fit_quadratic_network
+from pydirect.quadratic import training as quadratic_training
+from pydirect.quadratic.training import NETWORK_ENGINES
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1, 1, (90, 2))
+Y = X[:, 0] * X[:, 1] - 0.5 * X[:, 0] ** 2 + 0.3 + 0.05 * RNG.standard_normal(90)
+NEW = RNG.uniform(-1, 1, (40, 2))
+TRUTH = NEW[:, 0] * NEW[:, 1] - 0.5 * NEW[:, 0] ** 2 + 0.3
+
+
+def fit(x=X, y=Y, sizes=(4,), **options):
+    return fit_quadratic_network(x, y, sizes, **{"n_restarts": 2, "n_regrids": 1, "max_iter": 150} | options)
+
+
+@pytest.mark.parametrize("sizes", [(4,), (3, 2)])
+def test_a_polynomial_is_learned(sizes):
+    posterior = fit(sizes=sizes, n_restarts=4, n_regrids=2, max_iter=300)
+    mean, variance = posterior.latent_moments(NEW)
+    assert np.sqrt(np.mean((mean - TRUTH) ** 2)) < 0.05
+    assert 0.03 < np.sqrt(posterior.noise.variance) < 0.1
+    assert (variance >= 0).all()
+    assert variance.mean() < 0.01
+
+
+def test_elbo_is_that_of_the_posterior_and_the_last_of_the_trace():
+    posterior = fit()
+    assert posterior.elbo == posterior.elbo_trace[-1]
+    assert len(posterior.elbo_trace) == posterior.n_iter
+    kl = posterior.weights.kl(posterior.log_prior)
+    mean, variance = posterior.latent_moments(X)
+    error = np.sum((Y - mean) ** 2 + variance)
+    noise = posterior.noise
+    expected = -0.5 * len(Y) * (np.log(2 * np.pi) + noise.q @ np.log(noise.levels)) - 0.5 * error * noise.precision - kl
+    uniform = np.log(noise.levels.size)
+    expected -= np.sum(noise.q[noise.q > 0] * np.log(noise.q[noise.q > 0])) + uniform
+    assert posterior.elbo == pytest.approx(expected, rel=1e-10)
+
+
+def test_both_optimisers_climb_from_the_same_start():
+    by_lbfgs = fit(n_restarts=1, n_regrids=0)
+    by_coordinates = fit(n_restarts=1, n_regrids=0, optimizer="coordinate_ascent")
+    assert (np.diff(by_coordinates.elbo_trace) > -1e-8).all()
+    assert by_coordinates.elbo > by_lbfgs.elbo - 30
+    assert by_coordinates.converged
+
+
+@pytest.mark.parametrize("sizes", [(3,), (2, 2)])
+@pytest.mark.parametrize("engine", NETWORK_ENGINES)
+def test_engines_give_the_same_elbo(engine, sizes):
+    if engine == "tensor" and len(sizes) == 2:
+        pytest.skip("one hidden layer only")
+    options = {"sizes": sizes, "n_restarts": 1, "n_regrids": 0, "max_iter": 8}
+    reference = fit(engine="datum", **options)
+    posterior = fit(engine=engine, **options)
+    assert posterior.elbo == pytest.approx(reference.elbo, rel=1e-8)
+    np.testing.assert_allclose(posterior.q, reference.q, atol=1e-6)
+
+
+def test_three_hidden_layers_train():
+    posterior = fit(X[:, :1], X[:, 0] ** 2, sizes=(1, 1, 1), n_restarts=1, n_regrids=0, max_iter=30)
+    assert posterior.engine == "monomial"
+    assert posterior.elbo > posterior.elbo_trace[0]
+    assert np.isfinite(posterior.latent_moments(NEW[:, :1])).all()
+
+
+@pytest.mark.parametrize("n_restarts", [1, 3])
+def test_threads_do_not_change_a_bit(n_restarts):
+    one, two = (fit(n_restarts=n_restarts, max_iter=40, n_threads=n) for n in (1, 3))
+    assert one.q.tobytes() == two.q.tobytes()
+    assert one.elbo_trace.tobytes() == two.elbo_trace.tobytes()
+
+
+def test_weights_count_rows():
+    twice = fit(np.r_[X, X], np.r_[Y, Y], max_iter=20, n_regrids=0)
+    weighted = fit(sample_weight=np.full(len(Y), 2.0), max_iter=20, n_regrids=0)
+    assert weighted.elbo == pytest.approx(twice.elbo, rel=1e-8)
+    zero = np.r_[np.ones(60), np.zeros(30)]
+    assert fit(sample_weight=zero, max_iter=20).elbo == fit(X[:60], Y[:60], max_iter=20).elbo
+
+
+def test_levels_are_shared_within_a_layer_until_they_are_placed_anew():
+    shared = fit(n_regrids=0, prior="spike_and_slab")
+    assert len(np.unique(shared.levels[:12], axis=0)) == 1
+    assert 0.0 in shared.levels[0]
+    placed = fit(n_regrids=4)
+    assert len(np.unique(placed.levels, axis=0)) == placed.shape.n_weights
+    # Levels around a posterior are as fine as it is wide.
+    assert np.median(np.ptp(placed.levels, axis=1) / placed.std) < 9
+
+
+def test_prior_scale_by_empirical_bayes_is_the_root_mean_square_for_a_gaussian():
+    posterior = fit(n_restarts=1, n_regrids=0)
+    from pydirect import GaussianPrior
+
+    for part in posterior.shape.slices:
+        w = posterior.weights
+        expected = np.sqrt(np.mean(w.variance[part] + w.mean[part] ** 2))
+        assert quadratic_training._prior_scale(GaussianPrior(), w, part) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("prior", ["laplace", "student_t"])
+def test_priors_with_a_density_train(prior):
+    posterior = fit(prior=prior)
+    assert np.sqrt(np.mean((posterior.latent_mean(NEW) - TRUTH) ** 2)) < 0.1
+
+
+def test_a_warm_start_is_one_of_the_runs():
+    first = fit(n_restarts=3, n_regrids=2)
+    again = fit(start=first, n_restarts=1, n_regrids=0, max_iter=300)
+    assert again.elbo >= first.elbo - 1e-6
+
+
+def test_a_start_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match="start must have shape"):
+        fit(start=fit(sizes=(3,), max_iter=2))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("optimizer", ["lbfgs", "coordinate_ascent"])
+@pytest.mark.parametrize("at", [1, 2, 30])
+def test_interruption_leaves_a_flagged_posterior(monkeypatch, at, optimizer, n_threads):
+    name = "elbo_and_gradient" if optimizer == "lbfgs" else "sweep"
+    original, for_each = getattr(QuadraticNetwork, name), quadratic_training.for_each
+    lock, calls, stops, interrupted_threads = threading.Lock(), 0, [], []
+
+    def recorded(task, items, n_workers, stop):
+        stops.append(stop)
+        return for_each(task, items, n_workers, stop)
+
+    def interrupted(self, *arguments):
+        nonlocal calls
+        with lock:
+            calls += 1
+            if calls == at:
+                interrupted_threads.append(threading.get_ident())
+                raise KeyboardInterrupt
+        if interrupted_threads and threading.get_ident() not in interrupted_threads:
+            assert stops[-1].wait(60)  # however slowly the word gets round
+        return original(self, *arguments)
+
+    monkeypatch.setattr(quadratic_training, "for_each", recorded)
+    monkeypatch.setattr(QuadraticNetwork, name, interrupted)
+    posterior = fit(n_threads=n_threads, n_restarts=6, optimizer=optimizer)
+    assert posterior.interrupted
+    assert not posterior.converged
+    assert calls <= at + 3  # the other run ends at its next step, those in the queue do not start
+    assert len(posterior.elbo_trace) == max(posterior.n_iter, 1)
+    assert np.isfinite([posterior.elbo, *posterior.latent_mean(NEW)]).all()
+
+
+def test_interruption_between_rounds_keeps_the_last_one(monkeypatch):
+    monkeypatch.setattr(quadratic_training, "_place_anew", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    posterior = fit()
+    assert posterior.interrupted
+    assert not posterior.converged
+    assert posterior.elbo == fit(n_regrids=0).elbo
+
+
+def test_progress_is_reported_after_every_round():
+    seen = []
+    fit(n_restarts=4, n_regrids=2, max_iter=3, progress=lambda *args: seen.append(args))
+    assert [s[:2] for s in seen] == [(4, 7), (6, 7), (7, 7)]
+
+
+def test_noise_at_the_edge_of_its_grid_warns():
+    with pytest.warns(NoiseGridWarning, match="lower edge"):
+        fit(noise_levels=[10.0, 20.0, 40.0], max_iter=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "fast"}, "engine must be one of"),
+        ({"optimizer": "adam"}, "optimizer must be one of"),
+        ({"n_levels": 1}, "n_levels must be at least 2"),
+        ({"n_restarts": 0}, "n_restarts must be at least 1"),
+        ({"prior": "spike_and_slab"}, "prior must have a density"),
+        ({"prior_scale": 0.0}, "prior_scale must be above 0"),
+        ({"prior_scale": 1e200}, "prior_scale must be above 0.0 and at most"),
+        ({"n_levels": 4}, "n_levels must be at least 5 for levels to be placed anew, got 4"),
+        ({"fit_prior_scale": "no"}, "fit_prior_scale must be True or False"),
+        ({"start": 3}, "start must be a NetworkPosterior, got int"),
+        ({"sizes": (5000, 5000)}, "weights of 15 levels, 2 starts on .* threads, would take .* GiB"),
+        ({"sizes": (10**12,)}, "would take .* GiB"),
+        ({"n_restarts": 10**9}, "1000000000 starts .* would take .* GiB"),
+        ({"sizes": (2, 2, 2), "engine": "coreset"}, "engine must serve 3 hidden layers, got 'coreset'"),
+        ({"noise_levels": [1.0, 0.5]}, "noise_levels must be positive and ascending"),
+        ({"sample_weight": np.ones(3)}, "sample_weight must have shape"),
+        ({"y": Y[:-1]}, "y must have shape"),
+        ({"x": np.full((90, 2), np.nan)}, "x must be finite"),
+        ({"sizes": (1,) * 30}, "hidden_layer_sizes must hold at most"),
+        ({"bias": "no"}, "bias must be True or False"),
+        ({"x": 1e200 * X}, "x and y must be of order one, got magnitudes up to .*e.199"),
+        ({"y": 1e200 * Y}, "x and y must be of order one"),
+        ({"sizes": (200, 200, 200)}, "hidden_layer_sizes must be smaller"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        fit(**options)
+
+
+def test_a_single_width_may_be_a_number():
+    assert fit(sizes=4, max_iter=2).shape == fit(sizes=(4,), max_iter=2).shape
+
+
+def test_masses_of_wide_levels_do_not_exceed_one():
+    posterior = fit(n_regrids=1, max_iter=3, prior_scale=1e-3, fit_prior_scale=False)
+    assert (np.exp(posterior.log_prior).sum(axis=1) <= 1 + 1e-12).all()
+
+
+def test_constant_data_are_no_trouble():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseGridWarning)
+        posterior = fit(X, np.zeros(len(X)), max_iter=50)
+        alone = fit(np.empty((20, 0)), np.ones(20), max_iter=50)
+    assert np.abs(posterior.latent_mean(NEW)).max() < 0.1
+    np.testing.assert_allclose(alone.latent_mean(np.empty((2, 0))), 1.0, atol=0.1)
