@@ -86,6 +86,7 @@ _PUBLIC = {
 _OTHER_MODULES = (
     "kron",
     "metrics",
+    "optimize",
     "persistence",
     "plotting",
     "testing",

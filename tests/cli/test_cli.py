@@ -598,7 +598,7 @@ def test_reader_that_goes_away(model, tmp_path):
 
 
 def test_help_does_not_import_the_estimators():
-    code = "import sys; from pydirect.cli import main; before = set(sys.modules); main(['--help']);"
+    code = "import sys; from pydirect.cli.main import main; before = set(sys.modules); main(['--help']);"
     code += "print(sorted(m for m in set(sys.modules) - before if m.split('.')[0] in {'numpy', 'sklearn', 'scipy'}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
