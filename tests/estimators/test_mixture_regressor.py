@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect import DirectRegressor, GaussianPrior, MixturePosterior, MixturePrior, SpikeAndSlabPrior
-from pydirect.estimators import direct_regressor as regression
+from pydirect.regression.empirical_bayes import RawFit
 from pydirect.testing import monte_carlo_mean
 
 RNG = np.random.default_rng(0)
@@ -151,13 +151,13 @@ def test_empirical_bayes_of_the_scale_raises_the_bound(parameters):
 def test_outputs_after_an_interruption_have_one_component(tmp_path, monkeypatch, prior):
     fits = []
 
-    def second_interrupted(*arguments, on_grid=regression._fit_on_grid):
-        posterior = on_grid(*arguments)
+    def second_interrupted(fit, on_grid=RawFit._on_grid):
+        posterior = on_grid(fit)
         fits.append(posterior)
         posterior.interrupted = len(fits) == 2
         return posterior
 
-    monkeypatch.setattr(regression, "_fit_on_grid", second_interrupted)
+    monkeypatch.setattr(RawFit, "_on_grid", second_interrupted)
     model = fit(np.c_[TWO, Y], prior=prior)
     assert model.interrupted_ and [p.interrupted for p in model.posterior_] == [False, True, True]
     assert [p.n_components for p in model.posterior_] == [3, 1, 1]

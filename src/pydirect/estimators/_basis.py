@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +10,6 @@ from sklearn.base import clone
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_verbosity
-from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, as_prior
 from pydirect.estimators._base import LatentFunctions
@@ -30,15 +28,12 @@ from pydirect.features.maps import (
     random_fourier_features,
 )
 from pydirect.optimize.quadratic import OPTIMIZERS
-from pydirect.regression.mean_field import MeanFieldPosterior
-from pydirect.regression.mixture_posterior import MixturePosterior
 from pydirect.statistics.gaussian import GaussianStatistics
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters that a feature map of each kind depends on.
 KERNEL_PARAMETERS = ("n_features", "rank_inputs", "length_scale", "max_hyperparameter_rows", "random_state")
 FEATURE_PARAMETERS = {"nystroem": KERNEL_PARAMETERS, "fourier": KERNEL_PARAMETERS, "polynomial": ("degree",)}
-PosteriorT = TypeVar("PosteriorT", bound=MeanFieldPosterior | MixturePosterior)
 
 
 class BasisFunctionModel(LatentFunctions):
@@ -257,10 +252,3 @@ class BasisFunctionModel(LatentFunctions):
             return functions if missing is None else functions + np.sqrt(missing)[:, :, None] * beyond
 
         return draw
-
-
-def in_prior_units(posterior: PosteriorT, scale: float) -> PosteriorT:
-    """Divide the levels by the prior scale, which the estimator keeps apart."""
-    if isinstance(posterior, MixturePosterior):
-        return replace(posterior, levels=posterior.levels / scale)
-    return replace(posterior, weights=FactorizedCategorical(posterior.weights.levels / scale, posterior.weights.q))

@@ -15,7 +15,6 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
-from pydirect.estimators._basis import in_prior_units
 from pydirect.estimators._dask import is_dask
 from pydirect.estimators._growing import StreamRun
 from pydirect.estimators._streamed import StreamedModel
@@ -31,6 +30,7 @@ from pydirect.logistic.passes import (
     sampled_start,
 )
 from pydirect.logistic.rows import LabelledRows, RotatedFeatures
+from pydirect.regression.level_scale import in_prior_units
 from pydirect.statistics.gaussian import FeatureMap, block_rows
 from pydirect.streams.rows import LabelCodes, Rows, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source

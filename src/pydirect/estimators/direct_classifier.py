@@ -17,7 +17,6 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
-from pydirect.estimators._basis import in_prior_units
 from pydirect.estimators._classifier import ProbabilisticClassifier
 from pydirect.estimators._streamed_classifier import StreamedClassifier
 from pydirect.features.kernel import KernelHyperparameters
@@ -26,6 +25,7 @@ from pydirect.logistic.gaussian import LOG_VARIANCE_SD, VariancePrior, informati
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.predictive import predictive_log_odds
 from pydirect.logistic.rows import LabelledRows
+from pydirect.regression.level_scale import in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import collect_statistics
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,17 +15,21 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_number
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
-from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
-from pydirect.estimators._basis import in_prior_units
 from pydirect.estimators._growing import GrowingModel
 from pydirect.features.evidence import distinct_rows
-from pydirect.regression.decorrelated import fit_decorrelated
-from pydirect.regression.evidence import maximise_evidence, noise_by_evidence
-from pydirect.regression.level_scale import fit_level_scale
-from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, as_regression, fit_mean_field
-from pydirect.regression.mean_fields import fit_regressions
-from pydirect.regression.mixture import fit_mixture
+from pydirect.regression.empirical_bayes import (
+    HeldOut,
+    InitialHyperparameters,
+    Posterior,
+    RawFit,
+    RawPolicy,
+    begin_together,
+    finish,
+    fit_decorrelated_by_evidence,
+)
+from pydirect.regression.level_scale import in_prior_units
+from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_entropy import ENTROPIES
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
@@ -34,34 +37,9 @@ from pydirect.statistics.rotated import RotatedStatistics, decorrelate
 from pydirect.statistics.standardised import Standardised
 
 NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
-# Noise variances below this fraction of the targets' variance are not told apart.
-NOISE_FLOOR = 1e-10
 LARGEST_NOISE = 1e300  # in units of the targets' variance, and its inverse the smallest
-LATTICE_NOISE_FITS = 4
-GRID_RECENTRINGS = 12
-Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
-
-
-@dataclass(frozen=True)
-class _RawPlan:
-    """What the raw basis is fitted with, one entry an output."""
-
-    levels: FloatArray  # in prior units
-    grid: FloatArray  # of noise variances, about each output's own
-    scales: FloatArray
-    noises: list[float]
-    options: list[dict[str, Any]]
-    shares: bool  # whether first fits may be made together with others
-
-    def models(self, statistics: GaussianStatistics, first_output: int) -> list[MeanFieldRegression]:
-        """Return what is fitted first."""
-        return [
-            as_regression(statistics, o["levels"], o["log_prior"], noise * self.grid, output=first_output + k)
-            for k, (noise, o) in enumerate(zip(self.noises, self.options, strict=True))
-        ]
-
-
-_Begun: TypeAlias = tuple[_RawPlan, Sequence[Posterior | None]]
+# Fewest rows of which a tenth is held out.
+FEWEST_TO_HOLD_OUT = 20
 
 
 @dataclass(frozen=True)
@@ -74,9 +52,9 @@ class Training:
     weight: FloatArray | None
     rng: np.random.Generator
     n_threads: int
-    starts: Sequence[MeanFieldPosterior | None] = ()  # one an output, in standardised units of y; none to start afresh
+    starts: Sequence[MeanFieldPosterior | None] = ()  # per output, in standardised units of y; none to start afresh
     rotated: RotatedStatistics | None = None  # where they are known already
-    begun: _Begun | None = None  # where raw models of the same statistics were begun together
+    begun: Sequence[RawFit] | None = None  # where fits of the same statistics were begun together
 
     @property
     def n_rows(self) -> int:
@@ -321,8 +299,12 @@ class DirectRegressor(GrowingModel):
     # --- inference
 
     def _infer(self, training: Training) -> None:
-        fit = self._fit_decorrelated if self.basis == "decorrelated" else self._fit_raw
-        self.posteriors_, self.prior_scale_ = fit(training)
+        if self.basis == "decorrelated":
+            fitted = self._fit_decorrelated(training)
+        else:
+            fitted = finish(training.begun or begin_together(self._raw_fits(training)))
+        self.posteriors_ = [posterior for posterior, _ in fitted]
+        self.prior_scale_ = np.array([scale for _, scale in fitted])
         self._posterior_basis = self.basis
         self._set_coefficients()
 
@@ -351,32 +333,16 @@ class DirectRegressor(GrowingModel):
 
     def _needs_rotation(self) -> bool:
         """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
-        return self.basis == "decorrelated" or self._start(0)[1] is None
+        return self.basis == "decorrelated" or self._initial_hyperparameters(0).prior_variance is None
 
-    def _start(self, output: int) -> tuple[float, float | None]:
-        """Noise variance to start from, and the prior variance of the weights where that is known."""
+    def _initial_hyperparameters(self, output: int) -> InitialHyperparameters:
+        """Return what is known of a target's hyperparameters, in standardised units."""
+        noise, prior_variance = 0.1, None
         if self.hyperparameters_ is not None and self.length_scale is None:
             # They are in units of the targets' spread where they were found.
-            unit = float(self.feature_y_scale_[output] / self.y_scale_[output]) ** 2
-            return self.hyperparameters_.noise_variance * unit, unit
-        return 0.1, None
-
-    def _evidence(self, rotated: RotatedStatistics, output: int) -> tuple[float, float]:
-        """Noise variance and prior variance of the weights by evidence; a noise variance that is given stays."""
-        start, known = self._start(output)
-        scale_known = known is not None
-        fixed = self._fixed_noise(output)
-        # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
-        unit = rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples) if known is None else known
-        # Copies of rows, or weights that count for them, say nothing about the noise that a row alone does not say.
-        noise, scale = maximise_evidence(
-            rotated.scaled(unit).averaged(self.repetitions_),
-            fixed or start,
-            output=output,
-            fit_noise=fixed is None,
-            prior_sd=(1.0, 0.5) if scale_known else (2.0, 10.0),
-        )
-        return max(noise, NOISE_FLOOR), scale * unit
+            prior_variance = float(self.feature_y_scale_[output] / self.y_scale_[output]) ** 2
+            noise = self.hyperparameters_.noise_variance * prior_variance
+        return InitialHyperparameters(noise, prior_variance, self._fixed_noise(output), self.repetitions_)
 
     def _fixed_noise(self, output: int) -> float | None:
         if isinstance(self.noise, str):
@@ -390,96 +356,58 @@ class DirectRegressor(GrowingModel):
             )
         return ratio
 
-    def _fit_decorrelated(self, training: Training) -> tuple[list[Posterior], FloatArray]:
-        statistics = training.statistics
+    def _fit_decorrelated(self, training: Training) -> list[tuple[Posterior, float]]:
         prior = as_prior(self.prior)
         assert isinstance(prior, DensityPrior)
-        rotated = training.rotated or decorrelate(statistics)
-        posteriors: list[Posterior] = []
-        scales = np.empty(statistics.n_outputs)
-        for k in range(statistics.n_outputs):
-            noise, variance = self._evidence(rotated, k)
-            scales[k] = np.sqrt(variance)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NoiseGridWarning)  # the grid is narrow, about the evidence's maximum
-                posterior = fit_decorrelated(
-                    rotated.scaled(variance),
-                    noise,
-                    prior=prior,
-                    output=k,
-                    n_levels=self.n_levels,
-                    n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
-                    max_iter=self.max_iter,
-                )
-            posteriors.append(posterior)
-        return posteriors, scales
-
-    def _plan_raw(self, training: Training) -> _RawPlan:
-        statistics = training.statistics
-        levels = shared_levels(self.levels, self.n_levels, statistics.n_weights)
-        prior = as_prior(self.prior)
-        b = statistics.n_weights
-        log_prior = self._prior_table(prior, levels, b) if isinstance(prior, MixturePrior) else prior.log_mass(levels)
-        scales = np.ones(statistics.n_outputs)
-        scale_known = not self._needs_rotation()
-        rotated = None if scale_known else training.rotated or decorrelate(statistics)
-        noises: list[float] = []
-        option_sets: list[dict[str, Any]] = []
-        for k in range(statistics.n_outputs):
-            noise, known = self._start(k)
-            if rotated is not None:
-                noise, known = self._evidence(rotated, k)
-            assert known is not None
-            scales[k] = np.sqrt(known)
-            option_sets.append(
-                {
-                    "levels": levels * scales[k],
-                    "log_prior": log_prior,
-                    "optimizer": self.optimizer,
-                    "max_iter": self.max_iter,
-                    "n_threads": training.n_threads,
-                    "random_state": int(training.rng.integers(2**31)),
-                }
+        rotated = training.rotated or decorrelate(training.statistics)
+        return [
+            fit_decorrelated_by_evidence(
+                rotated,
+                self._initial_hyperparameters(k),
+                prior=prior,
+                output=k,
+                n_levels=self.n_levels,
+                n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
+                max_iter=self.max_iter,
             )
-            fixed = self._fixed_noise(k)
-            if fixed is not None:
-                noise = fixed
-            elif self.noise in ("auto", "evidence") and scale_known:
-                noise = max(noise_by_evidence(statistics, noise, known, output=k), NOISE_FLOOR)
-            noises.append(noise)
-        grid = np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
-        shares = self.optimizer == "pipeline" and self.noise != "held_out" and not any(training.starts)
-        shares = shares and not isinstance(log_prior, MixturePriorTable)
-        return _RawPlan(levels, grid, scales, noises, option_sets, shares)
+            for k in range(training.statistics.n_outputs)
+        ]
 
-    def _fit_raw(self, training: Training) -> tuple[list[Posterior], FloatArray]:
+    def _raw_fits(self, training: Training) -> list[RawFit]:
+        """Begin the fit of every output in the raw basis."""
         statistics = training.statistics
-        begun = training.begun or begun_together([self], [training], statistics, [0])[0].begun
-        assert begun is not None
-        plan, firsts = begun
-        scales, grid = plan.scales, plan.grid
-        posteriors: list[Posterior] = []
-        interrupted = False  # by the user: what is left is kept short
-        for k, (noise, options) in enumerate(zip(plan.noises, plan.options, strict=True)):
-            if interrupted:
-                options["max_iter"] = 1
-            if self.noise == "held_out" and training.n_rows >= 20 and not interrupted:
-                noise, interrupted = self._held_out_noise(training, k, noise, options)
-                options["max_iter"] = 1 if interrupted else options["max_iter"]
-            start = training.starts[k] if training.starts else None
-            warm = options if start is None else {**options, "start": start}
-            posteriors.append(_fit_on_grid(partial(_fit_raw_at, statistics, k, grid, warm), noise, firsts[k]))
-            if self.noise in ("auto", "evidence"):
-                posteriors[-1] = _with_lattice_noise(statistics, posteriors[-1], k, warm)
-            if self.prior_scale == "elbo" and not posteriors[-1].interrupted:
-                posteriors[-1], factor = _with_level_scale(statistics, posteriors[-1], k, options)
-                scales[k] *= factor
-                options["levels"] = plan.levels * scales[k]
-            interrupted = interrupted or posteriors[-1].interrupted
-            if self.n_components > 1:
-                posteriors[-1] = self._split(statistics, posteriors[-1], k, interrupted, options)
-            interrupted = posteriors[-1].interrupted = interrupted or posteriors[-1].interrupted
-        return [in_prior_units(p, s) for p, s in zip(posteriors, scales, strict=True)], scales
+        policy = self._raw_policy(statistics.n_weights, training.n_threads)
+        rotated = (training.rotated or decorrelate(statistics)) if self._needs_rotation() else None
+        holds_out = self.noise == "held_out" and training.n_rows >= FEWEST_TO_HOLD_OUT
+        return [
+            policy.begin(
+                statistics,
+                self._initial_hyperparameters(k),
+                output=k,
+                seed=int(training.rng.integers(2**31)),
+                rotated=rotated,
+                start=training.starts[k] if training.starts else None,
+                held_out=partial(self._held_out, training, k) if holds_out else None,
+            )
+            for k in range(statistics.n_outputs)
+        ]
+
+    def _raw_policy(self, n_weights: int, n_threads: int) -> RawPolicy:
+        levels, prior = shared_levels(self.levels, self.n_levels, n_weights), as_prior(self.prior)
+        mixture = isinstance(prior, MixturePrior)
+        noise = self.noise if isinstance(self.noise, str) else "fixed"
+        return RawPolicy(
+            levels,
+            self._prior_table(prior, levels, n_weights) if mixture else prior.log_mass(levels),
+            noise="evidence" if noise == "auto" else noise,
+            n_noise_levels=self.n_noise_levels,
+            scale_levels=self.prior_scale == "elbo",
+            n_components=self.n_components,
+            entropy=self.entropy,
+            optimizer=self.optimizer,
+            max_iter=self.max_iter,
+            n_threads=n_threads,
+        )
 
     def _prior_table(self, prior: MixturePrior, levels: FloatArray, n_weights: int) -> MixturePriorTable:
         """Tabulate a prior; groups of X's columns leave out the constant, the last weight of linear features.
@@ -503,55 +431,22 @@ class DirectRegressor(GrowingModel):
         log_masses[:, -1] = GaussianPrior().log_mass(levels)[-1]
         return replace(table, log_masses=log_masses)
 
-    def _split(
-        self,
-        statistics: GaussianStatistics,
-        posterior: Posterior,
-        output: int,
-        interrupted: bool,
-        options: dict[str, Any],
-    ) -> MixturePosterior:
-        """Make a mixture of a factorised posterior, on its noise levels; of one component after an interruption."""
-        if interrupted:
-            options = options | {"max_iter": 1}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoiseGridWarning)
-            return fit_mixture(
-                statistics,
-                noise_levels=posterior.noise.levels,
-                start=posterior,
-                output=output,
-                n_components=1 if interrupted else self.n_components,
-                entropy=self.entropy,
-                **options,
-            )
-
-    def _held_out_noise(
-        self, training: Training, output: int, noise: float, options: dict[str, Any]
-    ) -> tuple[float, bool]:
-        """Of noise variances around the start, the one most probable on a held-out tenth; and whether interrupted."""
+    def _held_out(self, training: Training, output: int) -> HeldOut:
+        """Set a tenth of the rows aside."""
         assert training.inputs is not None and training.y is not None
-        inputs, y, weight = training.inputs, training.y[:, output], training.weight
-        n_threads = training.n_threads
+        inputs, y, weight, n_threads = training.inputs, training.y[:, output], training.weight, training.n_threads
         held = np.zeros(len(y), dtype=bool)
         held[training.rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
-        kept_weight = None if weight is None else weight[~held]
-        options_of_blocks: dict[str, Any] = {"block_dtype": self.block_dtype, "n_threads": n_threads}
-        train = collect_statistics(self.features_, inputs[~held], y[~held, None], kept_weight, **options_of_blocks)
+        kept = collect_statistics(
+            self.features_,
+            inputs[~held],
+            y[~held, None],
+            None if weight is None else weight[~held],
+            block_dtype=self.block_dtype,
+            n_threads=n_threads,
+        )
         phi = np.ascontiguousarray(self.features_.transform(inputs[held], np.float64, n_threads))
-
-        best, best_density = noise, -np.inf
-        for candidate in noise * 2.0 ** np.arange(-4, 5):
-            posterior = _fit_factorized(train, noise_levels=[candidate], **options)
-            mean, variance = posterior.latent_moments(phi, n_threads)
-            total = variance + candidate
-            densities = -0.5 * ((y[held] - mean) ** 2 / total + np.log(total))
-            density = np.average(densities, weights=None if weight is None else weight[held] + 1e-300)
-            if density > best_density:
-                best, best_density = float(candidate), density
-            if posterior.interrupted:
-                return best, True
-        return best, False
+        return HeldOut(kept, phi, y[held], None if weight is None else weight[held])
 
     # --- prediction
 
@@ -608,99 +503,8 @@ def inference_rng(rng: np.random.Generator) -> np.random.Generator:
     return rng.spawn(1)[0]
 
 
-def begun_together(
-    models: Sequence[DirectRegressor],
-    trainings: Sequence[Training],
-    statistics: GaussianStatistics,
-    first_outputs: Sequence[int],
-) -> list[Training]:
-    """Make the first fits of raw models of the same A, which share every read of it.
-
-    Parameters
-    ----------
-    models : sequence of DirectRegressor
-        Those of the decorrelated basis stay as they are.
-    trainings : sequence of Training
-    statistics : GaussianStatistics
-        Of all targets.
-    first_outputs : sequence of int
-        Where each model's targets begin among them.
-    """
-    begun = list(trainings)
-    plans = {j: m._plan_raw(t) for j, (m, t) in enumerate(zip(models, trainings, strict=True)) if m.basis == "raw"}
-    first_fits: dict[int, list[Posterior | None]] = {j: [None] * len(plan.noises) for j, plan in plans.items()}
-    jobs: dict[int, list[tuple[int, int, MeanFieldRegression]]] = {}
-    for j, plan in plans.items():
-        if plan.shares:
-            found = enumerate(plan.models(statistics, first_outputs[j]))
-            jobs.setdefault(models[j].max_iter, []).extend((j, k, model) for k, model in found)
-    for max_iter, members in jobs.items():
-        if len(members) > 1:
-            seeds = [plans[j].options[k]["random_state"] for j, k, _ in members]
-            fitted = fit_regressions([model for *_, model in members], max_iter, seeds, trainings[0].n_threads)
-            for (j, k, _), posterior in zip(members, fitted, strict=True):
-                first_fits[j][k] = posterior
-    for j, plan in plans.items():
-        begun[j] = replace(trainings[j], begun=(plan, first_fits[j]))
-    return begun
-
-
-def _fit_factorized(statistics: GaussianStatistics, **options: Any) -> Posterior:
-    """Fit one factor a weight, under a prior of either kind."""
-    if isinstance(options["log_prior"], MixturePriorTable):
-        return fit_mixture(statistics, n_components=1, **options)
-    return fit_mean_field(statistics, **options)
-
-
-def _fit_on_grid(fit: Callable[[float], Posterior], noise: float, first: Posterior | None = None) -> Posterior:
-    """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge.
-
-    `first` is the posterior at `noise`, where it is known already.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoiseGridWarning)
-        for _ in range(GRID_RECENTRINGS):
-            posterior, first = fit(noise) if first is None else first, None
-            edge = posterior.noise.at_edge()
-            if edge is None or posterior.interrupted or (edge == "lower" and noise <= NOISE_FLOOR):
-                return posterior
-            noise = max(float(posterior.noise.levels[0 if edge == "lower" else -1]), NOISE_FLOOR)
-    return fit(noise)
-
-
-def _fit_raw_at(
-    statistics: GaussianStatistics, output: int, grid: FloatArray, options: dict[str, Any], noise: float
-) -> Posterior:
-    return _fit_factorized(statistics, noise_levels=noise * grid, output=output, **options)
-
-
-def _with_lattice_noise(
-    statistics: GaussianStatistics, posterior: Posterior, output: int, options: dict[str, Any]
-) -> Posterior:
-    """Raise a fixed noise variance to what the levels cannot represent, which is noise to this model.
-
-    The evidence is that of continuous weights. Where levels are far apart and the weights are not redundant, the best
-    point of the lattice leaves a mean squared error ‖y − Φs‖²/n above it, and a model without it would be too sure.
-    """
-    for _ in range(LATTICE_NOISE_FITS):
-        s = posterior.mean
-        c, yty = statistics.c[:, output], float(statistics.yty[output])
-        error = (yty - 2 * s @ c + s @ statistics.A @ s) / statistics.n_samples
-        if error <= 1.25 * posterior.noise.variance or posterior.interrupted:
-            break
-        posterior = _fit_factorized(statistics, noise_levels=[error], output=output, **options)
-    return posterior
-
-
-def _with_level_scale(
-    statistics: GaussianStatistics, posterior: Posterior, output: int, options: dict[str, Any]
-) -> tuple[Posterior, float]:
-    """Scale the levels, and the prior with them, to where the ELBO is largest at the noise as it is."""
-
-    def fit(levels: FloatArray, start: Posterior | None) -> Posterior:
-        if start is None:
-            return posterior
-        at = options | {"levels": levels, "noise_levels": posterior.noise.levels}
-        return _fit_factorized(statistics, output=output, start=start, **at)
-
-    return fit_level_scale(fit, statistics, options["levels"], output=output)
+def begun_together(models: Sequence[DirectRegressor], trainings: Sequence[Training]) -> list[Training]:
+    """Make the first fits of raw models of the same A, which share every read of it; others stay as they are."""
+    fits = [m._raw_fits(t) if m.basis == "raw" else [] for m, t in zip(models, trainings, strict=True)]
+    begun = iter(begin_together([fit for own in fits for fit in own]))
+    return [replace(t, begun=[next(begun) for _ in own] or None) for t, own in zip(trainings, fits, strict=True)]

@@ -129,7 +129,6 @@ def _fit_group(
             if any(model.basis == "raw" for model in models):
                 statistics.A  # noqa: B018 (formed once)
         trainings = []
-        first_outputs = np.cumsum([0, *(column.shape[1] for column in columns[:-1])]).tolist()
         for model in models:
             for name in ("features_", "input_map_", "hyperparameters_"):
                 setattr(model, name, getattr(lead, name))
@@ -137,8 +136,9 @@ def _fit_group(
             model.feature_y_scale_, model.mean_missing_variance_ = model.y_scale_, missing
         with shared.stage("inference"):
             rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
-            for standardised, begin in zip(columns, first_outputs, strict=True):
-                own = slice(begin, begin + standardised.shape[1])
+            end = 0
+            for standardised in columns:
+                own = slice(end, end := end + standardised.shape[1])
                 part = GaussianStatistics(
                     np.ascontiguousarray(statistics.c[:, own]),
                     statistics.yty[own],
@@ -149,7 +149,7 @@ def _fit_group(
                 rest = copy.deepcopy(after_features)  # every model's own
                 turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
                 trainings.append(Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
-            trainings = begun_together(models, trainings, statistics, first_outputs)
+            trainings = begun_together(models, trainings)
         for model, training in zip(models, trainings, strict=True):
             progress = Progress(0)
             progress.seconds = {name: seconds / len(models) for name, seconds in shared.seconds.items()}

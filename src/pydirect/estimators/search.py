@@ -338,7 +338,7 @@ def _fits(
     for model in copies:
         model._begin_fit_to(statistics, shared)
     trainings = [model._training_by(shared) for model in copies]
-    trainings = begun_together(copies, trainings, shared.gaussian, [0] * len(copies))
+    trainings = begun_together(copies, trainings)
     together = (time.perf_counter() - start) / len(copies)
     for model, training in zip(copies, trainings, strict=True):
         start = time.perf_counter()

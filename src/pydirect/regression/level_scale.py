@@ -136,6 +136,14 @@ def _rescaled(posterior: _Posterior, factor: float) -> _Posterior:
     return replace(posterior, weights=weights)
 
 
+def in_prior_units(posterior: _Posterior, prior_sd: float) -> _Posterior:
+    """Divide a posterior's levels by the prior standard deviation."""
+    if isinstance(posterior, MixturePosterior):
+        return replace(posterior, levels=posterior.levels / prior_sd)
+    weights = FactorizedCategorical(posterior.weights.levels / prior_sd, posterior.weights.q)
+    return replace(posterior, weights=weights)
+
+
 def best_prior_scale(weights: FactorizedCategorical) -> float:
     """Find the standard deviation of a Gaussian prior on given levels that maximises ``Σ_j q_jᵀ log p_j``.
 

@@ -66,7 +66,7 @@ def fit_mean_fields(
     Parameters
     ----------
     models : sequence of MeanFieldRegression
-        Models with the same statistics (the same object) are fitted together; their targets (``output``), levels,
+        Models with the same A (the same array) are fitted together; their targets (``output``), levels,
         priors and noise levels may differ.
     max_iter : int
         Largest number of iterations of any one stage.
@@ -129,9 +129,9 @@ def fit_regressions(
 ) -> list[MeanFieldPosterior]:
     """Fit validated models; parameters as in `fit_mean_fields`."""
     posteriors: list[Any] = [None] * len(models)
-    groups: dict[int, list[int]] = {}
+    groups: dict[tuple[int, float], list[int]] = {}
     for k, model in enumerate(models):
-        groups.setdefault(id(model.statistics), []).append(k)
+        groups.setdefault((id(model.statistics.A), model.statistics.n_samples), []).append(k)
     interrupted = False  # what is left is kept short
     for members in groups.values():
         if not _worth_sharing([models[k] for k in members]):
@@ -197,8 +197,8 @@ class _Batch:
             "levels": _table([m.levels for m in models], 0.0),
             "log_prior": _table([m.log_prior for m in models], -np.inf),
             "precision": np.stack([m.prior_precision() for m in models], axis=1),
-            "c": np.stack([statistics.c[:, m.output] for m in models], axis=1),
-            "yty": np.array([statistics.yty[m.output] for m in models]),
+            "c": np.stack([m.statistics.c[:, m.output] for m in models], axis=1),
+            "yty": np.array([m.statistics.yty[m.output] for m in models]),
             "noise_levels": np.stack([_filled(m.noise_levels, n_noise, 1.0) for m in models], axis=1),
             "log_noise_prior": np.stack([_filled(m.log_noise_prior, n_noise, -np.inf) for m in models], axis=1),
         }

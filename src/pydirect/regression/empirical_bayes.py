@@ -1,0 +1,410 @@
+"""Empirical Bayes: noise variance, prior scale and levels found from the statistics, and the posterior given them.
+
+What estimators ask for. Everything is in units of the statistics' targets, which estimators standardise; posteriors
+come back with their levels in units of the prior standard deviation, which comes with them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pydirect._validation import FloatArray
+from pydirect.distributions.mixture_priors import MixturePriorTable
+from pydirect.distributions.noise import NoiseGridWarning
+from pydirect.distributions.priors import DensityPrior
+from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
+from pydirect.regression.evidence import maximise_evidence, noise_by_evidence
+from pydirect.regression.level_scale import fit_level_scale, in_prior_units
+from pydirect.regression.mean_field import MeanFieldPosterior, as_regression, fit_mean_field
+from pydirect.regression.mean_fields import fit_regressions
+from pydirect.regression.mixture import fit_mixture
+from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.rotated import RotatedStatistics
+
+# Noise variances below this fraction of the targets' variance are not distinguished.
+NOISE_FLOOR = 1e-10
+LATTICE_NOISE_FITS = 4
+GRID_RECENTRINGS = 12
+Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
+
+
+@dataclass(frozen=True)
+class InitialHyperparameters:
+    """What is known of one target's hyperparameters before inference.
+
+    Parameters
+    ----------
+    noise : float
+        Noise variance to start from.
+    prior_variance : float, optional
+        Prior variance of a weight; None where the evidence is to find it.
+    fixed_noise : float, optional
+        A noise variance that stays.
+    repetitions : float
+        Number of times that an average row counts. Copies of a row, or weights that count for them, say no more about
+        the noise than the row alone.
+    """
+
+    noise: float
+    prior_variance: float | None = None
+    fixed_noise: float | None = None
+    repetitions: float = 1.0
+
+    def by_evidence(self, rotated: RotatedStatistics, output: int = 0) -> tuple[float, float]:
+        """Noise variance and prior variance of the weights that maximise the evidence; a fixed noise variance stays."""
+        known = self.prior_variance
+        # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
+        unit = rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples) if known is None else known
+        noise, scale = maximise_evidence(
+            rotated.scaled(unit).averaged(self.repetitions),
+            self.fixed_noise or self.noise,
+            output=output,
+            fit_noise=self.fixed_noise is None,
+            prior_sd=(2.0, 10.0) if known is None else (1.0, 0.5),
+        )
+        return max(noise, NOISE_FLOOR), scale * unit
+
+
+# The decorrelated basis
+
+
+def fit_decorrelated_by_evidence(
+    rotated: RotatedStatistics,
+    initial: InitialHyperparameters,
+    *,
+    prior: DensityPrior,
+    output: int,
+    n_levels: int,
+    n_noise_levels: int,
+    max_iter: int,
+) -> tuple[DecorrelatedPosterior, float]:
+    """Fit the decorrelated basis at the evidence's prior scale, with the noise on a grid about its maximum.
+
+    Parameters
+    ----------
+    rotated : RotatedStatistics
+    initial : InitialHyperparameters
+    prior, output, n_levels, n_noise_levels, max_iter
+        As in `fit_decorrelated`.
+
+    Returns
+    -------
+    posterior : DecorrelatedPosterior
+    prior_sd : float
+    """
+    noise, variance = initial.by_evidence(rotated, output)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseGridWarning)  # the grid is narrow, about the evidence's maximum
+        posterior = fit_decorrelated(
+            rotated.scaled(variance),
+            noise,
+            prior=prior,
+            output=output,
+            n_levels=n_levels,
+            n_noise_levels=n_noise_levels,
+            max_iter=max_iter,
+        )
+    return posterior, float(np.sqrt(variance))
+
+
+# The raw basis
+
+
+@dataclass(frozen=True)
+class RawPolicy:
+    """How the raw basis is fitted.
+
+    Parameters
+    ----------
+    levels : ndarray of shape (n_weights or 1, n_levels)
+        In units of the prior standard deviation.
+    log_prior : ndarray of shape (n_weights or 1, n_levels) or MixturePriorTable
+    noise : {"evidence", "elbo", "held_out", "fixed"}
+        ``"evidence"``: fixed where the evidence of continuous weights is largest, and raised to what the levels cannot
+        represent. ``"elbo"``: inferred on a grid. ``"held_out"``: fixed where held-out rows are most probable.
+        ``"fixed"``: as the hyperparameters say.
+    n_noise_levels : int
+        Size of the grid of ``"elbo"``.
+    scale_levels : bool
+        Whether levels and prior are scaled to where the ELBO is largest.
+    n_components, entropy, optimizer, max_iter, n_threads
+        As in `fit_mixture`.
+    """
+
+    levels: FloatArray
+    log_prior: FloatArray | MixturePriorTable
+    noise: str = "evidence"
+    n_noise_levels: int = 15
+    scale_levels: bool = False
+    n_components: int = 1
+    entropy: str = "pairwise"
+    optimizer: str = "pipeline"
+    max_iter: int = 1000
+    n_threads: int = 1
+
+    @property
+    def grid(self) -> FloatArray:
+        """Noise levels in units of the noise variance that they are about."""
+        return np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
+
+    @property
+    def shares(self) -> bool:
+        """Whether first fits can be made together with those of other targets."""
+        factorises = not isinstance(self.log_prior, MixturePriorTable)
+        return self.optimizer == "pipeline" and self.noise != "held_out" and factorises
+
+    def begin(
+        self,
+        statistics: GaussianStatistics,
+        initial: InitialHyperparameters,
+        *,
+        output: int,
+        seed: int,
+        rotated: RotatedStatistics | None = None,
+        start: MeanFieldPosterior | None = None,
+        held_out: Callable[[], HeldOut] | None = None,
+    ) -> RawFit:
+        """Find a target's noise variance and prior scale by evidence.
+
+        Parameters
+        ----------
+        statistics : GaussianStatistics
+        initial : InitialHyperparameters
+        output : int
+        seed : int
+            Of the optimisers.
+        rotated : RotatedStatistics, optional
+            Required where the prior variance is not known.
+        start : MeanFieldPosterior, optional
+            Warm start, in the units of the statistics.
+        held_out : callable, optional
+            Returns what ``noise="held_out"`` needs; without it the noise is as by evidence.
+        """
+        noise, variance = initial.noise, initial.prior_variance
+        if variance is None:
+            assert rotated is not None
+            noise, variance = initial.by_evidence(rotated, output)
+        elif self.noise == "evidence":
+            noise = max(noise_by_evidence(statistics, noise, variance, output=output), NOISE_FLOOR)
+        if initial.fixed_noise is not None:
+            noise = initial.fixed_noise
+        return RawFit(self, statistics, output, noise, float(np.sqrt(variance)), seed, start, held_out)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows of one target that were set aside, and statistics of the others.
+
+    Parameters
+    ----------
+    training : GaussianStatistics
+        Of the rows that were kept, one target.
+    phi : ndarray of shape (n_rows, n_weights)
+        Features of the rows set aside.
+    y : ndarray of shape (n_rows,)
+    weight : ndarray of shape (n_rows,), optional
+    """
+
+    training: GaussianStatistics
+    phi: FloatArray
+    y: FloatArray
+    weight: FloatArray | None
+
+    def log_density(self, posterior: Posterior, noise: float, n_threads: int) -> float:
+        """Mean log predictive density of the rows set aside, up to a constant."""
+        mean, variance = posterior.latent_moments(self.phi, n_threads)
+        total = variance + noise
+        densities = -0.5 * ((self.y - mean) ** 2 / total + np.log(total))
+        return float(np.average(densities, weights=None if self.weight is None else self.weight + 1e-300))
+
+
+@dataclass(frozen=True)
+class RawFit:
+    """One target's fit in the raw basis, begun: its noise variance and prior scale are found.
+
+    Parameters
+    ----------
+    policy : RawPolicy
+    statistics : GaussianStatistics
+    output : int
+    noise : float
+        Noise variance that the grid is about.
+    prior_sd : float
+    seed : int
+    start : MeanFieldPosterior, optional
+    held_out : callable, optional
+    first : MeanFieldPosterior, optional
+        The posterior at `noise`, where it is known already.
+    """
+
+    policy: RawPolicy
+    statistics: GaussianStatistics
+    output: int
+    noise: float
+    prior_sd: float
+    seed: int
+    start: MeanFieldPosterior | None = None
+    held_out: Callable[[], HeldOut] | None = None
+    first: MeanFieldPosterior | None = None
+
+    def finish(self, interrupted: bool = False) -> tuple[Posterior, float]:
+        """Fit; after an interruption by the user what is left is kept short.
+
+        Returns
+        -------
+        posterior : MeanFieldPosterior or MixturePosterior
+        prior_sd : float
+        """
+        fit = self.cut_short() if interrupted else self
+        if fit.held_out is not None and not interrupted:
+            noise, interrupted = fit._held_out_noise(fit.held_out())
+            fit = replace(fit.cut_short() if interrupted else fit, noise=noise)
+        posterior, prior_sd = fit._on_grid(), fit.prior_sd
+        if fit.policy.noise == "evidence":
+            posterior = fit._with_lattice_noise(posterior)
+        if fit.policy.scale_levels and not posterior.interrupted:
+            posterior, factor = fit._with_level_scale(posterior)
+            prior_sd *= factor
+        interrupted = interrupted or posterior.interrupted
+        if fit.policy.n_components > 1:
+            posterior = replace(fit, prior_sd=prior_sd)._split(posterior, interrupted)
+        posterior.interrupted = interrupted or posterior.interrupted
+        return in_prior_units(posterior, prior_sd), prior_sd
+
+    def cut_short(self) -> RawFit:
+        """Return the same with one iteration a stage."""
+        return replace(self, policy=replace(self.policy, max_iter=1))
+
+    def model_options(self) -> dict[str, Any]:
+        """Return levels and log prior."""
+        return {"levels": self.policy.levels * self.prior_sd, "log_prior": self.policy.log_prior}
+
+    def _options(self, warm: bool = False) -> dict[str, Any]:
+        policy = self.policy
+        names = ("optimizer", "max_iter", "n_threads")
+        options = self.model_options() | {name: getattr(policy, name) for name in names} | {"random_state": self.seed}
+        if warm and self.start is not None:
+            options["start"] = self.start
+        return options
+
+    def _at(self, noise_levels: FloatArray | list[float]) -> Posterior:
+        options = self._options(warm=True)
+        return _fit_factorized(self.statistics, noise_levels=noise_levels, output=self.output, **options)
+
+    def _on_grid(self) -> Posterior:
+        """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""
+        noise, first, grid = self.noise, self.first, self.policy.grid
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseGridWarning)
+            for _ in range(GRID_RECENTRINGS):
+                posterior: Posterior = self._at(noise * grid) if first is None else first
+                first, edge = None, posterior.noise.at_edge()
+                if edge is None or posterior.interrupted or (edge == "lower" and noise <= NOISE_FLOOR):
+                    return posterior
+                noise = max(float(posterior.noise.levels[0 if edge == "lower" else -1]), NOISE_FLOOR)
+        return self._at(noise * grid)
+
+    def _with_lattice_noise(self, posterior: Posterior) -> Posterior:
+        """Raise a fixed noise variance to what the levels cannot represent, which is noise to this model.
+
+        The evidence is that of continuous weights. Where levels are far apart and the weights are not redundant, the
+        best point of the lattice leaves a mean squared error ‖y − Φs‖²/n above it, and a model without it would be too
+        sure.
+        """
+        for _ in range(LATTICE_NOISE_FITS):
+            s = posterior.mean
+            c, yty = self.statistics.c[:, self.output], float(self.statistics.yty[self.output])
+            error = (yty - 2 * s @ c + s @ self.statistics.A @ s) / self.statistics.n_samples
+            if error <= 1.25 * posterior.noise.variance or posterior.interrupted:
+                break
+            posterior = self._at([error])
+        return posterior
+
+    def _with_level_scale(self, posterior: Posterior) -> tuple[Posterior, float]:
+        """Scale the levels, and the prior with them, to where the ELBO is largest at the noise as it is."""
+        options = self._options() | {"noise_levels": posterior.noise.levels, "output": self.output}
+
+        def fit(levels: FloatArray, start: Posterior | None) -> Posterior:
+            if start is None:
+                return posterior
+            return _fit_factorized(self.statistics, start=start, **options | {"levels": levels})
+
+        return fit_level_scale(fit, self.statistics, options["levels"], output=self.output)
+
+    def _split(self, posterior: Posterior, interrupted: bool) -> MixturePosterior:
+        """Make a mixture of a factorised posterior, on its noise levels; of one component after an interruption."""
+        policy = self.policy
+        fit = self.cut_short() if interrupted else self
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseGridWarning)
+            return fit_mixture(
+                self.statistics,
+                noise_levels=posterior.noise.levels,
+                start=posterior,
+                output=self.output,
+                n_components=1 if interrupted else policy.n_components,
+                entropy=policy.entropy,
+                **fit._options(),
+            )
+
+    def _held_out_noise(self, held_out: HeldOut) -> tuple[float, bool]:
+        """Of noise variances around the start, the one most probable on held-out rows; and whether interrupted."""
+        best, best_density = self.noise, -np.inf
+        for candidate in self.noise * 2.0 ** np.arange(-4, 5):
+            posterior = _fit_factorized(held_out.training, noise_levels=[candidate], **self._options())
+            density = held_out.log_density(posterior, candidate, self.policy.n_threads)
+            if density > best_density:
+                best, best_density = float(candidate), density
+            if posterior.interrupted:
+                return best, True
+        return best, False
+
+
+def begin_together(fits: Sequence[RawFit]) -> list[RawFit]:
+    """Make the first fits of targets with the same A, which share every read of it.
+
+    Parameters
+    ----------
+    fits : sequence of RawFit
+        Of any models and targets; those that cannot share stay as they are.
+    """
+    begun = list(fits)
+    jobs: dict[int, list[int]] = {}
+    for k, fit in enumerate(fits):
+        if fit.policy.shares and fit.start is None:
+            jobs.setdefault(fit.policy.max_iter, []).append(k)
+    for max_iter, members in jobs.items():
+        if len(members) > 1:
+            chosen = [fits[k] for k in members]
+            models = [
+                as_regression(f.statistics, noise_levels=f.noise * f.policy.grid, output=f.output, **f.model_options())
+                for f in chosen
+            ]
+            posteriors = fit_regressions(models, max_iter, [f.seed for f in chosen], fits[0].policy.n_threads)
+            for k, posterior in zip(members, posteriors, strict=True):
+                begun[k] = replace(fits[k], first=posterior)
+    return begun
+
+
+def finish(fits: Sequence[RawFit]) -> list[tuple[Posterior, float]]:
+    """Finish the fits of one model's targets: the posterior and the prior standard deviation of each.
+
+    After an interruption by the user the targets that are left are kept short.
+    """
+    fitted: list[tuple[Posterior, float]] = []
+    for fit in fits:
+        fitted.append(fit.finish(bool(fitted) and fitted[-1][0].interrupted))
+    return fitted
+
+
+def _fit_factorized(statistics: GaussianStatistics, **options: Any) -> Posterior:
+    """Fit one factor per weight, under a prior of either kind."""
+    if isinstance(options["log_prior"], MixturePriorTable):
+        return fit_mixture(statistics, n_components=1, **options)
+    return fit_mean_field(statistics, **options)
