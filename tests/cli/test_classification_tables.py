@@ -91,7 +91,7 @@ def test_zeros_and_ones_are_told_of_classification(tmp_path, capsys):
 def test_classes_of_several_targets_are_refused(tmp_path, capsys):
     data = write(tmp_path / "t.csv", np.array(["x", "y"])[NUMBER])
     assert cli.main(["fit", str(data), "--target", "kind", "--target", "a", "-o", str(tmp_path / "m")]) == 2
-    assert "one --target at a time" in capsys.readouterr().err
+    assert "only one --target can hold classes" in capsys.readouterr().err
 
 
 # Reliability

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import pydirect
-from pydirect.cli import demo
+from pydirect.cli import demo_comparison as demo
 from pydirect.cli.main import main
 
 MODELS = ["pydirect, decorrelated", "pydirect, raw (4 bit)", "BayesianRidge", "Gaussian process, RBF"]

@@ -9,9 +9,10 @@ import json
 import numpy as np
 import pytest
 
-from pydirect.cli import tables
+from pydirect.cli import table_files as tables
 from pydirect.cli.table_encoder import TableEncoder
-from pydirect.cli.tables import Table, TableError, read_table
+from pydirect.cli.table_files import read_table
+from pydirect.cli.tables import Table, TableError
 
 
 @pytest.fixture
@@ -372,7 +373,7 @@ def test_missing_values_and_infinities_are_refused():
 
 def test_too_many_categories():
     table = make_table(s=[f"id{i}" for i in range(51)])
-    with pytest.raises(TableError, match="expected at most 50 different texts, got 51; leave it out with --drop"):
+    with pytest.raises(TableError, match="expected at most 50 categories, got 51; leave it out with --drop"):
         TableEncoder.fit(table, ["s"])
     assert len(TableEncoder.fit(table, ["s"], max_categories=51).feature_names) == 51
 

@@ -7,16 +7,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydirect.cli.common import (
-    CommandError,
-    check_output,
-    known_targets,
-    labels_of,
-    level,
-    load_for_tables,
-    positive,
-    print_lines,
-)
+from pydirect.cli.common import CommandError, check_output, level, positive, print_lines
+from pydirect.cli.model_files import load_for_tables
+from pydirect.cli.targets import known_targets, labels_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,21 +23,21 @@ def add_export(commands: Any) -> None:
     """Add the command to a parser's commands."""
     command = commands.add_parser(
         "export",
-        help="write a model as C or ONNX, in integers of a few bits",
+        help="write a model as C or ONNX, with weights of a few bits",
         description="Write a few samples of a model's posterior as one C99 header, or as an ONNX graph, that predicts "
-        "mean and standard deviation, and say how large it is. With --max-bytes or --max-nonzero "
+        "mean and standard deviation, and report its size. With --max-bytes or --max-nonzero "
         "the best integer model of that size is fitted anew to the rows of --data.",
     )
     command.add_argument("model", type=Path, help="model file")
     command.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help="file to write")
     command.add_argument(
-        "--format", choices=["c", "onnx"], help="(default: by the name of the output, .h or .onnx; else c)"
+        "--format", choices=["c", "onnx"], help="(default: by the suffix of the output, .h or .onnx; else c)"
     )
     command.add_argument("--samples", type=positive, metavar="S", help="posterior samples to keep (default: 16)")
     command.add_argument(
         "--method",
         choices=["moments", "draw", "most_probable"],
-        help="how samples are chosen: with the posterior's mean and spread, at random, or the most probable one "
+        help="how samples are chosen: to match the posterior's mean and variance, at random, or the most probable one "
         "(default: moments)",
     )
     command.add_argument("--integer", action="store_true", help="integer arithmetic up to the last step")
@@ -55,13 +48,16 @@ def add_export(commands: Any) -> None:
         "(default: model, with --max-bytes even)",
     )
     command.add_argument(
-        "--max-bytes", type=positive, metavar="BYTES", help="fit the best integer model of at most so many bytes"
+        "--max-bytes", type=positive, metavar="BYTES", help="fit the best integer model of at most this size"
     )
     command.add_argument(
-        "--max-nonzero", type=positive, metavar="K", help="the same, of at most K weights that are not zero a sample"
+        "--max-nonzero",
+        type=positive,
+        metavar="K",
+        help="fit the best integer model with at most K nonzero weights per sample",
     )
     command.add_argument(
-        "--feature-bits", type=int, choices=[8, 16], help="bits of a basis function in integer arithmetic (default: 16)"
+        "--feature-bits", type=int, choices=[8, 16], help="bits per basis function in integer arithmetic (default: 16)"
     )
     command.add_argument(
         "--data", type=Path, metavar="TABLE", help="CSV or Parquet file with rows like those the model will see"
@@ -70,21 +66,22 @@ def add_export(commands: Any) -> None:
         "--target",
         action="append",
         metavar="NAME",
-        help="column of --data that a model of a given size is fitted to; once for every target (default: those of the "
-        "model, which a model saved from Python does not name)",
+        help="target column of --data for a model of limited size; repeatable (default: those of the model, which a "
+        "model saved from Python does not name)",
     )
-    command.add_argument("--prefix", metavar="NAME", help="of all names in C (default: pydirect)")
+    command.add_argument("--prefix", metavar="NAME", help="prefix of all names in C (default: pydirect)")
     command.add_argument("--interval", type=level, metavar="P", help="probability of the interval in C (default: 0.9)")
-    command.add_argument("--single", action="store_true", help="single precision where there is floating point")
+    command.add_argument("--single", action="store_true", help="floating point in single precision")
     command.set_defaults(run=_export)
 
 
 def _export(args: argparse.Namespace) -> int:
+    from pydirect.cli.table_files import read_table
     from pydirect.quantized.export.write import to_c
 
     _check_options(args)
     model, encoder, targets = load_for_tables(args.model)
-    table = None if args.data is None else _read(args.data, encoder.text_columns)
+    table = None if args.data is None else read_table(args.data, text_columns=encoder.text_columns)
     X = None if table is None else encoder.transform(table)
     _check_form(args, model)
     quantised = _quantised(args, model, X, None if table is None else _targets(args, model, table, targets))
@@ -119,7 +116,7 @@ def _check_options(args: argparse.Namespace) -> None:
     elif args.target is not None:
         raise CommandError("--target: only with --max-bytes or --max-nonzero")
     elif args.levels in ("even", "power_of_two") and args.data is None:
-        raise CommandError(f"--levels {args.levels}: needs --data, rows at which predictions are to agree")
+        raise CommandError(f"--levels {args.levels}: needs --data, rows at which predictions should agree")
     if args.integer and args.single:
         raise CommandError("--single: not with --integer")
     if args.feature_bits is not None and not (args.integer or limit):
@@ -132,7 +129,7 @@ def _limit(args: argparse.Namespace) -> str:
 
 
 def _check_form(args: argparse.Namespace, model: Any) -> None:
-    """Say which ways are open to a model that has no form here, none in C, or none without rows."""
+    """Raise, with a hint, if the model cannot be exported, not to C, or not without data."""
     from pydirect.networks.training import TrainedNetwork
 
     if isinstance(model.posteriors_[0], TrainedNetwork):
@@ -157,14 +154,8 @@ def _is_network(model: Any) -> bool:
     return isinstance(model.posteriors_[0], NetworkPosterior)
 
 
-def _read(path: Path, text_columns: list[str]) -> Table:
-    from pydirect.cli.tables import read_table
-
-    return read_table(path, text_columns=text_columns)
-
-
 def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[str]) -> np.ndarray | None:
-    """Return what a model of a given size is fitted to: a column, several of them, or labels."""
+    """Return the targets for a model of limited size: one column, several, or labels."""
     import numpy as np
 
     if not _limit(args):
@@ -229,7 +220,7 @@ def _summary(
         ("wrote", f"{args.output}, {'ONNX' if args.format == 'onnx' else 'C99'}, {args.output.stat().st_size} bytes"),
         ("arithmetic", quantised.arithmetic),
         ("samples", f"{quantised.n_samples} of {report['n_features']} weights, {report['bits']} bits each"),
-        # A graph holds its tables in types of its own: the size of the file is what there is to say.
+        # A graph stores its tables in types of its own: only the size of the file is known.
         *size_lines(report, n_bytes)[1 if args.format == "onnx" and "basis" in report["bytes"] else 0 :],
     ]
     if quantised.arithmetic == "integer":
@@ -241,11 +232,11 @@ def _summary(
 
 
 def _difference(model: Any, quantised: Any, X: np.ndarray) -> str:
-    """Say how far predictions are from the model's, at rows of X."""
+    """Compare predictions with the model's at rows of X, in words."""
     import numpy as np
 
     with warnings.catch_warnings():
-        # The columns have been found by their names.
+        # The columns were found by their names.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         if hasattr(model, "classes_"):
             same = float(np.mean(model.predict(X) == quantised.predict(X)))

@@ -6,14 +6,17 @@ import argparse
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydirect.cli.common import print_lines, table_metadata
-from pydirect.cli.fit import count_weights, is_gaussian_network, kind_of_model, noise_deviation
+from pydirect.cli.common import print_lines
+from pydirect.cli.model_files import (
+    count_weights,
+    is_gaussian_network,
+    kind_of_model,
+    noise_deviation,
+    table_metadata,
+)
 from pydirect.cli.scoring import scores_text
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_info(commands: Any) -> None:
@@ -22,9 +25,6 @@ def add_info(commands: Any) -> None:
     command.add_argument("model", type=Path, help="file written by pydirect")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=_info)
-
-
-# ------------------------------------------------------------------------------------------------------ info and co
 
 
 def _info(args: argparse.Namespace) -> int:
@@ -37,12 +37,12 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _readable(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts that are known, the nested ones in words."""
+    """Return the known facts, nested ones in words."""
     known = {name: value for name, value in facts.items() if value not in (None, [])}
     arrays = facts["arrays"]
     known["arrays"] = [f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in arrays.items()]
     if "class" in known:
-        # A model's are many, and its facts say what matters of them.
+        # A model has many arrays, and the other facts say what matters about them.
         n_bytes = sum(array["nbytes"] for array in arrays.values())
         known["arrays"] = f"{len(arrays)}, {n_bytes} bytes together; --json lists them"
         known["parameters"] = _changed_parameters(facts["class"], facts["parameters"]) or "defaults"
@@ -60,7 +60,7 @@ def _changed_parameters(estimator: str, parameters: dict[str, Any]) -> dict[str,
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """Return what a file holds: of any kind its layout, of a model its parameters and results too."""
+    """Return the contents of a file: its layout, and parameters and results if it holds a model."""
     from pydirect.persistence.container import describe
 
     description = describe(path)
@@ -121,7 +121,7 @@ def _column_names(model: Any, stored: dict[str, Any]) -> list[str] | None:
 
 
 def _json_value(value: Any) -> Any:
-    """Return `value` in JSON's types: arrays as lists, numbers that JSON lacks as null, strangers by their repr."""
+    """Return `value` in JSON types: arrays as lists, infinities and NaN as null, other objects as their repr."""
     import numpy as np
 
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""The ``pydirect`` command: fit a model to a table, predict with it, look into its file.
+"""The ``pydirect`` command: fit a model to a table, predict with it, inspect its file.
 
-Exit codes: 0 when done, also when a fit stopped before it converged (a warning says so); 2 for wrong usage or unusable
-input, with one line on standard error; 130 after Ctrl-C; 141 when the reader of the output went away.
+Exit codes: 0 for success, also if a fit stopped before it converged (with a warning); 2 for wrong usage or unusable
+input, with one line on standard error; 130 after Ctrl-C; 141 if the reader of the output closed the pipe.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from pydirect.cli.common import CommandError, discard_output, report_failure, short_warnings
 from pydirect.cli.demo import add_demo
+from pydirect.cli.export import add_export
 from pydirect.cli.fit import add_fit
 from pydirect.cli.info import add_info
 from pydirect.cli.predict import add_predict
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        Arguments, without the name of the program. ``sys.argv[1:]`` by default.
+        Arguments without the name of the program; ``sys.argv[1:]`` by default.
 
     Returns
     -------
@@ -55,7 +56,7 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         args = _parser().parse_args(argv)
     except SystemExit as stop:
-        # argparse ends the process itself after --help and --version.
+        # argparse exits by itself after --help and --version.
         return int(stop.code or 0)
     with short_warnings():
         code: int = args.run(args)
@@ -80,8 +81,6 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    from pydirect.cli.export import add_export  # which is built on this module
-
     parser = _Parser(
         prog="pydirect", description="Bayesian regression and classification with discrete weights, from tables."
     )

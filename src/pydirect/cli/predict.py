@@ -6,20 +6,20 @@ import argparse
 import csv
 import io
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydirect.cli.common import DEFAULT_LEVEL, CommandError, check_output, known_targets, level, load_for_tables
-from pydirect.cli.scoring import Prediction, as_classified, class_scores, scores_of, scores_text
+from pydirect.cli.common import DEFAULT_LEVEL, CommandError, check_output, level
+from pydirect.cli.model_files import load_for_tables
+from pydirect.cli.scoring import Prediction, as_classified, class_scores, predictions_of, scores_of, scores_text
+from pydirect.cli.targets import known_targets
 
 if TYPE_CHECKING:
     import numpy as np
 
     from pydirect.cli.tables import Table
 
-_ROWS_PER_BATCH = 8192
 _ROWS_PER_BLOCK = 10_000
 
 
@@ -29,9 +29,9 @@ def add_predict(commands: Any) -> None:
         "predict",
         help="predict with a model",
         description="Write predictions for the rows of a table, in their order: columns prediction, lower and upper, "
-        "each after the target's name and an underscore when there are several targets; of a classifier prediction and "
-        "probability_CLASS for every class. Columns are found by name. If the targets are among "
-        "them, scores go to standard error.",
+        "prefixed with the target's name and an underscore if there are several targets; for a classifier prediction "
+        "and probability_CLASS for each class. Columns are found by name. If the table has the targets too, scores go "
+        "to standard error.",
     )
     command.add_argument("model", type=Path, help="model file")
     command.add_argument("data", type=Path, help="CSV or Parquet file")
@@ -49,48 +49,10 @@ def add_predict(commands: Any) -> None:
     command.set_defaults(run=_predict)
 
 
-def predictions_of(model: Any, X: np.ndarray, level: float, y: np.ndarray) -> list[Prediction]:
-    """Predict the rows of X (n, p) and compare with y (n, k), NaN where unknown; one prediction for each target."""
-    import numpy as np
-
-    batches = []
-    for start in range(0, len(X), _ROWS_PER_BATCH):
-        rows = slice(start, start + _ROWS_PER_BATCH)
-        batches.append(_predict_batch(model, X[rows], level, y[rows]))
-    return [
-        Prediction(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
-        for pieces in zip(*batches, strict=True)
-    ]
-
-
-def _predict_batch(model: Any, X: np.ndarray, level: float, y: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-    with warnings.catch_warnings():
-        # A model fitted to a frame knows its columns' names, and by these X was put together.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        distributions = model.predict_distribution(X)
-    if not isinstance(distributions, list):
-        distributions = [distributions]
-    return [
-        (d.mean, d.std, *d.interval(level), known, *_compared(d, known))
-        for d, known in zip(distributions, y.T, strict=True)
-    ]
-
-
-def _compared(distribution: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return log density and PIT of y (n,), NaN where it is."""
-    import numpy as np
-
-    known = np.isfinite(y)
-    if not known.any():
-        return np.full(len(y), np.nan), np.full(len(y), np.nan)
-    filled = np.where(known, y, distribution.mean)
-    return np.where(known, distribution.log_density(filled), np.nan), np.where(known, distribution.cdf(filled), np.nan)
-
-
 def _predict(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from pydirect.cli.tables import read_table
+    from pydirect.cli.table_files import read_table
 
     if args.output is not None:
         check_output(args.output, args.data, args.model)
@@ -108,7 +70,7 @@ def _predict(args: argparse.Namespace) -> int:
 
 
 def _predict_classes(args: argparse.Namespace, model: Any, X: np.ndarray, table: Table, target: str) -> int:
-    """Write the most probable class and the probability of each."""
+    """Write the most probable class and the probability of each class."""
     import numpy as np
 
     labels = np.full(len(X), None, dtype=object)
@@ -157,7 +119,7 @@ def _write_columns(columns: dict[str, np.ndarray], path: Path | None) -> None:
 
 
 def _csv_blocks(columns: dict[str, np.ndarray]) -> Iterator[str]:
-    """Yield CSV text, numbers with as many digits as it takes to read the same number back."""
+    """Yield CSV text, with enough digits to read the same numbers back."""
     header = io.StringIO()
     csv.writer(header, lineterminator="\n").writerow(columns)
     yield header.getvalue()

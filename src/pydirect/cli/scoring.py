@@ -1,4 +1,4 @@
-"""Scores of predictions, for people."""
+"""Predictions of a table's rows with their known targets, and their scores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-# ---------------------------------------------------------------------------------------------------------- predict
+_ROWS_PER_BATCH = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Predictions of one target, all of shape (n,); the last three are NaN in rows where its value is not known."""
+    """Predictions of one target, all of shape (n,); the last three are NaN where its value is unknown."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -27,26 +27,64 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Classified:
-    """Probabilities (n, n_classes) of the classes, and the right ones (n,), None where it is not known."""
+    """Probabilities (n, n_classes) of the classes, and true labels (n,), None where unknown."""
 
     classes: np.ndarray
     probability: np.ndarray
     labels: np.ndarray
 
     def index(self) -> np.ndarray:
-        """Return the number of the right class, -1 where it is not known or not among them."""
+        """Return the index of the true class, -1 where it is unknown or not among the classes."""
         import numpy as np
 
         number = {label: k for k, label in enumerate(self.classes.tolist())}
         return np.array([number.get(label, -1) for label in self.labels.tolist()])
 
     def events(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether a class was right, and how probable it was: the second of two, or of more every one in turn."""
+        """Return whether a class was the true one and its probability: the second of two classes, or each of more."""
         import numpy as np
 
         first = 1 if len(self.classes) == 2 else 0
         happened = self.index()[:, None] == np.arange(first, len(self.classes))
         return happened.ravel(), self.probability[:, first:].ravel()
+
+
+def predictions_of(model: Any, X: np.ndarray, level: float, y: np.ndarray) -> list[Prediction]:
+    """Predict the rows of X (n, p) and compare with y (n, k), NaN where unknown; one prediction per target."""
+    import numpy as np
+
+    batches = []
+    for start in range(0, len(X), _ROWS_PER_BATCH):
+        rows = slice(start, start + _ROWS_PER_BATCH)
+        batches.append(_predict_batch(model, X[rows], level, y[rows]))
+    return [
+        Prediction(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
+        for pieces in zip(*batches, strict=True)
+    ]
+
+
+def _predict_batch(model: Any, X: np.ndarray, level: float, y: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+    with warnings.catch_warnings():
+        # X was assembled by the names of the columns.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        distributions = model.predict_distribution(X)
+    if not isinstance(distributions, list):
+        distributions = [distributions]
+    return [
+        (d.mean, d.std, *d.interval(level), known, *_compared(d, known))
+        for d, known in zip(distributions, y.T, strict=True)
+    ]
+
+
+def _compared(distribution: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return log density and PIT of y (n,), NaN where y is NaN."""
+    import numpy as np
+
+    known = np.isfinite(y)
+    if not known.any():
+        return np.full(len(y), np.nan), np.full(len(y), np.nan)
+    filled = np.where(known, y, distribution.mean)
+    return np.where(known, distribution.log_density(filled), np.nan), np.where(known, distribution.cdf(filled), np.nan)
 
 
 def as_classified(model: Any, X: np.ndarray, labels: np.ndarray) -> Classified:
@@ -57,7 +95,7 @@ def as_classified(model: Any, X: np.ndarray, labels: np.ndarray) -> Classified:
 
 
 def class_scores(target: str, prediction: Classified) -> dict[str, Any]:
-    """Score the rows whose class is known to the model."""
+    """Score the rows whose class the model knows."""
     import numpy as np
 
     from pydirect.metrics import expected_calibration_error
@@ -76,7 +114,7 @@ def class_scores(target: str, prediction: Classified) -> dict[str, Any]:
 
 
 def scores_of(target: str, prediction: Prediction | Classified, level: float) -> dict[str, Any]:
-    """Score the rows where the target is known; there must be some."""
+    """Score the rows whose target is known, of which there must be at least one."""
     import numpy as np
 
     from pydirect.metrics import coverage

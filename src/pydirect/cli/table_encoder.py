@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pydirect.cli.tables import MAX_CATEGORIES, Table, TableError, first_text, is_number, listed
+from pydirect.cli.table_values import first_text, is_number
+from pydirect.cli.tables import Table, TableError, listed
 
-# ---------------------------------------------------------------------------------------------------------- encoder
+MAX_CATEGORIES = 50
 
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of the table; `categories` is None for numbers."""
+    """One column of a table; `categories` is None for numbers."""
 
     name: str
     categories: tuple[str, ...] | None
@@ -31,18 +32,18 @@ class _Column:
 
 
 class TableEncoder:
-    """How columns of a table become columns of a matrix: numbers as they are, text one-hot.
+    """Encoder of a table's columns as a matrix: numbers unchanged, text one-hot.
 
-    A text column gives one column of zeros and ones for each of its categories, in sorted order. The encoder finds
-    columns by name and ignores those it does not know. A category that did not occur in fitting is refused: all its
-    columns would be zero, a point far from all data whose prediction would mean nothing.
+    A text column becomes one column of zeros and ones per category, in sorted order. The encoder finds columns by name
+    and ignores those it does not know. A category that did not occur in fitting is refused: its row would have zeros in
+    all of these columns, a point far from all data whose prediction would be meaningless.
 
     Build one with `fit` or `from_header`.
 
     Parameters
     ----------
     columns : sequence of _Column
-        The columns in the order of the matrix.
+        Columns in the order of the matrix.
     """
 
     def __init__(self, columns: Sequence[_Column]) -> None:
@@ -55,11 +56,11 @@ class TableEncoder:
         Parameters
         ----------
         table : Table
-            Table with the columns, none of them with missing values.
+            Table with these columns, without missing values in them.
         names : iterable of str
             Columns to encode.
         max_categories : int, default 50
-            Largest number of categories of one column.
+            Largest number of categories per column.
 
         Returns
         -------
@@ -75,7 +76,7 @@ class TableEncoder:
 
     @classmethod
     def numeric(cls, names: Iterable[str]) -> TableEncoder:
-        """Return an encoder that takes all columns as they are.
+        """Return an encoder of numeric columns.
 
         Parameters
         ----------
@@ -96,7 +97,7 @@ class TableEncoder:
 
     @property
     def text_columns(self) -> list[str]:
-        """Names of those that hold text."""
+        """Names of the table's text columns."""
         return [column.name for column in self._columns if column.categories is not None]
 
     @property
@@ -115,13 +116,13 @@ class TableEncoder:
         Returns
         -------
         X : ndarray of shape (n_rows, n_features), float64, C-ordered
-            The matrix.
+            Encoded table.
 
         Raises
         ------
         TableError
-            If columns are missing (all are named), or one holds missing values, infinities, something other than when
-            the encoder was fitted, or a category that did not occur then.
+            If columns are absent (all are named), or one holds missing values, infinities, values of another type than
+            in fitting, or a category that did not occur in fitting.
         """
         table.require(self.names)
         X = np.zeros((table.n_rows, len(self.feature_names)))
@@ -133,7 +134,7 @@ class TableEncoder:
         return X
 
     def to_header(self) -> dict[str, Any]:
-        """Return the encoder as a dict that JSON can hold.
+        """Return the encoder as a JSON-compatible dict.
 
         Returns
         -------
@@ -159,7 +160,7 @@ class TableEncoder:
         Raises
         ------
         ValueError
-            If the header is not one of `to_header`.
+            If the header was not made by `to_header`.
         """
         if not isinstance(header, dict) or header.get("version") != 1 or not isinstance(header.get("columns"), list):
             raise ValueError(f"header: expected an encoder of version 1, got {header!r:.80}")
@@ -193,16 +194,16 @@ def _fit_column(table: Table, name: str, max_categories: int) -> _Column:
 
 
 def _too_many_categories(name: str, values: np.ndarray, count: int, limit: int) -> str:
-    # Most often this is a column of numbers with a slip in it.
+    # Most often this is a column of numbers with a typing error in it.
     n_numbers = sum(map(is_number, values))
     if 2 * n_numbers > len(values):
         row, text = first_text(values)
         return f"column {name!r}: expected numbers, got {text!r} in data row {row + 1}"
-    return f"column {name!r}: expected at most {limit} different texts, got {count}; leave it out with --drop"
+    return f"column {name!r}: expected at most {limit} categories, got {count}; leave it out with --drop"
 
 
 def _encode(column: _Column, table: Table, out: np.ndarray) -> None:
-    """Write one column of the table into its columns of the matrix, `out` of shape (n_rows, width), which is zero."""
+    """Encode one column of the table into its columns of the matrix, `out` (n_rows, width), initially zero."""
     if column.categories is None:
         out[:, 0] = table.numbers(column.name)
         return

@@ -1,0 +1,124 @@
+"""Models of `pydirect fit`: the options that choose one, its estimator, and the fit."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydirect.cli.common import CommandError, positive, warn_user
+
+if TYPE_CHECKING:
+    from pydirect.cli.fit_data import TrainingData
+
+
+def add_model_options(command: argparse.ArgumentParser) -> None:
+    """Add the options that choose a model."""
+    command.add_argument(
+        "--model",
+        choices=["direct", "network", "dvi", "monte-carlo"],
+        default="direct",
+        help="basis functions, a network with quadratic activations, or a network of rectified linear units with "
+        "Gaussian weights, trained by deterministic variational inference or from draws (default: %(default)s)",
+    )
+    command.add_argument(
+        "--hidden",
+        type=positive,
+        nargs="+",
+        metavar="H",
+        help="units of a network's hidden layers; give the file before this (default: 16 8; 50 for rectified units)",
+    )
+    command.add_argument(
+        "--posterior",
+        choices=["normal", "laplace", "logistic", "radial"],
+        help="distribution of the weights of --model monte-carlo (default: normal)",
+    )
+    command.add_argument(
+        "--basis", choices=["decorrelated", "raw"], help="basis of the weights (default: decorrelated)"
+    )
+    command.add_argument(
+        "--features",
+        choices=["auto", "nystroem", "fourier", "linear", "polynomial"],
+        help="features of the inputs (default: nystroem in the decorrelated basis, fourier in the raw one)",
+    )
+    command.add_argument(
+        "--n-features", type=positive, metavar="N", help="number of nystroem or fourier features (default: 2000)"
+    )
+    command.add_argument("--degree", type=positive, metavar="D", help="degree of the polynomials (default: 2)")
+
+
+def check_model_options(args: argparse.Namespace) -> None:
+    """Raise unless the options belong to the chosen kind of model."""
+    if args.hidden is not None and args.model == "direct":
+        raise CommandError("--hidden: only for --model network, dvi or monte-carlo")
+    for option in ("basis", "features", "n_features", "degree") if args.model != "direct" else ():
+        if getattr(args, option) is not None:
+            raise CommandError(f"--{option.replace('_', '-')}: not for --model {args.model}")
+    if args.posterior is not None and args.model != "monte-carlo":
+        raise CommandError("--posterior: only for --model monte-carlo")
+    if args.n_features is not None and args.features not in (None, "auto", "nystroem", "fourier"):
+        raise CommandError("--n-features: only for --features nystroem or fourier")
+    if args.degree is not None and args.features != "polynomial":
+        raise CommandError("--degree: only for --features polynomial")
+
+
+def new_model(args: argparse.Namespace, classes: bool) -> Any:
+    """Return the unfitted estimator that the options describe."""
+    import pydirect
+
+    common = {"n_threads": args.threads, "random_state": args.seed, "verbose": 0 if args.quiet else 1}
+    if args.model == "network":
+        given = {"hidden_layer_sizes": args.hidden}
+        estimator: Any = pydirect.QuadraticBNNRegressor
+    elif args.model == "dvi":
+        given = {"hidden_layer_sizes": args.hidden}
+        estimator = pydirect.DVIClassifier if classes else pydirect.DVIRegressor
+    elif args.model == "monte-carlo":
+        given = {"hidden_layer_sizes": args.hidden, "posterior": args.posterior}
+        estimator = pydirect.MonteCarloBNNClassifier if classes else pydirect.MonteCarloBNNRegressor
+    else:
+        names = ("features", "basis", "n_features", "degree")
+        given = {name: getattr(args, name) for name in names}
+        estimator = pydirect.DirectClassifier if classes else pydirect.DirectRegressor
+    return estimator(**common, **{name: value for name, value in given.items() if value is not None})
+
+
+def fitted(args: argparse.Namespace, data: TrainingData, what: str) -> Any:
+    """Return a model fitted to the data, which messages call `what`."""
+    if what and not args.quiet:
+        print(f"Fitting to {what}", file=sys.stderr)
+    model = new_model(args, data.classes)
+    y = data.y[:, 0] if not data.classes and data.y.shape[1] == 1 else data.y
+    with convergence_warnings_ignored():
+        model.fit(data.X, y, sample_weight=data.weights)
+    if model.interrupted_:
+        raise KeyboardInterrupt  # the model would be usable in Python, but is not what the command was asked for
+    finish(model, f"the fit{' to ' + what if what else ''}")
+    return model
+
+
+@contextlib.contextmanager
+def convergence_warnings_ignored() -> Iterator[None]:
+    """Ignore ConvergenceWarning, in place of which `finish` prints one line."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def finish(model: Any, fit: str) -> None:
+    """Prepare a fitted model for saving, and warn if the fit, which the warning calls `fit`, did not converge."""
+    model.set_params(verbose=0)
+    if not has_converged(model):
+        warn_user(f"{fit} did not converge; its result may still improve")
+
+
+def has_converged(model: Any) -> bool:
+    """Whether the fit converged for every output."""
+    import numpy as np
+
+    return bool(np.all(model.converged_))
