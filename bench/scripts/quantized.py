@@ -40,8 +40,9 @@ import numpy as np  # noqa: E402
 
 from pydirect import DirectRegressor, FourierFeatures, QuadraticBNNRegressor, fit_within  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
-from pydirect.quantized.integer.compile import OutputScale, build_program, lay_out  # noqa: E402
+from pydirect.quantized.integer.compile import build_program, lay_out  # noqa: E402
 from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine  # noqa: E402
+from pydirect.quantized.integer.units import OutputScale  # noqa: E402
 
 NETWORK_SETS = ("yacht", "energy", "concrete", "airfoil")
 SETS = ("yacht", "housing", "concrete", "airfoil", "energy", "elevators")

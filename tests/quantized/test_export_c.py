@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import pydirect
+from pydirect.quantized.errors import AccumulatorOverflowError
 from pydirect.quantized.export.c_integer import integer_body
 from pydirect.quantized.export.c_source import LARGEST_COUNT, header, template
-from pydirect.quantized.integer.program import AccumulatorOverflowError, Group, IntegerProgram, RawInputs
+from pydirect.quantized.integer.counts import RawInputs
+from pydirect.quantized.integer.linear import Group, IntegerProgram
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.quantize import quantize
 

@@ -178,7 +178,7 @@ def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[s
 
 
 def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np.ndarray | None) -> Any:
-    from pydirect.quantized.integer.compile import IntegerArithmeticError
+    from pydirect.quantized.errors import IntegerArithmeticError
     from pydirect.quantized.quantize import quantize
 
     if _limit(args):
@@ -224,7 +224,7 @@ def _summary(
         *size_lines(report, n_bytes)[1 if args.format == "onnx" and "basis" in report["bytes"] else 0 :],
     ]
     if quantised.arithmetic == "integer":
-        bounds = quantised.program.bounds
+        bounds = quantised.program.prove()
         lines.append(("largest sum", f"{max(bounds.total, *bounds.accumulators)} of {2**31 - 1}, proved"))
     if X is not None:
         lines.append(("difference", _difference(model, quantised, X)))

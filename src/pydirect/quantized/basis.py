@@ -1,4 +1,4 @@
-"""The basis functions of a quantised linear model."""
+"""Basis functions of quantised linear models, and inputs of quantised networks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydirect._validation import FloatArray
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import FeatureMap, NystroemFeatures
+from pydirect.quadratic.engines import NetworkShape
 
 
 @dataclass(frozen=True)
@@ -71,3 +72,29 @@ class LinearBasis:
                 inside = np.einsum("ij,ij->i", rotated[:, begin:end], rotated[:, begin:end])
                 missing[:, k] += self.outside_scale[k] * np.maximum(norm - inside, 0.0)
         return np.ascontiguousarray(rotated[:, self.order]), missing
+
+
+@dataclass(frozen=True)
+class NetworkBasis:
+    """Inputs of a network with quadratic activations, and its shape.
+
+    Attributes
+    ----------
+    input_map : InputMap
+    matrix : ndarray of shape (n_columns, n_inputs)
+        Standardised columns times this are the network's inputs, cut off at ±largest.
+    shape : NetworkShape
+    largest : float
+    reach : ndarray of shape (n_layers,) or (0,)
+        Largest magnitude of network inputs, and of the sums of every hidden layer, in rows of X; empty without rows.
+    """
+
+    input_map: InputMap
+    matrix: FloatArray
+    shape: NetworkShape
+    largest: float
+    reach: FloatArray
+
+    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Return the network's inputs at rows of X, (n_rows, n_inputs); no variance is lacking, (n_rows, 1)."""
+        return np.clip(self.input_map.transform(x) @ self.matrix, -self.largest, self.largest), np.zeros((len(x), 1))

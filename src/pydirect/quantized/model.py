@@ -13,24 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
 from pydirect.features.maps import PrecomputedFeatures
-from pydirect.quantized.basis import LinearBasis
-from pydirect.quantized.integer.compile import (
-    BasisLayout,
-    IntegerArithmeticError,
-    OutputScale,
-    build_program,
-    lay_out,
-    rounding_bound,
-)
+from pydirect.quantized.basis import LinearBasis, NetworkBasis
+from pydirect.quantized.errors import IntegerArithmeticError
+from pydirect.quantized.integer.arithmetic import half_width
+from pydirect.quantized.integer.compile import BasisLayout, build_program, lay_out
+from pydirect.quantized.integer.compile_network import build_network_program
 from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine
-from pydirect.quantized.integer.network import (
-    NetworkBasis,
-    NetworkProgram,
-    build_network_program,
-    network_rounding_bound,
-)
-from pydirect.quantized.integer.program import IntegerProgram, Operations, Program, half_width
+from pydirect.quantized.integer.linear import IntegerProgram
+from pydirect.quantized.integer.network import NetworkProgram
+from pydirect.quantized.integer.program import Operations, Program
+from pydirect.quantized.integer.rounding import network_rounding_bound, rounding_bound
 from pydirect.quantized.integer.storage import program_bytes
+from pydirect.quantized.integer.units import OutputScale
 from pydirect.quantized.packing import PackedCodes
 
 ARITHMETICS = ("float", "integer")
@@ -194,7 +188,7 @@ class QuantizedModel:
             bound = network_rounding_bound(program, basis, weights, self.scale, rows)
             return bound[0] if X is None else bound
         assert isinstance(program, IntegerProgram) and isinstance(basis, LinearBasis)
-        bound = rounding_bound(program, basis.input_map, basis.features, self.layout, self.levels, self.scale)
+        bound = rounding_bound(program, basis, self.layout, self.levels, self.scale)
         return bound if X is None else np.tile(bound, (len(self._rows(X)), 1))
 
     def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
@@ -239,7 +233,7 @@ class QuantizedModel:
         as_choice(arithmetic, "arithmetic", ARITHMETICS)
         model = replace(self, arithmetic=arithmetic)
         if arithmetic == "integer":
-            model.program.bounds  # noqa: B018 (refuses what could overflow)
+            model.program.prove()  # refuses what could overflow
         return model
 
     # --- prediction

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,11 @@ from pydirect.features.maps import (
     TransformerFeatures,
 )
 from pydirect.networks.training import TrainedNetwork
+from pydirect.quadratic.engines import NetworkShape
 from pydirect.quadratic.network import NetworkPosterior
-from pydirect.quantized.basis import LinearBasis
-from pydirect.quantized.integer.compile import (
-    FREQUENCY_BITS,
-    INPUT_LIMIT,
-    INPUT_UNIT,
-    IntegerArithmeticError,
-    IntegerArithmeticWarning,
-    lay_out,
-)
-from pydirect.quantized.integer.network import NetworkBasis, reach_of
+from pydirect.quantized.basis import LinearBasis, NetworkBasis
+from pydirect.quantized.errors import IntegerArithmeticError, IntegerArithmeticWarning
+from pydirect.quantized.integer.compile import FREQUENCY_BITS, INPUT_LIMIT, INPUT_UNIT, lay_out
 from pydirect.quantized.model import ARITHMETICS, QuantizedModel, as_rows
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor
@@ -538,3 +533,16 @@ def _shuffled(posterior: NetworkPosterior, codes: NDArray[np.uint8], inputs: Flo
         return posterior.shape.forward(posterior.weights.values(codes), inputs)
 
     return shuffled_samples(codes, functions, posterior.latent_moments(inputs), rng)
+
+
+def reach_of(shape: NetworkShape, weights: FloatArray, inputs: FloatArray) -> FloatArray:
+    """Return the largest magnitude of network inputs, and of the sums of every hidden layer, (n_layers,).
+
+    Parameters
+    ----------
+    shape : NetworkShape
+    weights : ndarray of shape (n_networks, n_weights)
+    inputs : ndarray of shape (n_rows, n_inputs)
+    """
+    hidden = islice(shape.sums(weights, inputs), shape.depth)
+    return np.array([np.abs(inputs).max(initial=0.0), *(np.abs(a).max(initial=0.0) for a in hidden)])

@@ -24,8 +24,7 @@ from pydirect.persistence.fields import (
     require_type,
 )
 from pydirect.quadratic.engines import NetworkShape
-from pydirect.quantized.basis import LinearBasis
-from pydirect.quantized.integer.network import NetworkBasis
+from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.model import ARITHMETICS, QuantizedModel
 from pydirect.quantized.packing import BITS, LAYOUTS, PackedCodes
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor
@@ -110,7 +109,7 @@ def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) ->
     model: QuantizedModel = cls(basis=basis, packed=packed, **fields)
     _check(model)
     if model.arithmetic == "integer":
-        model.program.bounds  # noqa: B018 (a program that could overflow is no model)
+        model.program.prove()  # a program that could overflow is no model
     return model
 
 

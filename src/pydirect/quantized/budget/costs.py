@@ -9,8 +9,9 @@ import numpy as np
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import FourierFeatures
-from pydirect.quantized.integer.compile import OutputScale, build_program, lay_out
+from pydirect.quantized.integer.compile import build_program, lay_out
 from pydirect.quantized.integer.storage import program_bytes
+from pydirect.quantized.integer.units import OutputScale
 from pydirect.quantized.model import QuantizedModel
 from pydirect.quantized.packing import bits_for
 

@@ -11,10 +11,10 @@ from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
+from pydirect.quantized.basis import NetworkBasis
 from pydirect.quantized.export.c_source import definitions, require_counts, table, template
 from pydirect.quantized.export.single_precision import LARGEST_SINGLE, largest_network_input
-from pydirect.quantized.integer.network import NetworkBasis
-from pydirect.quantized.integer.program import half_width
+from pydirect.quantized.integer.arithmetic import half_width
 from pydirect.quantized.packing import PackedCodes
 
 if TYPE_CHECKING:

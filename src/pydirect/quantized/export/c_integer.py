@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect.quantized.export.c_source import definitions, require_counts, table, template
+from pydirect.quantized.integer.arithmetic import gaussian_z, lower_quantile
+from pydirect.quantized.integer.counts import RawInputs
+from pydirect.quantized.integer.linear import IntegerProgram
 from pydirect.quantized.integer.network import NetworkProgram
-from pydirect.quantized.integer.program import IntegerProgram, Program, RawInputs, gaussian_z, lower_quantile
+from pydirect.quantized.integer.program import Program
 from pydirect.quantized.integer.storage import level_step, stored_tables
 from pydirect.quantized.packing import PackedCodes
 
@@ -46,7 +49,7 @@ def integer_body(
     ValueError
         When there is more of something than 16 bits can count.
     """
-    bounds = program.bounds
+    bounds = program.prove()
     counts = {"n_features_in": program.n_features_in, "n_features": len(program.codes), "columns": program.n_columns}
     require_counts(counts)
     conditions = _conditions(program, packed, raw, n_classes)

@@ -10,9 +10,9 @@ from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters
 from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
+from pydirect.quantized.basis import NetworkBasis
 from pydirect.quantized.export.onnx_graph import Graph
 from pydirect.quantized.export.single_precision import LARGEST_SINGLE, largest_network_input
-from pydirect.quantized.integer.network import NetworkBasis
 
 if TYPE_CHECKING:
     from pydirect.quantized.basis import LinearBasis

@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect.quantized.export.onnx_graph import Graph
+from pydirect.quantized.integer.arithmetic import QUARTER, SINE_TABLES, smallest_integers
+from pydirect.quantized.integer.linear import IntegerProgram
 from pydirect.quantized.integer.network import LIMIT, SQUARE_SHIFT, NetworkProgram
-from pydirect.quantized.integer.program import QUARTER, SINE_TABLES, IntegerProgram, Program, smallest_integers
+from pydirect.quantized.integer.program import Program
 
 
 def _int(value: int) -> NDArray[np.int64]:
@@ -16,7 +18,7 @@ def _int(value: int) -> NDArray[np.int64]:
 
 def add_integer_program(graph: Graph, program: Program, x: str) -> str:
     """Add steps 1 to 3 of `pydirect.quantized.integer.program`; return the totals, (n_rows, n_outputs, n_samples)."""
-    program.bounds  # noqa: B018 (proves that 32 bits hold what is computed in 64 here)
+    program.prove()  # proves that 32 bits hold what is computed in 64 here
     q = _quantised(graph, program, x)
     if isinstance(program, NetworkProgram):
         total = _network_totals(graph, program, q)

@@ -9,7 +9,7 @@ import numpy as np
 from pydirect._validation import FloatArray
 
 if TYPE_CHECKING:
-    from pydirect.quantized.integer.network import NetworkBasis
+    from pydirect.quantized.basis import NetworkBasis
     from pydirect.quantized.model import QuantizedModel
 
 # What standardised inputs are cut off at: their squares stay finite.

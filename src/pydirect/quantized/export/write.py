@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 import pydirect
 from pydirect._validation import FloatArray, as_choice, as_number
 from pydirect.persistence.container import atomic_open
+from pydirect.quantized.basis import NetworkBasis
 from pydirect.quantized.export.c_float import float_body
 from pydirect.quantized.export.c_integer import integer_body
 from pydirect.quantized.export.c_source import checked_prefix, header
@@ -19,8 +20,7 @@ from pydirect.quantized.export.onnx_float import FloatGraph, add_probabilities
 from pydirect.quantized.export.onnx_graph import Graph
 from pydirect.quantized.export.onnx_integer import add_integer_moments, add_integer_program
 from pydirect.quantized.export.single_precision import require_single
-from pydirect.quantized.integer.network import NetworkBasis
-from pydirect.quantized.integer.program import RawInputs
+from pydirect.quantized.integer.counts import RawInputs
 from pydirect.quantized.model import QuantizedModel
 
 N_TESTS = 8

@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 from pydirect import _core
 from pydirect._validation import FloatArray
-from pydirect.quantized.integer.program import SINE_TABLES, IntegerProgram
+from pydirect.quantized.integer.arithmetic import SINE_TABLES
+from pydirect.quantized.integer.linear import IntegerProgram
 
 
 class IntegerEngine:
-    """Runs an integer program; the same integers as ``program.totals`` at every instruction set.
+    """Runs an integer program in compiled kernels; the same integers as ``program.totals`` at every instruction set.
 
     Parameters
     ----------
@@ -19,7 +20,7 @@ class IntegerEngine:
     """
 
     def __init__(self, program: IntegerProgram) -> None:
-        program.bounds  # noqa: B018 (32 bits suffice)
+        program.prove()  # 32 bits suffice
         self._shape = (program.n_outputs, program.n_samples)
         frequencies = program.frequencies.astype(np.int64) << program.phase_shift.astype(np.int64)
         self._program = _core.IntegerProgram(
@@ -40,7 +41,7 @@ class IntegerEngine:
         )
 
     def totals(self, x: FloatArray, n_threads: int = 1) -> NDArray[np.int64]:
-        """Integers of every sample at rows of X, (n_rows, n_outputs, n_samples)."""
+        """Totals of every sample at rows of X, (n_rows, n_outputs, n_samples)."""
         totals = np.empty((len(x), self._shape[0] * self._shape[1]), dtype=np.int32)
         self._program.run(x, totals, n_threads)
         return totals.reshape(len(x), *self._shape).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Constant tables of an integer program as exported code stores them: what is written, and how large it is."""
+"""Constant tables of an integer program as exported code stores them, and their sizes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect.quantized.integer.arithmetic import SINE_TABLES, smallest_integers
+from pydirect.quantized.integer.linear import IntegerProgram
 from pydirect.quantized.integer.network import NetworkProgram
-from pydirect.quantized.integer.program import SINE_TABLES, IntegerProgram, Program, smallest_integers
+from pydirect.quantized.integer.program import Program
 
 Tables = dict[str, NDArray[Any]]
 
 
 def level_step(multipliers: NDArray[np.int32]) -> int | None:
-    """Return by how much one level differs from the next, if it is the same for all."""
+    """Return the difference between neighbouring levels if it is constant, else None."""
     steps = set(np.diff(multipliers).tolist())
     return steps.pop() if len(steps) == 1 else None
 
 
 def stored_tables(program: Program) -> dict[str, Tables]:
-    """Return the tables of a program by part, all but the packed codes; constants that stand in code are left out.
+    """Return the tables of a program by part, except the packed codes and constants that are written into the code.
 
-    Numbers of columns take the smallest type that holds them all. Powers of two are bytes: 0x80 for zero, otherwise the
-    power, with 0x40 for a negative one. Levels that are evenly spaced need no table.
+    Column numbers take the smallest type that holds them all. Powers of two are bytes: 0x80 for zero, otherwise the
+    exponent, with 0x40 for a negative one. Evenly spaced levels need no table.
     """
     inputs: Tables = {
         "columns": program.columns.astype(_index(program)),
@@ -83,7 +85,7 @@ def _network_tables(program: NetworkProgram) -> dict[str, Tables]:
 
 
 def program_bytes(program: Program) -> dict[str, int]:
-    """Bytes of a program's tables but for the codes, by part."""
+    """Count the bytes of a program's tables by part, without the codes."""
     return {part: sum(a.nbytes for a in tables.values()) for part, tables in stored_tables(program).items()}
 
 

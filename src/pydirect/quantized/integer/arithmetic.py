@@ -1,0 +1,70 @@
+"""Scalar operations of the integer arithmetic: rounding shifts, sines by table, square roots, interval constants."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Integers = NDArray[np.int64]
+INT32_MAX = 2**31 - 1
+QUARTER = 2**30
+ONE = {8: 127, 16: 32767}
+SINE_TABLES: dict[int, NDArray[Any]] = {
+    8: np.rint(127 * np.sin((np.arange(64) + 0.5) / 64 * np.pi / 2)).astype(np.int8),
+    16: np.rint(32767 * np.sin(np.arange(65) / 64 * np.pi / 2)).astype(np.int16),
+}
+# Largest error of `turn_sine` against sin, in units of one. int16: linear interpolation, (π/128)²/8; the phase's lowest
+# nine bits, which are dropped; rounding of the table and of the interpolation. int8: half an interval, and rounding.
+SINE_ERROR = {8: np.pi / 256 + 0.5 / 127, 16: (np.pi / 128) ** 2 / 8 + 2 * np.pi * 2.0**-23 + 1.0 / 32767}
+
+
+def half_width(level: float) -> float:
+    """Half-width of a central Gaussian interval in standard deviations; accurate for levels close to one."""
+    return -NormalDist().inv_cdf((1 - level) / 2)
+
+
+def gaussian_z(level: float) -> int:
+    """Half-width of a central Gaussian interval in standard deviations, times 65536 and rounded."""
+    return round(2**16 * half_width(level))
+
+
+def lower_quantile(level: float) -> int:
+    """Probability below a central interval, times 65536 and rounded."""
+    return round(2**16 * (1 - level) / 2)
+
+
+def round_shift(v: Any, shift: Any) -> Any:
+    """Return v/2^shift rounded to the nearest integer, halves away from zero."""
+    return np.sign(v) * ((np.abs(v) + (2**shift >> 1)) >> shift)
+
+
+def smallest_integers(values: ArrayLike) -> NDArray[Any]:
+    """Convert integers to the smallest signed type that holds them all."""
+    array = np.asarray(values, dtype=np.int64)
+    for dtype in (np.int8, np.int16):
+        if np.array_equal(array.astype(dtype), array):
+            return array.astype(dtype)
+    return array.astype(np.int32)
+
+
+def turn_sine(phase: Integers, feature_bits: int) -> Integers:
+    """Sine of phases in units of 2^-32 turns, in units of 1/ONE, from the quarter-wave table."""
+    phase = np.asarray(phase, dtype=np.int64) & 0xFFFFFFFF
+    quadrant, p = phase >> 30, phase & (QUARTER - 1)
+    p = np.where(quadrant & 1, QUARTER - 1 - p, p)
+    table, i = SINE_TABLES[feature_bits].astype(np.int64), p >> 24
+    if feature_bits == 16:
+        value = table[i] + (((table[i + 1] - table[i]) * ((p >> 9) & 0x7FFF) + 2**14) >> 15)
+    else:
+        value = table[i]
+    return np.where(quadrant & 2, -value, value)
+
+
+def integer_sqrt(v: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """⌊√v⌋ for v below 2^63."""
+    root = np.sqrt(v.astype(np.float64)).astype(np.uint64)
+    root -= root * root > v  # a double holds 53 bits: the root is at most one too large
+    return root + ((root + np.uint64(1)) ** 2 <= v)
