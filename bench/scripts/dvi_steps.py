@@ -42,6 +42,7 @@ if __name__ == "__main__":
 import numpy as np  # noqa: E402
 
 from pydirect.networks.deterministic import DeterministicNetwork  # noqa: E402
+from pydirect.networks.objective import NetworkObjective  # noqa: E402
 
 N_INPUTS = {"1x50": 13}  # else one, as in the paper's toy problem
 N_ROWS = 500
@@ -170,14 +171,13 @@ def report(name, arguments, rate):
     y = np.sin(x[:, 0]) + 0.1 * rng.standard_normal(N_ROWS)
     theta = networks["exact"].initial_parameters(rng)
 
-    steps = {
-        label: lambda network=network: network.objective(theta, x, y, n_threads=arguments.threads)
-        for label, network in networks.items()
-    }
+    objectives = {label: NetworkObjective(network, x, y) for label, network in networks.items()}
     for draws in arguments.draws:
-        steps[f"MCVI {draws}"] = lambda draws=draws: networks["exact"].mcvi_objective(
-            theta, x, y, n_draws=draws, n_threads=arguments.threads
-        )
+        objectives[f"MCVI {draws}"] = NetworkObjective(networks["exact"], x, y, inference="mcvi", n_draws=draws)
+    steps = {
+        label: lambda objective=objective: objective(theta, n_threads=arguments.threads)
+        for label, objective in objectives.items()
+    }
     print(name, flush=True)
     torch_seconds = None
     if not arguments.no_torch:

@@ -19,8 +19,10 @@ from pydirect import DVIClassifier, DVIRegressor, plotting
 from pydirect.estimators._base import PREDICT_BYTES
 from pydirect.estimators.dvi import _delta_log_probabilities, _draw_outputs, _normal_points
 from pydirect.networks.base import EmpiricalBayes
-from pydirect.networks.deterministic import DeterministicNetwork, fit_deterministic_network
-from pydirect.networks.training import TrainingSchedule
+from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.objective import NetworkObjective
+from pydirect.networks.schedule import TrainingSchedule
+from pydirect.networks.training import _Problem, fit_network
 from pydirect.optimize.outcome import Outcome
 from pydirect.persistence import container as persistence
 
@@ -202,7 +204,7 @@ def test_the_estimates_come_near_the_deterministic_bound():
 def test_the_trace_ends_at_the_bound_of_what_is_kept(optimizer):
     model = fit(optimizer=optimizer)
     posterior, y = model.posterior_, (Y - model.y_mean_) / model.y_scale_
-    value, _ = posterior.network.objective(posterior.theta, model.input_map_.transform(X), y)
+    value, _ = NetworkObjective(posterior.network, model.input_map_.transform(X), y)(posterior.theta)
     assert model.elbo_ == pytest.approx(-90 * (value + np.log(model.y_scale_[0])), rel=1e-10)
     assert model.elbo_trace_[-1] == pytest.approx(model.elbo_, abs=1e-9)
     assert model.n_iter_ <= 150 + 60
@@ -277,13 +279,11 @@ def test_results_have_the_same_bits_for_any_number_of_threads():
 
 def test_batches_make_an_unbiased_bound():
     """The mean over the batches of an epoch is the gradient of all rows, weights and all."""
-    from pydirect.networks.training import _Problem
-
     model = fit()
     network, theta = model.posterior_.network, model.posterior_.theta
     weight = RNG.uniform(0.1, 3.0, 90)
     x, y = model.input_map_.transform(X), (Y - model.y_mean_) / model.y_scale_
-    problem = _Problem(network, x, y, weight, "dvi", 1, TrainingSchedule(), None)
+    problem = _Problem(NetworkObjective(network, x, y, sample_weight=weight), TrainingSchedule(), None)
     whole = problem.bound(theta, 0, 1)
     batches = [problem.bound(theta, 0, 1, np.arange(90)[k::3]) for k in range(3)]
     np.testing.assert_allclose(np.mean([value for value, _ in batches]), whole[0], rtol=1e-10)
@@ -315,7 +315,7 @@ def test_steps_grow_with_the_rows():
 
 
 def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
-    calls, objective = [], DeterministicNetwork.objective
+    calls, objective = [], NetworkObjective.__call__
 
     def interrupted(*args, **kwargs):
         calls.append(1)
@@ -323,7 +323,7 @@ def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
             raise KeyboardInterrupt
         return objective(*args, **kwargs)
 
-    monkeypatch.setattr(DeterministicNetwork, "objective", interrupted)
+    monkeypatch.setattr(NetworkObjective, "__call__", interrupted)
     for restarts in (1, 3):
         calls.clear()
         with pytest.warns(ConvergenceWarning, match="interrupted"):
@@ -334,14 +334,14 @@ def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
 
 
 def test_an_objective_that_overflows_is_survived(monkeypatch):
-    calls, objective = [], DeterministicNetwork.objective
+    calls, objective = [], NetworkObjective.__call__
 
     def overflowing(*args, **kwargs):
         calls.append(1)
         value, gradient = objective(*args, **kwargs)
         return (np.nan, np.full_like(gradient, np.nan)) if len(calls) % 7 == 0 else (value, gradient)
 
-    monkeypatch.setattr(DeterministicNetwork, "objective", overflowing)
+    monkeypatch.setattr(NetworkObjective, "__call__", overflowing)
     assert np.isfinite(fit().predict(NEW)).all()
 
 
@@ -401,7 +401,7 @@ def test_a_bound_that_is_finite_nowhere_is_told(monkeypatch, optimizer):
     def overflowing(network, theta, *args, **kwargs):
         return np.inf, np.zeros_like(theta)
 
-    monkeypatch.setattr(DeterministicNetwork, "objective", overflowing)
+    monkeypatch.setattr(NetworkObjective, "__call__", overflowing)
     with pytest.raises(ValueError, match=r"x and y must be of order one for the bound to be finite, got max \|x\| = "):
         fit(optimizer=optimizer)
 
@@ -413,23 +413,23 @@ def test_unfitted_models_say_so():
 
 def test_networks_can_be_fitted_without_estimators(fitted):
     network = fitted.posterior_.network
-    posterior = fit_deterministic_network(network, X, Y - 3, schedule=TrainingSchedule(n_steps=200))
+    posterior = fit_network(network, X, Y - 3, schedule=TrainingSchedule(n_steps=200))
     mean, covariance = posterior.moments(NEW)
     assert mean.shape == (25, 2)
     assert covariance.shape == (25, 2, 2)
     with pytest.raises(ValueError, match="x must have shape"):
-        fit_deterministic_network(network, X[:, :1], Y)
+        fit_network(network, X[:, :1], Y)
 
 
 @pytest.mark.parametrize("likelihood", ["heteroscedastic", "homoscedastic", "softplus"])
 def test_several_targets_share_a_network(likelihood):
     network = DeterministicNetwork(2, (8,), 2, likelihood=likelihood)
     y = TWO - TWO.mean(axis=0)
-    posterior = fit_deterministic_network(network, X, y / y.std(axis=0), schedule=TrainingSchedule(n_steps=500))
+    posterior = fit_network(network, X, y / y.std(axis=0), schedule=TrainingSchedule(n_steps=500))
     mean = posterior.moments(X)[0][:, :2]
     assert np.mean((mean - y / y.std(axis=0)) ** 2) < 0.3
     with pytest.raises(ValueError, match="y must have shape"):
-        fit_deterministic_network(network, X, Y)
+        fit_network(network, X, Y)
 
 
 # ---------------------------------------- classification

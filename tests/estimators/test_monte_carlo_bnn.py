@@ -15,7 +15,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import pydirect
 from pydirect import DVIClassifier, DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators._base import PREDICT_BYTES
-from pydirect.networks.sampled import POSTERIORS, OverfittedDrawsWarning, SampledNetwork
+from pydirect.networks.objective import NetworkObjective
+from pydirect.networks.sampled import POSTERIORS, SampledNetwork
+from pydirect.networks.training import BOUND_DRAWS, OverfittedDrawsWarning
 from pydirect.persistence import container as persistence
 
 FAST = {"hidden_layer_sizes": (4,), "n_steps": 60, "n_restarts": 1, "n_draws": 4}
@@ -193,19 +195,19 @@ def test_draws_that_are_kept_serve_lbfgs():
 @pytest.mark.parametrize("sampling", ["weights", "pre_activations"])
 def test_adam_draws_networks_anew_where_the_divergence_keeps_its_draws(sampling, monkeypatch):
     seeds, divergences = [], []
-    name = "mcvi_objective" if sampling == "weights" else "rmcvi_objective"
-    objective, kl = getattr(SampledNetwork, name), SampledNetwork.kl
+    evaluate, kl = NetworkObjective.__call__, SampledNetwork.kl
 
-    def seen(self, theta, *data, seed, **options):
+    def seen(self, theta, *, seed, **options):
+        assert self.inference.name == ("mcvi" if sampling == "weights" else "rmcvi") or self.n_draws == BOUND_DRAWS
         seeds.append(seed)
-        return objective(self, theta, *data, seed=seed, **options)
+        return evaluate(self, theta, seed=seed, **options)
 
     def kept(self, theta, seed=None, n_threads=1):
         result = kl(self, theta, seed, n_threads)
         divergences.append(result[0] - kl(self, theta)[0])
         return result
 
-    monkeypatch.setattr(SampledNetwork, name, seen)
+    monkeypatch.setattr(NetworkObjective, "__call__", seen)
     monkeypatch.setattr(SampledNetwork, "kl", kept)
     fit(kl_mode="fixed", sampling=sampling, n_steps=30, n_kl_draws=5)
     assert len(set(seeds)) > 30

@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 from pydirect import _core
 from pydirect.networks.base import LIKELIHOODS, EmpiricalBayes, VariationalNetwork
 from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.objective import NetworkObjective
 from pydirect.networks.unit_moments import heaviside_covariance, heaviside_moments, relu_covariance, relu_moments
 from pydirect.testing import finite_difference_gradient
 
@@ -55,9 +56,9 @@ def assert_gradient(network, function, theta, *, rtol=1e-7, step=1e-3):
 def assert_gradient_along(network, directions, theta, x, y, step=3e-3):
     """Central differences of the objective along directions of length one."""
     directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    _, gradient = network.objective(theta, x, y)
+    _, gradient = NetworkObjective(network, x, y)(theta)
     expected = finite_difference_gradient(
-        lambda t: network.objective(theta + t @ directions, x, y)[0], np.zeros(len(directions)), step
+        lambda t: NetworkObjective(network, x, y)(theta + t @ directions)[0], np.zeros(len(directions)), step
     )
     np.testing.assert_allclose(directions @ gradient, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max())
 
@@ -161,7 +162,6 @@ def test_every_path_equals_plain_propagation(activation, covariance, skip):
             got_mean, got_cov = network.moments(theta, x, layer)
             np.testing.assert_allclose(got_mean, mean, rtol=1e-12, atol=1e-12)
             np.testing.assert_allclose(got_cov, cov, rtol=0, atol=1e-12 * np.abs(cov).max())
-            np.testing.assert_allclose(network.marginals(theta, x, layer)[1], np.einsum("nii->ni", got_cov), rtol=1e-15)
 
 
 def test_diagonal_covariance_differs_in_the_outputs_covariance_alone_after_one_hidden_layer():
@@ -173,7 +173,7 @@ def test_diagonal_covariance_differs_in_the_outputs_covariance_alone_after_one_h
     np.testing.assert_allclose(diagonal_covariance, covariance * np.eye(2), rtol=1e-12)
     network, theta, x, y = make_case(3, (8,), n_targets=2, likelihood="homoscedastic")
     diagonal = DeterministicNetwork(3, (8,), n_targets=2, likelihood="homoscedastic", covariance="diagonal")
-    (f, g), (fd, gd) = network.objective(theta, x, y), diagonal.objective(theta, x, y)
+    (f, g), (fd, gd) = NetworkObjective(network, x, y)(theta), NetworkObjective(diagonal, x, y)(theta)
     assert fd == pytest.approx(f, rel=1e-12)
     np.testing.assert_allclose(gd, g, rtol=1e-9, atol=1e-12)
 
@@ -212,7 +212,7 @@ def test_expected_log_likelihood_of_the_gaussian_output(likelihood, covariance):
     )
     mean, cov = network.moments(theta, x)
     for i in range(len(x)):
-        value, _ = network.objective(theta, x[i : i + 1], y[i : i + 1], kl_weight=0.0)
+        value, _ = NetworkObjective(network, x[i : i + 1], y[i : i + 1])(theta, kl_weight=0.0)
         expected = gaussian_expectation(lambda o, t=y[i]: log_likelihood(network, theta, o, t), mean[i], cov[i])
         if likelihood == "classification":  # eq. 21 is a second-order expansion
             assert np.diag(cov[i]).max() < 0.2
@@ -227,13 +227,13 @@ def test_overflow_is_capped_and_never_nan():
     network, theta, x, y = make_case(2, (4,))
     last = network.unpack(theta)[-1]
     last.bias_mean[1] = -1e4  # noise variance exp(−10⁴)
-    value, gradient = network.objective(theta, x, y)
+    value, gradient = NetworkObjective(network, x, y)(theta)
     assert np.isfinite(value) and value > 1e20 and np.isfinite(gradient).all()
     assert gradient[network.means][-1] < 0  # and the way back is known
     for bad in (np.nan, np.inf, 400.0):
         theta[network.log_deviations] = bad
-        for objective in (network.objective, network.mcvi_objective, network.rmcvi_objective):
-            value, gradient = objective(theta, x, y)
+        for inference in ("dvi", "mcvi", "rmcvi"):
+            value, gradient = NetworkObjective(network, x, y, inference=inference)(theta)
             assert value == np.inf and not gradient.any()
 
 
@@ -247,13 +247,13 @@ def test_gradient_of_every_likelihood(likelihood, covariance, hidden, n_targets)
     network, theta, x, y = make_case(
         2, hidden, n_targets=n_targets, likelihood=likelihood, covariance=covariance, n_rows=3
     )
-    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: NetworkObjective(network, x, y)(t), theta)
 
 
 def test_gradient_of_one_output():
     for hidden in [(3,), (3, 3)]:
         network, theta, x, y = make_case(2, hidden, likelihood="homoscedastic", n_rows=3)
-        assert_gradient(network, lambda t, n=network, x=x, y=y: n.objective(t, x, y), theta)
+        assert_gradient(network, lambda t, n=network, x=x, y=y: NetworkObjective(n, x, y)(t), theta)
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -261,14 +261,14 @@ def test_gradient_of_one_output():
 @pytest.mark.parametrize("activation", ["relu", "heaviside"])
 def test_gradient_of_every_kernel(activation, kernel, skip):
     network, theta, x, y = make_case(2, (3, 3, 3), activation=activation, kernel=kernel, skip=skip, n_rows=2)
-    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: NetworkObjective(network, x, y)(t), theta)
 
 
 @pytest.mark.parametrize("activation", ["relu", "heaviside"])
 def test_the_fast_kernels_gradient_is_the_exact_ones(activation):
     exact, theta, x, y = make_case(2, (6, 6, 6), activation=activation, n_rows=3)
     fast = DeterministicNetwork(2, (6, 6, 6), activation=activation, kernel="fast")
-    (f, g), (f_fast, g_fast) = exact.objective(theta, x, y), fast.objective(theta, x, y)
+    (f, g), (f_fast, g_fast) = NetworkObjective(exact, x, y)(theta), NetworkObjective(fast, x, y)(theta)
     assert f_fast == pytest.approx(f, rel=1e-6)
     np.testing.assert_allclose(g_fast, g, rtol=0, atol=1e-6 * np.abs(g).max())
 
@@ -292,20 +292,20 @@ def test_gradient_of_two_wide_layers_without_skips(activation, kernel):
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS.keys())
 def test_gradient_of_every_prior(prior):
     network, theta, x, y = make_case(2, (4,), prior=prior)
-    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: NetworkObjective(network, x, y)(t), theta)
     assert_gradient(network, network.kl, theta)
-    assert_gradient(network, lambda t: network.map_objective(t, x, y), theta, step=1e-5)
+    assert_gradient(network, lambda t: NetworkObjective(network, x, y, inference="map")(t), theta, step=1e-5)
 
 
 def test_gradient_where_units_are_uncorrelated_and_where_they_are_copies():
     network, theta, x, y = make_case(2, (3, 3), n_rows=2)
     second = network.unpack(theta)[1]
     second.weight_mean[:] = 0.0  # r = 0 exactly
-    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: NetworkObjective(network, x, y)(t), theta)
     second.weight_mean[:] = np.array([[0.7], [-0.4], [0.5]])
     second.bias_mean[:] = 0.2
     second.weight_log_std[:] = second.bias_log_std[:] = -3.0  # r = 0.99
-    assert_gradient(network, lambda t: network.objective(t, x, y), theta)
+    assert_gradient(network, lambda t: NetworkObjective(network, x, y)(t), theta)
     second.weight_log_std[:] = second.bias_log_std[:] = -18.0  # r = 1 up to rounding
     # Copies stay copies along directions that move all of them alike.
     directions = np.random.default_rng(0).standard_normal((10, theta.size))
@@ -364,17 +364,18 @@ def test_the_released_codes_hyperprior_has_its_mode_at_the_initial_variance():
 def test_weights_count_rows_and_the_divergence_has_its_weight():
     network, theta, x, y = make_case(2, (5, 4), n_rows=4)
     counts = np.array([1, 3, 0, 2])
-    for objective in (network.objective, network.map_objective):
-        weighted = objective(theta, x, y, sample_weight=counts)
-        repeated = objective(theta, np.repeat(x, counts, axis=0), np.repeat(y, counts, axis=0))
+    many = np.repeat(x, counts, axis=0), np.repeat(y, counts, axis=0)
+    for inference in ("dvi", "map"):
+        weighted = NetworkObjective(network, x, y, inference=inference, sample_weight=counts)(theta)
+        repeated = NetworkObjective(network, *many, inference=inference)(theta)
         assert weighted[0] == pytest.approx(repeated[0], rel=1e-12)
         np.testing.assert_allclose(weighted[1], repeated[1], rtol=1e-9, atol=1e-12)
     kl, kl_gradient = network.kl(theta)
-    f0, g0 = network.objective(theta, x, y, kl_weight=0.0)
-    f, g = network.objective(theta, x, y, kl_weight=0.3, n_total=50)
+    f0, g0 = NetworkObjective(network, x, y)(theta, kl_weight=0.0)
+    f, g = NetworkObjective(network, x, y, n_total=50)(theta, kl_weight=0.3)
     assert f == pytest.approx(f0 + 0.3 * kl / 50, rel=1e-13)
     np.testing.assert_allclose(g, g0 + 0.3 * kl_gradient / 50, rtol=1e-10, atol=1e-14)
-    assert network.objective(theta, x, y)[0] == pytest.approx(f0 + kl / 4, rel=1e-13)
+    assert NetworkObjective(network, x, y)(theta)[0] == pytest.approx(f0 + kl / 4, rel=1e-13)
 
 
 # --------------------------------------------------------------------------------------------------------- Monte Carlo
@@ -382,19 +383,20 @@ def test_weights_count_rows_and_the_divergence_has_its_weight():
 
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("name", ["mcvi_objective", "rmcvi_objective", "map_objective"])
-def test_pathwise_gradient_at_a_fixed_seed(name, likelihood, skip):
+@pytest.mark.parametrize("inference", ["mcvi", "rmcvi", "map"])
+def test_pathwise_gradient_at_a_fixed_seed(inference, likelihood, skip):
     network, theta, x, y = make_case(2, (3, 3), n_targets=2, likelihood=likelihood, skip=skip, n_rows=3)
-    options = {} if name == "map_objective" else {"n_draws": 2, "seed": 7}
-    assert_gradient(network, lambda t: getattr(network, name)(t, x, y, **options), theta, step=1e-5, rtol=1e-6)
+    objective = NetworkObjective(network, x, y, inference=inference, n_draws=2)
+    assert_gradient(network, lambda t: objective(t, seed=7), theta, step=1e-5, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["mcvi_objective", "rmcvi_objective"])
-def test_draws_are_unbiased(name):
+@pytest.mark.parametrize("inference", ["mcvi", "rmcvi"])
+def test_draws_are_unbiased(inference):
     # After one hidden layer the first two moments are exact, and the homoscedastic likelihood needs no others.
     network, theta, x, y = make_case(2, (4,), likelihood="homoscedastic", n_rows=40)
-    f, g = network.objective(theta, x, y)
-    draws = [getattr(network, name)(theta, x, y, n_draws=300, seed=seed) for seed in range(60)]
+    f, g = NetworkObjective(network, x, y)(theta)
+    estimate = NetworkObjective(network, x, y, inference=inference, n_draws=300)
+    draws = [estimate(theta, seed=seed) for seed in range(60)]
     values, gradients = np.array([d[0] for d in draws]), np.array([d[1] for d in draws])
     assert abs(values.mean() - f) <= STANDARD_ERRORS * values.std(ddof=1) / np.sqrt(60)
     assert (np.abs(gradients.mean(axis=0) - g) <= 5 * gradients.std(axis=0, ddof=1) / np.sqrt(60) + 1e-14).all()
@@ -403,10 +405,10 @@ def test_draws_are_unbiased(name):
 def test_local_draws_vary_less():
     network, theta, x, y = make_case(2, (10,), n_rows=200)
     spread = {
-        name: np.std([getattr(network, name)(theta, x, y, n_draws=3, seed=s)[0] for s in range(100)])
-        for name in ("mcvi_objective", "rmcvi_objective")
+        name: np.std([NetworkObjective(network, x, y, inference=name, n_draws=3)(theta, seed=s)[0] for s in range(100)])
+        for name in ("mcvi", "rmcvi")
     }
-    assert spread["rmcvi_objective"] < 0.5 * spread["mcvi_objective"]
+    assert spread["rmcvi"] < 0.5 * spread["mcvi"]
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -414,9 +416,9 @@ def test_local_draws_vary_less():
 def test_no_deviations_at_all_leave_the_point_estimate(covariance, skip):
     network, theta, x, y = make_case(2, (5, 5), covariance=covariance, skip=skip)
     theta[network.log_deviations] = -400.0  # whose squares' exponentials are zero
-    point = network.map_objective(theta, x, y, kl_weight=0.0)
-    for objective in (network.objective, network.mcvi_objective, network.rmcvi_objective):
-        value, gradient = objective(theta, x, y, kl_weight=0.0)
+    point = NetworkObjective(network, x, y, inference="map")(theta, kl_weight=0.0)
+    for inference in ("dvi", "mcvi", "rmcvi"):
+        value, gradient = NetworkObjective(network, x, y, inference=inference)(theta, kl_weight=0.0)
         assert value == pytest.approx(point[0], rel=1e-12)
         np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-9, atol=1e-12)
 
@@ -424,9 +426,9 @@ def test_no_deviations_at_all_leave_the_point_estimate(covariance, skip):
 def test_draws_of_no_spread_are_the_point_estimate():
     network, theta, x, y = make_case(2, (5, 4))
     theta[network.log_deviations] = -35.0
-    point = network.map_objective(theta, x, y, kl_weight=0.0)
-    for objective in (network.objective, network.mcvi_objective, network.rmcvi_objective):
-        value, gradient = objective(theta, x, y, kl_weight=0.0)
+    point = NetworkObjective(network, x, y, inference="map")(theta, kl_weight=0.0)
+    for inference in ("dvi", "mcvi", "rmcvi"):
+        value, gradient = NetworkObjective(network, x, y, inference=inference)(theta, kl_weight=0.0)
         assert value == pytest.approx(point[0], rel=1e-10)
         np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-8, atol=1e-10)
     assert not point[1][network.log_deviations].any()
@@ -436,7 +438,8 @@ def test_draws_of_no_spread_are_the_point_estimate():
         stats.norm.logpdf(m, 0, np.sqrt(s)).sum() for (m, _), s in zip(split_sets(network, theta), scales, strict=True)
     )
     log_prior += stats.invgamma.logpdf(scales, 1.0, scale=10.0).sum()
-    assert network.map_objective(theta, x, y)[0] == pytest.approx(point[0] - log_prior / len(x), rel=1e-12)
+    value, _ = NetworkObjective(network, x, y, inference="map")(theta)
+    assert value == pytest.approx(point[0] - log_prior / len(x), rel=1e-12)
 
 
 def philox(counter, key):
@@ -471,15 +474,13 @@ def test_normals_are_those_of_the_counter(at_every_level):
 # ------------------------------------------------------------------------------------------------------------- bits
 
 
-def all_objectives(network, theta, x, y, **options):
+def all_objectives(network, theta, x, y, n_threads):
     """Values and gradients, one after another."""
-    out = [network.objective(theta, x, y, **options)]
+    inferences = [("dvi", 1)]
     if network.activation == "relu":
-        out += [network.map_objective(theta, x, y, **options)]
-        for draws in (3, 40):
-            out += [network.mcvi_objective(theta, x, y, n_draws=draws, **options)]
-        out += [network.rmcvi_objective(theta, x, y, n_draws=3, **options)]
-    return tuple(np.append(g, f) for f, g in out)
+        inferences += [("map", 1), ("mcvi", 3), ("mcvi", 40), ("rmcvi", 3)]
+    objectives = [NetworkObjective(network, x, y, inference=name, n_draws=n) for name, n in inferences]
+    return tuple(np.append(g, f) for f, g in (objective(theta, n_threads=n_threads) for objective in objectives))
 
 
 CASES = [
@@ -538,10 +539,10 @@ def test_training_starts_at_activations_of_order_one_and_nearly_constant_noise()
 
 def test_description_is_a_value():
     network, theta, x, y = make_case(2, [4], prior=[0.1, 0.2, 0.3, 0.4])
-    network.objective(theta, x, y)
+    NetworkObjective(network, x, y)(theta)
     copy = pickle.loads(pickle.dumps(network))
     assert copy == network and hash(copy) == hash(network)
-    assert copy.objective(theta, x, y)[0] == network.objective(theta, x, y)[0]
+    assert NetworkObjective(copy, x, y)(theta)[0] == NetworkObjective(network, x, y)(theta)[0]
     with pytest.raises(AttributeError):
         network.skip = True
 
@@ -585,21 +586,21 @@ def test_one_width_may_be_given_in_any_form(sizes):
 def test_wrong_arguments_are_refused():
     network, theta, x, y = make_case(2, (3,))
     with pytest.raises(ValueError, match=r"theta must have shape \(34,\)"):
-        network.objective(theta[1:], x, y)
-    with pytest.raises(ValueError, match="X must have shape"):
-        network.objective(theta, x[:, :1], y)
+        NetworkObjective(network, x, y)(theta[1:])
+    with pytest.raises(ValueError, match="x must have shape"):
+        NetworkObjective(network, x[:, :1], y)(theta)
     with pytest.raises(ValueError, match="y must have shape"):
-        network.objective(theta, x, y[:-1])
+        NetworkObjective(network, x, y[:-1])(theta)
     with pytest.raises(ValueError, match="layer must be at most 1, got 2"):
         network.moments(theta, x, 2)
     with pytest.raises(ValueError, match="kl_weight must be"):
-        network.objective(theta, x, y, kl_weight=-1)
-    heaviside, *rest = make_case(2, (3,), activation="heaviside")
-    with pytest.raises(ValueError, match="activation must be 'relu' for pathwise gradients"):
-        heaviside.mcvi_objective(*rest)
+        NetworkObjective(network, x, y)(theta, kl_weight=-1)
+    heaviside, *_ = make_case(2, (3,), activation="heaviside")
+    with pytest.raises(ValueError, match="inference must be 'dvi' for activation='heaviside', got 'mcvi'"):
+        NetworkObjective(heaviside, x, y, inference="mcvi")
     classes, theta, x, _ = make_case(2, (3,), n_targets=3, likelihood="classification")
     with pytest.raises(ValueError, match="y must hold integers from 0 to 2, got 3"):
-        classes.objective(theta, x, np.full(len(x), 3))
+        NetworkObjective(classes, x, np.full(len(x), 3))(theta)
 
 
 def test_networks_without_a_way_to_infer_them_cannot_be_made():

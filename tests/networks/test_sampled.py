@@ -8,16 +8,16 @@ from scipy import integrate, stats
 
 from pydirect.monte_carlo.divergence import InadmissiblePairError
 from pydirect.networks.base import EmpiricalBayes
-from pydirect.networks.deterministic import DeterministicNetwork, fit_deterministic_network
+from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.objective import NetworkObjective
 from pydirect.networks.sampled import (
     POSTERIORS,
-    OverfittedDrawsWarning,
     SampledNetwork,
     SampledPosterior,
-    fit_sampled_network,
     lost_entropy,
 )
-from pydirect.networks.training import TrainingSchedule
+from pydirect.networks.schedule import TrainingSchedule
+from pydirect.networks.training import OverfittedDrawsWarning, fit_network
 
 RNG = np.random.default_rng(0)
 X, TARGETS = RNG.standard_normal((50, 3)), RNG.standard_normal((50, 2))
@@ -153,7 +153,8 @@ def test_lost_entropy_of_radial_weights_by_quadrature_over_the_radius(size):
 def test_the_estimate_is_the_average_over_its_draws(posterior, likelihood):
     net = network(likelihood, posterior=posterior, exact_last_layer=False)
     theta = start(net)
-    value, _ = net.mcvi_objective(theta, X, targets(net), n_draws=6, seed=11, sample_weight=WEIGHT, kl_weight=0.0)
+    objective = NetworkObjective(net, X, targets(net), inference="mcvi", n_draws=6, sample_weight=WEIGHT)
+    value, _ = objective(theta, seed=11, kl_weight=0.0)
     assert value == pytest.approx(by_hand(net, theta, 6, 11), rel=1e-11)
 
 
@@ -161,25 +162,26 @@ def test_the_estimate_is_the_average_over_its_draws(posterior, likelihood):
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "drawn"])
 def test_gradients_with_draws_that_are_kept_are_those_of_finite_differences(posterior, likelihood, exact):
-    net = network(likelihood, posterior=posterior, exact_last_layer=exact, n_draws=4, seed=5)
-    check_gradient(net, net.objective)
+    net = network(likelihood, posterior=posterior, exact_last_layer=exact, seed=5)
+    check_gradient(net, "kept")
 
 
 @pytest.mark.parametrize("likelihood", ["homoscedastic", "heteroscedastic"])
 def test_gradients_of_drawn_pre_activations_with_an_exact_output_layer(likelihood):
     net = network(likelihood)
-    check_gradient(net, lambda *a, **k: net.rmcvi_objective(*a, n_draws=4, seed=5, **k))
+    check_gradient(net, "rmcvi")
 
 
-def check_gradient(net, objective):
+def check_gradient(net, inference):
     theta = start(net, std_ratio=0.1)
-    options = {"sample_weight": WEIGHT, "n_total": 70.0}
-    value, gradient = objective(theta, X, targets(net), **options)
+    options = {"sample_weight": WEIGHT, "n_total": 70.0, "n_draws": 4}
+    objective = NetworkObjective(net, X, targets(net), inference=inference, **options)
+    value, gradient = objective(theta, seed=5)
     scale = max(1.0, abs(value))
     for i in np.random.default_rng(2).choice(len(theta), 15, replace=False):
         step = np.zeros_like(theta)
         step[i] = 1e-5
-        up, down = (objective(theta + s, X, targets(net), **options)[0] for s in (step, -step))
+        up, down = (objective(theta + s, seed=5)[0] for s in (step, -step))
         assert gradient[i] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-6 * scale)
 
 
@@ -188,12 +190,11 @@ def test_an_exact_output_layer_is_the_expectation_over_its_weights(posterior):
     """Same hidden draws in both: the difference averages to zero over many draws."""
     exact, drawn = (network(posterior=posterior, exact_last_layer=e) for e in (True, False))
     theta = start(exact)
+    options = {"inference": "mcvi", "n_draws": 20, "sample_weight": WEIGHT}
+    objectives = [NetworkObjective(n, X, TARGETS, **options) for n in (exact, drawn)]
     gaps = []
     for seed in range(60):
-        a, b = (
-            n.mcvi_objective(theta, X, TARGETS, n_draws=20, seed=seed, kl_weight=0.0, sample_weight=WEIGHT)[0]
-            for n in (exact, drawn)
-        )
+        a, b = (objective(theta, seed=seed, kl_weight=0.0)[0] for objective in objectives)
         gaps.append(a - b)
     assert np.std(gaps) > 0.0
     assert abs(np.mean(gaps)) < 4.5 * np.std(gaps) / np.sqrt(len(gaps))
@@ -212,7 +213,8 @@ def test_results_have_the_same_bits_for_any_number_of_threads(posterior):
     net = network("heteroscedastic", posterior=posterior)
     theta = start(net, std_ratio=0.1)
     many = np.random.default_rng(4).standard_normal((300, 5))
-    results = [net.mcvi_objective(theta, many[:, :3], many[:, 3:], n_draws=9, seed=1, n_threads=n) for n in (1, 2, 5)]
+    objective = NetworkObjective(net, many[:, :3], many[:, 3:], inference="mcvi", n_draws=9)
+    results = [objective(theta, seed=1, n_threads=n) for n in (1, 2, 5)]
     for value, gradient in results[1:]:
         assert value == results[0][0]
         np.testing.assert_array_equal(gradient, results[0][1])
@@ -222,18 +224,19 @@ def test_normal_weights_are_those_of_the_gaussian_network():
     net = network("heteroscedastic", exact_last_layer=False)
     other = DeterministicNetwork(3, (5, 4), 2, likelihood="heteroscedastic", prior=0.7)
     theta = start(net)
-    for name in ("mcvi_objective", "rmcvi_objective"):
-        mine, theirs = (getattr(n, name)(theta, X, TARGETS, n_draws=3, seed=2) for n in (net, other))
+    for name in ("mcvi", "rmcvi"):
+        mine, theirs = (NetworkObjective(n, X, TARGETS, inference=name, n_draws=3)(theta, seed=2) for n in (net, other))
         assert mine[0] == pytest.approx(theirs[0], rel=1e-13)
         np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-12, atol=1e-13)
 
 
 def test_draws_that_are_kept_are_those_of_the_seed():
-    net, other = network(seed=1, n_draws=3), network(seed=2, n_draws=3)
+    net, other = network(seed=1), network(seed=2)
     theta = start(net)
     assert net == other
-    assert net.objective(theta, X, TARGETS)[0] == net.mcvi_objective(theta, X, TARGETS, n_draws=3, seed=1)[0]
-    assert net.objective(theta, X, TARGETS)[0] != other.objective(theta, X, TARGETS)[0]
+    kept, others = (NetworkObjective(n, X, TARGETS, inference="kept", n_draws=3)(theta)[0] for n in (net, other))
+    assert kept == NetworkObjective(net, X, TARGETS, inference="mcvi", n_draws=3)(theta, seed=1)[0]
+    assert kept != others
 
 
 # ---------------------------------------- divergence
@@ -291,14 +294,14 @@ def test_the_bound_tends_to_the_exact_one_as_draws_grow_many(kl_mode):
     """E10: at the same draws of the network, the mean and the spread of the gap for growing M."""
     exact = small(prior=0.7)
     theta, n = start(exact, std_ratio=0.1), len(X)
-    reference = exact.mcvi_objective(theta, X[:, :2], TARGETS[:, 0], n_draws=5, seed=0)[0]
+    reference = NetworkObjective(exact, X[:, :2], TARGETS[:, 0], inference="mcvi", n_draws=5)(theta, seed=0)[0]
     divergence = exact.kl(theta)[0]
     spreads = []
     for n_kl_draws in (5, 50, 500):
         net = small(prior=0.7, kl_mode=kl_mode, n_kl_draws=n_kl_draws)
         values = np.array([net.kl(theta, seed)[0] for seed in range(60)])
         # The rest of the bound does not depend on the mode.
-        one = net.mcvi_objective(theta, X[:, :2], TARGETS[:, 0], n_draws=5, seed=0)[0]
+        one = NetworkObjective(net, X[:, :2], TARGETS[:, 0], inference="mcvi", n_draws=5)(theta, seed=0)[0]
         assert one - reference == pytest.approx((values[0] - divergence) / n, abs=1e-10)
         spreads.append(values.std(ddof=1))
         assert abs(values.mean() - divergence) < 4.5 * spreads[-1] / np.sqrt(60)
@@ -360,25 +363,27 @@ def test_named_priors_are_those_of_the_average_over_draws(posterior, prior, kl_m
 
 def test_networks_of_both_kinds_are_siblings():
     assert not issubclass(SampledNetwork, DeterministicNetwork)
-    for name in ("map_objective", "moments", "marginals", "covariance", "kernel"):
+    for name in ("moments", "covariance", "kernel"):
         assert not hasattr(small(), name)
-    with pytest.raises(TypeError, match="network must be a DeterministicNetwork"):
-        fit_deterministic_network(small(), X[:, :2], TARGETS[:, 0])
-    with pytest.raises(TypeError, match="network must be a SampledNetwork"):
-        fit_sampled_network(DeterministicNetwork(2, (3,)), X[:, :2], TARGETS[:, 0])
-    with pytest.raises(ValueError, match="inference must be one of 'kept', 'mcvi', 'rmcvi'"):
-        fit_sampled_network(small(), X[:, :2], TARGETS[:, 0], inference="map")
+    data = X[:, :2], TARGETS[:, 0]
+    with pytest.raises(TypeError, match="network must be a VariationalNetwork, got str"):
+        fit_network("dvi", *data)
+    with pytest.raises(ValueError, match="inference must be one of 'dvi', 'mcvi', 'rmcvi', 'map', got 'kept'"):
+        fit_network(DeterministicNetwork(2, (3,)), *data, inference="kept")
+    with pytest.raises(ValueError, match="inference must be one of 'mcvi', 'rmcvi', 'kept', got 'map'"):
+        fit_network(small(), *data, inference="map")
 
 
 def test_the_bound_of_a_trained_network_is_of_draws_that_training_has_not_seen():
     data, options = (X[:, :2], TARGETS[:, 0]), {"sample_weight": WEIGHT, "n_restarts": 2, "random_state": 3}
-    fresh = fit_sampled_network(small(), *data, schedule=TrainingSchedule(n_steps=150, learning_rate=0.03), **options)
+    fresh = fit_network(small(), *data, schedule=TrainingSchedule(n_steps=150, learning_rate=0.03), **options)
     assert isinstance(fresh, SampledPosterior)
-    value = small().mcvi_objective(fresh.theta, *data, n_draws=2000, seed=77, sample_weight=WEIGHT)[0]
+    objective = NetworkObjective(small(), *data, inference="mcvi", n_draws=2000, sample_weight=WEIGHT)
+    value, _ = objective(fresh.theta, seed=77)
     assert fresh.elbo == pytest.approx(-WEIGHT.sum() * value, abs=0.05 * WEIGHT.sum())
-    net = small(kl_mode="fixed", n_draws=1, n_kl_draws=2)
+    net = small(kl_mode="fixed", n_kl_draws=2)
     with pytest.warns(OverfittedDrawsWarning, match="the weights have adapted to their draws"):
-        kept = fit_sampled_network(net, *data, inference="kept", schedule=TrainingSchedule("lbfgs"), **options)
+        kept = fit_network(net, *data, inference="kept", n_draws=1, schedule=TrainingSchedule("lbfgs"), **options)
     assert kept.elbo < kept.elbo_trace[-1] - WEIGHT.sum()
 
 
@@ -405,7 +410,6 @@ def test_pairs_and_modes_that_do_not_go_together_are_told(options, message):
         ({"posterior": "cauchy"}, "posterior must be"),
         ({"kl_mode": "sampled"}, "kl_mode must be"),
         ({"n_kl_draws": 0}, "n_kl_draws must be"),
-        ({"n_draws": 0}, "n_draws must be"),
         ({"likelihood": "tilted_classification", "n_targets": 3}, "likelihood must be"),
         ({"exact_last_layer": 2}, "exact_last_layer must be"),
     ],
@@ -423,7 +427,7 @@ def test_seeds_are_checked_wherever_they_are_given(seed):
         lambda: small(seed=seed),
         lambda: net.kl(theta, seed),
         lambda: net.standardised_draws(2, seed),
-        lambda: net.mcvi_objective(theta, X[:, :2], TARGETS[:, 0], seed=seed),
+        lambda: NetworkObjective(net, X[:, :2], TARGETS[:, 0], inference="mcvi")(theta, seed=seed),
     ):
         with pytest.raises(ValueError, match="seed must be"):
             call()
@@ -443,7 +447,7 @@ def test_moments_of_a_trained_network_are_those_of_its_draws():
 def test_one_weight_for_all_rows_scales_the_bound():
     data = X[:, :2], TARGETS[:, 0]
     one, all_rows = (
-        fit_sampled_network(small(), *data, sample_weight=w, schedule=TrainingSchedule(n_steps=2)).elbo
+        fit_network(small(), *data, sample_weight=w, schedule=TrainingSchedule(n_steps=2)).elbo
         for w in (2.0, np.full(50, 2.0))
     )
     assert one == all_rows
@@ -452,4 +456,4 @@ def test_one_weight_for_all_rows_scales_the_bound():
 def test_only_normal_weights_have_drawn_pre_activations():
     net = network(posterior="radial")
     with pytest.raises(ValueError, match="posterior must be 'normal'"):
-        net.rmcvi_objective(start(net), X, TARGETS)
+        NetworkObjective(net, X, TARGETS, inference="rmcvi")(start(net))

@@ -6,6 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.objective import NetworkObjective
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((9, 3))
@@ -19,16 +20,16 @@ def network_and_theta(n_classes=4, spread=0.7, **options):
 
 def expected_log_likelihood(network, theta, y):
     """What the objective takes for the mean of E log p(y | x)."""
-    return -network.objective(theta, X, y, kl_weight=0.0)[0]
+    return -NetworkObjective(network, X, y)(theta, kl_weight=0.0)[0]
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_the_gradient_is_that_of_finite_differences(n_classes, covariance):
     network, theta, y = network_and_theta(n_classes, covariance=covariance)
-    gradient, h = network.objective(theta, X, y)[1], 1e-6
-    shifts = h * np.eye(len(theta))
-    slopes = [network.objective(theta + s, X, y)[0] - network.objective(theta - s, X, y)[0] for s in shifts]
+    objective = NetworkObjective(network, X, y)
+    gradient, h = objective(theta)[1], 1e-6
+    slopes = [objective(theta + s)[0] - objective(theta - s)[0] for s in h * np.eye(len(theta))]
     np.testing.assert_allclose(gradient, np.array(slopes) / (2 * h), atol=1e-7)
 
 
@@ -70,7 +71,7 @@ def test_large_variances_are_not_rewarded():
 def test_an_infinite_variance_ends_the_search_for_a_tilt(covariance):
     network, theta, y = network_and_theta(covariance=covariance)
     theta[network.log_deviations] = 400.0
-    value, gradient = network.objective(theta, X, y, kl_weight=0.0)
+    value, gradient = NetworkObjective(network, X, y)(theta, kl_weight=0.0)
     assert value == np.inf
     assert not gradient.any()
 
@@ -87,7 +88,7 @@ def test_the_tilt_is_the_best_one_for_any_variance(variance, covariance):
             spread = np.sqrt(variance) * rng.lognormal(size=n_classes)
             layer.weight_log_std[:] = layer.bias_log_std[:] = np.log(spread)
             layer.weight_mean[:] = variance**0.25 * rng.standard_normal(layer.weight_mean.shape)
-            gradient = network.objective(theta, rng.standard_normal((1, 3)), np.zeros(1), kl_weight=0.0)[1]
+            gradient = NetworkObjective(network, rng.standard_normal((1, 3)), np.zeros(1))(theta, kl_weight=0.0)[1]
             adjoint = network.unpack(gradient)[-1]
             u = adjoint.bias_mean + np.eye(n_classes)[0]
             # −2 dELL/d variance = u − 2ut + t², which is u − u² for t = u.

@@ -23,10 +23,11 @@ NETWORKS: dict[str, tuple[int, tuple[int, ...], dict[str, Any], float]] = {
 }
 
 
-def make_step(network: str, method: str, **arguments: Any) -> Any:
+def make_step(network: str, inference: str, n_draws: int = 10) -> Any:
     """Return a function without arguments that takes one step."""
     require("GaussianNetwork")
     from pydirect.networks.deterministic import DeterministicNetwork
+    from pydirect.networks.objective import NetworkObjective
 
     n_inputs, hidden, options, _ = NETWORKS[network]
     described = DeterministicNetwork(n_inputs, hidden, **options)
@@ -34,7 +35,8 @@ def make_step(network: str, method: str, **arguments: Any) -> Any:
     theta = described.initial_parameters(rng)
     x = rng.standard_normal((N_ROWS, n_inputs))
     y = np.sin(x[:, 0])
-    return lambda: getattr(described, method)(theta, x, y, n_threads=1, **arguments)
+    objective = NetworkObjective(described, x, y, inference=inference, n_draws=n_draws)
+    return lambda: objective(theta, n_threads=1)
 
 
 class Step:
@@ -44,7 +46,7 @@ class Step:
     param_names = ("network",)
 
     def setup(self, network: str) -> None:
-        self.step = make_step(network, "objective")
+        self.step = make_step(network, "dvi")
 
     def time_step(self, network: str) -> None:
         self.step()
@@ -62,11 +64,11 @@ Step.track_fraction_of_limit.unit = "1"  # type: ignore[attr-defined]
 class MonteCarloStep:
     """Value and gradient by draws: of weights for all rows, or of every row's pre-activations."""
 
-    params = (("mcvi_objective", "rmcvi_objective"), (10, 300))
-    param_names = ("objective", "draws")
+    params = (("mcvi", "rmcvi"), (10, 300))
+    param_names = ("inference", "draws")
 
-    def setup(self, method: str, n_draws: int) -> None:
-        self.step = make_step("1x50", method, n_draws=n_draws)
+    def setup(self, inference: str, n_draws: int) -> None:
+        self.step = make_step("1x50", inference, n_draws)
 
-    def time_step(self, method: str, n_draws: int) -> None:
+    def time_step(self, inference: str, n_draws: int) -> None:
         self.step()

@@ -130,7 +130,7 @@ def _limit(args: argparse.Namespace) -> str:
 
 def _check_form(args: argparse.Namespace, model: Any) -> None:
     """Raise, with a hint, if the model cannot be exported, not to C, or not without data."""
-    from pydirect.networks.training import TrainedNetwork
+    from pydirect.networks.posterior import TrainedNetwork
 
     if isinstance(model.posteriors_[0], TrainedNetwork):
         raise CommandError(

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_number
 from pydirect.estimators._base import LatentFunctions
 from pydirect.estimators._classifier import ProbabilisticClassifier
@@ -20,7 +20,8 @@ from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import InputMap
 from pydirect.networks.base import VariationalNetwork
-from pydirect.networks.training import TrainingSchedule
+from pydirect.networks.schedule import TrainingSchedule
+from pydirect.networks.training import fit_network
 
 NOISES = ("heteroscedastic", "homoscedastic", "softplus")
 # Nodes of the mixture over the log noise variance.
@@ -34,11 +35,9 @@ LARGEST_INPUT = 1e20
 class NetworkModel(LatentFunctions):
     """Training of networks, moments of their outputs, draws of networks.
 
-    A subclass provides `_network_with`, `_fit_network`, `_inference`, `_n_columns` and `_output_moments`, and has the
-    parameters that are named here.
+    A subclass provides `_network_with`, `_inference`, `_n_columns` and `_output_moments`, and has the parameters that
+    are declared here.
     """
-
-    _fit_network: Callable[..., Any]
 
     hidden_layer_sizes: Any
     prior: Any
@@ -56,8 +55,8 @@ class NetworkModel(LatentFunctions):
     verbose: int
 
     def _check_parameters(self) -> None:
-        self._network(1, 2 if isinstance(self, ClassifierMixin) else 1)
-        self._schedule().stages(self._inference())
+        network = self._network(1, 2 if isinstance(self, ClassifierMixin) else 1)
+        self._schedule().stages(network.inference(self._inference()))
         if isinstance(self.prior, str):
             as_choice(self.prior, "prior", ("empirical_bayes",))
         as_number(self.initial_scale, "initial_scale", above=0.0)
@@ -80,45 +79,48 @@ class NetworkModel(LatentFunctions):
         raise NotImplementedError
 
     def _network(self, n_inputs: int, n_outputs: int) -> VariationalNetwork:
-        """Return the network for so many inputs and targets or classes."""
+        """Return the network with this number of inputs, and of targets or classes."""
         raise NotImplementedError
 
     def _network_with(self, n_inputs: int, n_outputs: int, likelihood: str) -> VariationalNetwork:
         raise NotImplementedError
+
+    def _network_to_train(self, network: VariationalNetwork, rng: np.random.Generator) -> VariationalNetwork:
+        """Return the network with a seed of its own, if it has one."""
+        return network
 
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         """Mean (n_rows, n_outputs of the network) and covariance of the networks' outputs."""
         raise NotImplementedError
 
     def _train(self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_outputs: int) -> None:
-        """Fit one network a column of targets."""
+        """Fit one network per column of targets."""
         progress = Progress(self.verbose)
         rng = self._generator()
         self.input_map_ = InputMap.fit(x, weight, rank=False)
         inputs = self._inputs(x)
-        network = self._network(inputs.shape[1], n_outputs)
+        network, schedule = self._network(inputs.shape[1], n_outputs), self._schedule()
+        self._stages = schedule.stages(network.inference(self._inference()))
         self.posteriors_ = []
         for column in columns:
-            # The user has had enough: what is left is kept short.
-            enough = any(p.interrupted for p in self.posteriors_)
+            # After an interruption the outputs that are left get one step each.
+            interrupted = any(p.interrupted for p in self.posteriors_)
             with progress.stage("training"):
-                posterior = self._fit_network(
-                    network,
+                posterior = fit_network(
+                    self._network_to_train(network, rng),
                     inputs,
-                    np.ascontiguousarray(column),
+                    column,
                     sample_weight=weight,
                     inference=self._inference(),
                     n_draws=self.n_draws,
-                    schedule=TrainingSchedule("adam", n_steps=1) if enough else self._schedule(),
+                    schedule=TrainingSchedule("adam", n_steps=1) if interrupted else schedule,
                     initial_scale=self.initial_scale,
-                    n_restarts=1 if enough else self.n_restarts,
+                    n_restarts=1 if interrupted else self.n_restarts,
                     random_state=rng,
-                    n_threads=resolve_n_threads(self.n_threads),
+                    n_threads=self.n_threads,
                     progress=_report if self.verbose else None,
                 )
             self.posteriors_.append(posterior)
-        schedule = self._schedule()
-        self._stages = schedule.stages(self._inference())
         most = {"adam": schedule.steps(int(np.count_nonzero(weight))), "lbfgs": schedule.max_iter}
         self._most_iterations = sum(most[stage] for stage in self._stages)
         self.fit_seconds_ = progress.seconds

@@ -23,8 +23,8 @@ from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures, TransformerFeatures
 from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
+from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
-from pydirect.networks.training import TrainedNetwork
 from pydirect.persistence.container import CorruptFileError, read, write
 from pydirect.persistence.fields import (
     Arrays,

@@ -22,8 +22,8 @@ from pydirect.estimators._networks import (
 )
 from pydirect.logistic.predictive import predictive_log_odds
 from pydirect.networks.base import EmpiricalBayes
-from pydirect.networks.deterministic import DeterministicNetwork, fit_deterministic_network
-from pydirect.networks.training import BATCH_SIZE, check_inference
+from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.schedule import BATCH_SIZE
 from pydirect.predictive import PredictiveDistribution
 
 REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
@@ -42,11 +42,8 @@ class DeterministicModel(NetworkModel):
     skip_connections: bool
     inference: str
 
-    _fit_network = staticmethod(fit_deterministic_network)
-
     def _check_parameters(self) -> None:
         as_flag(self.skip_connections, "skip_connections")
-        check_inference(self.inference, DeterministicNetwork.inferences, self.activation)
         super()._check_parameters()
 
     def _inference(self) -> str:

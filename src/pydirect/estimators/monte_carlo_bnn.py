@@ -12,9 +12,9 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor, log_mean_softmax
 from pydirect.monte_carlo.divergence import MODES
-from pydirect.networks.base import EmpiricalBayes
-from pydirect.networks.sampled import SampledNetwork, SampledPosterior, fit_sampled_network
-from pydirect.networks.training import BATCH_SIZE, NETWORK_OPTIMIZERS
+from pydirect.networks.base import EmpiricalBayes, VariationalNetwork
+from pydirect.networks.sampled import SampledNetwork, SampledPosterior
+from pydirect.networks.schedule import BATCH_SIZE, NETWORK_OPTIMIZERS
 from pydirect.predictive import PredictiveDistribution
 
 SAMPLINGS = ("weights", "pre_activations")
@@ -33,12 +33,9 @@ class SampledModel(NetworkModel):
     n_predictive_draws: int
     posteriors_: list[SampledPosterior]
 
-    @staticmethod
-    def _fit_network(
-        network: SampledNetwork, x: FloatArray, y: FloatArray, *, random_state: np.random.Generator, **options: Any
-    ) -> SampledPosterior:
-        seed = int(random_state.integers(2**31))  # of draws that are kept
-        return fit_sampled_network(replace(network, seed=seed), x, y, random_state=random_state, **options)
+    def _network_to_train(self, network: VariationalNetwork, rng: np.random.Generator) -> VariationalNetwork:
+        assert isinstance(network, SampledNetwork)
+        return replace(network, seed=int(rng.integers(2**31)))  # of draws that are kept
 
     def _inference(self) -> str:
         """Name the objective: L-BFGS must have the same draws at every step."""
@@ -74,7 +71,6 @@ class SampledModel(NetworkModel):
             weight_prior=tuple(prior) if named else (),
             kl_mode=self.kl_mode,
             n_kl_draws=self.n_kl_draws,
-            n_draws=self.n_draws,
             exact_last_layer=self.exact_last_layer,
         )
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
 from pydirect._validation import (
@@ -25,6 +25,7 @@ from pydirect._validation import (
     as_widths,
     shown,
 )
+from pydirect.networks.inference import Inference
 
 ACTIVATIONS = ("relu", "heaviside")
 CLASSIFICATIONS = ("classification", "tilted_classification")
@@ -84,6 +85,20 @@ class LayerParameters(NamedTuple):
     bias_log_std: FloatArray  # (n_out,)
 
 
+class NetworkRows(NamedTuple):
+    """Validated data, as the compiled module takes them."""
+
+    x: FloatArray  # (n_rows, n_inputs)
+    y: FloatArray  # (n_rows, n_targets), or (n_rows, 1) of classes
+    weight: FloatArray | None  # (n_rows,)
+    total: float  # sum of the weights
+
+    def take(self, index: NDArray[np.intp]) -> NetworkRows:
+        """Return some of the rows."""
+        weight = np.ones(len(self.x)) if self.weight is None else self.weight
+        return NetworkRows(self.x[index], self.y[index], weight[index], float(weight[index].sum()))
+
+
 @dataclass(frozen=True)
 class VariationalNetwork(ABC):
     """A network of independent weights, each with a mean and a deviation: what does not depend on how bounds are found.
@@ -116,11 +131,11 @@ class VariationalNetwork(ABC):
         Length of θ.
     n_outputs : int
         Units of the output layer.
-    inferences : dict of str to str
-        What can be trained, and the method that evaluates it.
+    inferences : tuple of Inference
+        How its expected log-likelihood can be found.
     """
 
-    inferences: ClassVar[dict[str, str]]
+    inferences: ClassVar[tuple[Inference, ...]]
 
     n_inputs: int
     hidden_layer_sizes: Any
@@ -149,12 +164,37 @@ class VariationalNetwork(ABC):
             object.__setattr__(self, "prior", prior)
 
     @abstractmethod
+    def negative_bound(
+        self,
+        theta: FloatArray,
+        rows: NetworkRows,
+        inference: Inference,
+        *,
+        kl_factor: float,
+        n_draws: int,
+        seed: int,
+        n_threads: int,
+    ) -> tuple[float, FloatArray]:
+        """Evaluate ``kl_factor`` · KL(q ‖ p) − mean of E_q log p(y | x, w) and its gradient; see `NetworkObjective`."""
+
+    @abstractmethod
     def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
         """KL(q ‖ p), with the log density of the prior variances under empirical Bayes, and its gradient."""
 
+    def inference(self, name: str) -> Inference:
+        """Return one of `inferences` by its name.
+
+        Raises
+        ------
+        ValueError
+            When there is none, or it has no gradient for this network.
+        """
+        as_choice(name, "inference", tuple(each.name for each in self.inferences))
+        return next(each for each in self.inferences if each.name == name)
+
     @property
     def activation(self) -> str:
-        """Of the hidden units."""
+        """Activation function of the hidden units."""
         return "relu"
 
     # ------------------------------------------------------------------------------------------------------ parameters
@@ -263,7 +303,7 @@ class VariationalNetwork(ABC):
         -------
         ndarray of shape (2 n_layers,)
         """
-        return self._compiled.prior_variances(self._theta(theta))
+        return self._compiled.prior_variances(self.as_theta(theta))
 
     # -------------------------------------------------------------------------------------------------------- helpers
 
@@ -285,21 +325,20 @@ class VariationalNetwork(ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
 
-    def _theta(self, theta: ArrayLike) -> FloatArray:
+    def as_theta(self, theta: ArrayLike) -> FloatArray:
+        """Return θ as an array of n_parameters float64 numbers; infinities and NaN are allowed."""
         return as_float_array_unbounded(theta, "theta", (self.n_parameters,))
 
-    def _arguments(
-        self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        kl_weight: float,
-        n_total: float | None,
-    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray, FloatArray | None, float, float]]:
-        """θ, and the data as the compiled module takes them: x, y, weights, their sum, and the factor of the KL."""
-        theta = self._theta(theta)
-        x = as_float_array(X, "X", ("n_rows", self.n_inputs))
+    def rows(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> NetworkRows:
+        """Validate data.
+
+        Parameters
+        ----------
+        x : array_like of shape (n_rows, n_inputs)
+        y : array_like of shape (n_rows,) or (n_rows, n_targets)
+        sample_weight : array_like of shape (n_rows,), or None
+        """
+        x = as_float_array(x, "x", ("n_rows", self.n_inputs))
         n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets
         targets = np.asarray(y)
         targets = as_float_array(targets[:, None] if targets.ndim == 1 else targets, "y", (len(x), n_columns))
@@ -308,6 +347,4 @@ class VariationalNetwork(ABC):
             if wrong.any():
                 raise ValueError(f"y must hold integers from 0 to {self.n_targets - 1}, got {targets[wrong][0]}")
         weight = as_sample_weight(sample_weight, len(x))
-        total = float(len(x)) if weight is None else float(weight.sum())
-        n = total if n_total is None else as_number(n_total, "n_total", above=0.0)
-        return theta, (x, targets, weight, total, as_number(kl_weight, "kl_weight", at_least=0.0) / n)
+        return NetworkRows(x, targets, weight, float(len(x)) if weight is None else float(weight.sum()))

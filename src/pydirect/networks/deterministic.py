@@ -6,12 +6,11 @@ layer to layer in closed form, and with them the expected log-likelihood (ELL), 
     F(θ) = (kl_weight / N) KL(q ‖ p) − mean over rows of E_q log p(y | x, w)
 
 and its gradient are deterministic functions of the parameters θ, which the compiled module evaluates in one call. The
-Monte Carlo objectives that it replaces, and the point estimate, stand beside it with the same signature.
+Monte Carlo estimates that it replaces, and the point estimate, are other `inferences` of the same network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,9 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_instance
-from pydirect.networks.base import ACTIVATIONS, VariationalNetwork
-from pydirect.networks.training import TrainedNetwork, TrainingSchedule, train_network
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
+from pydirect.networks.base import ACTIVATIONS, NetworkRows, VariationalNetwork
+from pydirect.networks.inference import DVI, MAP, MCVI, RMCVI, Inference
+from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.unit_moments import KERNELS
 
 COVARIANCES = ("full", "diagonal")
@@ -52,12 +52,7 @@ class DeterministicNetwork(VariationalNetwork):
     hidden layers of 128 units and 500 rows, and 3 MB for each further thread.
     """
 
-    inferences: ClassVar[dict[str, str]] = {
-        "dvi": "objective",
-        "mcvi": "mcvi_objective",
-        "rmcvi": "rmcvi_objective",
-        "map": "map_objective",
-    }
+    inferences: ClassVar[tuple[Inference, ...]] = (DVI, MCVI, RMCVI, MAP)
 
     activation: str = "relu"
     covariance: str = "full"
@@ -69,108 +64,30 @@ class DeterministicNetwork(VariationalNetwork):
         as_choice(self.covariance, "covariance", COVARIANCES)
         as_choice(self.kernel, "kernel", KERNELS)
 
-    # ----------------------------------------------------------------------------------------------------- objectives
+    def inference(self, name: str) -> Inference:
+        """Return one of `inferences` by its name; see `VariationalNetwork.inference`."""
+        inference = super().inference(name)
+        if self.activation == "heaviside" and inference.kind != "moments":  # draws have no pathwise gradient
+            raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {name!r}")
+        return inference
 
-    def objective(
+    def negative_bound(
         self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
+        theta: FloatArray,
+        rows: NetworkRows,
+        inference: Inference,
         *,
-        sample_weight: ArrayLike | None = None,
-        kl_weight: float = 1.0,
-        n_total: float | None = None,
-        n_threads: int | None = None,
+        kl_factor: float,
+        n_draws: int,
+        seed: int,
+        n_threads: int,
     ) -> tuple[float, FloatArray]:
-        """F and its gradient, by moment propagation.
-
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-        X : array_like of shape (n_rows, n_inputs)
-        y : array_like of shape (n_rows,) or (n_rows, n_targets)
-            Targets, or the numbers 0, 1, … of the classes.
-        sample_weight : array_like of shape (n_rows,), optional
-            How many times each row counts.
-        kl_weight : float, default=1.0
-        n_total : float, optional
-            N, the data points that the rows are a batch of; by default the sum of the weights.
-        n_threads : int, optional
-            The result has the same bits for any number.
-
-        Returns
-        -------
-        float, ndarray of shape (n_parameters,)
-            Where something has overflown, infinity and a gradient of zeros.
-        """
-        theta, data = self._arguments(theta, X, y, sample_weight, kl_weight, n_total)
-        return self._compiled.objective(theta, *data, resolve_n_threads(n_threads))
-
-    def mcvi_objective(
-        self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        n_draws: int = 10,
-        seed: int = 0,
-        sample_weight: ArrayLike | None = None,
-        kl_weight: float = 1.0,
-        n_total: float | None = None,
-        n_threads: int | None = None,
-    ) -> tuple[float, FloatArray]:
-        """F with the ELL averaged over draws of the weights, each used for all rows, and its pathwise gradient (eq. 2).
-
-        Parameters
-        ----------
-        n_draws : int, default=10
-        seed : int, default=0
-            The same seed gives the same draws, whatever the number of threads; steps of a training take one each.
-        theta, X, y, sample_weight, kl_weight, n_total, n_threads
-            As for `objective`.
-
-        Raises
-        ------
-        ValueError
-            For Heaviside units, which have no pathwise gradient.
-        """
-        return self._sampled("shared", theta, X, y, sample_weight, kl_weight, n_total, n_draws, seed, n_threads)
-
-    def rmcvi_objective(
-        self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        n_draws: int = 10,
-        seed: int = 0,
-        sample_weight: ArrayLike | None = None,
-        kl_weight: float = 1.0,
-        n_total: float | None = None,
-        n_threads: int | None = None,
-    ) -> tuple[float, FloatArray]:
-        """F with the ELL averaged over draws of every row's own pre-activations, of smaller variance (appendix E).
-
-        Parameters as for `mcvi_objective`.
-        """
-        return self._sampled("local", theta, X, y, sample_weight, kl_weight, n_total, n_draws, seed, n_threads)
-
-    def map_objective(
-        self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        sample_weight: ArrayLike | None = None,
-        kl_weight: float = 1.0,
-        n_total: float | None = None,
-        n_threads: int | None = None,
-    ) -> tuple[float, FloatArray]:
-        """−(kl_weight/N) log p(M) − mean log p(y | x, M): the point estimate; the deviations have gradient zero.
-
-        Parameters as for `objective`; ReLU units only.
-        """
-        return self._sampled("mean", theta, X, y, sample_weight, kl_weight, n_total, 1, 0, n_threads)
+        """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`."""
+        if inference.kind == "moments":
+            return self._compiled.objective(theta, *rows, kl_factor, n_threads)
+        if inference.kind == "mean":
+            n_draws, seed = 1, 0
+        return self._compiled.sampled_objective(theta, *rows, kl_factor, inference.kind, n_draws, seed, n_threads)
 
     def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
         """KL(q ‖ p), with empirical Bayes at the best prior variances, and its gradient.
@@ -179,17 +96,17 @@ class DeterministicNetwork(VariationalNetwork):
         -------
         float, ndarray of shape (n_parameters,)
         """
-        return self._compiled.divergence(self._theta(theta))
+        return self._compiled.divergence(self.as_theta(theta))
 
     def moments(
-        self, theta: ArrayLike, X: ArrayLike, layer: int | None = None, *, n_threads: int | None = None
+        self, theta: ArrayLike, x: ArrayLike, layer: int | None = None, *, n_threads: int | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance of a layer's pre-activations.
 
         Parameters
         ----------
         theta : array_like of shape (n_parameters,)
-        X : array_like of shape (n_rows, n_inputs)
+        x : array_like of shape (n_rows, n_inputs)
         layer : int, optional
             0 is the first hidden layer, ``n_layers − 1``, the default, the output.
         n_threads : int, optional
@@ -199,48 +116,17 @@ class DeterministicNetwork(VariationalNetwork):
         mean : ndarray of shape (n_rows, n_units)
         covariance : ndarray of shape (n_rows, n_units, n_units)
         """
-        return self._moments(theta, X, layer, True, n_threads)
-
-    def marginals(
-        self, theta: ArrayLike, X: ArrayLike, layer: int | None = None, *, n_threads: int | None = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of a layer's pre-activations, both (n_rows, n_units); see `moments`."""
-        return self._moments(theta, X, layer, False, n_threads)
+        x = as_float_array(x, "x", ("n_rows", self.n_inputs))
+        index = self.n_layers - 1 if layer is None else as_count(layer, "layer", 0)
+        if index >= self.n_layers:
+            raise ValueError(f"layer must be at most {self.n_layers - 1}, got {layer}")
+        return self._compiled.moments(self.as_theta(theta), x, index, True, resolve_n_threads(n_threads))
 
     # -------------------------------------------------------------------------------------------------------- helpers
 
     @property
     def _propagation(self) -> tuple[str, bool, str]:
         return self.activation, self.covariance == "full", self.kernel
-
-    def _sampled(
-        self,
-        kind: str,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        kl_weight: float,
-        n_total: float | None,
-        n_draws: int,
-        seed: int,
-        n_threads: int | None,
-    ) -> tuple[float, FloatArray]:
-        if self.activation != "relu":
-            raise ValueError(f"activation must be 'relu' for pathwise gradients, got {self.activation!r}")
-        theta, data = self._arguments(theta, X, y, sample_weight, kl_weight, n_total)
-        seed = as_count(seed, "seed", 0) % 2**64
-        draws = as_count(n_draws, "n_draws")
-        return self._compiled.sampled_objective(theta, *data, kind, draws, seed, resolve_n_threads(n_threads))
-
-    def _moments(
-        self, theta: ArrayLike, X: ArrayLike, layer: int | None, covariance: bool, n_threads: int | None
-    ) -> tuple[FloatArray, FloatArray]:
-        x = as_float_array(X, "X", ("n_rows", self.n_inputs))
-        index = self.n_layers - 1 if layer is None else as_count(layer, "layer", 0)
-        if index >= self.n_layers:
-            raise ValueError(f"layer must be at most {self.n_layers - 1}, got {layer}")
-        return self._compiled.moments(self._theta(theta), x, index, covariance, resolve_n_threads(n_threads))
 
 
 @dataclass
@@ -260,77 +146,3 @@ class DeterministicPosterior(TrainedNetwork):
         """Draw all weights, (n_samples, n_weights)."""
         mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
         return mean + sd * rng.standard_normal((n_samples, len(mean)))
-
-
-def fit_deterministic_network(
-    network: DeterministicNetwork,
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    sample_weight: ArrayLike | None = None,
-    inference: str = "dvi",
-    n_draws: int = 10,
-    schedule: TrainingSchedule | None = None,
-    initial_scale: float = 0.05,
-    n_restarts: int = 1,
-    random_state: np.random.Generator | int | None = 0,
-    n_threads: int | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
-) -> DeterministicPosterior:
-    """Train a Gaussian network (Wu et al. 2019).
-
-    Parameters
-    ----------
-    network : DeterministicNetwork
-        Its architecture, likelihood and prior.
-    x : array_like of shape (n_samples, n_inputs)
-        Of order one.
-    y : array_like of shape (n_samples,), or (n_samples, n_targets) for a network with several targets
-        Targets of order one, or numbers of classes.
-    sample_weight : array_like of shape (n_samples,), optional
-        How many times each row counts.
-    inference : {"dvi", "mcvi", "rmcvi", "map"}
-        The deterministic bound; its estimate from weights or from pre-activations drawn anew at every step; or the
-        mode, without posterior variances.
-    n_draws : int
-        Draws a step of the two estimates.
-    schedule : TrainingSchedule, optional
-    initial_scale : float
-        First posterior standard deviations, in units of the first spread of the means. Small ones find better optima.
-    n_restarts : int
-        Random starts; the one that ends with the highest bound is kept.
-    random_state : numpy.random.Generator, int or None
-    n_threads : int, optional
-        Results have the same bits for any number.
-    progress : callable, optional
-        Called with the number of finished starts, their total and the best bound so far.
-
-    Returns
-    -------
-    DeterministicPosterior
-        Interrupting (KeyboardInterrupt) returns the best iterate so far, flagged.
-
-    Raises
-    ------
-    ValueError, TypeError
-        When an argument has a wrong shape, type or range, or the bound is finite nowhere.
-    """
-    as_instance(network, "network", DeterministicNetwork)
-    return DeterministicPosterior(
-        **vars(
-            train_network(
-                network,
-                x,
-                y,
-                sample_weight=sample_weight,
-                inference=inference,
-                n_draws=n_draws,
-                schedule=schedule,
-                initial_scale=initial_scale,
-                n_restarts=n_restarts,
-                random_state=random_state,
-                n_threads=n_threads,
-                progress=progress,
-            )
-        )
-    )

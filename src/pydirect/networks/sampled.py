@@ -9,37 +9,27 @@ with `pydirect.networks.deterministic`.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_instance, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence, as_seed
 from pydirect.monte_carlo.posteriors import PosteriorFamily
-from pydirect.networks.base import EmpiricalBayes, VariationalNetwork
-from pydirect.networks.training import TrainedNetwork, TrainingSchedule, train_network
+from pydirect.networks.base import EmpiricalBayes, NetworkRows, VariationalNetwork
+from pydirect.networks.inference import KEPT, MCVI, RMCVI, Inference
+from pydirect.networks.posterior import TrainedNetwork
 
 POSTERIORS = ("normal", "laplace", "logistic", "radial")
 SAMPLED_LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", "classification")
-# Draws of the bound of a trained network, from a seed that training's, below 2³², do not reach.
-BOUND_DRAWS = 100
 # Draws of the moments of outputs.
 MOMENT_DRAWS = 1000
-BOUND_SEED = 2**40
-# Nats a row by which draws that are kept may promise more than fresh ones give.
-LARGEST_LOSS = 1.0
 # Entropy of a standard normal number.
 NORMAL_ENTROPY = 0.5 * np.log(2.0 * np.pi * np.e)
-
-
-class OverfittedDrawsWarning(UserWarning):
-    """A network has adapted to the draws that its training kept."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +53,6 @@ class SampledNetwork(VariationalNetwork):
         ``"fixed"``: drawn once.
     n_kl_draws : int, default=100
         Draws a weight for the other modes than ``"exact"``.
-    n_draws : int, default=10
-        Draws of the network for `objective`, which keeps them.
     exact_last_layer : bool, default=True
         Integrate over the output layer's weights in closed form: for homoscedastic noise, and for normal weights
         wherever the noise is Gaussian. Elsewhere they are drawn.
@@ -72,17 +60,12 @@ class SampledNetwork(VariationalNetwork):
         Of draws that are kept. Networks that differ in nothing else are equal.
     """
 
-    inferences: ClassVar[dict[str, str]] = {
-        "kept": "objective",
-        "mcvi": "mcvi_objective",
-        "rmcvi": "rmcvi_objective",
-    }
+    inferences: ClassVar[tuple[Inference, ...]] = (MCVI, RMCVI, KEPT)
 
     posterior: str = "normal"
     weight_prior: Any = ()
     kl_mode: str = "exact"
     n_kl_draws: int = 100
-    n_draws: int = 10
     exact_last_layer: bool = True
     seed: int = field(default=0, compare=False)
 
@@ -91,8 +74,7 @@ class SampledNetwork(VariationalNetwork):
         as_choice(self.likelihood, "likelihood", SAMPLED_LIKELIHOODS)
         as_choice(self.posterior, "posterior", POSTERIORS)
         as_choice(self.kl_mode, "kl_mode", MODES)
-        for name in ("n_kl_draws", "n_draws"):
-            object.__setattr__(self, name, as_count(getattr(self, name), name))
+        object.__setattr__(self, "n_kl_draws", as_count(self.n_kl_draws, "n_kl_draws"))
         object.__setattr__(self, "exact_last_layer", as_flag(self.exact_last_layer, "exact_last_layer"))
         object.__setattr__(self, "seed", as_seed(self.seed))
         object.__setattr__(self, "weight_prior", tuple(self.weight_prior))
@@ -107,101 +89,33 @@ class SampledNetwork(VariationalNetwork):
         gaussian = self.posterior == "normal" and self.likelihood != "classification"
         return self.exact_last_layer and (gaussian or self.likelihood == "homoscedastic")
 
-    # ----------------------------------------------------------------------------------------------------- objectives
-
-    def objective(
-        self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        sample_weight: ArrayLike | None = None,
-        kl_weight: float = 1.0,
-        n_total: float | None = None,
-        n_threads: int | None = None,
-    ) -> tuple[float, FloatArray]:
-        """F and its gradient with draws that are kept: a deterministic function of θ.
-
-        Parameters as for `DeterministicNetwork.objective`. Its optimum is biased towards the draws: F of fresh ones is
-        higher there.
-        """
-        return self._estimate("shared", theta, X, y, sample_weight, kl_weight, n_total, None, None, n_threads)
-
-    def mcvi_objective(
-        self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        n_draws: int = 10,
-        seed: int = 0,
-        sample_weight: ArrayLike | None = None,
-        kl_weight: float = 1.0,
-        n_total: float | None = None,
-        n_threads: int | None = None,
-    ) -> tuple[float, FloatArray]:
-        """Estimate F and its gradient, without bias, from draws of the weights.
-
-        Parameters as for `DeterministicNetwork.mcvi_objective`.
-        """
-        return self._estimate("shared", theta, X, y, sample_weight, kl_weight, n_total, n_draws, seed, n_threads)
-
-    def rmcvi_objective(
-        self,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        n_draws: int = 10,
-        seed: int = 0,
-        sample_weight: ArrayLike | None = None,
-        kl_weight: float = 1.0,
-        n_total: float | None = None,
-        n_threads: int | None = None,
-    ) -> tuple[float, FloatArray]:
-        """Estimate F from draws of every row's own pre-activations: normal weights only.
-
-        Parameters as for `DeterministicNetwork.mcvi_objective`.
-        """
-        if self.posterior != "normal":
+    def inference(self, name: str) -> Inference:
+        """Return one of `inferences` by its name; see `VariationalNetwork.inference`."""
+        inference = super().inference(name)
+        if inference.kind == "local" and self.posterior != "normal":
             raise ValueError(f"posterior must be 'normal' for draws of pre-activations, got {self.posterior!r}")
-        return self._estimate("local", theta, X, y, sample_weight, kl_weight, n_total, n_draws, seed, n_threads)
+        return inference
 
-    def _estimate(
+    def negative_bound(
         self,
-        kind: str,
-        theta: ArrayLike,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        kl_weight: float,
-        n_total: float | None,
-        n_draws: int | None,
-        seed: int | None,
-        n_threads: int | None,
+        theta: FloatArray,
+        rows: NetworkRows,
+        inference: Inference,
+        *,
+        kl_factor: float,
+        n_draws: int,
+        seed: int,
+        n_threads: int,
     ) -> tuple[float, FloatArray]:
-        """Without a number of draws and a seed, by those that the network keeps."""
-        theta, (x, targets, weight, total, factor) = self._arguments(theta, X, y, sample_weight, kl_weight, n_total)
-        draws = self.n_draws if n_draws is None else as_count(n_draws, "n_draws")
-        seed = self.seed if seed is None else as_seed(seed)
+        """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`."""
+        seed = self.seed if inference == KEPT else seed
         value, gradient = self._compiled.sampled_objective(
-            theta,
-            x,
-            targets,
-            weight,
-            total,
-            0.0,
-            kind,
-            draws,
-            seed,
-            resolve_n_threads(n_threads),
-            self.posterior,
-            self.last_layer_is_exact,
+            theta, *rows, 0.0, inference.kind, n_draws, seed, n_threads, self.posterior, self.last_layer_is_exact
         )
-        if factor == 0.0 or not np.isfinite(value):
+        if kl_factor == 0.0 or not np.isfinite(value):
             return value, gradient
         divergence, slope = self.kl(theta, seed, n_threads)
-        value, gradient = value + factor * divergence, gradient + factor * slope
+        value, gradient = value + kl_factor * divergence, gradient + kl_factor * slope
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return np.inf, np.zeros_like(gradient)
         return value, gradient
@@ -220,7 +134,7 @@ class SampledNetwork(VariationalNetwork):
         -------
         float, ndarray of shape (n_parameters,)
         """
-        theta = self._theta(theta)
+        theta = self.as_theta(theta)
         if self.weight_prior:
             return self._estimated_kl(theta, self._divergences(seed, n_threads), np.ones(len(self.set_sizes)))[:2]
         value, gradient = self._compiled.divergence(theta)  # the law enters by its variance and by its entropy
@@ -347,80 +261,3 @@ class SampledPosterior(TrainedNetwork):
         """Draw all weights, (n_samples, n_weights)."""
         mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
         return mean + sd * self.network.standardised_draws(n_samples, int(rng.integers(2**63)))
-
-
-def fit_sampled_network(
-    network: SampledNetwork,
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    sample_weight: ArrayLike | None = None,
-    inference: str = "mcvi",
-    n_draws: int = 10,
-    schedule: TrainingSchedule | None = None,
-    initial_scale: float = 0.05,
-    n_restarts: int = 1,
-    random_state: np.random.Generator | int | None = 0,
-    n_threads: int | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
-) -> SampledPosterior:
-    """Train a network from draws, and find its bound from others that training has not seen.
-
-    Parameters
-    ----------
-    network : SampledNetwork
-    x, y, sample_weight, schedule, initial_scale, n_restarts, random_state, n_threads, progress
-        As for `fit_deterministic_network`.
-    inference : {"mcvi", "rmcvi", "kept"}
-        Weights drawn anew at every step; pre-activations; or weights by the network's own draws.
-    n_draws : int
-        Draws a step of the first two; the network has a number of its own for draws that are kept.
-
-    Returns
-    -------
-    SampledPosterior
-
-    Warns
-    -----
-    OverfittedDrawsWarning
-        When draws that were kept made a bound that others do not give.
-    """
-    as_instance(network, "network", SampledNetwork)
-    trained = train_network(
-        network,
-        x,
-        y,
-        sample_weight=sample_weight,
-        inference=inference,
-        n_draws=n_draws,
-        schedule=schedule,
-        initial_scale=initial_scale,
-        n_restarts=n_restarts,
-        random_state=random_state,
-        n_threads=n_threads,
-        progress=progress,
-    )
-    mode = network.kl_mode if network.weight_prior else "exact"
-    judge = replace(network, kl_mode="independent" if mode == "fixed" else mode)
-    value, _ = judge.mcvi_objective(
-        trained.theta,
-        x,
-        y,
-        n_draws=BOUND_DRAWS,
-        seed=BOUND_SEED,
-        sample_weight=sample_weight,
-        n_threads=n_threads,
-    )
-    n_rows = len(np.asarray(y))
-    weight = as_sample_weight(sample_weight, n_rows)
-    total = float(n_rows if weight is None else weight.sum())
-    elbo = -total * value
-    kept = network.kl_mode == "fixed" or inference == "kept"
-    if kept and not trained.elbo - elbo <= LARGEST_LOSS * total:
-        warnings.warn(
-            f"the bound of fresh draws is {trained.elbo - elbo:.6g} nats below that of the draws that were kept: "
-            "the weights have adapted to their draws; take more of them, or fresh ones",
-            OverfittedDrawsWarning,
-            stacklevel=2,
-        )
-    return SampledPosterior(**{**vars(trained), "elbo": elbo})

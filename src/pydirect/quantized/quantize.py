@@ -21,7 +21,7 @@ from pydirect.features.maps import (
     PrecomputedFeatures,
     TransformerFeatures,
 )
-from pydirect.networks.training import TrainedNetwork
+from pydirect.networks.posterior import TrainedNetwork
 from pydirect.quadratic.engines import NetworkShape
 from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quantized.basis import LinearBasis, NetworkBasis

@@ -1,0 +1,78 @@
+"""A trained network: parameters, what was reached, outputs of sampled networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pydirect._validation import FloatArray
+from pydirect.networks.base import VariationalNetwork
+
+_ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "relu": lambda a: np.maximum(a, 0.0),
+    "heaviside": lambda a: (a > 0).astype(np.float64),
+}
+# Size of the largest array while sampled networks run.
+FORWARD_NUMBERS = 2**19
+
+
+@dataclass
+class TrainedNetwork:
+    """A trained network and how its training went.
+
+    Parameters
+    ----------
+    network : VariationalNetwork
+    theta : ndarray of shape (n_parameters,)
+    elbo : float
+        Of all rows together, in nats. For fixed priors a bound of the log evidence; under empirical Bayes with the log
+        density of the prior variances.
+    elbo_trace : ndarray of shape (n_checks,)
+        After each check of Adam and each evaluation of L-BFGS.
+    n_iter : int
+        Steps of Adam and iterations of L-BFGS.
+    converged, interrupted : bool
+    """
+
+    network: VariationalNetwork
+    theta: FloatArray
+    elbo: float
+    elbo_trace: FloatArray
+    n_iter: int
+    converged: bool
+    interrupted: bool
+
+    @property
+    def log_noise(self) -> FloatArray:
+        """Log noise variances of the targets; homoscedastic only."""
+        return self.theta[self.network.log_noise]
+
+    @property
+    def prior_variances(self) -> FloatArray:
+        """Prior variance of the matrix and of the biases of each layer in turn."""
+        return self.network.prior_variances(self.theta)
+
+    def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
+        """Run networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples)."""
+        network = self.network
+        out = np.empty((len(x), network.n_outputs, len(weights)))
+        size = max(1, FORWARD_NUMBERS // max(1, len(x) * max(network.hidden_layer_sizes)))
+        for begin in range(0, len(weights), size):
+            some = slice(begin, begin + size)
+            out[:, :, some] = np.moveaxis(self._forward_some(weights[some], x), 0, -1)
+        return out
+
+    def _forward_some(self, weights: FloatArray, x: FloatArray) -> FloatArray:
+        """Return the outputs, (n_samples, n_rows, n_outputs)."""
+        network, a, first = self.network, x, 0
+        for layer, (n_in, n_out) in enumerate(network.layers):
+            h = _ACTIVATIONS[network.activation](a) if layer > 0 else a
+            matrix = weights[:, first : first + n_in * n_out].reshape(-1, n_in, n_out)
+            first += n_in * n_out
+            b = h @ matrix + weights[:, None, first : first + n_out]
+            first += n_out
+            skips = network.skip and n_in == n_out and 0 < layer < network.n_layers - 1
+            a = a + b if skips else b
+        return a
