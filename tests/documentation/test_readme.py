@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import pydirect
-from pydirect.cli import main as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

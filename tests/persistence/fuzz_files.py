@@ -1,8 +1,8 @@
-"""Damages files of every kind at random and requires that reading them refuses or yields what they say.
+"""Fuzzing of saved files: reading a randomly damaged file must refuse it or return what it holds.
 
-A campaign of its own: ``python tests/persistence/fuzz_files.py DIRECTORY --mutations 12000 --seed 0``. The file at hand stays in
-DIRECTORY, so that one that crashes the process is there to look at. The last line on standard output is a JSON object
-of counts.
+Run as ``python tests/persistence/fuzz_files.py DIRECTORY --mutations 12000 --seed 0``. The current file stays in
+DIRECTORY, where one that crashes the process can be examined. The last line on standard output is a JSON object of
+counts.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_persistence import mutate_and_sign, mutate_bytes, mutate_length_fields
+from test_container import mutate_and_sign, mutate_bytes, mutate_length_fields
 
 import pydirect
-from pydirect import quantized
+from pydirect import persistence, quantized
 from pydirect.cli.main import main as run_command
-from pydirect.persistence import container as persistence
+from pydirect.persistence.container import FORMAT_VERSION
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((14, 2)), RNG.standard_normal((3, 2)) * 2
 Y = X[:, 0] + 0.3 * X[:, 1] ** 2 + 0.1 * RNG.standard_normal(14)
 LABELS = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.5, 0.5])]
 TABLE = "a,b\n0.5,1\n-1,2\n"
-# Beyond what the process holds when the campaign begins.
+# Beyond the memory of the process when the campaign begins.
 MEMORY = 300 * 2**20
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A file and how it is read: `read` raises FileFormatError or returns the content, `check` raises unless sane."""
+    """A file and how to read it: `read` raises FileFormatError or returns the content, `check` raises unless valid."""
 
     content: bytes
     document: persistence.Document
@@ -109,7 +109,7 @@ def saved(model: Any, path: Path, *metadata: dict[str, Any]) -> bytes:
 
 
 def check_model(model: Any, path: Path) -> None:
-    """The model predicts, and holds what the file says: saved again it is the same document."""
+    """The model predicts, and saved again it gives the same document."""
     document = persistence.read(path)
     copy_path = path.with_suffix(".copy")
     model.save(copy_path)
@@ -138,7 +138,7 @@ def check_model(model: Any, path: Path) -> None:
 
 
 def stable_header(document: persistence.Document) -> dict[str, Any]:
-    """Header as it is written again: the library is the writer's, a parameter that is missing has its default."""
+    """Header as it would be written again: with the writer's library and defaults for missing parameters."""
     if "parameters" not in document.header:
         return {**document.header, "library": None}
     estimator = getattr(pydirect, document.kind.removeprefix("pydirect."))
@@ -230,7 +230,7 @@ CHANGES: list[Callable[[np.random.Generator, np.ndarray], np.ndarray]] = [
 
 
 def later_version(content: bytes) -> bytes:
-    return content[:8] + struct.pack("<I", persistence.FORMAT_VERSION + 1) + content[12:]
+    return content[:8] + struct.pack("<I", FORMAT_VERSION + 1) + content[12:]
 
 
 def reading(subject: Subject, path: Path, content: bytes) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-import errno
 import hashlib
 import json
 import os
@@ -14,16 +12,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from pydirect.persistence import container as persistence
-from pydirect.persistence.container import (
-    CorruptFileError,
-    FileFormatError,
-    KindError,
-    VersionError,
-    describe,
-    read,
-    write,
-)
+from pydirect.persistence import container
+from pydirect.persistence.container import describe, read, write
+from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError, VersionError
 
 PREFIX = struct.Struct("<8sIIQQ32s")
 DTYPES = [
@@ -31,20 +22,6 @@ DTYPES = [
     *("float16", "float32", "float64", "complex64", "complex128"),
 ]
 SHAPES = [(), (0,), (1,), (7,), (3, 0, 2), (2, 3), (4, 1, 5)]
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "file.pydirect"
-
-
-@pytest.fixture
-def small(path):
-    """A small file with a header of every type and arrays that leave gaps, and its bytes."""
-    header = {"name": "Ångström \ud800", "n": 3, "x": -0.5, "flag": True, "none": None, "list": [1, [2.5, {}]]}
-    arrays = {"a": np.arange(3.0), "b": np.array([True, False]), "c": np.zeros((0, 4), dtype=np.int16)}
-    write(path, "model", header, arrays)
-    return path, path.read_bytes()
 
 
 def assert_same(left, right):
@@ -62,7 +39,7 @@ def sign(text, data=b"", file_size=None):
         text = json.dumps(text).encode("ascii")
     padding = bytes(-(PREFIX.size + len(text)) % 64) if data else b""
     size = PREFIX.size + len(text) + len(padding) + len(data)
-    head = PREFIX.pack(persistence._MAGIC, 1, 0, len(text), size if file_size is None else file_size, b"")[:32]
+    head = PREFIX.pack(container._MAGIC, 1, 0, len(text), size if file_size is None else file_size, b"")[:32]
     return head + hashlib.blake2b(head + text, digest_size=32).digest() + text + padding + data
 
 
@@ -159,8 +136,8 @@ def test_describe_agrees_with_read_and_loads_no_data(path):
     assert peak < 200_000
     assert (description.kind, description.header, description.format_version) == ("statistics", {"n": 7}, 1)
     assert description.file_size == os.path.getsize(path)
-    assert description.arrays["A"] == persistence.ArrayInfo("float64", (1000, 1000), 8_000_000)
-    assert description.arrays["c"] == persistence.ArrayInfo("int8", (3,), 3)
+    assert description.arrays["A"] == container.ArrayInfo("float64", (1000, 1000), 8_000_000)
+    assert description.arrays["c"] == container.ArrayInfo("int8", (3,), 3)
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path):
@@ -307,7 +284,7 @@ def test_trailing_bytes_are_refused(small, tail):
         read(path)
 
 
-def test_later_version_is_told_apart_from_damage(small):
+def test_a_later_version_is_distinguished_from_damage(small):
     path, content = small
     path.write_bytes(content[:8] + struct.pack("<I", 2) + content[12:])
     with pytest.raises(VersionError, match="file format 2, readable up to 1"):
@@ -408,7 +385,7 @@ def test_the_helper_of_these_tests_makes_sound_files(path):
 
 @pytest.mark.parametrize("size", [2**24 + 1, 2**40, 2**64 - 1])
 def test_huge_header_length_is_refused_without_allocation(path, size):
-    head = PREFIX.pack(persistence._MAGIC, 1, 0, size, 100, bytes(32))
+    head = PREFIX.pack(container._MAGIC, 1, 0, size, 100, bytes(32))
     path.write_bytes(head + bytes(36))
     tracemalloc.start()
     with pytest.raises(CorruptFileError):
@@ -553,112 +530,3 @@ def test_random_damage_with_right_checksums_is_refused_or_a_sound_document(small
             write(path, document.kind, document.header, document.arrays)
             assert_same(read(path), document)
     assert 25 < accepted < 875
-
-
-# ---------------------------------------------------------------------------------------------------- failing writes
-
-
-class FullDisk:
-    """A file on a disk that is full after a number of bytes."""
-
-    def __init__(self, file, room):
-        self.file, self.room = file, room
-
-    def write(self, content):
-        size = memoryview(content).nbytes
-        if size > self.room:
-            self.file.write(memoryview(content).cast("B")[: self.room])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.room -= size
-        return self.file.write(content)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *arguments):
-        self.file.close()
-
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-
-
-@pytest.fixture
-def untouched(path):
-    """Write an old file; after the test it must be as before, and alone."""
-    write(path, "old", {"n": 1}, {"a": np.arange(3.0)})
-    content = path.read_bytes()
-    yield path
-    assert path.read_bytes() == content
-    assert os.listdir(path.parent) == [path.name]
-
-
-@pytest.mark.parametrize("room", [0, 10, 64, 100, 300])
-def test_full_disk(untouched, monkeypatch, room):
-    real = builtins.open
-    monkeypatch.setattr(builtins, "open", lambda *a, **k: FullDisk(real(*a, **k), room))
-    with pytest.raises(OSError, match="No space left"):
-        write(untouched, "new", {}, {"a": np.zeros(1000)})
-    monkeypatch.undo()
-
-
-@pytest.mark.parametrize("name", ["replace", "fsync"])
-@pytest.mark.parametrize("error", [OSError(errno.EIO, "I/O error"), KeyboardInterrupt()])
-def test_failure_at_the_end(untouched, monkeypatch, name, error):
-    def fail(*arguments):
-        raise error
-
-    monkeypatch.setattr(os, name, fail)
-    with pytest.raises(type(error)):
-        write(untouched, "new", {}, {"a": np.zeros(10)})
-    monkeypatch.undo()
-
-
-def test_failure_inside_the_block(untouched):
-    with pytest.raises(KeyboardInterrupt), persistence.atomic_open(untouched) as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_directory_without_permission(untouched):
-    os.chmod(untouched.parent, 0o555)
-    try:
-        with pytest.raises(PermissionError):
-            write(untouched, "new", {}, {})
-    finally:
-        os.chmod(untouched.parent, 0o755)
-
-
-def test_missing_directory(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write(tmp_path / "none" / "file", "k", {}, {})
-
-
-def test_directory_as_target(tmp_path):
-    with pytest.raises(OSError, match="not a regular file"):
-        write(tmp_path, "k", {}, {})
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links and permission bits")
-def test_links_and_permissions_survive(tmp_path):
-    target, link = tmp_path / "target", tmp_path / "link"
-    write(target, "old", {}, {})
-    os.chmod(target, 0o640)
-    link.symlink_to(target)
-    write(link, "new", {}, {})
-    assert link.is_symlink()
-    assert read(target).kind == "new"
-    assert target.stat().st_mode & 0o777 == 0o640
-
-
-def test_long_file_names_leave_room_for_the_temporary_one(tmp_path):
-    path = tmp_path / ("x" * 255)
-    write(path, "k", {}, {})
-    assert read(path).kind == "k"
-
-
-def test_a_missing_directory_is_told_by_the_name_given(tmp_path):
-    path = tmp_path / "nowhere" / "model"
-    with pytest.raises(FileNotFoundError) as error:
-        persistence.write(path, "kind", {}, {})
-    assert error.value.filename == str(path) and "tmp'" not in str(error.value)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, SpikeAndSlabPrior, fit_within, quantize
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import power_of_two_levels
-from pydirect.persistence.container import FileFormatError, read, write
+from pydirect.persistence.container import read, write
+from pydirect.persistence.errors import FileFormatError
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.integer.arithmetic import (
     INT32_MAX,
@@ -425,7 +426,9 @@ def test_counts_beyond_31_bits_or_coarser_than_an_input_are_refused(raw):
     program = quantize(raw, 4).program
     with pytest.raises(ValueError, match="counts of column 0 must fit into 31 bits"):
         RawInputs.of(program, [1e9, 1.0, 1.0])
-    with pytest.raises(ValueError, match="counts_per_unit must be larger: one count is more than the range of column 1"):
+    with pytest.raises(
+        ValueError, match="counts_per_unit must be larger: one count is more than the range of column 1"
+    ):
         RawInputs.of(program, [1.0, 1e-6, 1.0])
 
 

@@ -25,7 +25,7 @@ def draw_fit(args: argparse.Namespace, model: Any, scored: list[Any]) -> None:
     """Draw held-out predictions, if any, and the ELBO of the fit."""
     from matplotlib.figure import Figure
 
-    from pydirect.persistence.container import atomic_open
+    from pydirect.persistence.atomic import atomic_open
     from pydirect.plotting import CalibrationDisplay, ELBODisplay, PredictionIntervalDisplay, ReliabilityDisplay
 
     n_rows, n_columns = max(1, len(scored)), 1 if not scored else 2 if hasattr(model, "classes_") else 3

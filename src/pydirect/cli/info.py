@@ -82,7 +82,7 @@ def _model_facts(path: Path) -> dict[str, Any]:
     import numpy as np
 
     import pydirect
-    from pydirect.persistence.container import KindError
+    from pydirect.persistence.errors import KindError
 
     try:
         model = pydirect.load(path)

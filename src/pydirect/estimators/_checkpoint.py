@@ -16,7 +16,8 @@ from pydirect.features.fields import FEATURE_CLASSES, check_features, check_inpu
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures, TransformerFeatures
-from pydirect.persistence.container import CorruptFileError, FileFormatError, KindError, read, write
+from pydirect.persistence.container import read, write
+from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError
 from pydirect.persistence.fields import Writer, build
 from pydirect.statistics.running import RunningStatistics
 

@@ -18,7 +18,7 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sample_weight
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators._streamed import StreamedModel
-from pydirect.persistence.container import FileFormatError
+from pydirect.persistence.errors import FileFormatError
 from pydirect.statistics.running import RunningStatistics, fingerprint
 from pydirect.statistics.standardised import Standardised
 from pydirect.streams.passes import collect_stream, digest, sample_stream

@@ -25,7 +25,8 @@ from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
 from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
-from pydirect.persistence.container import CorruptFileError, read, write
+from pydirect.persistence.container import read, write
+from pydirect.persistence.errors import CorruptFileError
 from pydirect.persistence.fields import (
     Arrays,
     Header,

@@ -1,4 +1,4 @@
-"""Fields of models in files: arrays under names, the rest in headers, and their checks."""
+"""Fields of saved models: dataclasses as named arrays and header entries, and checks of what is read."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 from pydirect._validation import as_float_array, as_number
 
-# Numbers of a fitted model, raw inputs apart, stay below: products of three of them do not overflow.
+# Bound on the numbers of a fitted model except raw inputs: products of three of them do not overflow.
 LARGEST_NUMBER = 1e100
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
 
 class Writer:
-    """Collects fields: arrays under names, the rest in a header."""
+    """Collector of fields: arrays by name, the rest in headers."""
 
     def __init__(self) -> None:
         self.arrays: Arrays = {}
 
     def fields(self, value: Any, name: str) -> Header:
-        """Return the header of a dataclass; its arrays go to `arrays`."""
+        """Return the header of a dataclass and collect its arrays."""
         header: Header = {}
         for f in dataclasses.fields(value):
             item, key = getattr(value, f.name), f"{name}.{f.name}"
@@ -36,7 +36,7 @@ class Writer:
 
 
 def build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str, Any]) -> Any:
-    """Rebuild a dataclass from what `Writer.fields` made of it."""
+    """Rebuild a dataclass from the header and arrays of `Writer.fields`."""
     values: Header = {}
     require_type(header, name, dict)
     names = {f.name for f in dataclasses.fields(cls)}
@@ -54,7 +54,7 @@ def build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str,
 
 
 def classes_to_header(classes: np.ndarray) -> Header:
-    """Return classes as a header can hold them."""
+    """Return class labels as a header entry."""
     values = classes.tolist()
     if classes.dtype.kind not in "biufUO" or not all(isinstance(v, bool | int | float | str) for v in values):
         raise TypeError(f"classes must be numbers or strings to be saved, got {classes.dtype} {values[0]!r}")
@@ -62,10 +62,10 @@ def classes_to_header(classes: np.ndarray) -> Header:
 
 
 def classes_from_header(header: Header) -> np.ndarray:
-    """Undo `classes_to_header`; raise unless they are two or more different values."""
+    """Return the class labels of `classes_to_header`, or raise unless they are two or more distinct values."""
     require_type(header["dtype"], "dtype of classes", str)
     require_type(header["values"], "classes", list)
-    if header["dtype"][1:2] not in tuple("biufUO"):  # NumPy has names that it warns of
+    if header["dtype"][1:2] not in tuple("biufUO"):  # others include deprecated names, at which NumPy warns
         raise TypeError(f"classes must be numbers or strings, got {header['dtype']}")
     dtype = np.dtype(header["dtype"])
     if not all(isinstance(v, bool | int | float | str) for v in header["values"]):
@@ -77,7 +77,7 @@ def classes_from_header(header: Header) -> np.ndarray:
 
 
 def require_array(value: Any, name: str, *shape: int | str, largest: float = LARGEST_NUMBER) -> np.ndarray:
-    """Return a float64 array of this shape, finite and at most `largest` in magnitude; raise otherwise."""
+    """Return a finite float64 array of this shape, at most `largest` in magnitude, or raise."""
     require_float64(value, name)
     array = as_float_array(value, name, shape)
     if np.abs(array).max(initial=0.0) > largest:
@@ -86,7 +86,7 @@ def require_array(value: Any, name: str, *shape: int | str, largest: float = LAR
 
 
 def require_number(value: Any, name: str, **bounds: float) -> float:
-    """Return a float within bounds; raise otherwise."""
+    """Return a float within bounds, or raise."""
     require_type(value, name, float)
     return as_number(value, name, **bounds)
 
@@ -99,7 +99,7 @@ def require_float64(value: Any, name: str) -> None:
 
 
 def require_positive(value: Any, name: str, *shape: int | str, largest: float = LARGEST_NUMBER) -> None:
-    """Raise unless the value is a float64 array of this shape above zero."""
+    """Raise unless the value is a positive float64 array of this shape."""
     if (require_array(value, name, *shape, largest=largest) <= 0).any():
         raise ValueError(f"{name} must be positive")
 

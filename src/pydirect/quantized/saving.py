@@ -14,7 +14,8 @@ from pydirect.features.fields import FEATURE_CLASSES, check_features, check_hype
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures
-from pydirect.persistence.container import CorruptFileError, read, write
+from pydirect.persistence.container import read, write
+from pydirect.persistence.errors import CorruptFileError
 from pydirect.persistence.fields import (
     Writer,
     build,

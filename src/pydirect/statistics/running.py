@@ -30,7 +30,8 @@ from pydirect._validation import (
     as_target,
     column_names,
 )
-from pydirect.persistence.container import CorruptFileError, read, write
+from pydirect.persistence.container import read, write
+from pydirect.persistence.errors import CorruptFileError
 from pydirect.statistics.gaussian import (
     FeatureMap,
     GaussianStatistics,

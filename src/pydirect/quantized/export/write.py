@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import pydirect
 from pydirect._validation import FloatArray, as_choice, as_number
-from pydirect.persistence.container import atomic_open
+from pydirect.persistence.atomic import atomic_open
 from pydirect.quantized.basis import NetworkBasis
 from pydirect.quantized.export.c_float import float_body
 from pydirect.quantized.export.c_integer import integer_body
