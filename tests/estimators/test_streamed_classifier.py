@@ -12,13 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from pydirect import DirectClassifier, StreamError, StreamInterrupt, load
 from pydirect.cli.main import main
-from pydirect.logistic import ascent, gaussian, passes
-from pydirect.logistic.bound import jaakkola_bound
-from pydirect.logistic.passes import RowPasses
-from pydirect.logistic.rows import LabelledRows
-from pydirect.statistics.gaussian import IdentityFeatures
+from pydirect.logistic import ascent
 from pydirect.streams import rows as streams
-from pydirect.streams.rows import LabelCodes, Rows
+from pydirect.streams.rows import LabelCodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -46,42 +42,15 @@ def write_parquet(path, y=TWO, **more):
 
 @pytest.fixture
 def to_the_end(monkeypatch):
-    """Iterations that stop where rounding does."""
-    for module in (ascent, passes):
-        monkeypatch.setattr(module, "RISE", 1e-12)
-        monkeypatch.setattr(module, "RELATIVE_RISE", 0.0)
+    """Iterate until rounding decides."""
+    monkeypatch.setattr(ascent, "RISE", 1e-12)
+    monkeypatch.setattr(ascent, "RELATIVE_RISE", 0.0)
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr("pydirect.estimators._streamed_classifier.block_rows", lambda n_weights, dtype: 64)
     monkeypatch.setattr("pydirect.statistics.running.block_rows", lambda n_weights, dtype: 64)
-
-
-# The sums of a pass
-
-
-def test_a_pass_leaves_what_the_rows_in_memory_do():
-    rng = np.random.default_rng(1)
-    phi, root = rng.standard_normal((90, 5)), 0.3 * np.tril(rng.standard_normal((5, 5))).T
-    latent = gaussian.FullGaussian(root, rng.standard_normal(5))
-    t, weight = np.where(rng.random((90, 2)) > 0.4, 1.0, -1.0), rng.uniform(0.5, 2.0, 90)
-    offset = np.array([0.3, -0.7])
-    cuts = [Rows(phi[i], t[i], weight[i]) for i in np.array_split(np.arange(90), 7)]
-    for n_threads in (1, 3):
-        passes = RowPasses(IdentityFeatures(5), lambda: iter(cuts), offset, n_threads)
-        first, second = passes.sums([None, latent])
-        assert first is None
-        rows = LabelledRows.from_arrays(phi, t[:, 1], weight, offset=-0.7)
-        mean, variance = rows.moments(latent)
-        expected = rows.weighted_statistics(np.sqrt(mean**2 + variance))
-        np.testing.assert_allclose(second.regression.A, expected.A, rtol=0, atol=1e-12 * np.abs(expected.A).max())
-        np.testing.assert_allclose(second.regression.c, expected.c, rtol=0, atol=1e-12 * np.abs(expected.c).max())
-        np.testing.assert_allclose(second.regression.yty, expected.yty, rtol=1e-12)
-        assert second.log_likelihood == pytest.approx(jaakkola_bound(t[:, 1], mean, variance, weight), rel=1e-12)
-
-
-# fit_stream
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,13 @@ class Jaakkola:
 
     def setup(self, size: tuple[int, int]) -> None:
         self.rows = make_rows(*size)
-        from pydirect.logistic.gaussian import VariancePrior, gaussian_step
+        from pydirect.logistic.gaussian import VariancePrior, gaussian_solve
+        from pydirect.logistic.rows import RowParameters
 
-        self.step = gaussian_step(self.rows, VariancePrior(1.0, 1.0))
-        self.parameters = np.zeros(size[0] + 1)
+        self.solve, self.parameters = gaussian_solve(VariancePrior(1.0, 1.0)), RowParameters.at_one(self.rows)
 
     def time_step(self, size: tuple[int, int]) -> None:
-        self.step(self.parameters)
+        self.rows.evaluate([self.solve(self.parameters.regression(), 0.0).latent])
 
     def track_multiple(self, size: tuple[int, int]) -> float:
         flops = size[0] * size[1] * (size[1] + 1.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
@@ -18,25 +18,15 @@ from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._dask import is_dask
 from pydirect.estimators._growing import StreamRun
 from pydirect.estimators._streamed import StreamedModel
+from pydirect.logistic.fit import LogisticFit, fit_passes, fit_passes_decorrelated
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
-from pydirect.logistic.passes import (
-    Ascent,
-    RowPasses,
-    ScaledLatent,
-    climb_together,
-    decorrelated_solve,
-    gaussian_solve,
-    raw_solve,
-    sampled_start,
-)
+from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows, RotatedFeatures
 from pydirect.regression.level_scale import in_prior_units
-from pydirect.statistics.gaussian import FeatureMap, block_rows
+from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.statistics.gaussian import block_rows
 from pydirect.streams.rows import LabelCodes, Rows, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
-
-# Directions are kept that would carry information at so many times the typical prior variance.
-VARIANCE_MARGIN = 10.0
 
 
 class LabelMass:
@@ -242,14 +232,11 @@ class StreamedClassifier(StreamedModel):
         self.mean_missing_variance_ = max(prior_variance - statistics.mean_square, 0.0) if prior_variance else 0.0
         variance_prior = self._variance_prior(statistics.mean_square)
         with single_blas_thread():
-            vectors = informative_directions(statistics, VARIANCE_MARGIN * variance_prior.centre)
+            vectors = informative_directions(statistics, variance_prior.centre)
 
-        size = block_rows(self.features_.n_weights, np.float64)
+        size, stop = block_rows(self.features_.n_weights, np.float64), threading.Event()
 
-        def passes_with(features: FeatureMap) -> RowPasses:
-            return RowPasses(features, opened, self.intercept_, n_threads)
-
-        def opened() -> Iterator[Rows]:
+        def blocks() -> Iterator[Rows]:
             n_seen, end = 0, 0
             with progress.stream(source.n_rows) as report:
                 for end, rows in chunks(problems, 0, size, drop_missing):
@@ -260,14 +247,16 @@ class StreamedClassifier(StreamedModel):
                 where = problems.place(max(end - 1, 0))
                 raise StreamError(f"{where}: the data end after {n_seen:,} rows, in the first pass {count.n_rows:,}")
 
-        raw = passes_with(self._row_features())
-        rotated = passes_with(RotatedFeatures(raw.features, vectors))
+        raw = RowPasses(self._row_features(), blocks, self.intercept_, n_threads, stop)
+        rotated = replace(raw, features=RotatedFeatures(raw.features, vectors))
         assert labelled.weight is not None
         weight = labelled.weight * (total.n_samples / labelled.weight.sum())
         start = LabelledRows(rotated.features, labelled.x, labelled.y[:, 0], weight, n_threads=n_threads)
         with progress.stage("inference"):
             try:
-                self._infer_by_passes(rotated, raw, vectors, start, labelled.y, variance_prior)
+                held = start.held()
+                samples = [held.problem(t, offset) for t, offset in zip(labelled.y.T, self.intercept_, strict=True)]
+                self._infer_by_passes(samples, rotated, raw, vectors, variance_prior)
             except KeyboardInterrupt:
                 raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
         self.fit_seconds_ = progress.seconds
@@ -303,71 +292,61 @@ class StreamedClassifier(StreamedModel):
             self._fit_features(np.ascontiguousarray(rows.x), rows.y, rows.weight, self._generator(), n_threads)
         self._warn_if_constant(rows.x)
 
+    # --- inference
+
     def _infer_by_passes(
         self,
+        samples: list[LabelledRows],
         rotated: RowPasses,
         raw: RowPasses,
         vectors: FloatArray,
-        sample: LabelledRows,
-        labels: NDArray[Any],
         variance_prior: VariancePrior,
     ) -> None:
         """Fit the problems as `DirectClassifier.fit` does, all of them in the same passes."""
-        prior, n_problems = as_prior(self.prior), len(self.intercept_)
-        decorrelated = self.basis == "decorrelated"
-        used = prior if decorrelated and isinstance(prior, DensityPrior) else GaussianPrior()
-        unit = used.variance  # of the prior as it is given; found by the Gaussian evidence whatever its shape
-        wide = VariancePrior(variance_prior.centre * unit, variance_prior.sd)
-        ascents = []
-        held = sample.held()
-        for k in range(n_problems):
-            task: dict[str, Any] = {"t": np.ascontiguousarray(labels[:, k]), "offset": float(self.intercept_[k])}
-            begin, log_variance = sampled_start(replace(held, **task), wide, self.max_iter)
-            ascents.append(Ascent(gaussian_solve(wide), begin, log_variance, self.max_iter))
-        interrupted = climb_together(rotated, ascents)
-        if interrupted and any(ascent.best is None for ascent in ascents):
-            raise KeyboardInterrupt
+        fits = fit_passes_decorrelated(rotated, samples, **self._decorrelated_options(variance_prior))
+        fits = turned(fits, vectors)
+        if self.basis == "decorrelated":
+            self._set_posteriors(fits, [])
+            return
+        levels, log_prior = self._shared_levels(len(vectors))
+        posteriors = fit_passes(
+            raw,
+            fits,
+            [levels * np.sqrt(fit.variance) for fit in fits],
+            log_prior,
+            optimizer=self.optimizer,
+            max_iter=self.max_iter,
+            random_states=self._seeds(self._generator()),
+        )
+        self._set_posteriors(fits, posteriors)
 
-        # The discrete posterior; only a prior that is not Gaussian moves ξ again.
-        continuous = ascents
-        solve = decorrelated_solve(used, self.n_levels, variance_prior)
-        max_iter = 1 if isinstance(used, GaussianPrior) else self.max_iter
-        found = [a.best for a in continuous]
-        ascents = [
-            Ascent(solve, best.sums.regression, best.log_variance - float(np.log(unit)), max_iter)
-            for best in found
-            if best is not None
-        ]
-        interrupted = interrupted or climb_together(rotated, ascents)
-        scale = np.array([np.exp(0.5 * ascent.log_variance) for ascent in ascents])
-        for ascent, before in zip(ascents, continuous, strict=True):
-            if max_iter == 1 or not ascent.trace:
-                ascent.trace = [*before.trace[:-1], *(ascent.trace or before.trace[-1:])]
-                ascent.outcome = before.outcome
-        if not decorrelated:
-            if interrupted:
-                raise KeyboardInterrupt
-            levels = shared_levels(self.levels, self.n_levels, len(vectors))
-            turned = [replace(a.posterior, vectors=vectors @ a.posterior.vectors) for a in ascents]
-            starts = raw.sums([ScaledLatent(p, s**2) for p, s in zip(turned, scale, strict=True)])
-            rng = self._generator()
-            seeds = [int(rng.integers(2**31)) for _ in starts]
-            ascents = [
-                Ascent(
-                    raw_solve(levels * s, prior.log_mass(levels), self.optimizer, seed, raw.n_threads),
-                    begin.regression,
-                    0.0,
-                    self.max_iter,
-                )
-                for begin, s, seed in zip(starts, scale, seeds, strict=True)
-                if begin is not None
-            ]
-            interrupted = climb_together(raw, ascents)
-            if any(ascent.best is None for ascent in ascents):
-                raise KeyboardInterrupt
-            self.posteriors_ = [in_prior_units(a.result(interrupted), s) for a, s in zip(ascents, scale, strict=True)]
+    def _decorrelated_options(self, variance_prior: VariancePrior) -> dict[str, Any]:
+        """Options of a fit in the decorrelated basis, which finds where to start from for the raw one."""
+        prior = as_prior(self.prior)
+        if self.basis != "decorrelated" or not isinstance(prior, DensityPrior):
+            prior = GaussianPrior()
+        options = {"prior": prior, "variance_prior": variance_prior}
+        return {**options, "n_levels": self.n_levels, "max_iter": self.max_iter}
+
+    def _shared_levels(self, n_weights: int) -> tuple[FloatArray, FloatArray]:
+        """Levels of the raw basis, in units of the prior standard deviation, and their log masses."""
+        levels = shared_levels(self.levels, self.n_levels, n_weights)
+        return levels, as_prior(self.prior).log_mass(levels)
+
+    def _seeds(self, rng: np.random.Generator) -> list[int]:
+        """Draw a seed for each problem."""
+        return [int(rng.integers(2**31)) for _ in self.intercept_]
+
+    def _set_posteriors(self, fits: list[LogisticFit], raw: list[MeanFieldPosterior]) -> None:
+        """Set the problems' posteriors, those of the raw basis if there are any, in prior units."""
+        self.prior_scale_ = np.sqrt([fit.variance for fit in fits])
+        if raw:
+            self.posteriors_ = [in_prior_units(p, s) for p, s in zip(raw, self.prior_scale_, strict=True)]
         else:
-            results = [ascent.result(interrupted) for ascent in ascents]
-            self.posteriors_ = [replace(p, vectors=vectors @ p.vectors) for p in results]
-        self.prior_scale_ = scale
+            self.posteriors_ = [fit.posterior for fit in fits]
         self._set_coefficients()
+
+
+def turned(fits: list[LogisticFit], vectors: FloatArray) -> list[LogisticFit]:
+    """Return fits in some directions as fits in the whole space."""
+    return [replace(fit, posterior=replace(fit.posterior, vectors=vectors @ fit.posterior.vectors)) for fit in fits]

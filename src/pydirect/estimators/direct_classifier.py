@@ -14,23 +14,18 @@ from sklearn.utils.class_weight import compute_class_weight
 from pydirect._progress import Progress
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
-from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior
-from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._classifier import ProbabilisticClassifier
-from pydirect.estimators._streamed_classifier import StreamedClassifier
+from pydirect.estimators._streamed_classifier import StreamedClassifier, turned
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.logistic.fit import BOUNDS, fit_logistic, fit_logistic_decorrelated
-from pydirect.logistic.gaussian import LOG_VARIANCE_SD, VariancePrior, informative_directions, typical_variance
+from pydirect.logistic.fit import BOUNDS, LogisticFit, fit_logistic, fit_logistic_decorrelated
+from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.predictive import predictive_log_odds
 from pydirect.logistic.rows import LabelledRows
-from pydirect.regression.level_scale import in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import collect_statistics
 
-# Directions are kept that would carry information at so many times the typical prior variance.
-VARIANCE_MARGIN = 10.0
 KERNEL_LOG_VARIANCE_SD = 0.5
 
 
@@ -213,12 +208,12 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
                 )
                 self.mean_missing_variance_ = self._mean_missing_variance(inputs, weight, statistics)
                 variance_prior = self._variance_prior(statistics.mean_square)
-                vectors = informative_directions(statistics, VARIANCE_MARGIN * variance_prior.centre)
+                vectors = informative_directions(statistics, variance_prior.centre)
                 raw = LabelledRows(self.features_, inputs, labels[:, 0], weight, n_threads=n_threads)
                 rotated = raw.rotated(vectors)
             with progress.stage("inference"):
                 raw = raw.held() if self.basis == "raw" else raw
-                self._infer(labels, rotated, vectors, raw, variance_prior, rng)
+                self._infer(labels, rotated, raw, vectors, variance_prior, rng)
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = statistics.n_samples
         self._set_results()
@@ -284,7 +279,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         """Prior of the weights' prior variance: narrow about what the kernel's hyperparameters imply."""
         if self.hyperparameters_ is not None and self.length_scale is None:
             return VariancePrior(LOGIT_UNIT**2, KERNEL_LOG_VARIANCE_SD)
-        return VariancePrior(typical_variance(mean_square), LOG_VARIANCE_SD)
+        return VariancePrior.wide(mean_square)
 
     # --- inference
 
@@ -292,67 +287,59 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         self,
         labels: FloatArray,
         rotated: LabelledRows,
-        vectors: FloatArray,
         raw: LabelledRows,
+        vectors: FloatArray,
         variance_prior: VariancePrior,
         rng: np.random.Generator,
     ) -> None:
-        """Fit the problems: in the informative directions, then in the raw basis where that is asked."""
+        """Fit the problems, several at a time: in the informative directions, then in the raw basis if it is asked for.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_samples, n_problems)
+        rotated, raw : LabelledRows
+            In the informative directions and in the raw basis, with any problem's labels.
+        vectors : ndarray of shape (n_weights, n_directions)
+        variance_prior : VariancePrior
+        rng : numpy.random.Generator
+        """
         n_problems, stop = labels.shape[1], threading.Event()
         n_workers = min(n_problems, raw.n_threads)
         n_inner = raw.n_threads if n_workers == 1 else 1
         rotated, raw = replace(rotated, n_threads=n_inner), replace(raw, n_threads=n_inner)
-        seeds = [int(rng.integers(2**31)) for _ in range(n_problems)]
+        seeds = self._seeds(rng)
+        decorrelated = self.basis == "decorrelated"
 
-        def infer(k: int) -> tuple[MeanFieldPosterior, float]:
-            task: dict[str, Any] = {"t": np.ascontiguousarray(labels[:, k]), "offset": float(self.intercept_[k])}
-            options: dict[str, Any] = {
-                "batch_size": self.batch_size,
-                "max_iter": self.max_iter,
-                "random_state": seeds[k],
-                "stop": stop,
-            }
-            problem = replace(rotated, **task), replace(raw, **task)
-            return self._infer_one(*problem, vectors, variance_prior, options)
+        def infer(k: int) -> tuple[LogisticFit, MeanFieldPosterior | None]:
+            problem = labels[:, k], self.intercept_[k]
+            fit = fit_logistic_decorrelated(
+                rotated.problem(*problem),
+                bound=self.bound if decorrelated else "jaakkola",
+                batch_size=self.batch_size,
+                random_state=seeds[k],
+                stop=stop,
+                **self._decorrelated_options(variance_prior),
+            )
+            if decorrelated:
+                return fit, None
+            levels, log_prior = self._shared_levels(raw.n_weights)
+            posterior = fit_logistic(
+                raw.problem(*problem),
+                levels * np.sqrt(fit.variance),
+                log_prior,
+                bound=self.bound,
+                xi=fit.xi,
+                optimizer=self.optimizer,
+                batch_size=self.batch_size,
+                max_iter=self.max_iter,
+                random_state=seeds[k],
+                stop=stop,
+            )
+            return fit, posterior
 
         found = for_each(infer, range(n_problems), n_workers, stop)
-        self.posteriors_ = [posterior for posterior, _ in found]
-        self.prior_scale_ = np.array([scale for _, scale in found])
-        self._set_coefficients()
-
-    def _infer_one(
-        self,
-        rotated: LabelledRows,
-        raw: LabelledRows,
-        vectors: FloatArray,
-        variance_prior: VariancePrior,
-        options: dict[str, Any],
-    ) -> tuple[MeanFieldPosterior, float]:
-        """Posterior of one problem, in units of the prior standard deviation, and that deviation."""
-        prior = as_prior(self.prior)
-        decorrelated = self.basis == "decorrelated"
-        fit = fit_logistic_decorrelated(
-            rotated,
-            variance_prior=variance_prior,
-            prior=prior if decorrelated and isinstance(prior, DensityPrior) else GaussianPrior(),
-            n_levels=self.n_levels,
-            bound=self.bound if decorrelated else "jaakkola",
-            **options,
-        )
-        scale = np.sqrt(fit.variance)
-        if decorrelated:
-            return replace(fit.posterior, vectors=vectors @ fit.posterior.vectors), scale
-        levels = shared_levels(self.levels, self.n_levels, raw.n_weights)
-        posterior = fit_logistic(
-            raw,
-            levels * scale,
-            prior.log_mass(levels),
-            bound=self.bound,
-            xi=fit.xi,
-            optimizer=self.optimizer,
-            **options,
-        )
-        return in_prior_units(posterior, scale), scale
+        fits = turned([fit for fit, _ in found], vectors)
+        self._set_posteriors(fits, [posterior for _, posterior in found if posterior is not None])
 
     # --- prediction
 

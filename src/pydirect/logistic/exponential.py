@@ -15,10 +15,10 @@ from pydirect import _core
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.priors import DensityPrior
-from pydirect.logistic.ascent import RELATIVE_RISE, RISE, heed, with_outcome
-from pydirect.logistic.gaussian import start_size
+from pydirect.logistic.ascent import RELATIVE_RISE, RISE, raise_if_set, with_outcome
 from pydirect.logistic.rows import LabelledRows
-from pydirect.optimize.gradient import adam_on_logits, lbfgs_on_logits
+from pydirect.logistic.start import sampled
+from pydirect.optimize.gradient import adam_on_logits, lbfgs
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
@@ -135,17 +135,15 @@ class _ExponentialObjective:
     log_prior: FloatArray
     stop: threading.Event
 
-    def elbo_and_gradient(
-        self, n_levels: int, logits: FloatArray, noise_logits: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray]:
-        """Return value and gradients; there is no noise."""
-        value, gradient = self.of_rows(self.rows, 1.0, logits)
-        return value, gradient, noise_logits
+    def value_and_gradient(self, flat_logits: FloatArray) -> tuple[float, FloatArray]:
+        """Return value and gradient, of and in the logits one after the other."""
+        value, gradient = self.of_rows(self.rows, 1.0, flat_logits.reshape(self.log_prior.shape))
+        return value, gradient.ravel()
 
     def of_rows(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> tuple[float, FloatArray]:
-        """Value and gradient with the likelihood of some rows, that many times."""
-        heed(self.stop)
-        log_q, q = self._probabilities(logits)
+        """Value and gradient with the likelihood of some rows, counted `repetitions` times."""
+        raise_if_set(self.stop)
+        log_q, q = self.probabilities(logits)
         value, gradient = exponential_bound(rows, self.levels, q)
         gain = self._gain(log_q, q)
         slope = repetitions * gradient + gain
@@ -155,14 +153,15 @@ class _ExponentialObjective:
 
     def value(self, logits: FloatArray) -> float:
         """Return the value alone."""
-        log_q, q = self._probabilities(logits)
+        log_q, q = self.probabilities(logits)
         blocks = _over_blocks(self.rows, _ExponentialTable(self.levels, q), with_gradient=False)
         return float(np.vdot(q, self._gain(log_q, q))) - sum(v for v, _ in blocks)
 
     def _gain(self, log_q: FloatArray, q: FloatArray) -> FloatArray:
         return np.subtract(self.log_prior, log_q, out=np.zeros_like(q), where=q > 0)
 
-    def _probabilities(self, logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def probabilities(self, logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return log q and q."""
         allowed = np.where(self.log_prior > -np.inf, logits, -np.inf)
         log_q = allowed - logsumexp(allowed, axis=1, keepdims=True)
         return log_q, np.exp(log_q)
@@ -179,6 +178,7 @@ class _ExponentialObjective:
 def fit_exponential(
     rows: LabelledRows,
     start: MeanFieldPosterior,
+    *,
     batch_size: int | None,
     max_iter: int,
     rng: np.random.Generator,
@@ -190,14 +190,14 @@ def fit_exponential(
         q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
         weights = FactorizedCategorical(start.weights.levels, q)
         return with_outcome(replace(start, weights=weights), outcome.trace[0][-1], outcome, stop)
-    size = start_size(rows)
-    part = rows.sample(size) if rows.n_samples >= 2 * size else rows
-    logits = np.log(np.maximum(_ascend_weight_by_weight(replace(objective, rows=part), start.q, max_iter)[0], 1e-30))
+    q, _ = _ascend_weight_by_weight(replace(objective, rows=sampled(rows)), start.q, max_iter)
+    logits = np.log(np.maximum(q, 1e-30))
     if batch_size is None:
-        logits, _, outcome = lbfgs_on_logits(objective, logits.shape[1], logits, np.empty(0), max_iter)
+        flat, outcome = lbfgs(objective.value_and_gradient, logits.ravel(), max_iter)
+        logits = flat.reshape(logits.shape)
     else:
         logits, outcome = adam_on_logits(objective.value, lambda: objective.batches(batch_size, rng), logits, max_iter)
-    q = objective._probabilities(logits)[1]
+    q = objective.probabilities(logits)[1]
     weights = FactorizedCategorical(start.weights.levels, q / q.sum(axis=1, keepdims=True))
     return with_outcome(replace(start, weights=weights), objective.value(logits), outcome, stop)
 
@@ -217,7 +217,7 @@ def _ascend_weight_by_weight(
     trace = [objective.value(_log(q))]
     try:
         while outcome.n_iter < max_iter and not outcome.converged:
-            heed(objective.stop)
+            raise_if_set(objective.stop)
             log_terms = exponential_log_terms(rows, objective.levels, q)[:, None] + log_weight
             for j in range(len(q)):
                 x = exponents[j, :, None] * levels[j]
@@ -246,6 +246,7 @@ def _log(q: FloatArray) -> FloatArray:
 def fit_exponential_decorrelated(
     rows: LabelledRows,
     start: DecorrelatedPosterior,
+    *,
     variance: float,
     prior: DensityPrior,
     batch_size: int | None,
@@ -269,7 +270,7 @@ def fit_exponential_decorrelated(
         weights = FactorizedCategorical.from_logits(levels, logits)
         posterior = replace(posterior, weights=weights, log_prior=log_prior)
         iterations = min(max_iter, EXPONENTIAL_ITERATIONS) if left else max_iter
-        posterior = fit_exponential(turned, posterior, batch_size, iterations, rng, stop)
+        posterior = fit_exponential(turned, posterior, batch_size=batch_size, max_iter=iterations, rng=rng, stop=stop)
         if posterior.interrupted:
             break
         centre, spread = posterior.mean, np.maximum(posterior.std, 0.5 * spread * (grid[1] - grid[0]))

@@ -6,15 +6,15 @@ The expectation of log σ has no closed form, but two lower bounds do:
   (Jaakkola & Jordan 2000). It is quadratic in z: for given ξ this is Gaussian regression with A = Φᵀdiag(2λ)Φ and
   c = Φᵀt/2, and everything that solves that solves this.
 - ``"exponential"``: log σ(tz) ≥ −exp(−tz), whose expectation is a product over the weights (Evans & Nair 2018,
-  Theorem 2). The tighter of the two where z is large and t known from it, as for classes far apart; where they overlap
-  it is much the looser, and its best z is half the log-odds: probabilities from it are too timid.
+  Theorem 2). It is the tighter of the two where z is large and determines t, as for classes far apart; where they
+  overlap it is much the looser, and its best z is half the log-odds: probabilities from it are too timid.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,34 +22,18 @@ from numpy.typing import ArrayLike
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator
 from pydirect.distributions.levels import as_level_count, as_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_log_masses
-from pydirect.logistic.ascent import AscentState, climb, with_outcome
-from pydirect.logistic.bound import SMALLEST_XI, jaakkola_bound, log_xi_of
+from pydirect.logistic.ascent import Ascent, BoundParameters, climb
+from pydirect.logistic.bound import SMALLEST_XI
+from pydirect.logistic.discrete import ScaledLatent, ascend_decorrelated, mean_field_solve
 from pydirect.logistic.exponential import fit_exponential, fit_exponential_decorrelated
-from pydirect.logistic.gaussian import (
-    LOG_VARIANCE_SD,
-    VariancePrior,
-    continuous_log_xi,
-    gaussian_step,
-    mean_square,
-    starting_point,
-    typical_variance,
-)
-from pydirect.logistic.rows import LabelledRows
-from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
-from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
-from pydirect.statistics.rotated import decorrelate
+from pydirect.logistic.gaussian import VariancePrior
+from pydirect.logistic.passes import RowPasses
+from pydirect.logistic.rows import LabelledRows, RowParameters
+from pydirect.logistic.start import ascend_gaussian, starting_point, starting_sums
+from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.regression.mean_field import MeanFieldPosterior
 
 BOUNDS = ("jaakkola", "exponential")
-
-
-def _discrete_state(
-    rows: LabelledRows, posterior: MeanFieldPosterior, variance: float, penalty: float = 0.0
-) -> AscentState:
-    """State of a discrete posterior with weights in units of √variance."""
-    mean, spread = rows.moments(posterior, variance)
-    bound = jaakkola_bound(rows.t, mean, spread, rows.weight) - posterior.weights.kl(posterior.log_prior) - penalty
-    log_xi = log_xi_of(mean, spread)
-    return AscentState(posterior, variance, bound, log_xi, log_xi, posterior.interrupted)
 
 
 def fit_logistic(
@@ -75,16 +59,17 @@ def fit_logistic(
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
         Log masses of the levels; -inf forbids one.
     bound : {"jaakkola", "exponential"}
-        Of the expected log-likelihood; the second starts from the first's posterior.
+        On the expected log-likelihood; the second starts from the first's posterior.
     xi : ndarray of shape (n_samples,), optional
         Start of Jaakkola and Jordan's ξ; by default the better of 1 and that of continuous weights.
     optimizer : str
         Of the quadratic problem at given ξ; see `fit_mean_field`.
     batch_size : int, optional
-        Rows a stochastic step. For Jaakkola and Jordan's bound, natural gradients from batches find where to start from
-        without `xi`, and steps of all rows finish; for the exponential bound, Adam takes the place of L-BFGS.
+        Number of rows per stochastic step. For Jaakkola and Jordan's bound, natural gradients from batches find where
+        to start from without `xi`, and steps of all rows finish; for the exponential bound, Adam takes the place of
+        L-BFGS.
     max_iter : int
-        Values of ξ, then L-BFGS iterations or epochs.
+        Largest number of values of ξ, then of L-BFGS iterations or epochs.
     random_state : int
     stop : threading.Event, optional
         Ends the fit as an interruption does when another thread sets it, and is set by an interruption.
@@ -92,7 +77,7 @@ def fit_logistic(
     Returns
     -------
     MeanFieldPosterior
-        Its `elbo` is a lower bound of log Pr(t).
+        Its `elbo` is a lower bound on log Pr(t).
 
     Raises
     ------
@@ -111,10 +96,7 @@ def fit_logistic(
     >>> posterior.weights.values(posterior.weights.most_probable()).tolist()
     [3.0, 0.0]
     """
-    as_choice(bound, "bound", BOUNDS)
-    as_count(max_iter, "max_iter")
-    if batch_size is not None:
-        as_count(batch_size, "batch_size")
+    _check_options(bound, batch_size, max_iter)
     levels = as_levels(levels, rows.n_weights)
     log_prior = as_log_masses(log_prior, levels, rows.n_weights)
     if xi is not None:
@@ -124,32 +106,44 @@ def fit_logistic(
         xi = np.maximum(xi, SMALLEST_XI)
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
-    last: MeanFieldPosterior | None = None
-
-    def step(log_xi: FloatArray) -> AscentState:
-        nonlocal last
-        options: dict[str, Any] = {"optimizer": optimizer, "random_state": random_state, "n_threads": rows.n_threads}
-        last = fit_mean_field(rows.weighted_statistics(np.exp(log_xi)), levels, log_prior, [1.0], start=last, **options)
-        return _discrete_state(rows, last, 1.0)
-
-    # Optima are local where levels are coarse: without a start, the better of two.
-    starts = (
-        [np.log(xi)]
-        if xi is not None
-        else [continuous_log_xi(rows, levels, log_prior, max_iter, batch_size, random_state, stop)]
-    )
-    if xi is None:
-        starts.append(np.zeros(rows.n_samples))
-    best, outcome = climb(step, starts[0], max_iter, stop)
-    for start in starts[1:]:
-        last = None
-        other = climb(step, start, max_iter, stop)
-        if other[0].bound > best.bound:
-            best, outcome = other
-    posterior = with_outcome(best.posterior, best.bound, outcome, stop)
+    starts: list[BoundParameters]
+    if xi is not None:
+        starts = [RowParameters(rows, np.log(xi))]
+    else:  # optima are local where levels are coarse: the better of two
+        starts = [RowParameters.at_one(rows)]
+        # Continuous weights with the prior's variance: from elsewhere coarse levels could hold q back.
+        prior = VariancePrior(_prior_variance(levels, log_prior), 0.0)
+        if prior.centre > 0:  # not a prior on one level only
+            first = starting_point(
+                rows, prior, batch_size=batch_size, max_iter=max_iter, random_state=random_state, stop=stop
+            )
+            starts.insert(0, ascend_gaussian(*first, prior, max_iter, stop).best.parameters)
+    ascents = []
+    for start in starts:
+        solve = mean_field_solve(
+            levels, log_prior, optimizer=optimizer, random_state=random_state, n_threads=rows.n_threads
+        )
+        ascents.append(Ascent(solve, start, 0.0, max_iter))
+        climb(rows, ascents[-1:], stop)
+    posterior = max(ascents, key=lambda ascent: ascent.best.bound).result(stop)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
-    return fit_exponential(rows, posterior, batch_size, max_iter, as_generator(random_state), stop)
+    rng = as_generator(random_state)
+    return fit_exponential(rows, posterior, batch_size=batch_size, max_iter=max_iter, rng=rng, stop=stop)
+
+
+def _check_options(bound: str, batch_size: int | None, max_iter: int) -> None:
+    as_choice(bound, "bound", BOUNDS)
+    as_count(max_iter, "max_iter")
+    if batch_size is not None:
+        as_count(batch_size, "batch_size")
+
+
+def _prior_variance(levels: FloatArray, log_prior: FloatArray) -> float:
+    """Mean variance of the weights' priors."""
+    w, mass = np.broadcast_arrays(np.atleast_2d(levels), np.exp(np.atleast_2d(log_prior)))
+    mass = mass / mass.sum(axis=1, keepdims=True)
+    return float(((mass * w**2).sum(axis=1) - (mass * w).sum(axis=1) ** 2).mean())
 
 
 def fit_logistic_decorrelated(
@@ -175,7 +169,7 @@ def fit_logistic_decorrelated(
     prior : DensityPrior
         In units of the prior standard deviation; standard Gaussian by default.
     variance_prior : VariancePrior
-        By default a wide one about the variance at which z has a variance of 4 at a typical row.
+        By default a wide one around the variance at which z has a variance of 4 at a typical row.
     n_levels : int
     bound, batch_size, max_iter, random_state, stop
         As in `fit_logistic`.
@@ -184,58 +178,135 @@ def fit_logistic_decorrelated(
     -------
     LogisticFit
     """
-    as_choice(bound, "bound", BOUNDS)
-    as_count(max_iter, "max_iter")
+    _check_options(bound, batch_size, max_iter)
     as_level_count(n_levels)
-    if batch_size is not None:
-        as_count(batch_size, "batch_size")
     prior = GaussianPrior() if prior is None else prior
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:
-        variance_prior = VariancePrior(typical_variance(mean_square(rows)), LOG_VARIANCE_SD)
-    unit = prior.variance  # of the prior as it is given; found by the Gaussian evidence whatever its shape
-
-    gaussian_prior = VariancePrior(variance_prior.centre * unit, variance_prior.sd)
-    start = starting_point(rows, gaussian_prior, max_iter, batch_size, random_state, stop)
-    found, outcome = climb(gaussian_step(rows, gaussian_prior), start, max_iter, stop)
-    variance = found.variance / unit
-
-    def step(log_xi: FloatArray) -> AscentState:
-        rotated = decorrelate(rows.weighted_statistics(np.exp(log_xi))).scaled(variance)
-        posterior = fit_decorrelated(rotated, 1.0, prior=prior, n_levels=n_levels, n_noise_levels=1)
-        return _discrete_state(rows, posterior, variance, variance_prior.penalty(variance))
-
-    log_xi = found.following[:-1]
-    if isinstance(prior, GaussianPrior) or outcome.interrupted:
-        best = step(log_xi)
-        outcome.trace[0][-1] = best.bound
-    else:
-        best, outcome = climb(step, log_xi, max_iter, stop)
-    posterior = with_outcome(best.posterior, best.bound, outcome, stop)
+        variance_prior = VariancePrior.wide(rows.mean_square())
+    start = starting_point(
+        rows,
+        variance_prior.scaled(prior.variance),
+        batch_size=batch_size,
+        max_iter=max_iter,
+        random_state=random_state,
+        stop=stop,
+    )
+    [ascent] = ascend_decorrelated(
+        rows, [start], prior=prior, variance_prior=variance_prior, n_levels=n_levels, max_iter=max_iter, stop=stop
+    )
+    posterior, variance = ascent.result(stop), float(np.exp(ascent.log_variance))
     if bound == "exponential" and not posterior.interrupted and posterior.vectors.shape[1] > 0:
-        rng = as_generator(random_state)
-        posterior = fit_exponential_decorrelated(rows, posterior, variance, prior, batch_size, max_iter, rng, stop)
+        posterior = fit_exponential_decorrelated(
+            rows,
+            posterior,
+            variance=variance,
+            prior=prior,
+            batch_size=batch_size,
+            max_iter=max_iter,
+            rng=as_generator(random_state),
+            stop=stop,
+        )
         penalty = variance_prior.penalty(variance)
         posterior = replace(posterior, elbo=posterior.elbo - penalty, elbo_trace=posterior.elbo_trace - penalty)
-    return LogisticFit(posterior, variance, np.exp(best.following))
+    return LogisticFit(posterior, variance, np.exp(ascent.parameters.coordinates))
 
 
 @dataclass(frozen=True)
 class LogisticFit:
-    """A posterior with what was found beside it.
+    """A posterior in the decorrelated basis and what was found with it.
 
     Attributes
     ----------
     posterior : DecorrelatedPosterior
-        Of weights in units of √variance. Its `elbo` is a lower bound of log Pr(t), less what the prior of the variance
-        takes off.
+        Of weights in units of √variance. Its `elbo` is a lower bound on log Pr(t), less the penalty of the variance's
+        prior.
     variance : float
         Prior variance of the weights.
-    xi : ndarray of shape (n_samples,)
-        Jaakkola and Jordan's ξ at the end.
+    xi : ndarray of shape (n_samples,) or None
+        Jaakkola and Jordan's ξ at the end; None where rows are passed over, which have none kept.
     """
 
     posterior: DecorrelatedPosterior
     variance: float
-    xi: FloatArray
+    xi: FloatArray | None = None
+
+
+# --- rows that are not held
+
+
+def fit_passes_decorrelated(
+    passes: RowPasses,
+    samples: Sequence[LabelledRows],
+    *,
+    prior: DensityPrior,
+    variance_prior: VariancePrior,
+    n_levels: int,
+    max_iter: int,
+) -> list[LogisticFit]:
+    """Fit several problems as `fit_logistic_decorrelated` does, in the same passes over rows that are not held.
+
+    Parameters
+    ----------
+    passes : RowPasses
+    samples : sequence of LabelledRows
+        For each problem, some of its rows, reweighted to the total weight of all, from which the ascent starts.
+    prior, variance_prior, n_levels, max_iter
+        As in `fit_logistic_decorrelated`.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        When the user interrupts before there is a posterior of all rows. Later, the best posteriors are returned,
+        flagged.
+    """
+    wide, stop = variance_prior.scaled(prior.variance), passes.stop
+    starts = [starting_sums(sample, wide, max_iter=max_iter, stop=stop) for sample in samples]
+    ascents = ascend_decorrelated(
+        passes, starts, prior=prior, variance_prior=variance_prior, n_levels=n_levels, max_iter=max_iter, stop=stop
+    )
+    return [LogisticFit(ascent.result(stop), float(np.exp(ascent.log_variance))) for ascent in ascents]
+
+
+def fit_passes(
+    passes: RowPasses,
+    starts: Sequence[LogisticFit],
+    levels: Sequence[FloatArray],
+    log_prior: FloatArray,
+    *,
+    optimizer: str,
+    max_iter: int,
+    random_states: Sequence[int],
+) -> list[MeanFieldPosterior]:
+    """Fit several problems on given levels as `fit_logistic` does, in the same passes over rows that are not held.
+
+    Parameters
+    ----------
+    passes : RowPasses
+    starts : sequence of LogisticFit
+        For each problem, the decorrelated posterior whose ξ the ascent starts from.
+    levels : sequence of ndarray of shape (n_weights or 1, n_levels)
+        For each problem.
+    log_prior : ndarray of shape (n_weights or 1, n_levels)
+    optimizer, max_iter
+        As in `fit_logistic`.
+    random_states : sequence of int
+        For each problem.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        When the user interrupts before there is a posterior of all rows. Later, the best posteriors are returned,
+        flagged.
+    """
+    found = passes.evaluate([ScaledLatent(fit.posterior, fit.variance) for fit in starts])
+    ascents = []
+    for at, own_levels, seed in zip(found, levels, random_states, strict=True):
+        assert at is not None
+        solve = mean_field_solve(
+            own_levels, log_prior, optimizer=optimizer, random_state=seed, n_threads=passes.n_threads
+        )
+        ascents.append(Ascent(solve, at.parameters, 0.0, max_iter))
+    climb(passes, ascents, passes.stop)
+    return [ascent.result(passes.stop) for ascent in ascents]

@@ -15,7 +15,7 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.evidence import FIRST_ROWS, MAX_ROWS, ONE_STAGE_ROWS, MarginalLikelihood, distinct_rows
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.logistic.bound import jaakkola_lambda
+from pydirect.logistic.bound import pseudo_targets
 
 # Logits in units of which the priors are those of standardised targets.
 LOGIT_UNIT = 3.0
@@ -48,15 +48,15 @@ class LabelMarginalLikelihood:
         self._set_parts()
 
     def _set_parts(self) -> None:
-        lam = jaakkola_lambda(self.xi)
-        targets = (self.t / (4 * lam) - self.offset) / LOGIT_UNIT
+        targets, precision = pseudo_targets(self.t, self.offset, self.xi)
+        targets = targets / LOGIT_UNIT
         if not self.parts:
             self.parts = [
                 MarginalLikelihood(self.x, targets[:, k, None], self.weight, self.n_linear, self.n_threads)
                 for k in range(self.t.shape[1])
             ]
         for k, part in enumerate(self.parts):
-            part.y, part.weight = targets[:, k, None], 2 * lam[:, k] * self.weight
+            part.y, part.weight = targets[:, k, None], precision[:, k] * self.weight
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the value, up to a function of ξ, and the gradient."""
@@ -78,12 +78,11 @@ class LabelMarginalLikelihood:
         lower = np.tril(hyperparameters.covariance(self.x, self.x, self.n_threads))
         prior = LOGIT_UNIT**2 * (lower + np.tril(lower, -1).T)
         for _ in range(XI_ITERATIONS):
-            lam = jaakkola_lambda(self.xi)
             for k in range(self.t.shape[1]):
-                root = np.sqrt(2 * lam[:, k] * self.weight)
+                target, precision = pseudo_targets(self.t[:, k], self.offset[k], self.xi[:, k])
+                root = np.sqrt(precision * self.weight)
                 factor = cho_factor(np.eye(len(root)) + root[:, None] * prior * root, lower=True, check_finite=False)
                 smoother = root[:, None] * cho_solve(factor, root[:, None] * prior, check_finite=False)
-                target = self.t[:, k] / (4 * lam[:, k]) - self.offset[k]
                 mean = self.offset[k] + smoother.T @ target
                 variance = prior.diagonal() - np.einsum("ij,ij->j", prior, smoother)
                 self.xi[:, k] = np.sqrt(mean**2 + np.maximum(variance, 0.0))

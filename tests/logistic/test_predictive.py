@@ -1,0 +1,45 @@
+"""Predictive probabilities of Gaussian logits."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from pydirect import (
+    GaussianPrior,
+    evenly_spaced_levels,
+    fit_logistic,
+    predictive_probability,
+)
+from pydirect.logistic.predictive import predictive_log_odds
+from pydirect.testing import enumerate_factorized, enumerate_logistic_predictive
+
+LEVELS = evenly_spaced_levels(5, 2.0)
+
+
+@pytest.mark.parametrize("sd", [0.0, 0.3, 1.0, 1.24, 1.26, 3.0, 10.0, 60.0])
+def test_log_odds_are_those_of_the_integral(sd):
+    u = np.linspace(-15, 15, 200_001)
+    mass = np.exp(-0.5 * u**2) / np.exp(-0.5 * u**2).sum()
+    mean = np.array([-30.0, -3.0, -0.1, 0.0, 0.7, 8.0, 25.0])
+    exact = [np.log((expit(m + sd * u) @ mass) / (expit(-m - sd * u) @ mass)) for m in mean]
+    np.testing.assert_allclose(predictive_log_odds(mean, np.full(7, sd**2)), exact, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(predictive_probability(mean, np.full(7, sd**2)), expit(exact), rtol=1e-8)
+
+
+def test_log_odds_stay_finite_and_monotone_far_out():
+    mean = np.concatenate([-np.geomspace(1e6, 1e-3, 400), np.geomspace(1e-3, 1e6, 400)])
+    for sd in (0.0, 1.0, 1.3, 30.0):
+        odds = predictive_log_odds(mean, np.full(mean.shape, sd**2))
+        assert np.isfinite(odds).all() and (np.diff(odds) > 0).all()
+
+
+def test_the_gaussian_prediction_agrees_with_enumeration_and_sampling(make_rows):
+    rows = make_rows(40, 6, scale=0.6)
+    levels = evenly_spaced_levels(7, 2.0)
+    posterior = fit_logistic(rows, levels, GaussianPrior().log_mass(levels))
+    exact = enumerate_logistic_predictive(rows.x, enumerate_factorized(levels, posterior.q, [1.0], [1.0]), rows.offset)
+    mean, variance = rows.moments(posterior)
+    np.testing.assert_allclose(predictive_probability(mean, variance), exact, atol=2e-3)
+    drawn = expit(rows.offset + posterior.sample_weights(4000, np.random.default_rng(0)) @ rows.x.T)
+    error = drawn.std(axis=0, ddof=1) / np.sqrt(4000)
+    assert (np.abs(drawn.mean(axis=0) - exact) < 4.5 * error).all()
