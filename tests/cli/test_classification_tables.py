@@ -54,7 +54,7 @@ def test_a_table_of_classes_is_fitted_and_predicted(tmp_path, capsys, labels, op
     assert "DirectClassifier" in run(capsys, "info", model).out
 
 
-def test_numbers_are_numbers_unless_told_otherwise(tmp_path, capsys):
+def test_numbers_are_targets_unless_a_task_is_given(tmp_path, capsys):
     data = write(tmp_path / "t.csv", NUMBER)
     run(capsys, "fit", data, "--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--quiet")
     assert type(pydirect.load(tmp_path / "m")) is pydirect.DirectRegressor
@@ -75,7 +75,7 @@ def test_true_and_false_are_classes(tmp_path, capsys, names):
     assert type(pydirect.load(model)) is pydirect.DirectRegressor
 
 
-def test_zeros_and_ones_are_told_of_classification(tmp_path, capsys):
+def test_zeros_and_ones_give_a_hint_at_classification(tmp_path, capsys):
     zeros_and_ones, others = write(tmp_path / "t.csv", NUMBER), write(tmp_path / "o.csv", NUMBER + 1)
     fit = ["--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--test-fraction", "0"]
     hint = "--task classification"

@@ -1,0 +1,229 @@
+"""Reading CSV and Parquet files."""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+
+import numpy as np
+import pytest
+
+from pydirect.cli import table_files as tables
+from pydirect.cli.table_encoder import TableEncoder
+from pydirect.cli.table_files import read_table
+from pydirect.cli.tables import TableError
+
+
+def same(values, expected):
+    np.testing.assert_array_equal(values, np.array(expected, dtype=values.dtype), strict=True)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_delimiters_and_line_ends(csv_file, delimiter, newline):
+    lines = [["x", "name", "y"], ["1", "red", "2.5"], ["-3e2", "blue", ".5"]]
+    table = read_table(csv_file(newline.join(delimiter.join(line) for line in lines) + newline))
+    assert list(table.columns) == ["x", "name", "y"] and table.n_rows == 2
+    same(table.columns["x"], [1.0, -300.0])
+    same(table.columns["name"], ["red", "blue"])
+    same(table.columns["y"], [2.5, 0.5])
+
+
+def test_byte_order_mark_blank_lines_spaces_and_quotes(csv_file):
+    table = read_table(csv_file('\ufeff\n "a b", c\n\n"x, ""y""\nz", 1 \n\n w ,2\n\n'))
+    same(table.columns["a b"], ['x, "y"\nz', "w"])
+    same(table.columns["c"], [1.0, 2.0])
+
+
+def test_semicolons_win_when_commas_are_decimal(csv_file):
+    table = read_table(csv_file("a;b\n1,5;2\n3,25;4\n"))
+    same(table.columns["b"], [2.0, 4.0])
+    with pytest.raises(TableError, match="column 'a' holds numbers with decimal commas"):
+        table.column("a")
+
+
+def test_commas_within_semicolon_file_names(csv_file):
+    assert read_table(csv_file("x;y, in mm;z\n1;2;3\n")).names == ["x", "y, in mm", "z"]
+
+
+def test_one_column(csv_file):
+    same(read_table(csv_file("y\n1\n2\n")).columns["y"], [1.0, 2.0])
+
+
+def test_last_line_without_end(csv_file):
+    same(read_table(csv_file("x,y\n1,2\n3,4")).columns["y"], [2.0, 4.0])
+
+
+def test_missing_values(csv_file):
+    table = read_table(csv_file("x,s\n1,a\n,\nNA,n/a\nnan,NULL\n5,none\n"))
+    same(table.columns["x"], [1.0, np.nan, np.nan, np.nan, 5.0])
+    same(table.columns["s"], ["a", None, None, None, "none"])
+
+
+def test_booleans_are_numbers(csv_file):
+    table = read_table(csv_file("b,c\nTrue,true\nfalse,\nTRUE,yes\n"))
+    assert table.booleans == {"b"} == table.drop_missing(["b", "c"]).booleans
+    same(table.columns["b"], [1.0, 0.0, 1.0])
+    same(table.columns["c"], ["true", None, "yes"])
+
+
+@pytest.mark.parametrize(
+    "dates", ["2024-01-31|2024-2-1", "2024-01-31T10:00|2024-02-01 10:00", "31.1.24|01/02/2024", "9:30|10:00:05"]
+)
+def test_dates_are_refused_only_when_used(csv_file, dates):
+    table = read_table(csv_file("when,x\n" + "".join(f"{d},1\n" for d in dates.split("|"))))
+    same(table.columns["x"], [1.0, 1.0])
+    with pytest.raises(TableError, match="column 'when' holds dates or times; turn them into numbers"):
+        TableEncoder.fit(table, ["x", "when"])
+
+
+def test_underscores_do_not_make_numbers(csv_file):
+    same(read_table(csv_file("x\n1_000\n2\n")).columns["x"], ["1_000", "2"])
+
+
+def test_text_columns_can_be_demanded(csv_file):
+    table = read_table(csv_file("zip,b,x\n007,true,1\n,false,2\n"), text_columns=["zip", "b", "absent"])
+    same(table.columns["zip"], ["007", None])
+    same(table.columns["b"], ["true", "false"])
+
+
+@pytest.mark.parametrize("late", [3, 4, 5, 9])
+def test_text_far_down_keeps_the_earlier_fields_as_written(csv_file, monkeypatch, late):
+    monkeypatch.setattr(tables, "_ROWS_PER_CHUNK", 4)
+    fields = [f"{i:03d}" for i in range(10)]
+    fields[late] = "x7"
+    table = read_table(csv_file("a,b,c\n" + "".join(f"{f},{i},{f}\n" for i, f in enumerate(fields))))
+    same(table.columns["a"], fields)
+    same(table.columns["b"], np.arange(10.0))
+    same(table.columns["c"], fields)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        ("\ufeff", "the file is empty"),
+        ("x,y\n", "has a header but no rows"),
+        ("x,y\n\n\n", "has a header but no rows"),
+        ("x,y\n1,2\n3\n", "line 3: expected 2 fields as in the header, got 1"),
+        ("x,y\n1,2\n3,4,5\n", "line 3: expected 2 fields as in the header, got 3"),
+        ('x,y\n"1\n\n",2\n\n3,4,5\n', "line 6: expected 2 fields as in the header, got 3"),
+        ("x,y,x\n1,2,3\n", "column name 'x' occurs more than once"),
+        (",x\n0,1\n", "column 1 has no name; a table written by pandas needs index=False"),
+        ("x,,y\n0,1,2\n", "column 2 has no name"),
+        ("1,2,3\n4,5,6\n", "expected column names in the first line, got only numbers"),
+        ('x,y\n1,"2\n3,4\n', "line 3: unexpected end of data"),
+        ('x,y\n1,"2"3\n', "line 2: "),
+        (b"x,y\n1,\xe4\n", "expected UTF-8 text"),
+        ("x,y\n1,2\n".encode("utf-16"), "expected UTF-8 text"),
+    ],
+)
+def test_broken_files_are_refused(csv_file, content, message):
+    path = csv_file(content)
+    with pytest.raises(TableError) as caught:
+        read_table(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_ragged_row_beyond_the_first_chunk(csv_file, monkeypatch):
+    monkeypatch.setattr(tables, "_ROWS_PER_CHUNK", 2)
+    with pytest.raises(TableError, match="line 6: expected 2 fields"):
+        read_table(csv_file("x,y\n1,2\n1,2\n1,2\n1,2\n1\n"))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_table(tmp_path / "none.csv")
+
+
+def test_a_hundred_thousand_rows(csv_file):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100_000, 5))
+    content = "a,b,c,d,e,s\n" + "".join(",".join(map(repr, row)) + ",red\n" for row in X.tolist())
+    path = csv_file(content)
+    table = read_table(path)
+    same(table.columns["c"], X[:, 2])
+
+
+def write_parquet(path, data):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(data if isinstance(data, pa.Table) else pa.table(data), path)
+    return path
+
+
+def test_parquet_types(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import decimal
+
+    data = {
+        "f32": pa.array([1.5, None], pa.float32()),
+        "f16": pa.array(np.array([1.5, 2], dtype=np.float16)),
+        "i64": pa.array([1, None], pa.int64()),
+        "u8": pa.array([1, 255], pa.uint8()),
+        "big": pa.array([2**60 + 1, 1], pa.int64()),
+        "bool": pa.array([True, None]),
+        "dec": pa.array([decimal.Decimal("1.25"), None]),
+        "null": pa.nulls(2),
+        "s": pa.array(["NA", None]),
+        "ls": pa.array(["x", "y"], pa.large_string()),
+        "cat": pa.array(["x", None]).dictionary_encode(),
+        "icat": pa.array([7, 8]).dictionary_encode(),
+        "date": pa.array([datetime.date(2024, 1, 1), None]),
+        "stamp": pa.array([datetime.datetime(2024, 1, 1), None]),
+        "textdate": pa.array(["2024-01-01", None]),
+        "list": pa.array([[1], [2]]),
+    }
+    table = read_table(write_parquet(tmp_path / "t.parquet", data))
+    nan = np.nan
+    numbers = {"f32": [1.5, nan], "f16": [1.5, 2], "i64": [1, nan], "u8": [1, 255], "big": [2.0**60, 1]}
+    assert table.booleans == {"bool"}
+    numbers |= {"bool": [1, nan], "dec": [1.25, nan], "null": [nan, nan], "icat": [7, 8]}
+    for name, expected in numbers.items():
+        assert table.columns[name].dtype == np.float64
+        same(table.columns[name], expected)
+    for name, expected in {"s": ["NA", None], "ls": ["x", "y"], "cat": ["x", None]}.items():
+        assert table.columns[name].dtype == object
+        same(table.columns[name], expected)
+    assert list(table.unusable) == ["date", "stamp", "textdate", "list"]
+    with pytest.raises(TableError, match="column 'list' holds values of type list<"):
+        table.column("list")
+
+
+def test_parquet_is_known_by_its_content_too(tmp_path):
+    same(read_table(write_parquet(tmp_path / "data", {"x": [1, 2]})).columns["x"], [1.0, 2.0])
+
+
+def test_parquet_row_labels_of_pandas_are_left_out(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"x": [1, 2]}, index=["a", "b"]).to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").names == ["x"]
+
+
+def test_parquet_without_rows_or_columns_and_broken(tmp_path):
+    with pytest.raises(TableError, match="the file has no rows"):
+        read_table(write_parquet(tmp_path / "a.parquet", {"x": []}))
+    with pytest.raises(TableError, match="the file has no columns"):
+        read_table(write_parquet(tmp_path / "b.parquet", {}))
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 nothing more")
+    with pytest.raises(TableError, match="not a readable Parquet file"):
+        read_table(tmp_path / "c.parquet")
+
+
+def test_parquet_without_pyarrow_gives_the_hint(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR1")
+    real = builtins.__import__
+
+    def fail(name, *arguments, **keywords):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", fail)
+    with pytest.raises(ImportError, match=r'requires pyarrow. Install it with: pip install "pydirect\[arrow\]"'):
+        read_table(path)
