@@ -14,7 +14,7 @@ from scipy import integrate, special, stats
 
 from pydirect import _core
 from pydirect import monte_carlo as mc
-from pydirect.monte_carlo import divergence
+from pydirect.monte_carlo import draws
 from pydirect.testing import finite_difference_gradient
 
 # Scipy's laws of the draws, and of weights under priors.
@@ -477,7 +477,7 @@ def test_parameters_are_checked():
 
 @pytest.mark.parametrize("mode", ["independent", "naive", "shared"])
 def test_memory_of_ones_own_draws_does_not_grow_with_their_number(mode, monkeypatch):
-    monkeypatch.setattr(divergence, "BLOCK_SIZE", 500)
+    monkeypatch.setattr(draws, "BLOCK_SIZE", 500)
     family = mc.CustomFamily(student, True, (-1.0, 9.0))
     tracemalloc.start()
     kl = mc.MonteCarloDivergence(family, ("normal", 0.0, 1.0), mode, 20_000, 20)
@@ -531,18 +531,6 @@ def test_shared_draws_raise_the_variance_of_a_sum_by_the_number_of_weights():
     assert 0.8 * d < variances[0] / variances[1] < 1.25 * d
 
 
-def test_the_count_of_products_is_that_of_the_theorems():
-    assert mc.MonteCarloDivergence("normal", ("normal", 0.3, 1.0)).d_p == 3
-    assert mc.MonteCarloDivergence("exponential", ("exponential", 1.0)).d_p == 1
-    assert mc.MonteCarloDivergence("rayleigh", ("gamma", 2.0)).d_p == 2
-    quartic = mc.PolynomialDensity([[0.0, 0.1, -1.0, 0.1, -1.0]])
-    assert mc.MonteCarloDivergence("normal", quartic).d_p == math.comb(4 + 2, 2) - 1
-    assert mc.MonteCarloDivergence("normal", ("normal", 0.3, 1.0), "naive", 50).d_p == 150
-    assert mc.MonteCarloDivergence("normal", ("logistic",), "naive", 50).d_p == 100
-    own = mc.UserDensity(np.negative, lambda w: -np.ones_like(w), "positive")
-    assert mc.MonteCarloDivergence("exponential", own, "naive", 50).d_p == 50
-
-
 def test_required_sums_are_named():
     assert mc.MonteCarloDivergence("normal").required_sums == (1.0, 2.0)
     assert mc.MonteCarloDivergence("rayleigh", ("wald", 1.0, 1.0)).required_sums == (1.0, -1.0, "log")
@@ -567,7 +555,7 @@ def test_a_sampler_and_its_moments_make_a_family(monkeypatch):
     log_q = stats.t(9).logpdf(x)
     expected = np.trapezoid(np.exp(log_q) * (log_q - math.log(0.6) - stats.norm(0.3, 1.2).logpdf(0.4 + 0.6 * x)), x)
     assert exact.value_and_grad([[0.4], [0.6]])[0] == pytest.approx(expected, rel=1e-8)
-    monkeypatch.setattr(divergence, "BLOCK_SIZE", 500)
+    monkeypatch.setattr(draws, "BLOCK_SIZE", 500)
     for mode in ("independent", "naive", "shared", "fixed"):
         kl = mc.MonteCarloDivergence(family, ("normal", 0.3, 1.2), mode, 301, 10, seed=4)
         parameters = parameters_for(kl)
@@ -590,7 +578,7 @@ def test_a_positive_family_of_ones_own_may_need_logs():
 
 
 def test_a_log_density_of_ones_own_is_evaluated_draw_by_draw(monkeypatch):
-    monkeypatch.setattr(divergence, "BLOCK_SIZE", 500)
+    monkeypatch.setattr(draws, "BLOCK_SIZE", 500)
     own = mc.UserDensity(lambda w: stats.norm.logpdf(w), lambda w: -w, tail_power=2.0)
     for posterior in ("normal", "radial", "exponential", "lognormal"):
         pair = [mc.MonteCarloDivergence(posterior, prior, "naive", 701, 7, seed=2) for prior in (own, ("normal",))]

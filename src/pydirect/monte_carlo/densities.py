@@ -1,164 +1,47 @@
-"""Prior densities of weights, as sums of the few terms that divergences can be computed of.
-
-A log-density is a (piecewise) polynomial in w − centre, or Σ f w^r + a log w + b (log w − m)², or a logistic one, or a
-function of your own, which is evaluated draw by draw.
-"""
+"""Prior densities of weights, each as the terms of its log-density; or a function of your own, draw by draw."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import gammaln
 
-from pydirect import _core
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
 from pydirect.monte_carlo.posteriors import SUPPORTS
-
-HIGHEST_DEGREE = 16
-
-
-@dataclass(frozen=True)
-class Terms:
-    """A log-density of one weight, `constant` plus the terms of one kind.
-
-    Attributes
-    ----------
-    kind : {"polynomial", "powers", "logistic"}
-    support : {"real", "positive", "above one"}
-    constant : float
-    centre, scale : float
-    pieces : tuple of tuples of float
-        Coefficients of 1, w − centre, (w − centre)², …, one tuple between any two knots.
-    knots : tuple of float
-        Ascending, relative to the centre.
-    exponents, factors : tuple of float
-        Σ factor w^exponent.
-    log_factor, log_square_factor, log_centre : float
-        a, b and m of a log w + b (log w − m)².
-    """
-
-    kind: str
-    support: str = "real"
-    constant: float = 0.0
-    centre: float = 0.0
-    scale: float = 1.0
-    pieces: tuple[tuple[float, ...], ...] = ((0.0,),)
-    knots: tuple[float, ...] = ()
-    exponents: tuple[float, ...] = ()
-    factors: tuple[float, ...] = ()
-    log_factor: float = 0.0
-    log_square_factor: float = 0.0
-    log_centre: float = 0.0
-
-    @property
-    def n_logs(self) -> int:
-        """How many of mean log ξ and mean log² ξ the terms need."""
-        return 2 if self.log_square_factor else int(self.log_factor != 0.0)
-
-    @property
-    def degree(self) -> int:
-        """Highest power of a polynomial."""
-        return max(len(piece) for piece in self.pieces) - 1
-
-    @property
-    def tail_powers(self) -> tuple[float, ...]:
-        """Powers of |w| whose means must exist for the mean of the log-density to exist."""
-        if self.kind == "powers":
-            return self.exponents
-        if self.kind == "logistic":
-            return (1.0,)
-        tails = (self.pieces[0], self.pieces[-1])
-        return tuple(float(k) for k in range(1, self.degree + 1) if any(k < len(t) and t[k] for t in tails))
-
-    def tails_fall(self, left: bool) -> bool:
-        """Whether a polynomial tends to −∞ with w, and with −w where `left` asks for it."""
-        ends = [(self.pieces[-1], 1.0), (self.pieces[0], -1.0)][: 1 + left]
-        leading = [(max((k for k, c in enumerate(p) if c != 0.0), default=0), p, sign) for p, sign in ends]
-        return all(k > 0 and p[k] * sign**k < 0.0 for k, p, sign in leading)
-
-    def compiled(self) -> _core.LogDensity:
-        """Return the terms for the kernels; `constant` is left to the caller."""
-        degree = self.degree
-        return _core.LogDensity(
-            self.kind,
-            self.centre,
-            self.scale,
-            math.log(self.scale),
-            [[*piece, *[0.0] * (degree + 1 - len(piece))] for piece in self.pieces],
-            list(self.knots),
-            list(self.exponents),
-            list(self.factors),
-            self.n_logs,
-            self.log_factor,
-            self.log_square_factor,
-            self.log_centre,
-        )
-
-    def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the log-density without its constant, and its derivative, element-wise."""
-        if self.kind == "logistic":
-            x = (w - self.centre) / self.scale
-            return -np.abs(x) - 2 * np.log1p(np.exp(-np.abs(x))) - math.log(self.scale), -np.tanh(x / 2) / self.scale
-        if self.kind == "polynomial":
-            x = w - self.centre
-            piece = sum((x > knot for knot in self.knots), start=np.zeros(x.shape, dtype=np.intp))
-            polynomials = [np.polynomial.Polynomial(p) for p in self.pieces]
-            values = [np.choose(piece, [f(x) for f in fs]) for fs in (polynomials, [p.deriv() for p in polynomials])]
-            return values[0], values[1]
-        log_w = np.log(w)
-        shifted, square = log_w - self.log_centre, self.log_square_factor
-        value, slope = self.log_factor * log_w + square * shifted**2, self.log_factor + 2 * square * shifted
-        for r, factor in zip(self.exponents, self.factors, strict=True):
-            value = value + factor * w**r
-            slope = slope + r * factor * w**r
-        return value, slope / w
-
-    def as_powers(self) -> Terms | None:
-        """Return the same density on w > 0 as a sum of powers of w, or None where it is not one."""
-        if self.kind == "powers":
-            return self
-        if self.kind != "polynomial" or any(knot + self.centre > 0.0 for knot in self.knots):
-            return None
-        polynomial = np.polynomial.Polynomial(self.pieces[-1])(np.polynomial.Polynomial([-self.centre, 1.0])).coef
-        used = [(float(r), float(f)) for r, f in enumerate(polynomial) if r > 0 and f != 0.0]
-        return Terms(
-            "powers",
-            support=self.support,
-            constant=self.constant + float(polynomial[0]),
-            exponents=tuple(r for r, _ in used),
-            factors=tuple(f for _, f in used),
-        )
-
-    def as_polynomial(self) -> Terms | None:
-        """Return the same density as a polynomial in w, or None where it is not one."""
-        if self.kind == "polynomial":
-            return self
-        if self.kind != "powers" or self.n_logs or any(r != int(r) or r < 1 for r in self.exponents):
-            return None
-        coefficients = np.zeros(int(max(self.exponents)) + 1)
-        coefficients[[int(r) for r in self.exponents]] = self.factors
-        return Terms("polynomial", self.support, self.constant, pieces=(tuple(coefficients.tolist()),))
-
-
-def _positive(prior: Any, *names: str) -> None:
-    for name in names:
-        as_number(getattr(prior, name), name, above=0.0)
+from pydirect.monte_carlo.terms import HIGHEST_DEGREE, Terms
 
 
 @dataclass(frozen=True)
-class NormalDensity:
+class Density(ABC):
+    """Base of prior densities: dataclasses whose fields are finite numbers, positive but for those in `signed`."""
+
+    signed: ClassVar[tuple[str, ...]] = ("mean", "location")
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            low = -math.inf if each.name in self.signed else 0.0
+            as_number(getattr(self, each.name), each.name, above=low)
+
+    @abstractmethod
+    def terms(self) -> Terms:
+        """Return the log-density's terms."""
+
+    def log_space_terms(self) -> Terms | None:
+        """Return the terms of the density of v = log w, if it has simple ones."""
+        return None
+
+
+@dataclass(frozen=True)
+class NormalDensity(Density):
     """N(mean, scale²)."""
 
     mean: float = 0.0
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        as_number(self.mean, "mean")
-        _positive(self, "scale")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
@@ -167,20 +50,21 @@ class NormalDensity:
 
 
 @dataclass(frozen=True)
-class ScaleMixtureDensity:
-    """Mean log-density of N(mean, s²) over an auxiliary scale, log s ~ N(log_scale_mean, log_scale_deviation²).
+class ScaleMixtureDensity(Density):
+    """Mean log-density of N(mean, s²) over an auxiliary scale s, log s ~ N(log_scale_mean, log_scale_deviation²).
 
     The conditional form of a horseshoe: s = τ λ, and of log-normal τ and λ the means and variances of the logs add up.
-    A horseshoe itself, the scales integrated out, has no log-density that a finite set of sums holds.
+    The log-density of a horseshoe itself, the scales integrated out, cannot be computed from finitely many sums.
     """
 
     mean: float = 0.0
     log_scale_mean: float = 0.0
     log_scale_deviation: float = 0.0
 
+    signed = ("mean", "log_scale_mean", "log_scale_deviation")
+
     def __post_init__(self) -> None:
-        as_number(self.mean, "mean")
-        as_number(self.log_scale_mean, "log_scale_mean")
+        super().__post_init__()
         as_number(self.log_scale_deviation, "log_scale_deviation", at_least=0.0)
 
     def terms(self) -> Terms:
@@ -191,15 +75,11 @@ class ScaleMixtureDensity:
 
 
 @dataclass(frozen=True)
-class LogNormalDensity:
+class LogNormalDensity(Density):
     """w = exp v, v ~ N(mean, scale²)."""
 
     mean: float = 0.0
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        as_number(self.mean, "mean")
-        _positive(self, "scale")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
@@ -213,13 +93,10 @@ class LogNormalDensity:
 
 
 @dataclass(frozen=True)
-class ExponentialDensity:
+class ExponentialDensity(Density):
     """Exponential of the given rate."""
 
     rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        _positive(self, "rate")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
@@ -227,47 +104,37 @@ class ExponentialDensity:
 
 
 @dataclass(frozen=True)
-class GammaDensity:
+class GammaDensity(Density):
     """Gamma of the given shape and rate: Erlang for an integer shape, χ² of 2 · shape degrees of freedom at rate ½."""
 
     shape: float
     rate: float = 1.0
 
-    def __post_init__(self) -> None:
-        _positive(self, "shape", "rate")
-
     def terms(self) -> Terms:
         """Return the log-density's terms."""
         constant = self.shape * math.log(self.rate) - float(gammaln(self.shape))
-        powers = {"exponents": (1.0,), "factors": (-self.rate,)}
-        return Terms("powers", "positive", constant, log_factor=self.shape - 1, **powers)  # type: ignore[arg-type]
+        return Terms("powers", "positive", constant, exponents=(1.0,), factors=(-self.rate,), log_factor=self.shape - 1)
 
 
 @dataclass(frozen=True)
-class InverseGammaDensity:
+class InverseGammaDensity(Density):
     """1/w is Gamma of the given shape and of rate `scale`."""
 
     shape: float
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        _positive(self, "shape", "scale")
-
     def terms(self) -> Terms:
         """Return the log-density's terms."""
         constant = self.shape * math.log(self.scale) - float(gammaln(self.shape))
-        powers = {"exponents": (-1.0,), "factors": (-self.scale,)}
-        return Terms("powers", "positive", constant, log_factor=-self.shape - 1, **powers)  # type: ignore[arg-type]
+        log_factor = -self.shape - 1
+        return Terms("powers", "positive", constant, exponents=(-1.0,), factors=(-self.scale,), log_factor=log_factor)
 
 
 @dataclass(frozen=True)
-class RayleighDensity:
+class RayleighDensity(Density):
     """Rayleigh of the given scale."""
 
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        _positive(self, "scale")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
@@ -276,49 +143,41 @@ class RayleighDensity:
 
 
 @dataclass(frozen=True)
-class WeibullDensity:
+class WeibullDensity(Density):
     """Weibull of the given shape and scale."""
 
     shape: float
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        _positive(self, "shape", "scale")
-
     def terms(self) -> Terms:
         """Return the log-density's terms."""
         k = self.shape
-        powers = {"exponents": (k,), "factors": (-(self.scale**-k),)}
         constant = math.log(k) - k * math.log(self.scale)
-        return Terms("powers", "positive", constant, log_factor=k - 1, **powers)  # type: ignore[arg-type]
+        return Terms("powers", "positive", constant, exponents=(k,), factors=(-(self.scale**-k),), log_factor=k - 1)
 
 
 @dataclass(frozen=True)
-class WaldDensity:
+class WaldDensity(Density):
     """Inverse Gaussian of the given mean and shape."""
+
+    signed = ()
 
     mean: float = 1.0
     shape: float = 1.0
-
-    def __post_init__(self) -> None:
-        _positive(self, "mean", "shape")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
         m, k = self.mean, self.shape
         constant = 0.5 * math.log(k / (2 * math.pi)) + k / m
-        powers = {"exponents": (1.0, -1.0), "factors": (-k / (2 * m * m), -k / 2)}
-        return Terms("powers", "positive", constant, log_factor=-1.5, **powers)  # type: ignore[arg-type]
+        factors = (-k / (2 * m * m), -k / 2)
+        return Terms("powers", "positive", constant, exponents=(1.0, -1.0), factors=factors, log_factor=-1.5)
 
 
 @dataclass(frozen=True)
-class ParetoDensity:
+class ParetoDensity(Density):
     """Pareto on w > 1: exponent · w^(−exponent − 1)."""
 
     exponent: float = 1.0
-
-    def __post_init__(self) -> None:
-        _positive(self, "exponent")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
@@ -330,15 +189,11 @@ class ParetoDensity:
 
 
 @dataclass(frozen=True)
-class LogisticDensity:
-    """Logistic of the given location and scale: no finite set of sums holds it."""
+class LogisticDensity(Density):
+    """Logistic of the given location and scale; its mean cannot be computed from finitely many sums."""
 
     location: float = 0.0
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        as_number(self.location, "location")
-        _positive(self, "scale")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
@@ -346,7 +201,7 @@ class LogisticDensity:
 
 
 @dataclass(frozen=True)
-class GeneralizedErrorDensity:
+class GeneralizedErrorDensity(Density):
     """Density proportional to exp(−|(w − location)/scale|^exponent).
 
     The exponent is an integer up to 16, or any positive number for positive weights and a location of zero.
@@ -357,8 +212,7 @@ class GeneralizedErrorDensity:
     exponent: float = 2.0
 
     def __post_init__(self) -> None:
-        as_number(self.location, "location")
-        _positive(self, "scale", "exponent")
+        super().__post_init__()
         if self.location != 0.0 and not self._has_polynomials:
             raise ValueError(
                 f"exponent must be an integer up to {HIGHEST_DEGREE} for a location other than zero, "
@@ -381,15 +235,11 @@ class GeneralizedErrorDensity:
 
 
 @dataclass(frozen=True)
-class LaplaceDensity:
+class LaplaceDensity(Density):
     """Density proportional to exp(−|w − location|/diversity)."""
 
     location: float = 0.0
     diversity: float = 1.0
-
-    def __post_init__(self) -> None:
-        as_number(self.location, "location")
-        _positive(self, "diversity")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
@@ -397,16 +247,12 @@ class LaplaceDensity:
 
 
 @dataclass(frozen=True)
-class HuberDensity:
+class HuberDensity(Density):
     """Normal within `threshold` scales of the location, exponential tails beyond."""
 
     location: float = 0.0
     scale: float = 1.0
     threshold: float = 1.345
-
-    def __post_init__(self) -> None:
-        as_number(self.location, "location")
-        _positive(self, "scale", "threshold")
 
     def terms(self) -> Terms:
         """Return the log-density's terms."""
@@ -418,10 +264,10 @@ class HuberDensity:
 
 
 @dataclass(frozen=True)
-class PolynomialDensity:
-    """Log-density that is a polynomial in w − centre, or one between any two knots; it need not be normalised.
+class PolynomialDensity(Density):
+    """Log-density that is a (piecewise) polynomial in w − centre; it need not be normalised.
 
-    It must tend to −∞ wherever the weights of the posterior reach.
+    It must tend to −∞ on both sides, or on the right for positive weights.
 
     Parameters
     ----------
@@ -458,7 +304,7 @@ class PolynomialDensity:
 
 @dataclass(frozen=True)
 class UserDensity:
-    """A prior of your own, evaluated draw by draw.
+    """Log-density of your own, evaluated draw by draw.
 
     Parameters
     ----------
@@ -482,12 +328,12 @@ class UserDensity:
         as_number(self.tail_power, "tail_power", at_least=0.0)
 
     def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return both, checked.
+        """Return the validated log-density and its derivative.
 
         Raises
         ------
         ValueError, TypeError
-            When they are not finite numbers, one for each of `w`.
+            When they are not finite numbers of the shape of `w`.
         """
         seen = w.view()
         seen.flags.writeable = False
@@ -495,23 +341,6 @@ class UserDensity:
         return log_p, as_float_array(self.slope(seen), "slope(w)", w.shape)
 
 
-Density = (
-    NormalDensity
-    | ScaleMixtureDensity
-    | LogNormalDensity
-    | ExponentialDensity
-    | GammaDensity
-    | InverseGammaDensity
-    | RayleighDensity
-    | WeibullDensity
-    | WaldDensity
-    | ParetoDensity
-    | LogisticDensity
-    | LaplaceDensity
-    | GeneralizedErrorDensity
-    | HuberDensity
-    | PolynomialDensity
-)
 PRIORS: dict[str, type[Density]] = {
     "normal": NormalDensity,
     "scale_mixture": ScaleMixtureDensity,

@@ -1,16 +1,13 @@
 """KL(q ‖ p) of independent weights and its gradient: in closed form, from sums over draws, or draw by draw.
 
-With w = μ + σ ξ and a log-density that is a polynomial, all that M draws contribute are the means of their powers
-(Nazarovs et al. 2021, theorem 2); with w = θ ξ it is single powers and logs (theorem 1). The entropy needs no draws at
-all, and where the expected powers are known neither does the rest.
+With w = μ + σ ξ and a polynomial log-density, M draws enter only through the means of their powers (Nazarovs et al.
+2021, theorem 2); with w = θ ξ, through single powers and logs (theorem 1). The entropy needs no draws, and where the
+expected powers are known neither does the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from math import factorial
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,43 +15,25 @@ from scipy.special import expit
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array
+from pydirect._validation import FloatArray, as_choice, as_flag, as_float_array
+from pydirect.monte_carlo import closed_forms
 from pydirect.monte_carlo.densities import (
-    HIGHEST_DEGREE,
     Density,
     GeneralizedErrorDensity,
-    LogNormalDensity,
-    ParetoDensity,
     PolynomialDensity,
-    Terms,
     UserDensity,
     as_prior,
 )
-from pydirect.monte_carlo.posteriors import (
-    SUPPORTS,
-    CustomFamily,
-    Posterior,
-    PosteriorFamily,
-    has_moment,
-    partial_normal_moments,
-)
+from pydirect.monte_carlo.draws import DIRECT_POWERS, WeightDraws, as_index, as_seed
+from pydirect.monte_carlo.posteriors import SUPPORTS, CustomFamily, Posterior, as_posterior, has_moment
+from pydirect.monte_carlo.terms import HIGHEST_DEGREE, Terms
 
 MODES = ("exact", "direct", "independent", "shared", "fixed", "naive")
 PARAMETERIZATIONS = ("natural", "log", "softplus")
-# Draws that Python code sees are made in blocks of so many numbers.
-BLOCK_SIZE = 2**18
-# Laws whose means of powers can be drawn without drawing ξ, and those powers.
-DIRECT_POWERS = {
-    "normal": (1.0, 2.0),
-    "exponential": (1.0,),
-    "gamma": (1.0,),
-    "wald": (1.0,),
-    "rayleigh": (2.0,),
-}
 
 
 class InadmissiblePairError(ValueError):
-    """A posterior and a prior whose divergence is infinite or cannot be had in this way; the message says why."""
+    """Pair of posterior and prior whose divergence is infinite or cannot be computed in this mode."""
 
 
 class MonteCarloDivergence:
@@ -69,39 +48,39 @@ class MonteCarloDivergence:
     prior : density, str or tuple
         One of the densities of `pydirect.monte_carlo`, or its name and parameters: ``("normal", 0.0, 1.0)``.
     mode : str
-        How expectations under q are taken:
+        How expectations under q are computed:
 
-        - ``"exact"``: by the expected powers of ξ, the limit of infinitely many draws.
-        - ``"independent"``: by sums over `n_samples` draws a weight. None of these is stored, but for a prior of
-          several pieces: its draws are sorted, and kept with sums of their powers.
-        - ``"fixed"``: the same, drawn once and for all, which makes the objective deterministic.
-        - ``"shared"``: by sums over one set of draws for all weights of the tensor.
-        - ``"direct"``: by sums drawn from their own law, at a cost that does not depend on `n_samples`.
-        - ``"naive"``: draw by draw, at a cost of `n_samples` evaluations of the prior a weight in every call.
+        - ``"exact"``: from the expected powers of ξ, the limit of infinitely many draws.
+        - ``"independent"``: from sums over `n_samples` draws per weight. None of these is stored, except for a prior
+          of several pieces: its draws are sorted, and kept with sums of their powers.
+        - ``"fixed"``: the same, drawn once, which makes the objective deterministic.
+        - ``"shared"``: from sums over one set of draws for all weights of the tensor.
+        - ``"direct"``: from sums drawn from their own law, at a cost that does not depend on `n_samples`.
+        - ``"naive"``: draw by draw, at a cost of `n_samples` evaluations of the prior per weight and call.
     n_samples : int
-        Draws M of a weight.
+        Number of draws per weight, M.
     group_size : int
         Number of weights of the tensor, D.
     parameterization : {"natural", "log", "softplus"}
         Whether the last row of parameters holds the scales σ (θ), their logs, or ρ with σ = log(1 + exp ρ).
     seed : int
-        Draws are a function of it and of the number of calls of `resample`, not of the number of threads. Tensors of
-        one network should have seeds of their own, lest they share their draws.
+        Draws are a function of it and of the number of calls of `resample`, not of the number of threads. Give every
+        tensor of a network its own seed, or they share their draws.
     n_threads : int, optional
     allow_inadmissible : bool
-        Go on where the divergence is infinite, as published experiments do; its estimate then means little.
+        Accept pairs whose divergence is infinite, as published experiments do; its estimate then means little.
 
     Raises
     ------
     InadmissiblePairError
-        When the posterior's support is not within the prior's, a mean that is needed does not exist, or the mode
-        cannot serve the pair.
+        When the posterior's support is not within the prior's, a required mean does not exist, or the mode cannot
+        compute the divergence of the pair.
 
     Notes
     -----
     Values are whole divergences in nats, constants included; those that overflow are infinite. Parameters are (μ, σ) in
-    two rows of `group_size`, or θ in one. A radial posterior couples all weights of the tensor. Draws are made by
-    compiled code that does not heed interruptions before the last of them, some 20 ns each.
+    two rows of `group_size`, or θ in one. A radial posterior couples all weights of the tensor. Compiled code makes the
+    draws, some 20 ns each, and notices interruptions only after the last of them.
 
     References
     ----------
@@ -144,8 +123,8 @@ class MonteCarloDivergence:
         except OverflowError:
             raise ValueError(f"prior must have parameters whose powers do not overflow, got {self.prior}") from None
         if not as_flag(allow_inadmissible, "allow_inadmissible"):
-            self.check_admissible()
-        self._evaluate = self._evaluator()
+            self._check_admissible()
+        self._computation = self._computation_of_mode()
         self._compiled = None if self._terms is None else self._terms.compiled()
         self.sums_: FloatArray | None = None
         self._draw()
@@ -164,8 +143,6 @@ class MonteCarloDivergence:
         self._compiled = None if self._terms is None else self._terms.compiled()
         self._draw()
 
-    # What is computed
-
     @property
     def n_parameters(self) -> int:
         """Rows of parameters: two with a location, one without."""
@@ -182,34 +159,10 @@ class MonteCarloDivergence:
 
         Empty where there are no such sums.
         """
-        if self._terms is None or self._evaluate not in (self._from_sums, self._from_ranks):
-            return ()
-        return _sums_of(self._terms)
+        return () if self._terms is None or self._computation not in ("sums", "ranks") else self._terms.sums
 
-    @property
-    def d_p(self) -> int:
-        """Number of products of functions of the parameters with data, d_P of the paper's definition 1.
-
-        A power k of μ + σ ξ has k + 1 of them, a power or a log of θ ξ one, log² two; draw by draw there are as many
-        for each of the draws, or μ and σ (θ) themselves where the log-density is not made of these.
-        """
-        terms = self._terms
-        if terms is None or terms.kind == "logistic":
-            return self.n_parameters * self.n_samples
-        if terms.kind == "polynomial":
-            number = sum(k + 1 for piece in terms.pieces for k, c in enumerate(piece) if k > 0 and c != 0.0)
-        else:
-            number = len(terms.exponents) + (0, 1, 3)[terms.n_logs]
-        return number * (self.n_samples if self.mode == "naive" else 1)
-
-    def check_admissible(self) -> None:
-        """Raise unless KL(q ‖ p) is finite and this mode can compute it.
-
-        Raises
-        ------
-        InadmissiblePairError
-            With the reason.
-        """
+    def _check_admissible(self) -> None:
+        """Raise unless KL(q ‖ p) is finite."""
         q, name = self.posterior, type(self.prior).__name__
         support = self.prior.support if isinstance(self.prior, UserDensity) else self.prior.terms().support
         if SUPPORTS.index(q.support) < SUPPORTS.index(support):
@@ -234,9 +187,6 @@ class MonteCarloDivergence:
                     raise InadmissiblePairError(
                         f"{name} needs E |xi|^{r:g}, which is infinite for the {q.name} posterior: so is the divergence"
                     )
-        self._evaluator()
-
-    # Values
 
     def value_and_grad(self, parameters: ArrayLike) -> tuple[float, FloatArray]:
         """Return the divergence, and its gradient with respect to the parameters.
@@ -264,7 +214,7 @@ class MonteCarloDivergence:
         return float(value - self.posterior.base_entropy(self.group_size) - self.group_size * constant), gradient
 
     def resample(self) -> MonteCarloDivergence:
-        """Draw anew; draws of mode ``"fixed"`` stay.
+        """Make new draws; those of mode ``"fixed"`` stay.
 
         Returns
         -------
@@ -283,7 +233,7 @@ class MonteCarloDivergence:
     def draws(self) -> FloatArray:
         """Return the current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared: the sums are theirs.
 
-        Made for the occasion: they take `n_samples` times the memory of the parameters.
+        They are made for this call and take `n_samples` times the memory of the parameters.
 
         Raises
         ------
@@ -292,16 +242,12 @@ class MonteCarloDivergence:
         """
         if self.mode in ("exact", "direct"):
             raise ValueError(f"mode must be one with draws, got {self.mode!r}")
-        if isinstance(self.posterior, CustomFamily):
-            return np.concatenate(list(self._blocks()))
-        return self._base_draws().draws(resolve_n_threads(self.n_threads))
-
-    # How
+        return self._draws.values(resolve_n_threads(self.n_threads))
 
     @property
     def _exponentiated(self) -> bool:
-        """Whether exponentials of draws enter: not where the prior, too, has a simple density of log w."""
-        return self.posterior.exponential and not _has_log_space_terms(self.prior)
+        """Whether exponentials of draws are needed: not where the prior has a simple density of log w."""
+        return self.posterior.exponential and _log_space_terms(self.prior) is None
 
     def _scale(self, raw: FloatArray) -> tuple[FloatArray, FloatArray | None]:
         """Scales, and their derivatives where they are not parameters themselves."""
@@ -315,233 +261,122 @@ class MonteCarloDivergence:
             raise ValueError(f"scales must be positive and finite, got parameters from {raw.min()} to {raw.max()}")
         return scale, scale if self.parameterization == "log" else expit(raw)
 
-    def _evaluator(self) -> Callable[..., float]:
-        """How this mode computes the divergence, or its estimate where it is infinite."""
+    def _computation_of_mode(self) -> str:
+        """How this mode computes the divergence, or its estimate where it is infinite; see `_evaluate`.
+
+        Raises
+        ------
+        InadmissiblePairError
+            When it cannot.
+        """
         terms, q = self._terms, self.posterior
+        draws = "python" if isinstance(q, CustomFamily) else "draws"
         if self.mode == "shared" and q.name == "radial":
             raise InadmissiblePairError("the radial posterior couples all weights: its draws cannot be shared by them")
         if terms is None:
             self._require_naive("a prior of your own is evaluated draw by draw")
-            return self._from_python
+            return "python"
         if self._exponentiated:
             if self.mode == "exact" and q.name == "lognormal" and terms.kind == "powers":
-                return self._from_exponential_moments
+                return "lognormal moments"
             self._require_naive(f"no finite set of sums holds {type(self.prior).__name__} and exponentials of draws")
-            return self._from_python if isinstance(q, CustomFamily) else self._from_draws
+            return draws
         if self.mode == "naive":
-            return self._from_python if isinstance(q, CustomFamily) else self._from_draws
+            return draws
         if terms.kind == "logistic":
             self._require_naive("no finite set of sums holds a logistic log-density")
-        if terms.knots:
-            if self.mode == "exact" and q.name == "normal":
-                return self._from_partial_moments
-            if self.mode in ("exact", "direct"):
-                shared = "" if q.name == "radial" else "'shared', "
-                raise InadmissiblePairError(
-                    f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
-                    f"{shared}'independent', 'fixed' or 'naive', got {self.mode!r}"
-                )
-            if isinstance(q, CustomFamily):
-                raise InadmissiblePairError("mode must be 'naive' for a custom posterior and a prior of several pieces")
-            return self._from_ranks
-        sums = _sums_of(terms)
-        if self.mode == "direct" and not set(sums) <= set(DIRECT_POWERS.get(self._direct_law, ())):
+        return self._computation_of_pieces(terms) if terms.knots else self._computation_of_sums(terms)
+
+    def _computation_of_pieces(self, terms: Terms) -> str:
+        q = self.posterior
+        if self.mode == "exact" and q.name == "normal":
+            return "partial moments"
+        if self.mode in ("exact", "direct"):
+            shared = "" if q.name == "radial" else "'shared', "
             raise InadmissiblePairError(
-                f"mode 'direct' must draw the law of the sums, which is not known for {sums} of the {q.name} posterior"
+                f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
+                f"{shared}'independent', 'fixed' or 'naive', got {self.mode!r}"
             )
-        return self._from_sums
+        if isinstance(q, CustomFamily):
+            raise InadmissiblePairError("mode must be 'naive' for a custom posterior and a prior of several pieces")
+        return "ranks"
+
+    def _computation_of_sums(self, terms: Terms) -> str:
+        q = self.posterior
+        law = "radial" if q.name == "radial" else q.law
+        if self.mode == "direct" and not set(terms.sums) <= set(DIRECT_POWERS.get(law, ())):
+            raise InadmissiblePairError(
+                "mode 'direct' must draw the law of the sums, which is not known for "
+                f"{terms.sums} of the {q.name} posterior"
+            )
+        return "sums"
 
     def _require_naive(self, reason: str) -> None:
         if self.mode != "naive":
             raise InadmissiblePairError(f"{reason}: mode must be 'naive', got {self.mode!r}")
 
     @property
-    def _direct_law(self) -> str:
-        return "radial" if self.posterior.name == "radial" else self.posterior.law
+    def _draws(self) -> WeightDraws:
+        shared = self.mode == "shared"
+        return WeightDraws(self.posterior, self.n_samples, self.group_size, self.seed, self._epoch, shared)
 
     def _draw(self) -> None:
+        """Make what is kept of the draws of this epoch."""
         self._sorted = None
-        if self._evaluate == self._from_ranks:
+        threads = resolve_n_threads(self.n_threads)
+        if self._computation == "ranks":
             assert self._terms is not None
-            threads = resolve_n_threads(self.n_threads)
-            self._sorted = _core.SortedDraws(self._base_draws(), self._terms.degree, threads)
-        elif self._evaluate == self._from_sums:
-            self.sums_ = np.ascontiguousarray(self._sums())
+            self._sorted = _core.SortedDraws(self._draws.compiled, self._terms.degree, threads)
+        elif self._computation == "sums":
+            self.sums_ = np.ascontiguousarray(self._sums(threads))
 
-    def _base_draws(
-        self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0
-    ) -> _core.BaseDraws:
-        layout = "independent" if law or self.mode != "shared" else "shared"
-        return _core.BaseDraws(
-            "radial" if self.posterior.name == "radial" else layout,
-            law or self.posterior.law,
-            (getattr(self.posterior, "shape", None) or 1.0) if shape is None else shape,
-            self.seed,
-            self._epoch,
-            first_draw,
-            n_draws or self.n_samples,
-            self.group_size,
-        )
-
-    def _sums(self) -> FloatArray:
+    def _sums(self, threads: int) -> FloatArray:
         """Means of powers and logs, (n_sums, group_size), or (n_sums, 1) where all weights share them."""
         assert self._terms is not None
-        q, threads = self.posterior, resolve_n_threads(self.n_threads)
+        q = self.posterior
         powers = [float(r) for r in self.required_sums if not isinstance(r, str)]
         n_logs = self._terms.n_logs if self._terms.kind == "powers" else 0
         if self.mode == "exact":
             moments = [q.moment(r, self.group_size) for r in powers]
             return np.array([*moments, *(q.log_moments()[:n_logs] if n_logs else ())])[:, None]
         if self.mode == "direct":
-            return self._direct_sums(threads)
-        if isinstance(q, CustomFamily):
-            return self._custom_sums(powers, n_logs)
-        return np.asarray(self._base_draws().mean_powers(powers, n_logs, threads))
+            return self._draws.means_from_their_law(len(powers), threads)
+        return self._draws.means(powers, n_logs, threads)
 
-    def _direct_sums(self, threads: int) -> FloatArray:
-        law, n = self.posterior.law, self.n_samples
-        if law == "normal":
-            return np.asarray(self._base_draws().mean_powers_of_normals(threads))[: len(self.required_sums)]
-        shape = getattr(self.posterior, "shape", None) or 1.0
-        if law == "wald":  # a sum of M of them is M times one of M times the shape
-            return np.asarray(self._base_draws("wald", n * shape, 1).draws(threads))
-        # ξ is a gamma variable, or √(2 E) with an exponential E.
-        return np.asarray(self._base_draws("gamma", n * shape, 1).draws(threads)) * ((1 + (law == "rayleigh")) / n)
-
-    def _blocks(self) -> Iterator[FloatArray]:
-        """Yield the draws, some rows at a time."""
-        generator = np.random.default_rng([self.seed, self._epoch])
-        n_columns = 1 if self.mode == "shared" else self.group_size
-        size = max(2, BLOCK_SIZE // n_columns // 2 * 2)
-        for begin in range(0, self.n_samples, size):
-            n_rows = min(size, self.n_samples - begin)
-            if isinstance(self.posterior, CustomFamily):
-                yield self.posterior.draws(generator, (n_rows, n_columns))
-            else:
-                threads = resolve_n_threads(self.n_threads)
-                yield self._base_draws(n_draws=n_rows, first_draw=begin).draws(threads)
-
-    def _custom_sums(self, powers: list[float], n_logs: int) -> FloatArray:
-        total: Any = 0.0
-        for xi in self._blocks():
-            logs = [np.log(xi) ** (k + 1) for k in range(n_logs)]
-            total = total + np.stack([f.sum(axis=0) for f in [*(xi**r for r in powers), *logs]])
-        return np.asarray(total / self.n_samples)
-
-    def _from_sums(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
-        assert self._compiled is not None
-        assert self.sums_ is not None
-        threads = resolve_n_threads(self.n_threads)
-        return self._compiled.divergence_from_sums(location, scale, self.sums_, location_slope, scale_slope, threads)
-
-    def _from_ranks(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
-        assert self._compiled is not None
-        assert self._sorted is not None
-        threads = resolve_n_threads(self.n_threads)
-        return self._sorted.divergence(self._compiled, location, scale, location_slope, scale_slope, threads)
-
-    def _from_draws(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
-        assert self._compiled is not None
-        arguments = (location, scale, location_slope, scale_slope, resolve_n_threads(self.n_threads))
-        return self._compiled.divergence_from_draws(self._base_draws(), self._exponentiated, *arguments)
-
-    def _from_python(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
-        """Draw by draw, for what has no compiled form."""
-        value, slope, product = 0.0, np.zeros_like(scale), np.zeros_like(scale)
-        for xi in self._blocks():
-            v = scale * xi if location is None else location + scale * xi
-            w = np.exp(v) if self._exponentiated else v
-            if isinstance(self.prior, UserDensity):
-                log_p, slopes = self.prior.log_density_and_slope(w)
-            else:
-                assert self._terms is not None
-                log_p, slopes = self._terms.log_density_and_slope(w)
-            if self._exponentiated:  # the density of v = log w
-                log_p, slopes = log_p + v, slopes * w + 1
-            value += float(log_p.sum())
-            slope += slopes.sum(axis=0)
-            product += (slopes * xi).sum(axis=0)
+    def _evaluate(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
+        """Return the divergence but for its constants; write its derivatives into the slopes."""
+        terms, threads = self._terms, resolve_n_threads(self.n_threads)
+        into = (location, scale, location_slope, scale_slope, threads)
+        if self._computation == "ranks":
+            assert self._sorted is not None and self._compiled is not None
+            return self._sorted.divergence(self._compiled, *into)
+        if self._computation == "sums":
+            assert self.sums_ is not None and self._compiled is not None
+            return self._compiled.divergence_from_sums(location, scale, self.sums_, *into[2:])
+        if self._computation == "draws":
+            assert self._compiled is not None
+            return self._compiled.divergence_from_draws(self._draws.compiled, self._exponentiated, *into)
+        if self._computation == "python":
+            density = self.prior if isinstance(self.prior, UserDensity) else terms
+            assert density is not None
+            result = closed_forms.draw_by_draw(
+                density.log_density_and_slope,
+                self._draws.blocks(threads),
+                self.n_samples,
+                location,
+                scale,
+                self._exponentiated,
+            )
+        else:
+            assert terms is not None
+            normal = self._computation == "partial moments"
+            closed_form = closed_forms.of_normal_weights if normal else closed_forms.of_lognormal_weights
+            result = closed_form(terms, location, scale)
+        value, by_location, by_scale = result
         if location is not None:
-            location_slope[:] = -slope / self.n_samples
-        scale_slope[:] = -1 / scale - product / self.n_samples
-        return float(-np.log(scale).sum() - value / self.n_samples)
-
-    def _from_partial_moments(
-        self, location: FloatArray, scale: FloatArray, location_slope: FloatArray, scale_slope: FloatArray
-    ) -> float:
-        """Return Σ_pieces Σ_j σ^j p⁽ʲ⁾(A)/j! E[ξ^j; ξ in the piece], and the rest, for normal weights."""
-        terms = self._terms
-        assert terms is not None
-        A, n = location - terms.centre, terms.degree + 1
-        borders = np.array([-np.inf, *terms.knots, np.inf])[:, None]
-        below = partial_normal_moments((borders - A) / scale, terms.degree)
-        powers = scale ** np.arange(n)[:, None]
-        value, location_slope[:], scale_slope[:] = 0.0, 0.0, -1 / scale
-        for piece, coefficients in enumerate(terms.pieces):
-            means = below[:, piece + 1] - below[:, piece]
-            p = np.polynomial.Polynomial(coefficients)
-            q = [p.deriv(j)(A) / factorial(j) if j else p(A) for j in range(n)]
-            for j in range(n):
-                value += float((powers[j] * means[j] * q[j]).sum())
-                if j:
-                    location_slope -= j * powers[j - 1] * means[j - 1] * q[j]
-                    scale_slope -= j * powers[j - 1] * means[j] * q[j]
-        return float(-np.log(scale).sum() - value)
-
-    def _from_exponential_moments(
-        self, location: FloatArray, scale: FloatArray, location_slope: FloatArray, scale_slope: FloatArray
-    ) -> float:
-        """Return that of log-normal weights: E w^r = exp(r μ + r² σ²/2), E log w = μ."""
-        terms = self._terms
-        assert terms is not None
-        shifted = location - terms.log_centre
-        a, b = terms.log_factor, terms.log_square_factor
-        # log w's own density has one log w more.
-        value = (1 + a) * location + b * (shifted**2 + scale**2)
-        location_slope[:] = -(1 + a) - 2 * b * shifted
-        scale_slope[:] = -1 / scale - 2 * b * scale
-        for r, factor in zip(terms.exponents, terms.factors, strict=True):
-            term = factor * np.exp(r * location + 0.5 * (r * scale) ** 2)
-            value += term
-            location_slope -= r * term
-            scale_slope -= r * r * scale * term
-        return float(-np.log(scale).sum() - value.sum())
-
-
-def as_posterior(value: Any) -> Posterior:
-    """Return a family, given as one, by name, or as ``(name, shape)``."""
-    if isinstance(value, str):
-        return PosteriorFamily(value)
-    if isinstance(value, tuple) and len(value) == 2:
-        return PosteriorFamily(*value)
-    if not isinstance(value, PosteriorFamily | CustomFamily):
-        raise TypeError(f"posterior must be a family, a name or a tuple (name, shape), got {value!r}")
-    return value
-
-
-def as_seed(value: Any) -> int:
-    """Return a seed below 2⁶⁴, as the generator's key is."""
-    if as_count(value, "seed", 0) >= 2**64:
-        raise ValueError(f"seed must be below 2**64, got {value}")
-    return int(value)
-
-
-def as_index(value: Any, name: str) -> int:
-    """Return a positive count below 2³², as counters of draws are."""
-    if as_count(value, name) >= 2**32:
-        raise ValueError(f"{name} must be below 2**32, got {value}")
-    return int(value)
-
-
-def _sums_of(terms: Terms) -> tuple[float | str, ...]:
-    """Powers and logs of ξ that a log-density without pieces needs the means of."""
-    if terms.kind == "polynomial":
-        return tuple(float(k) for k in range(1, terms.degree + 1))
-    return (*terms.exponents, *("log", "log_square")[: terms.n_logs])
-
-
-def _has_log_space_terms(prior: Any) -> TypeGuard[LogNormalDensity | ParetoDensity]:
-    return isinstance(prior, LogNormalDensity | ParetoDensity)
+            location_slope[:] = by_location
+        scale_slope[:] = by_scale
+        return value
 
 
 def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
@@ -554,9 +389,9 @@ def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
     """
     if isinstance(prior, UserDensity):
         return None
-    in_log_space = q.exponential and _has_log_space_terms(prior)
-    terms = prior.log_space_terms() if in_log_space else prior.terms()  # type: ignore[union-attr]
-    positive = not q.has_location or (q.exponential and not in_log_space)
+    log_terms = _log_space_terms(prior) if q.exponential else None
+    terms = prior.terms() if log_terms is None else log_terms
+    positive = not q.has_location or (q.exponential and log_terms is None)
     form = terms.as_powers() if positive else terms.as_polynomial()
     if form is None and terms.kind == "powers" and isinstance(prior, GeneralizedErrorDensity):
         raise InadmissiblePairError(
@@ -568,6 +403,8 @@ def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
         )
     if form is None or form.kind != "powers":
         return form or terms
-    # Positive integers first, as the kernels want them.
-    pairs = sorted(zip(form.exponents, form.factors, strict=True), key=lambda p: (p[0] < 0 or p[0] % 1 > 0, p[0]))
-    return replace(form, exponents=tuple(r for r, _ in pairs), factors=tuple(f for _, f in pairs))
+    return form.with_integers_first()
+
+
+def _log_space_terms(prior: Density | UserDensity) -> Terms | None:
+    return prior.log_space_terms() if isinstance(prior, Density) else None

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
-from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_float_array
-from pydirect.monte_carlo.divergence import as_index, as_posterior, as_seed
-from pydirect.monte_carlo.posteriors import PosteriorFamily, as_scales
+from pydirect.monte_carlo.draws import WeightDraws, as_index, as_seed
+from pydirect.monte_carlo.posteriors import PosteriorFamily, as_posterior, as_scales
 
 # Of the trapezoidal rule over a normal number: where it ends, its widest step, and most nodes.
 QUADRATURE_END, QUADRATURE_STEP, QUADRATURE_NODES = 9.0, 0.5, 512
@@ -85,7 +84,7 @@ class LinearOutput:
         """Return the current draws ξ, (n_samples, n_units); of mode ``"independent"``."""
         if self.mode == "exact":
             raise ValueError("mode must be 'independent' for draws, got 'exact'")
-        return self._base_draws().draws(resolve_n_threads(self.n_threads))
+        return self._draws.values(resolve_n_threads(self.n_threads))
 
     def resample(self) -> LinearOutput:
         """Draw anew."""
@@ -124,10 +123,9 @@ class LinearOutput:
             -2 * residual[:, None] * mean + by_scaled * scale,
         )
 
-    def _base_draws(self) -> _core.BaseDraws:
-        layout = "radial" if self.posterior.name == "radial" else "independent"
-        arguments = (self.posterior.law, 1.0, self.seed, self._epoch, 0, self.n_samples, self.n_units)
-        return _core.BaseDraws(layout, *arguments)
+    @property
+    def _draws(self) -> WeightDraws:
+        return WeightDraws(self.posterior, self.n_samples, self.n_units, self.seed, self._epoch)
 
     def _draw(self) -> None:
         self._mean: FloatArray
@@ -136,7 +134,7 @@ class LinearOutput:
             self._mean = np.zeros(self.n_units)
             self._covariance = np.full(self.n_units, self.posterior.moment(2, self.n_units))
             return
-        self._mean, products = self._base_draws().mean_products(resolve_n_threads(self.n_threads))
+        self._mean, products = self._draws.compiled.mean_products(resolve_n_threads(self.n_threads))
         self._covariance = products - np.outer(self._mean, self._mean)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -267,6 +268,17 @@ class CustomFamily:
 
 
 Posterior = PosteriorFamily | CustomFamily
+
+
+def as_posterior(value: Any) -> Posterior:
+    """Return a family, given as one, by name, or as ``(name, shape)``."""
+    if isinstance(value, str):
+        return PosteriorFamily(value)
+    if isinstance(value, tuple) and len(value) == 2:
+        return PosteriorFamily(*value)
+    if not isinstance(value, PosteriorFamily | CustomFamily):
+        raise TypeError(f"posterior must be a family, a name or a tuple (name, shape), got {value!r}")
+    return value
 
 
 def as_scales(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._validation import as_count, as_float_array, as_number
-from pydirect.monte_carlo.densities import HIGHEST_DEGREE, Density, PolynomialDensity, UserDensity, as_prior
+from pydirect.monte_carlo.densities import Density, PolynomialDensity, UserDensity, as_prior
 from pydirect.monte_carlo.posteriors import as_scales
+from pydirect.monte_carlo.terms import HIGHEST_DEGREE
 
 # Leading coefficients below this share of the largest one are those of a lower degree.
 ROUNDING = 1e-14

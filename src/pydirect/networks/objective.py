@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_instance, as_number
-from pydirect.monte_carlo.divergence import as_seed
+from pydirect.monte_carlo.draws import as_seed
 from pydirect.networks.base import VariationalNetwork
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag
-from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence, as_seed
+from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence
+from pydirect.monte_carlo.draws import as_seed
 from pydirect.monte_carlo.posteriors import PosteriorFamily
 from pydirect.networks.base import EmpiricalBayes, NetworkRows, VariationalNetwork
 from pydirect.networks.inference import KEPT, MCVI, RMCVI, Inference
