@@ -1,4 +1,4 @@
-"""Divergences of posteriors from priors by Monte Carlo where it cannot be avoided, and without it where it can."""
+"""Kullback-Leibler divergences of posteriors from priors: in closed form where possible, by Monte Carlo elsewhere."""
 
 from pydirect.monte_carlo.densities import (
     ExponentialDensity,

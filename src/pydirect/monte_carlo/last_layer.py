@@ -1,4 +1,4 @@
-"""A linear last layer u = h·w, w = μ + σ ξ, whose likelihood needs two means of its draws and not the draws.
+"""Linear output layer u = h·w, w = μ + σ ξ, whose likelihood needs only the first two moments of the draws.
 
 Source: Nazarovs et al. 2021, section 4.2, with the signs and the expansion of the logistic likelihood corrected.
 """
@@ -16,13 +16,13 @@ from pydirect._validation import FloatArray, as_choice, as_float_array
 from pydirect.monte_carlo.draws import WeightDraws, as_index, as_seed
 from pydirect.monte_carlo.posteriors import PosteriorFamily, as_posterior, as_scales
 
-# Of the trapezoidal rule over a normal number: where it ends, its widest step, and most nodes.
+# Trapezoidal rule over a normal variable: end, largest step, largest number of nodes.
 QUADRATURE_END, QUADRATURE_STEP, QUADRATURE_NODES = 9.0, 0.5, 512
 
 
 @dataclass(frozen=True)
 class SquaredErrors:
-    """E (y − h·w)² of every datum, and the gradients of their sum over the data.
+    """E (y − h·w)² of every row, and the gradients of their sum over the rows.
 
     Attributes
     ----------
@@ -39,17 +39,17 @@ class SquaredErrors:
 
 
 class LinearOutput:
-    """Expected squared errors of a linear output whose weights have a location-scale posterior.
+    """Expected squared errors of a linear output layer whose weights have a location-scale posterior.
 
     Parameters
     ----------
     posterior : str or PosteriorFamily
         With a location and without an exponential.
     n_units : int
-        Units h of the layer below, H.
+        Number of units h in the layer below, H.
     mode : {"exact", "independent"}
-        By the expected ξ and ξ ξᵀ, or by their means over `n_samples` draws: the same values as those draws give one
-        by one, at a cost of H² instead of H · n_samples a datum.
+        From the expectations of ξ and ξ ξᵀ, or from their means over `n_samples` draws: the same values as an average
+        over these draws, at a cost of H² instead of H · n_samples per row.
     n_samples : int
     seed : int
     n_threads : int, optional
@@ -81,19 +81,19 @@ class LinearOutput:
         return f"LinearOutput({self.posterior}, {self.n_units}, {self.mode!r}, n_samples={self.n_samples})"
 
     def draws(self) -> FloatArray:
-        """Return the current draws ξ, (n_samples, n_units); of mode ``"independent"``."""
+        """Return the current draws ξ, (n_samples, n_units); in mode ``"independent"`` only."""
         if self.mode == "exact":
             raise ValueError("mode must be 'independent' for draws, got 'exact'")
         return self._draws.values(resolve_n_threads(self.n_threads))
 
     def resample(self) -> LinearOutput:
-        """Draw anew."""
+        """Make new draws."""
         self._epoch += 1
         self._draw()
         return self
 
     def squared_errors(self, h: ArrayLike, y: ArrayLike, location: ArrayLike, scale: ArrayLike) -> SquaredErrors:
-        """Mean over the draws of (y − h·w)², without a loop over them.
+        """Mean of (y − h·w)² over the draws, without a loop over them.
 
         (y − h·(μ + σ∘t))² + (h∘σ)ᵀ (T − t tᵀ) (h∘σ) with t = mean ξ and T = mean ξ ξᵀ.
 

@@ -64,12 +64,12 @@ class PosteriorFamily:
 
     @property
     def exponential(self) -> bool:
-        """Whether weights are exponentials of what has a location and a scale."""
+        """Whether weights are exponentials of μ + σ ξ or θ ξ."""
         return self.name in ("lognormal", "log_gamma")
 
     @property
     def support(self) -> str:
-        """Where weights lie: one of `SUPPORTS`."""
+        """Support of the weights, one of `SUPPORTS`."""
         if self.name == "log_gamma":
             return "above one"
         return "positive" if self.name in SCALING or self.name == "lognormal" else "real"
@@ -80,7 +80,7 @@ class PosteriorFamily:
         return self.shape
 
     def moment_bounds(self) -> tuple[float, float]:
-        """E |ξ|^r exists for r between these two, exclusive."""
+        """Lower and upper bound on the powers r for which E |ξ|^r exists, both exclusive."""
         if self.name == "horseshoe":
             return -1.0, 1.0
         if self.law == "inverse_gamma":
@@ -175,7 +175,7 @@ class PosteriorFamily:
 
 @dataclass(frozen=True)
 class CustomFamily:
-    """A posterior family of your own: a sampler of ξ, and what is known of its law.
+    """Custom posterior family: a sampler of ξ, and the moments of its law that are known.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class CustomFamily:
     moment_range : (float, float)
         E |ξ|^r exists for r between these two, exclusive.
     moments : mapping of float to float, optional
-        E ξ^r for the powers r that mode ``"exact"`` shall use.
+        E ξ^r for the powers r that mode ``"exact"`` needs.
     logs : tuple of float, optional
         E log ξ and E log² ξ, likewise.
     entropy : float, optional
@@ -217,7 +217,7 @@ class CustomFamily:
         as_number(self.entropy, "entropy")
 
     def draws(self, generator: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
-        """Return what the sampler gives, checked.
+        """Return validated draws of the sampler.
 
         Raises
         ------
@@ -231,15 +231,15 @@ class CustomFamily:
 
     @property
     def support(self) -> str:
-        """Where weights lie: one of `SUPPORTS`."""
+        """Support of the weights, one of `SUPPORTS`."""
         return "real" if self.has_location else "positive"
 
     def moment_bounds(self) -> tuple[float, float]:
-        """E |ξ|^r exists for r between these two, exclusive."""
+        """Lower and upper bound on the powers r for which E |ξ|^r exists, both exclusive."""
         return self.moment_range
 
     def moment(self, r: float, n_weights: int) -> float:
-        """E ξ^r as it was given.
+        """E ξ^r, if it was given.
 
         Raises
         ------
@@ -251,7 +251,7 @@ class CustomFamily:
         return float(self.moments[r])
 
     def log_moments(self) -> tuple[float, ...]:
-        """E log ξ and E log² ξ as they were given.
+        """E log ξ and E log² ξ, if they were given.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""A polynomial in place of a log-density that no finite set of sums holds, with the error that this makes."""
+"""Polynomial approximation of a log-density whose mean needs every draw, with its error."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pydirect.monte_carlo.densities import Density, PolynomialDensity, UserDensi
 from pydirect.monte_carlo.posteriors import as_scales
 from pydirect.monte_carlo.terms import HIGHEST_DEGREE
 
-# Leading coefficients below this share of the largest one are those of a lower degree.
+# A leading coefficient below this fraction of the largest one counts as zero.
 ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
 class PolynomialSurrogate:
-    """A polynomial that stands for a log-density on an interval.
+    """Polynomial approximation of a log-density on an interval.
 
     Attributes
     ----------
     density : PolynomialDensity
-        To be used as a prior.
+        To use as a prior.
     interval : (float, float)
     max_error : float
-        Largest difference of the log-densities within the interval, found on a fine grid.
+        Largest difference of the log-densities within the interval, on a fine grid.
     """
 
     density: PolynomialDensity
@@ -43,18 +43,18 @@ def polynomial_surrogate(
     degree: int = 10,
     width: float = 6.0,
 ) -> PolynomialSurrogate:
-    """Interpolate a log-density at Chebyshev's nodes of an interval that holds all weights' μ ± width σ.
+    """Interpolate a log-density at the Chebyshev nodes of an interval that contains μ ± width σ of all weights.
 
-    Unlike a Taylor series, whose error grows with its length outside a small disc, this is good on the whole interval;
-    it says nothing of draws outside, so that a wide one is needed, and a new one when the weights have moved. Outside
-    it falls at least: degrees whose leading coefficient is positive are passed over.
+    Unlike a Taylor series, which diverges outside a small disc, the interpolant is accurate on the whole interval. It
+    is not accurate for draws outside: take a wide interval, and a new one when the weights have moved. Outside, it
+    tends to −∞: degrees with a positive leading coefficient are skipped.
 
     Parameters
     ----------
     prior : density, str or tuple
     location, scale : array_like of shape (n_weights,)
     degree : int
-        Highest one, even, at most 16.
+        Highest degree, even, at most 16.
     width : float
 
     Returns
