@@ -37,7 +37,6 @@ from pydirect import (  # noqa: E402
     Reparameterization,
     fit_stochastic,
 )
-from pydirect.features.maps import RowFeatures  # noqa: E402
 from pydirect.metrics import coverage  # noqa: E402
 
 BASES = {
@@ -98,7 +97,7 @@ def run_reparam_fold(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> list[flo
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         raw = DirectRegressor(basis="raw", max_iter=1).fit(x[~test], y[~test])
-    features = RowFeatures(raw.input_map_, raw.features_)
+    features = raw.features_
     phi, scale = features.transform(np.ascontiguousarray(x[~test])), raw.y_scale_[0]
     targets = (y[~test] - raw.y_mean_[0]) / scale
     model = GaussianRegression(

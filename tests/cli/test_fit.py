@@ -170,7 +170,7 @@ def test_default_features_are_the_estimators(tmp_path, data, run):
     assert run("fit", data, "--target", "y", *columns, "-o", tmp_path / "m", "--quiet", "--test-fraction", "0") == 0
     model = pydirect.load(tmp_path / "m")
     assert model.features == pydirect.DirectRegressor().features
-    assert model.features_.kind == "nystroem"
+    assert model.features_.map.kind == "nystroem"
 
 
 @pytest.mark.parametrize(

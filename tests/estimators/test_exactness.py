@@ -122,8 +122,8 @@ def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, 
     y_mean, y_scale = location_scale(y, weight)
     sigma2 = model.noise_variance_ / y_scale**2
     scale2 = model.prior_scale_[0] ** 2
-    one = covariance_of(model.hyperparameters_)
-    inputs, others = model.input_map_.transform(X), model.input_map_.transform(new)
+    one = covariance_of(model.features_.hyperparameters)
+    inputs, others = model.features_.inputs(X), model.features_.inputs(new)
     expected, variance = gaussian_process(
         lambda a, b: scale2 * one(a, b), inputs, (y - y_mean) / y_scale, sigma2 / weight, others
     )

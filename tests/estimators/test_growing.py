@@ -29,8 +29,9 @@ from pydirect import (
     collect_statistics,
 )
 from pydirect.cli.main import main
+from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
-from pydirect.features.maps import PolynomialFeatures, RowFeatures, TransformerFeatures
+from pydirect.features.maps import PolynomialFeatures, TransformerFeatures
 from pydirect.persistence import container as persistence
 from pydirect.statistics import gaussian as statistics
 from pydirect.statistics import running as running_statistics
@@ -270,8 +271,8 @@ def test_a_failing_update_counts_no_row(small_blocks):
 
 
 def test_statistics_of_other_feature_maps_or_scalings_do_not_merge():
-    base = RowFeatures(InputMap.fit(X, None, rank=True), LinearFeatures(2 * D))
-    other = RowFeatures(InputMap.fit(X + 1e-9, None, rank=True), LinearFeatures(2 * D))
+    base = Basis(InputMap.fit(X, None, rank=True), LinearFeatures(2 * D))
+    other = Basis(InputMap.fit(X + 1e-9, None, rank=True), LinearFeatures(2 * D))
     a, b = (empty(f).update(X, Y) for f in (base, other))
     for act in (a.merge, a.subtract):
         with pytest.raises(ValueError, match="same feature map and scaling"):
@@ -527,7 +528,7 @@ def test_every_source_gives_the_same_model(tmp_path, monkeypatch, small_blocks, 
 def test_an_iterator_is_read_once_and_its_first_blocks_fix_the_features():
     model = fitted(as_blocks(90, weight=False), sample_rows=270)
     expected = DirectRegressor(**FAST).fit_features(X[:270], Y[:270]).fit_stream(X, Y, keep_features=True)
-    assert fingerprint(model.input_map_) == fingerprint(expected.input_map_)
+    assert fingerprint(model.features_.input_map) == fingerprint(expected.features_.input_map)
     assert_same_model(model, expected)
     assert model.n_samples_ == N
 

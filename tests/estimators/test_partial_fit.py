@@ -92,16 +92,16 @@ def test_fit_on_the_same_rows_has_the_same_map_and_model():
     """With all rows in the sample, a batch fit has the same landmarks and hyperparameters."""
     batch = DirectRegressor(**SMALL).fit(X, Y)
     model = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)
-    np.testing.assert_array_equal(batch.features_.landmarks, model.features_.landmarks)
+    np.testing.assert_array_equal(batch.features_.map.landmarks, model.features_.map.landmarks)
     assert model.mean_missing_variance_ == pytest.approx(batch.mean_missing_variance_, rel=1e-9)
     assert_equal_to_rounding(model, batch)
 
 
 def test_first_rows_fix_the_feature_map():
     model = DirectRegressor(**SMALL).partial_fit(X[:100], Y[:100])
-    features, map_ = model.features_, model.input_map_
+    features = model.features_
     model.partial_fit(100 * X[100:], Y[100:])
-    assert model.features_ is features and model.input_map_ is map_
+    assert model.features_ is features
 
 
 def test_location_and_scale_of_the_targets_follow_the_data():
@@ -284,8 +284,8 @@ def test_features_of_a_kernel_need_targets_and_others_do_not():
         DirectRegressor(**SMALL).fit_features(X)
     bounds = [[-3.0, -3.0, -3.0], [3.0, 3.0, 3.0]]
     model = DirectRegressor("linear").fit_features(bounds).partial_fit(X[:5], Y[:5]).partial_fit(X[5:], Y[5:])
-    np.testing.assert_array_equal(model.input_map_.mean, 0.0)
-    np.testing.assert_array_equal(model.input_map_.scale, 3.0)
+    np.testing.assert_array_equal(model.features_.input_map.mean, 0.0)
+    np.testing.assert_array_equal(model.features_.input_map.scale, 3.0)
     assert model.predict(NEW).shape == (20,)
 
 

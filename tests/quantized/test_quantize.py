@@ -254,8 +254,8 @@ def test_the_error_is_within_its_bound_for_levels_of_any_values(features, levels
 def test_inputs_of_unequal_amplitudes_are_within_the_bound(raw):
     x = data()[0]
     model = quantize(raw, 4, "draw", frequency_bits=8)
-    features = replace(model.basis.features, linear_scale=np.array([1.0, 0.7, 0.01]))
-    model = replace(model, basis=replace(model.basis, features=features))
+    features = replace(model.basis.features.map, linear_scale=np.array([1.0, 0.7, 0.01]))
+    model = replace(model, basis=replace(model.basis, features=replace(model.basis.features, map=features)))
     assert sum(g.kind == "linear" for g in model.program.groups) == len(model.program.linear) > 1
     rows = x.mean(axis=0) + np.random.default_rng(4).uniform(-7.99, 7.99, (400, 3)) * x.std(axis=0)
     np.testing.assert_array_equal(model.totals(rows), model.program.totals(rows))
@@ -524,7 +524,7 @@ def test_basis_functions_without_weights_are_dropped():
     model = fitted(DirectRegressor(**RAW, prior=SpikeAndSlabPrior(0.99)), x, y)
     quantised = quantize(model, 4, "draw")
     assert quantised.packed.shape[0] < 80
-    assert quantised.program.n_frequencies == quantised.basis.features.n_frequencies < 40
+    assert quantised.program.n_frequencies == quantised.basis.features.map.n_frequencies < 40
     report = quantised.report()
     assert report["n_nonzero"] == (quantised.weights != 0).sum()
     assert report["bytes"]["total"] == quantised.n_bytes == sum(v for k, v in report["bytes"].items() if k != "total")
@@ -919,7 +919,9 @@ def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
         changed(change)
     for names in (["a"], ["a", "b", 3], "abc"):
         changed({"feature_names": names})
-    changed({"features": "linear"})
+    basis = document.header["basis"]
+    features = {**basis["features"], "map": {**basis["features"]["map"], "kind": "linear"}}
+    changed({"basis": {**basis, "features": features}})
     changed({"n_features_in": 7})
     changed(arrays={"levels": document.arrays["levels"][:3]})
     changed(arrays={"scale": np.array([np.nan])})

@@ -62,7 +62,7 @@ def assert_same_model(model, single, rtol=1e-12):
 
 def test_two_processes_give_the_model_of_one(client, single):
     model = DirectRegressor(**PARAMETERS).fit_stream(as_dask(X), as_dask(Y), as_dask(WEIGHT), sample_rows=500)
-    np.testing.assert_array_equal(model.features_.frequencies, single.features_.frequencies)
+    np.testing.assert_array_equal(model.features_.map.frequencies, single.features_.map.frequencies)
     assert_same_model(model, single)
     assert model.statistics_.features is not None
     model.partial_fit(X[:100], Y[:100])

@@ -139,7 +139,8 @@ def _check_form(args: argparse.Namespace, model: Any) -> None:
         )
     if _is_network(model) and (limit := _limit(args)):
         raise CommandError(f"{limit}: not for a network: its layers and --samples give its size")
-    if args.format == "c" and not _limit(args) and getattr(getattr(model, "features_", None), "kind", "") == "nystroem":
+    nystroem = not _is_network(model) and model.features_.map.kind == "nystroem"
+    if args.format == "c" and not _limit(args) and nystroem:
         raise CommandError(
             "the model's features are 'nystroem', its training rows, too many for a C header: write OUT.onnx, or fit a "
             "small model to the same table with --max-bytes BYTES --data TABLE, or fit with --features fourier"

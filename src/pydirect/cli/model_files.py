@@ -69,7 +69,7 @@ def kind_of_model(model: Any) -> str:
     if is_gaussian_network(model):
         network = model.posteriors_[0].network
         return f"{network.activation} network with {', '.join(map(str, network.hidden_layer_sizes))} hidden units"
-    kind: str = model.features_.kind
+    kind: str = model.features_.map.kind
     return f"{kind} features" if kind != "polynomial" else f"{kind} features of degree {model.degree}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,21 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_fl
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, as_prior
 from pydirect.estimators._base import LatentFunctions
-from pydirect.estimators._content import content
+from pydirect.features.basis import Basis
+from pydirect.features.content import content
 from pydirect.features.evidence import fit_hyperparameters
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
-    FeatureMap,
+    FourierFeatures,
     LinearFeatures,
     NystroemFeatures,
     PolynomialFeatures,
     PrecomputedFeatures,
-    RowFeatures,
     TransformerFeatures,
     random_fourier_features,
 )
 from pydirect.optimize.quadratic import OPTIMIZERS
-from pydirect.statistics.gaussian import GaussianStatistics
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters that a feature map of each kind depends on.
@@ -39,9 +39,10 @@ FEATURE_PARAMETERS = {"nystroem": KERNEL_PARAMETERS, "fourier": KERNEL_PARAMETER
 class BasisFunctionModel(LatentFunctions):
     """Base of estimators whose latent functions are linear in basis functions of X.
 
-    Parameters of the same names choose features and basis (see `DirectRegressor`). A subclass calls ``_fit_features``
-    and sets ``mean_missing_variance_``, ``posteriors_`` (one a function, weights in units of their prior standard
-    deviation), ``prior_scale_`` (those deviations, (n_outputs,)) and ``coefficients_`` ((n_weights, n_outputs)).
+    Parameters of the same names choose features and basis (see `DirectRegressor`). A subclass sets ``features_`` to
+    what `_fit_features` returns, and ``mean_missing_variance_``, ``posteriors_`` (one per function, weights in units of
+    their prior standard deviation), ``prior_scale_`` (those deviations, (n_outputs,)) and ``coefficients_``
+    ((n_weights, n_outputs)).
     """
 
     features: Any
@@ -59,8 +60,8 @@ class BasisFunctionModel(LatentFunctions):
     verbose: int
     prior_scale_: FloatArray
     coefficients_: FloatArray
+    features_: Basis
     mean_missing_variance_: float
-    feature_y_scale_: FloatArray  # deviations of the targets that the kernel's hyperparameters are in units of
 
     # --- parameters
 
@@ -106,57 +107,75 @@ class BasisFunctionModel(LatentFunctions):
             used["length_scale"] = held[0] if held and held.count(held[0]) == len(held) else scales.tolist()
         return {"features": type(self.features) if kind == "transformer" else kind, **own, **used}
 
-    def _record_features(self) -> None:
-        """Keep what the parameters hold that the feature map depends on."""
-        self._fixed_parameters = {name: content(value) for name, value in self._feature_parameters().items()}
-
-    def _changed_parameters(self, fixed: dict[str, Any]) -> list[str]:
-        """Return the parameters that the feature map depends on and that hold something else than a record of them."""
+    def _changed_parameters(self, fixed: Mapping[str, Hashable]) -> list[str]:
+        """Return the parameters of the feature map that hold something else than in a record of them."""
         return [k for k, value in self._feature_parameters().items() if k in fixed and content(value) != fixed[k]]
+
+    def _learns_kernel(self) -> bool:
+        """Whether the kernel's hyperparameters are learned from the targets."""
+        return self._feature_kind() in ("nystroem", "fourier") and self.length_scale is None
 
     # --- features
 
     def _fit_features(
-        self, X: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
-    ) -> None:
+        self,
+        X: FloatArray,
+        y: FloatArray,
+        weight: FloatArray | None,
+        rng: np.random.Generator,
+        n_threads: int,
+        target_scale: FloatArray | None = None,
+    ) -> Basis:
+        """Return the basis that the parameters describe, fitted to rows.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_rows, n_features_in)
+        y : ndarray of shape (n_rows, n_outputs)
+            Standardised targets, or labels ±1.
+        weight : ndarray of shape (n_rows,) or None
+        rng : numpy.random.Generator
+        n_threads : int
+        target_scale : ndarray of shape (n_outputs,), optional
+            Standard deviations that the targets were divided by.
+        """
         kind = self._feature_kind()
-        self._record_features()
-        self.hyperparameters_: KernelHyperparameters | None = None
+        names = getattr(self, "feature_names_in_", None)
+        record: dict[str, Any] = {
+            "names": None if names is None else tuple(names.tolist()),
+            "parameters": {name: content(value) for name, value in self._feature_parameters().items()},
+        }
         if kind in ("precomputed", "transformer"):
             if np.abs(X).max() > LARGEST:
                 raise ValueError(
                     f"X must be at most {LARGEST:g} in magnitude for {kind} features, got {np.abs(X).max():g}"
                 )
-            self.input_map_ = InputMap.identity(X.shape[1])
-            self.features_: FeatureMap = (
-                PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
-            )
-            return
-        rank = self.rank_inputs and kind in ("nystroem", "fourier") and self.length_scale is None
-        self.input_map_ = InputMap.fit(X, weight, rank=rank)
-        d = self.input_map_.n_outputs
+            given = PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
+            return Basis(InputMap.identity(X.shape[1]), given, **record)
+        input_map = InputMap.fit(X, weight, rank=self.rank_inputs and self._learns_kernel())
+        d = input_map.n_outputs
         if kind == "linear" or d == 0:
-            self.features_ = LinearFeatures(d)
-        elif kind == "polynomial":
-            self.features_ = PolynomialFeatures(d, self.degree)
+            return Basis(input_map, LinearFeatures(d), **record)
+        if kind == "polynomial":
+            return Basis(input_map, PolynomialFeatures(d, self.degree), **record)
+        inputs = input_map.transform(X)
+        if self.length_scale is None:
+            kernel = self._learned_kernel(inputs, y, weight, input_map.n_standardised, rng, n_threads)
         else:
-            inputs = self.input_map_.transform(X)
-            self.hyperparameters_ = self._hyperparameters(inputs, y, weight, rng, n_threads)
-            if kind == "fourier":
-                self.features_ = random_fourier_features(self.hyperparameters_, max(1, self.n_features // 2), rng)
-            else:
-                landmarks = self._landmarks(inputs, weight, rng)
-                self.features_ = NystroemFeatures.at(landmarks, self.hyperparameters_, n_threads)
+            kernel = self._given_kernel(input_map)
+        features: FourierFeatures | NystroemFeatures
+        if kind == "fourier":
+            features = random_fourier_features(kernel, max(1, self.n_features // 2), rng)
+        else:
+            features = NystroemFeatures.at(self._landmarks(inputs, weight, rng), kernel, n_threads)
+        return Basis(input_map, features, kernel, target_scale if self._learns_kernel() else None, **record)
 
     def _fit_transformer(self, X: FloatArray) -> TransformerFeatures:
         transformer = clone(self.features).fit(X)
         return TransformerFeatures(transformer, X.shape[1], transformer.transform(X[:1]).shape[1])
 
-    def _hyperparameters(
-        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
-    ) -> KernelHyperparameters:
-        if self.length_scale is None:
-            return self._learned_hyperparameters(inputs, y, weight, rng, n_threads)
+    def _given_kernel(self, input_map: InputMap) -> KernelHyperparameters:
+        """Return the smooth kernel of the given length-scales."""
         d = self.n_features_in_
         length_scale = np.asarray(self.length_scale)
         if length_scale.ndim == 0:
@@ -164,14 +183,21 @@ class BasisFunctionModel(LatentFunctions):
         length_scale = as_float_array(length_scale, "length_scale", (d,))
         if (length_scale <= 0).any():
             raise ValueError(f"length_scale must be positive, got {length_scale.min()}")
-        kept = self.input_map_.kept
-        relative = np.maximum(length_scale[kept] / self.input_map_.scale[kept], 1e-40)  # distances stay finite
-        return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, self.input_map_.n_standardised)
+        kept = input_map.kept
+        relative = np.maximum(length_scale[kept] / input_map.scale[kept], 1e-40)  # distances stay finite
+        return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, input_map.n_standardised)
 
-    def _learned_hyperparameters(
-        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    def _learned_kernel(
+        self,
+        inputs: FloatArray,
+        y: FloatArray,
+        weight: FloatArray | None,
+        n_linear: int,
+        rng: np.random.Generator,
+        n_threads: int,
     ) -> KernelHyperparameters:
-        n_linear, max_rows = self.input_map_.n_standardised, self.max_hyperparameter_rows
+        """Return the kernel of largest marginal likelihood on a subset of the rows."""
+        max_rows = self.max_hyperparameter_rows
         return fit_hyperparameters(inputs, y, weight, n_linear, rng, max_rows=max_rows, n_threads=n_threads)
 
     def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
@@ -181,15 +207,6 @@ class BasisFunctionModel(LatentFunctions):
         if len(used) > self.n_features:
             used = used[np.sort(rng.choice(len(used), self.n_features, replace=False))]
         return np.ascontiguousarray(used)
-
-    def _mean_missing_variance(
-        self, inputs: FloatArray, weight: FloatArray | None, statistics: GaussianStatistics
-    ) -> float:
-        """Prior variance of f that the basis functions lack at an average training row: part of the noise found."""
-        if not isinstance(self.features_, NystroemFeatures):
-            return 0.0
-        prior = np.average(self.features_.hyperparameters.diagonal(inputs), weights=weight)
-        return float(max(prior - statistics.mean_square, 0.0))
 
     # --- results
 
@@ -204,28 +221,18 @@ class BasisFunctionModel(LatentFunctions):
     # --- prediction
 
     def _n_columns(self) -> int:
-        return int(self.features_.n_weights)
+        return self.features_.n_weights
 
     def _features_of(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the inputs of the feature map and Φ, for rows of X."""
-        inputs = RowFeatures(self.input_map_, self.features_).inputs(rows)
-        return inputs, np.ascontiguousarray(
-            self.features_.transform(inputs, np.float64, resolve_n_threads(self.n_threads))
-        )
+        inputs = self.features_.inputs(rows)
+        phi = self.features_.map.transform(inputs, np.float64, resolve_n_threads(self.n_threads))
+        return inputs, np.ascontiguousarray(phi)
 
     def _missing_variance(self, inputs: FloatArray, phi: FloatArray) -> FloatArray | None:
-        """Variance of f that the basis functions lack; (n_rows, n_outputs).
-
-        That of the linear part beyond where it is cut off, and with landmarks that of the process between them, as far
-        as the noise found does not cover it.
-        """
-        if self.hyperparameters_ is None:
-            return None
-        missing = self.hyperparameters_.cut_off_variance(inputs)
-        if isinstance(self.features_, NystroemFeatures):
-            beyond = self.features_.missing_variance(inputs, phi) - self.mean_missing_variance_
-            missing = missing + np.maximum(beyond, 0.0)
-        return missing[:, None] * self.prior_scale_**2
+        """Return the variance of f that the basis functions lack, (n_rows, n_outputs); see `Basis`."""
+        missing = self.features_.missing_variance(inputs, phi, self.mean_missing_variance_)
+        return None if missing is None else missing[:, None] * self.prior_scale_**2
 
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         n_threads = resolve_n_threads(self.n_threads)

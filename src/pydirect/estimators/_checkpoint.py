@@ -6,19 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import pydirect
 from pydirect._validation import as_count
-from pydirect.estimators._content import content
-from pydirect.estimators._saving import as_json
-from pydirect.features.fields import FEATURE_CLASSES, check_features, check_input_map
-from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import NystroemFeatures, TransformerFeatures
+from pydirect.features.basis import Basis
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError
-from pydirect.persistence.fields import Writer, build
+from pydirect.persistence.fields import Writer
 from pydirect.statistics.running import RunningStatistics
 
 if TYPE_CHECKING:
@@ -61,27 +54,19 @@ def write_checkpoint(
         Of the source up to `n_rows`.
     """
     writer = Writer()
-    assert not isinstance(model.features_, TransformerFeatures)
     header, arrays = statistics.to_document()
-    hyperparameters = model.hyperparameters_
-    parameters = {**model._fixed_parameters, "block_dtype": model.block_dtype}
     document = {
         "library": pydirect.__version__,
-        "parameters": {name: as_json(name, value) for name, value in parameters.items()},
         "n_rows": n_rows,
         "identity": identity,
         "layout": layout,
-        "features": {"kind": model.features_.kind, **writer.fields(model.features_, "features")},
-        "input_map": writer.fields(model.input_map_, "input_map"),
-        "hyperparameters": hyperparameters is not None and writer.fields(hyperparameters, "hyperparameters"),
+        "features": writer.fields(model.features_, "features"),
         "one_dimensional": model._one_dimensional,
-        "n_features_in": model.n_features_in_,
-        "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
         "statistics": header,
     }
     sums = {f"statistics.{name}": array for name, array in arrays.items()}
     try:
-        write(path, KIND, document, {**writer.arrays, **sums, "feature_y_scale": model.feature_y_scale_})
+        write(path, KIND, document, {**writer.arrays, **sums})
     except OSError as error:
         reason = f"the checkpoint cannot be written after {n_rows:,} rows ({error.strerror or error})"
         before = "; the one written before is whole" if Path(path).exists() else ""
@@ -101,15 +86,17 @@ class Checkpoint:
         Digest of the source's first rows.
     layout : list
         Of the source up to `n_rows`.
-    features : dict of str to object
-        Attributes of the model that hold its feature map.
+    basis : Basis
+    one_dimensional : bool
+        Whether the targets have no axis of outputs.
     """
 
     statistics: RunningStatistics
     n_rows: int
     identity: str
     layout: list[Any]
-    features: dict[str, Any]
+    basis: Basis
+    one_dimensional: bool
 
     @classmethod
     def read(cls, path: str | Path, model: GrowingModel) -> Checkpoint:
@@ -125,37 +112,25 @@ class Checkpoint:
         except KindError as error:
             raise KindError(path, f"{error.reason}: give another path for the checkpoint") from None
         header, arrays = document.header, document.arrays
-        theirs = header.get("parameters", {})
-        differing = model._changed_parameters({name: content(value) for name, value in theirs.items()})
-        if theirs.get("block_dtype") != model.block_dtype:
+        try:
+            basis = Basis.from_fields(header["features"], arrays, "features")
+            basis.check(basis.n_features_in)
+            sums = {n.partition(".")[2]: a for n, a in arrays.items() if n.startswith("statistics.")}
+            statistics = RunningStatistics.from_document(header["statistics"], sums)
+            n_rows = as_count(header["n_rows"], "n_rows", 0)
+            rest = basis, bool(header["one_dimensional"])
+            found = cls(statistics, n_rows, header["identity"], list(header["layout"]), *rest)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            reason = f"the file is whole but its contents are no checkpoint ({type(error).__name__}: {error})"
+            raise CorruptFileError(path, reason) from error
+        differing = model._changed_parameters(basis.parameters)
+        if statistics.block_dtype != model.block_dtype:
             differing.append("block_dtype")
         if differing:
             raise FileFormatError(
                 path, f"the checkpoint is of a model with other parameters: {', '.join(differing)} changed"
             )
-        try:
-            kind = FEATURE_CLASSES[header["features"]["kind"]]
-            nested = {"hyperparameters": KernelHyperparameters} if kind is NystroemFeatures else {}
-            features = build(kind, header["features"], arrays, "features", nested)
-            input_map = build(InputMap, header["input_map"], arrays, "input_map", {})
-            check_features(features, check_input_map(input_map, as_count(header["n_features_in"], "n_features_in")))
-            found = {
-                "features_": features,
-                "input_map_": input_map,
-                "hyperparameters_": _kernel(header, arrays),
-                "feature_y_scale_": arrays["feature_y_scale"],
-                "n_features_in_": header["n_features_in"],
-                "_one_dimensional": bool(header["one_dimensional"]),
-            }
-            if header["feature_names"]:
-                found["feature_names_in_"] = np.array(header["feature_names"], dtype=object)
-            sums = {n.partition(".")[2]: a for n, a in arrays.items() if n.startswith("statistics.")}
-            statistics = RunningStatistics.from_document(header["statistics"], sums)
-            n_rows = as_count(header["n_rows"], "n_rows", 0)
-            return cls(statistics, n_rows, header["identity"], list(header["layout"]), found)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            reason = f"the file is whole but its contents are no checkpoint ({type(error).__name__}: {error})"
-            raise CorruptFileError(path, reason) from error
+        return found
 
     def require(self, path: str | Path, identity: str, source: Source) -> None:
         """Raise unless the checkpoint is of a source that begins with the same rows and is as long at least."""
@@ -174,13 +149,7 @@ class Checkpoint:
     def restore(self, model: GrowingModel) -> None:
         """Give the model the feature map, and the statistics theirs."""
         model._forget_all()
-        model.__dict__.pop("feature_names_in_", None)
-        for name, value in self.features.items():
-            setattr(model, name, value)
-        model._record_features()
-        self.statistics = self.statistics.with_features(model._row_features())
-
-
-def _kernel(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> KernelHyperparameters | None:
-    fields = header["hyperparameters"]
-    return build(KernelHyperparameters, fields, arrays, "hyperparameters", {}) if fields else None
+        names = self.basis.names
+        model._set_input_names(self.basis.n_features_in, None if names is None else list(names))
+        model.features_, model._one_dimensional = self.basis, self.one_dimensional
+        self.statistics = self.statistics.with_features(self.basis)

@@ -80,7 +80,7 @@ def summed_by_dask(
         sums = [dask.delayed(_summed)(empty, p) for p in parts]
         # Loading is not shared through the optimiser, which would load the partitions of X and y apart, twice.
         (total,) = dask.compute(_tree(_merged, sums), optimize_graph=False)
-    return total.with_features(model._row_features())
+    return total.with_features(model.features_)
 
 
 def _known_sizes(X: Any) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sa
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators._streamed import StreamedModel
 from pydirect.persistence.errors import FileFormatError
-from pydirect.statistics.running import RunningStatistics, fingerprint
+from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
 from pydirect.streams.passes import collect_stream, digest, sample_stream
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
@@ -69,7 +69,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         """
         self._check_parameters()
         if y is None:
-            if self._feature_kind() in ("nystroem", "fourier") and self.length_scale is None:
+            if self._learns_kernel():
                 raise ValueError("y must be given where the kernel's hyperparameters are learned from it")
             x = validate_data(self, X, dtype=np.float64)
             y = np.zeros(len(x))
@@ -81,8 +81,9 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
     def _fix_features(self, x: FloatArray, standardised: FloatArray, weight: FloatArray | None) -> None:
         n_threads = resolve_n_threads(self.n_threads)
         with single_blas_thread():
-            self._fit_features(np.ascontiguousarray(x), standardised, weight, self._generator(), n_threads)
-        self.feature_y_scale_ = self.y_scale_
+            self.features_ = self._fit_features(
+                np.ascontiguousarray(x), standardised, weight, self._generator(), n_threads, self.y_scale_
+            )
         self._warn_if_constant(x)
 
     # --- growing and shrinking
@@ -205,9 +206,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         if not isinstance(statistics, RunningStatistics):
             raise TypeError(f"statistics must be RunningStatistics, got {type(statistics).__name__}")
         self._require_same_features()
-        statistics = statistics.with_features(self._row_features())
-        if not hasattr(self, "feature_y_scale_"):  # from an older file
-            self.feature_y_scale_ = self.y_scale_
+        statistics = statistics.with_features(self.features_)
         if not hasattr(self, "_one_dimensional") or (statistics.n_outputs > 1 and self._one_dimensional):
             self._one_dimensional = statistics.n_outputs == 1
         self._fit_to(statistics, Progress(self.verbose), warm=False)
@@ -240,11 +239,11 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
 
     def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
         """Set everything that follows from statistics; until `_set_results` there is no posterior."""
-        learned = self.hyperparameters_ is not None and self.length_scale is None
-        if learned and len(self.feature_y_scale_) != statistics.n_outputs:
+        unit = self.features_.target_scale
+        if unit is not None and len(unit) != statistics.n_outputs:
             raise ValueError(
-                f"y must have {len(self.feature_y_scale_)} outputs, as when the kernel's hyperparameters were learned, "
-                f"got {statistics.n_outputs}"
+                f"y must have {len(unit)} outputs, as when the kernel's hyperparameters were learned, got "
+                f"{statistics.n_outputs}"
             )
         shared = Standardised.of(statistics)
         before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
@@ -389,7 +388,7 @@ class StreamRun:
         if self.path is not None and Path(self.path).exists():
             saved = Checkpoint.read(self.path, model)
             saved.require(self.path, identity, source)
-            if keep_features and saved.statistics.fingerprint != fingerprint(model._row_features()):
+            if keep_features and saved.statistics.fingerprint != model.features_.fingerprint:
                 raise FileFormatError(self.path, "the checkpoint is of other features than those to be kept")
             saved.restore(model)
             self.check_width()

@@ -16,11 +16,9 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.mixture_priors import MixturePrior
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.priors import PRIORS, TablePrior
-from pydirect.estimators._content import content
-from pydirect.features.fields import FEATURE_CLASSES, check_features, check_hyperparameters, check_input_map
+from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap, Rotation
-from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import NystroemFeatures, TransformerFeatures
+from pydirect.features.maps import TransformerFeatures
 from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
 from pydirect.networks.posterior import TrainedNetwork
@@ -83,7 +81,7 @@ def save_model(model: LatentFunctions, path: str | Path, metadata: dict[str, Any
         "library": pydirect.__version__,
         "parameters": {k: as_json(k, v) for k, v in model.get_params(deep=False).items()},
         "metadata": getattr(model, "metadata_", {}) if metadata is None else metadata,
-        "input_map": writer.fields(model.input_map_, "input_map"),
+        **({"input_map": writer.fields(model.input_map_, "input_map")} if hasattr(model, "input_map_") else {}),
         "one_dimensional": model._one_dimensional,
         "n_features_in": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", np.empty(0)).tolist(),
@@ -95,22 +93,17 @@ def save_model(model: LatentFunctions, path: str | Path, metadata: dict[str, Any
 
 
 def _write_basis(model: BasisFunctionModel, writer: Writer) -> Header:
-    if isinstance(model.features_, TransformerFeatures):
+    if isinstance(model.features_.map, TransformerFeatures):
         raise TypeError(
             "features must be built in to be saved without pickle, got a transformer: save its output's model with "
             "features='precomputed', or pickle the whole model"
         )
     return {
-        "features": {"kind": model.features_.kind, **writer.fields(model.features_, "features")},
-        "hyperparameters": model.hyperparameters_ is not None
-        and writer.fields(model.hyperparameters_, "hyperparameters"),
+        "features": writer.fields(model.features_, "features"),
         "posteriors": [
             {"kind": next(n for n, c in POSTERIOR_CLASSES.items() if c is type(p)), **writer.fields(p, f"posterior{k}")}
             for k, p in enumerate(model.posteriors_)
         ],
-        "fixed_parameters": {name: as_json(name, value) for name, value in model._fixed_parameters.items()},
-        # Files of models that have it not are as old as version 0.1.0.
-        **({"feature_y_scale": model.feature_y_scale_.tolist()} if hasattr(model, "feature_y_scale_") else {}),
     }
 
 
@@ -193,7 +186,8 @@ def _restore(layout: Layout, header: Header, arrays: Arrays) -> LatentFunctions:
         parameters["hidden_layer_sizes"] = tuple(parameters["hidden_layer_sizes"])
     model = getattr(pydirect, layout.estimator)(**parameters)
     model.metadata_ = header["metadata"]
-    model.input_map_ = build(InputMap, header["input_map"], arrays, "input_map", {})
+    if "input_map" in header:
+        model.input_map_ = build(InputMap, header["input_map"], arrays, "input_map", {})
     for name in layout.arrays:
         setattr(model, f"{name}_", arrays[name])
     for name in (*SHARED_ITEMS, *layout.items):
@@ -209,21 +203,7 @@ def _restore(layout: Layout, header: Header, arrays: Arrays) -> LatentFunctions:
 
 
 def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) -> None:
-    if header["features"].get("n_features_in", model.input_map_.n_outputs) != model.input_map_.n_outputs:
-        raise ValueError("features do not take the inputs")
-    features = FEATURE_CLASSES[header["features"]["kind"]]
-    nested = {"hyperparameters": KernelHyperparameters} if features is NystroemFeatures else {}
-    model.features_ = build(features, header["features"], arrays, "features", nested)
-    fixed = header.get("fixed_parameters", model._feature_parameters())  # older files do not tell what was changed
-    model._fixed_parameters = {name: content(value) for name, value in fixed.items()}
-    model.hyperparameters_ = (
-        build(KernelHyperparameters, header["hyperparameters"], arrays, "hyperparameters", {})
-        if header["hyperparameters"] is not False
-        else None
-    )
-    if "feature_y_scale" in header:
-        model.feature_y_scale_ = np.array(header["feature_y_scale"], dtype=np.float64)
-        require_positive(model.feature_y_scale_, "feature_y_scale", len(header["posteriors"]))
+    model.features_ = Basis.from_fields(header["features"], arrays, "features")
     model.posteriors_ = [
         build(
             POSTERIOR_CLASSES[h["kind"]],
@@ -312,7 +292,7 @@ def _check(model: Any, header: Header) -> int:
     if n_outputs != 1 and (n_outputs == 0 or header["one_dimensional"]):
         raise ValueError("posteriors do not fit the outputs")
     require_number(model.n_samples_, "n_samples", above=0.0)
-    return check_input_map(model.input_map_, d)
+    return model.input_map_.check(d) if hasattr(model, "input_map_") else d
 
 
 def _check_targets(model: ProbabilisticRegressor) -> None:
@@ -324,9 +304,9 @@ def _check_targets(model: ProbabilisticRegressor) -> None:
 def _check_basis(model: BasisFunctionModel, n_inputs: int) -> None:
     n_outputs = len(model.posteriors_)
     require_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
-    if model.hyperparameters_ is not None:
-        check_hyperparameters(model.hyperparameters_, n_inputs)
-    check_features(model.features_, n_inputs)
+    model.features_.check(model.n_features_in_)
+    if model.features_.target_scale is not None:
+        require_positive(model.features_.target_scale, "target_scale", n_outputs)
     b = model.features_.n_weights
     require_positive(model.prior_scale_, "prior_scale", n_outputs)
     require_array(model.coefficients_, "coefficients", b, n_outputs)

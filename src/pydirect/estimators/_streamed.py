@@ -9,7 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from pydirect._validation import FloatArray
 from pydirect.estimators._basis import BasisFunctionModel
-from pydirect.features.maps import RowFeatures
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import Rows, StreamError
 
@@ -29,13 +28,9 @@ class StreamedModel(BasisFunctionModel):
 
     def _forget_all(self) -> None:
         """Forget rows and feature map."""
-        for name in ("statistics_", "features_", "input_map_", "feature_y_scale_"):
+        for name in ("statistics_", "features_"):
             self.__dict__.pop(name, None)
         self._forget()
-
-    def _row_features(self) -> RowFeatures:
-        names = getattr(self, "feature_names_in_", None)
-        return RowFeatures(self.input_map_, self.features_, None if names is None else tuple(names.tolist()))
 
     def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
         """Return empty statistics of rows of X and y, for `fit_statistics`; they can be filled on any machine.
@@ -54,11 +49,11 @@ class StreamedModel(BasisFunctionModel):
         """
         check_is_fitted(self, "features_")
         self._require_same_features()
-        return RunningStatistics.empty(self._row_features(), n_outputs, block_dtype=self.block_dtype)
+        return RunningStatistics.empty(self.features_, n_outputs, block_dtype=self.block_dtype)
 
     def _require_same_features(self) -> None:
         """Raise when parameters would now give another feature map than the model has."""
-        changed = self._changed_parameters(getattr(self, "_fixed_parameters", {}))
+        changed = self._changed_parameters(self.features_.parameters)
         if changed:
             if changed[0] == "features" and isinstance(self.features, str) and self.features == "auto":
                 changed[0] = "basis, by which features='auto' are chosen,"
@@ -68,7 +63,7 @@ class StreamedModel(BasisFunctionModel):
             )
 
     def _warn_if_constant(self, x: FloatArray) -> None:
-        constant = np.setdiff1d(np.arange(x.shape[1]), self.input_map_.kept)
+        constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
         if constant.size:
             names = getattr(self, "feature_names_in_", [f"number {j}" for j in range(x.shape[1])])
             warnings.warn(

@@ -247,7 +247,7 @@ class StreamedClassifier(StreamedModel):
                 where = problems.place(max(end - 1, 0))
                 raise StreamError(f"{where}: the data end after {n_seen:,} rows, in the first pass {count.n_rows:,}")
 
-        raw = RowPasses(self._row_features(), blocks, self.intercept_, n_threads, stop)
+        raw = RowPasses(self.features_, blocks, self.intercept_, n_threads, stop)
         rotated = replace(raw, features=RotatedFeatures(raw.features, vectors))
         assert labelled.weight is not None
         weight = labelled.weight * (total.n_samples / labelled.weight.sum())
@@ -289,7 +289,9 @@ class StreamedClassifier(StreamedModel):
     def _fix_features_of(self, rows: Rows) -> None:
         n_threads = resolve_n_threads(self.n_threads)
         with single_blas_thread():
-            self._fit_features(np.ascontiguousarray(rows.x), rows.y, rows.weight, self._generator(), n_threads)
+            self.features_ = self._fit_features(
+                np.ascontiguousarray(rows.x), rows.y, rows.weight, self._generator(), n_threads
+            )
         self._warn_if_constant(rows.x)
 
     # --- inference

@@ -87,7 +87,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     posterior_ : MeanFieldPosterior, or a list of them for more than two classes
-    features_ : feature map
+    features_ : Basis
+        From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
     coef_ : ndarray of shape (n_weights,) or (n_classes, n_weights)
         Posterior means of the weights of `features_`.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -200,16 +201,18 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         labels = self._set_problems(index, _masses(index.astype(np.intp), weight))
         with single_blas_thread():
             with progress.stage("features"):
-                self._fit_features(x, labels, weight, rng, n_threads)
+                self.features_ = self._fit_features(x, labels, weight, rng, n_threads)
             with progress.stage("statistics"), progress.rows(len(x)) as callback:
-                inputs = np.ascontiguousarray(self.input_map_.transform(x))
+                inputs = np.ascontiguousarray(self.features_.inputs(x))
                 statistics = collect_statistics(
-                    self.features_, inputs, labels, weight, n_threads=n_threads, progress=callback
+                    self.features_.map, inputs, labels, weight, n_threads=n_threads, progress=callback
                 )
-                self.mean_missing_variance_ = self._mean_missing_variance(inputs, weight, statistics)
+                self.mean_missing_variance_ = self.features_.mean_missing_variance(
+                    inputs, weight, statistics.mean_square
+                )
                 variance_prior = self._variance_prior(statistics.mean_square)
                 vectors = informative_directions(statistics, variance_prior.centre)
-                raw = LabelledRows(self.features_, inputs, labels[:, 0], weight, n_threads=n_threads)
+                raw = LabelledRows(self.features_.map, inputs, labels[:, 0], weight, n_threads=n_threads)
                 rotated = raw.rotated(vectors)
             with progress.stage("inference"):
                 raw = raw.held() if self.basis == "raw" else raw
@@ -266,18 +269,24 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             raise ValueError(f"class_weight must be finite and not negative, some of it positive, got {factors}")
         return np.asarray(factors, dtype=np.float64)
 
-    def _learned_hyperparameters(
-        self, inputs: FloatArray, y: FloatArray, weight: FloatArray | None, rng: np.random.Generator, n_threads: int
+    def _learned_kernel(
+        self,
+        inputs: FloatArray,
+        y: FloatArray,
+        weight: FloatArray | None,
+        n_linear: int,
+        rng: np.random.Generator,
+        n_threads: int,
     ) -> KernelHyperparameters:
         assert weight is not None
-        n_linear, max_rows = self.input_map_.n_standardised, self.max_hyperparameter_rows
+        max_rows = self.max_hyperparameter_rows
         return fit_label_hyperparameters(
             inputs, y, weight, self.intercept_, n_linear, rng, max_rows=max_rows, n_threads=n_threads
         )
 
     def _variance_prior(self, mean_square: float) -> VariancePrior:
         """Prior of the weights' prior variance: narrow about what the kernel's hyperparameters imply."""
-        if self.hyperparameters_ is not None and self.length_scale is None:
+        if self.features_.hyperparameters is not None and self.length_scale is None:
             return VariancePrior(LOGIT_UNIT**2, KERNEL_LOG_VARIANCE_SD)
         return VariancePrior.wide(mean_square)
 

@@ -138,7 +138,9 @@ class DirectRegressor(GrowingModel):
     Attributes
     ----------
     posterior_ : MeanFieldPosterior or MixturePosterior, or a list of them for several outputs
-    features_ : feature map
+    features_ : Basis
+        From rows of X to Φ, by ``features_.transform(X)``: standardisation (``features_.input_map``), feature map
+        (``features_.map``, say with its ``frequencies``) and the kernel's ``features_.hyperparameters``.
     coef_ : ndarray of shape (n_weights,) or (n_outputs, n_weights)
         Posterior means of the weights of `features_`, standardised units.
     elbo_ : float
@@ -248,12 +250,11 @@ class DirectRegressor(GrowingModel):
 
         with single_blas_thread():
             with progress.stage("features"):
-                self._fit_features(x, standardised, weight, rng, n_threads)
-                self.feature_y_scale_ = self.y_scale_
+                self.features_ = self._fit_features(x, standardised, weight, rng, n_threads, self.y_scale_)
             with progress.stage("statistics"), progress.rows(len(x)) as callback:
-                inputs = self.input_map_.transform(x)
+                inputs = self.features_.inputs(x)
                 statistics = collect_statistics(
-                    self.features_,
+                    self.features_.map,
                     inputs,
                     standardised,
                     weight,
@@ -263,7 +264,9 @@ class DirectRegressor(GrowingModel):
                 )
                 if self.basis == "raw":
                     statistics.A  # noqa: B018 (formed here, where its seconds belong, when rows are held)
-                self.mean_missing_variance_ = self._mean_missing_variance(inputs, weight, statistics)
+                self.mean_missing_variance_ = self.features_.mean_missing_variance(
+                    inputs, weight, statistics.mean_square
+                )
             with progress.stage("inference"):
                 self._infer(Training(statistics, inputs, standardised, weight, inference_rng(rng), n_threads))
         self.fit_seconds_ = progress.seconds
@@ -338,10 +341,11 @@ class DirectRegressor(GrowingModel):
     def _initial_hyperparameters(self, output: int) -> InitialHyperparameters:
         """Return what is known of a target's hyperparameters, in standardised units."""
         noise, prior_variance = 0.1, None
-        if self.hyperparameters_ is not None and self.length_scale is None:
+        kernel, unit = self.features_.hyperparameters, self.features_.target_scale
+        if kernel is not None and unit is not None:
             # They are in units of the targets' spread where they were found.
-            prior_variance = float(self.feature_y_scale_[output] / self.y_scale_[output]) ** 2
-            noise = self.hyperparameters_.noise_variance * prior_variance
+            prior_variance = float(unit[output] / self.y_scale_[output]) ** 2
+            noise = kernel.noise_variance * prior_variance
         return InitialHyperparameters(noise, prior_variance, self._fixed_noise(output), self.repetitions_)
 
     def _fixed_noise(self, output: int) -> float | None:
@@ -424,7 +428,7 @@ class DirectRegressor(GrowingModel):
             )
         if len(groups) != self.n_features_in_:
             return prior.table(levels, n_weights)
-        columns = groups[self.input_map_.kept]
+        columns = groups[self.features_.input_map.kept]
         table = replace(prior, groups=(*columns, groups.max() + 1)).table(levels, n_weights)
         shape = (len(table.log_masses), n_weights, levels.shape[1])
         log_masses = np.broadcast_to(table.log_masses, shape).copy()
@@ -438,14 +442,14 @@ class DirectRegressor(GrowingModel):
         held = np.zeros(len(y), dtype=bool)
         held[training.rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
         kept = collect_statistics(
-            self.features_,
+            self.features_.map,
             inputs[~held],
             y[~held, None],
             None if weight is None else weight[~held],
             block_dtype=self.block_dtype,
             n_threads=n_threads,
         )
-        phi = np.ascontiguousarray(self.features_.transform(inputs[held], np.float64, n_threads))
+        phi = np.ascontiguousarray(self.features_.map.transform(inputs[held], np.float64, n_threads))
         return HeldOut(kept, phi, y[held], None if weight is None else weight[held])
 
     # --- prediction

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance
-from pydirect.estimators._content import content
 from pydirect.estimators.direct_regressor import DirectRegressor, Training, begun_together, inference_rng
+from pydirect.features.content import content
 from pydirect.features.evidence import distinct_rows
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import decorrelate
@@ -87,8 +87,8 @@ def fit_many(
         DirectRegressor()._start_fit(X, target, sample_weight)
     groups: dict[tuple[Hashable, str], list[int]] = {}
     for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
-        learned = model._feature_kind() in ("nystroem", "fourier") and model.length_scale is None
-        groups.setdefault((feature_key(model), str(joblib.hash(np.asarray(target))) if learned else ""), []).append(k)
+        own = str(joblib.hash(np.asarray(target))) if model._learns_kernel() else ""
+        groups.setdefault((feature_key(model), own), []).append(k)
     for members in groups.values():
         _fit_group([estimators[k] for k in members], X, [targets[k] for k in members], sample_weight)
     return estimators
@@ -119,21 +119,18 @@ def _fit_group(
         columns.append(standardised)
     with single_blas_thread():
         with shared.stage("features"):
-            lead._fit_features(x, columns[0], weight, rng, n_threads)
+            basis = lead._fit_features(x, columns[0], weight, rng, n_threads, lead.y_scale_)
         with shared.stage("statistics"):
-            inputs = lead.input_map_.transform(x)
+            inputs = basis.inputs(x)
             statistics = collect_statistics(
-                lead.features_, inputs, np.hstack(columns), weight, block_dtype=lead.block_dtype, n_threads=n_threads
+                basis.map, inputs, np.hstack(columns), weight, block_dtype=lead.block_dtype, n_threads=n_threads
             )
-            missing = lead._mean_missing_variance(inputs, weight, statistics)
+            missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
             if any(model.basis == "raw" for model in models):
                 statistics.A  # noqa: B018 (formed once)
         trainings = []
         for model in models:
-            for name in ("features_", "input_map_", "hyperparameters_"):
-                setattr(model, name, getattr(lead, name))
-            model._record_features()
-            model.feature_y_scale_, model.mean_missing_variance_ = model.y_scale_, missing
+            model.features_, model.mean_missing_variance_ = basis, missing
         with shared.stage("inference"):
             rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
             end = 0

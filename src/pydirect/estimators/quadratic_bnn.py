@@ -20,9 +20,9 @@ from pydirect.distributions.priors import as_prior
 from pydirect.estimators._dask import is_dask
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.features.evidence import distinct_rows
-from pydirect.features.inputs import LARGEST, InputMap, Rotation
+from pydirect.features.inputs import InputMap, Rotation
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree
-from pydirect.quadratic.engines import NetworkShape
+from pydirect.quadratic.engines import INPUT_SCALE, NetworkShape
 from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quadratic.training import (
     LARGEST_PRIOR_SCALE,
@@ -33,9 +33,6 @@ from pydirect.quadratic.training import (
 )
 from pydirect.streams.rows import Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import READ_ROWS, as_source
-
-# Inputs of variance a quarter keep the powers that deep networks take of them small.
-INPUT_SCALE = 0.5
 
 
 class QuadraticBNNRegressor(ProbabilisticRegressor):
@@ -388,7 +385,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     def _inputs(self, x: FloatArray) -> FloatArray:
         """Return what the network sees of rows of X: standardised, rotated, scaled, and far from overflow."""
         inputs = INPUT_SCALE * self.rotation_.transform(self.input_map_.transform(x))
-        limit = LARGEST ** (0.5 / 2 ** self._shape_for(1).depth)
+        limit = self._shape_for(1).largest_input
         return np.clip(inputs, -limit, limit, out=inputs)
 
     def _n_columns(self) -> int:

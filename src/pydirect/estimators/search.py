@@ -373,9 +373,7 @@ def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
 
 def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
     """Give a model the feature map of another one."""
-    names = ("features_", "input_map_", "hyperparameters_", "feature_y_scale_", "y_scale_", "_one_dimensional")
-    for name in (*names, "n_features_in_", "feature_names_in_"):
+    for name in ("features_", "y_scale_", "_one_dimensional", "n_features_in_", "feature_names_in_"):
         if hasattr(shared, name):
             setattr(model, name, getattr(shared, name))
-    model._record_features()
     return model

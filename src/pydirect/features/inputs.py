@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pydirect._validation import FloatArray
+from pydirect.persistence.fields import require_array, require_positive
 
 # Knots of a column's normal scores: enough for any shape, small enough to store.
 MAX_KNOTS = 512
@@ -90,6 +91,19 @@ class InputMap:
         for k, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
             out[:, self.n_standardised + k] = np.interp(x[:, self.kept[k]], knots, scores)
         return out
+
+    def check(self, n_features_in: int) -> int:
+        """Raise unless the map takes this number of columns and its numbers are in their ranges; return `n_outputs`."""
+        d, knots = n_features_in, self.knots
+        require_array(self.mean, "mean", d, largest=np.inf)
+        require_positive(self.scale, "scale", d, largest=np.inf)
+        if self.kept.dtype.kind != "i" or self.kept.ndim != 1 or not np.isin(self.kept, np.arange(d)).all():
+            raise ValueError(f"kept must be columns below {d}")
+        require_array(knots, "knots", *knots.shape, largest=np.inf)
+        require_array(self.scores, "scores", *knots.shape, largest=LARGEST)
+        if knots.shape != (0, 0) and (len(knots) != len(self.kept) or knots.size == 0 or (np.diff(knots) < 0).any()):
+            raise ValueError("knots must ascend for every kept column")
+        return self.n_outputs
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pydirect import _core
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_count
+from pydirect.features.inputs import LARGEST
+from pydirect.persistence.fields import require_array, require_number
 
 # The linear part sees standardised inputs up to here: a row far outside the others must not be extrapolated to.
 LINEAR_REACH = 5.0
@@ -83,3 +85,14 @@ class KernelHyperparameters:
             ard, isotropic, linear, norms[0], norms[1], norms[2], norms[3], self.amplitudes, out, n_threads
         )
         return out[:, : len(other)]
+
+    def check(self, n_inputs: int) -> None:
+        """Raise unless the hyperparameters are of this number of inputs and in their ranges."""
+        if (require_array(self.length_scales, "length_scales", n_inputs) < 1 / LARGEST).any():
+            raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
+        require_number(self.noise_variance, "noise_variance", above=0.0)
+        require_number(self.isotropic_length_scale, "isotropic_length_scale", above=0.0)
+        for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
+            require_number(getattr(self, name), name, at_least=0.0, at_most=LARGEST)
+        if as_count(self.n_linear, "n_linear", 0) > n_inputs:
+            raise ValueError(f"n_linear must be at most {n_inputs}, got {self.n_linear}")

@@ -1,15 +1,16 @@
-"""Feature maps: from inputs to basis functions Φ, written block by block where they stay.
+"""Feature maps: from standardised inputs to basis functions Φ.
 
-A feature map is fixed once built: statistics are sums over its outputs.
+A feature map is fixed once built: statistics are sums over its outputs. Each checks its own numbers after it has been
+read from a file.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -17,8 +18,9 @@ from scipy.linalg import blas, lapack
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_float_array
-from pydirect.features.inputs import LARGEST, InputMap
+from pydirect.features.inputs import LARGEST
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
+from pydirect.persistence.fields import Arrays, Header, build, require_array, require_number, require_type
 
 Block = NDArray[Any]
 
@@ -38,6 +40,10 @@ class PrecomputedFeatures:
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return Φ = X."""
         return np.ascontiguousarray(x, dtype=dtype)
+
+    def check(self) -> None:
+        """Raise unless all numbers are in their ranges."""
+        require_type(self.n_features_in, "n_features_in", int)
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,11 @@ class LinearFeatures:
         out[:, :-1] = x
         out[:, -1] = self.intercept_scale
         return out
+
+    def check(self) -> None:
+        """Raise unless all numbers are in their ranges."""
+        require_type(self.n_features_in, "n_features_in", int)
+        require_number(self.intercept_scale, "intercept_scale")
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,11 @@ class PolynomialFeatures:
         inputs = range(self.n_features_in)
         return [m for k in range(self.degree + 1) for m in combinations_with_replacement(inputs, k)]
 
+    @property
+    def largest_input(self) -> float:
+        """Magnitude of inputs up to which no power overflows."""
+        return float(LARGEST ** (1 / self.degree))
+
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return the monomials; each is a shorter one times one more input."""
         column = {m: k for k, m in enumerate(self.monomials)}
@@ -115,6 +131,10 @@ class PolynomialFeatures:
             if m:
                 np.multiply(out[column[m[:-1]]], x[:, m[-1]], out=out[k], casting="same_kind")
         return np.ascontiguousarray(out.T)
+
+    def check(self) -> None:
+        """Raise unless all numbers are in their ranges."""
+        require_type(self.n_features_in, "n_features_in", int)
 
 
 @dataclass(frozen=True)
@@ -198,6 +218,15 @@ class FourierFeatures:
             out[:, -1] = self.constant
         return out
 
+    def check(self) -> None:
+        """Raise unless all numbers are in their ranges."""
+        require_array(self.frequencies, "frequencies", "n_features_in", "n_frequencies")
+        require_array(self.amplitudes, "amplitudes", self.n_frequencies)
+        if self.linear_scale is not None:
+            require_array(self.linear_scale, "linear_scale", *self.linear_scale.shape[:1])
+        if self.constant is not None:
+            require_number(self.constant, "constant")
+
 
 @dataclass(frozen=True)
 class NystroemFeatures:
@@ -240,6 +269,12 @@ class NystroemFeatures:
             f"{far:.1g} length-scales away: drop far rows or raise length_scale"
         )
 
+    @classmethod
+    def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
+        """Rebuild from what `pydirect.persistence.fields.Writer.fields` made of it."""
+        built: Self = build(cls, header, arrays, name, {"hyperparameters": KernelHyperparameters})
+        return built
+
     @property
     def n_features_in(self) -> int:
         """Number of inputs."""
@@ -260,6 +295,11 @@ class NystroemFeatures:
     def missing_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
         """Prior variance of f that the landmarks do not carry: k(x, x) − ‖Φ(x)‖², (n_rows,)."""
         return np.maximum(self.hyperparameters.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
+
+    def check(self) -> None:
+        """Raise unless all numbers are in their ranges."""
+        require_array(self.landmarks, "landmarks", "n_landmarks", "n_features_in", largest=LARGEST)
+        require_array(self.whitening, "whitening", *2 * self.landmarks.shape[:1])
 
 
 def random_fourier_features(
@@ -308,52 +348,6 @@ class TransformerFeatures:
         out = self.transformer.transform(x)
         out = out.toarray() if hasattr(out, "toarray") else np.asarray(out)
         return np.ascontiguousarray(as_float_array(out, "transformed X", (x.shape[0], self.n_weights)), dtype=dtype)
-
-
-@dataclass(frozen=True)
-class RowFeatures:
-    """From rows of X to basis functions: the input map, then features. Fixed, and all that a worker needs.
-
-    Parameters
-    ----------
-    input_map : InputMap
-    features : FeatureMap
-    names : tuple of str, optional
-        Of X's columns; they are compared where rows come with names, and are no part of the fingerprint.
-    """
-
-    kind: ClassVar[str] = "rows"
-    input_map: InputMap
-    features: FeatureMap
-    names: tuple[str, ...] | None = field(default=None, compare=False)
-
-    @property
-    def n_features_in(self) -> int:
-        """Columns of X."""
-        return len(self.input_map.mean)
-
-    @property
-    def n_weights(self) -> int:
-        """Number of basis functions."""
-        return self.features.n_weights
-
-    def inputs(self, x: FloatArray) -> FloatArray:
-        """Return the inputs of the features, (n_rows, n_inputs)."""
-        inputs = self.input_map.transform(x)
-        if isinstance(self.features, PolynomialFeatures):  # no power may overflow
-            limit = LARGEST ** (1 / self.features.degree)
-            np.clip(inputs, -limit, limit, out=inputs)
-        return inputs
-
-    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ of shape (n_rows, n_weights)."""
-        return self.features.transform(self.inputs(x), dtype, n_threads)
-
-    def prior_variance(self, x: FloatArray) -> FloatArray:
-        """Return Var f(x) under the kernel's prior where features only approximate it, else zeros; (n_rows,)."""
-        if not isinstance(self.features, NystroemFeatures):
-            return np.zeros(len(x))
-        return self.features.hyperparameters.diagonal(self.inputs(x))
 
 
 FixedFeatures = PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures | NystroemFeatures

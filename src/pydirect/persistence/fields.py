@@ -22,8 +22,8 @@ class Writer:
         self.arrays: Arrays = {}
 
     def fields(self, value: Any, name: str) -> Header:
-        """Return the header of a dataclass and collect its arrays."""
-        header: Header = {}
+        """Return the header of a dataclass, with its ``kind`` if it has one, and collect its arrays."""
+        header: Header = {"kind": value.kind} if hasattr(value, "kind") else {}
         for f in dataclasses.fields(value):
             item, key = getattr(value, f.name), f"{name}.{f.name}"
             if isinstance(item, np.ndarray):
@@ -36,7 +36,19 @@ class Writer:
 
 
 def build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str, Any]) -> Any:
-    """Rebuild a dataclass from the header and arrays of `Writer.fields`."""
+    """Rebuild a dataclass from the header and arrays of `Writer.fields`.
+
+    Parameters
+    ----------
+    cls : type
+    header : dict
+    arrays : dict of str to ndarray
+    name : str
+        Name that it was written under.
+    nested : dict of str to type
+        Classes of the fields that are dataclasses, or None in the header. A class with a method ``from_fields(header,
+        arrays, name)`` is rebuilt by that.
+    """
     values: Header = {}
     require_type(header, name, dict)
     names = {f.name for f in dataclasses.fields(cls)}
@@ -46,8 +58,10 @@ def build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str,
         key = f"{name}.{f.name}"
         if key in arrays:
             values[f.name] = arrays[key]
-        elif f.name in nested:
-            values[f.name] = build(nested[f.name], header[f.name], arrays, key, {})
+        elif f.name in nested and header[f.name] is not None:
+            inner = nested[f.name]
+            own = getattr(inner, "from_fields", None)
+            values[f.name] = own(header[f.name], arrays, key) if own else build(inner, header[f.name], arrays, key, {})
         else:
             values[f.name] = header[f.name]
     return cls(**values)

@@ -12,7 +12,10 @@ import numpy as np
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_sample_weight, as_widths
+from pydirect.features.inputs import LARGEST
 
+# A network sees standardised inputs at half their size, so that the powers that deep networks take of them stay small.
+INPUT_SCALE = 0.5
 ENGINES = ("tensor", "datum", "monomial")  # see `choose_engine`
 # More hidden layers than this are out of reach of every engine, whatever their widths.
 MAX_DEPTH = 6
@@ -52,6 +55,11 @@ class NetworkShape:
     def depth(self) -> int:
         """Number of hidden layers."""
         return len(self.hidden_layer_sizes)
+
+    @property
+    def largest_input(self) -> float:
+        """Magnitude at which inputs are cut off, so that no output's square overflows."""
+        return float(LARGEST ** (0.5 / 2**self.depth))
 
     @cached_property
     def layers(self) -> tuple[tuple[int, int], ...]:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import FeatureMap, NystroemFeatures
 from pydirect.quadratic.engines import NetworkShape
 
 
@@ -21,15 +20,12 @@ class LinearBasis:
 
     Attributes
     ----------
-    input_map : InputMap
-    features : feature map
+    features : Basis
+        From rows of X to Φ.
     order : ndarray of int, shape (n_features,)
         Columns that have weights, in the order of the codes.
     vectors : ndarray of shape (n_weights, n_directions) or None
         Φ is multiplied by these first.
-    largest : float
-        Inputs of the feature map are cut off here.
-    hyperparameters : KernelHyperparameters or None
     mean_missing : float
     missing_scale : ndarray of shape (n_outputs,)
         Prior variance of a weight, standardised: what the basis functions lack counts so many times.
@@ -39,29 +35,29 @@ class LinearBasis:
         Where the directions of every output begin, when there are vectors.
     """
 
-    input_map: InputMap
-    features: FeatureMap
+    features: Basis
     order: NDArray[np.intp]
     vectors: FloatArray | None
-    largest: float
-    hyperparameters: KernelHyperparameters | None
     mean_missing: float
     missing_scale: FloatArray
     outside_scale: FloatArray
     edges: NDArray[np.intp]
+
+    @property
+    def input_map(self) -> InputMap:
+        """From columns of X to inputs of the feature map."""
+        return self.features.input_map
 
     def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Return basis functions at rows of X, (n_rows, n_features), and the variance of f* that they lack.
 
         The second, (n_rows, n_outputs), is standardised; see `DirectRegressor`.
         """
-        inputs = np.clip(self.input_map.transform(x), -self.largest, self.largest)
-        phi = np.ascontiguousarray(self.features.transform(np.ascontiguousarray(inputs), np.float64, n_threads))
+        inputs = np.ascontiguousarray(self.features.inputs(x))
+        phi = np.ascontiguousarray(self.features.map.transform(inputs, np.float64, n_threads))
         missing = np.zeros((len(x), len(self.missing_scale)))
-        if self.hyperparameters is not None:
-            lacking = self.hyperparameters.cut_off_variance(inputs)
-            if isinstance(self.features, NystroemFeatures):
-                lacking = lacking + np.maximum(self.features.missing_variance(inputs, phi) - self.mean_missing, 0.0)
+        lacking = self.features.missing_variance(inputs, phi, self.mean_missing)
+        if lacking is not None:
             missing += lacking[:, None] * self.missing_scale
         if self.vectors is None:
             return np.ascontiguousarray(phi[:, self.order]), missing

@@ -130,14 +130,14 @@ class QuantizedModel:
         """
         assert isinstance(self.basis, LinearBasis)
         # Weights of a precomputed column are multiplied by what it is divided by, the unit of its group.
-        by_column = isinstance(self.basis.features, PrecomputedFeatures) and self.spread.shape[1] == 1
+        by_column = isinstance(self.basis.features.map, PrecomputedFeatures) and self.spread.shape[1] == 1
         if self.basis.vectors is not None or self.centre.any() or ((self.spread != 1).any() and not by_column):
             raise IntegerArithmeticError(
                 "integers need levels that all weights share: quantise with levels='even', or fit with basis='raw'"
             )
         spread = np.zeros(self.basis.features.n_weights)
         spread[self.basis.order] = self.spread[:, 0]
-        return lay_out(self.basis.features, spread != 0, spread)
+        return lay_out(self.basis.features.map, spread != 0, spread)
 
     @cached_property
     def program(self) -> Program:
@@ -158,7 +158,6 @@ class QuantizedModel:
                 self.basis, self.codes, self.levels, self.centre, self.spread, self.n_samples, output
             )
         return build_program(
-            self.basis.input_map,
             self.basis.features,
             self.layout,
             self.codes,

@@ -13,16 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.distributions.levels import LEVEL_SHAPES
-from pydirect.features.inputs import LARGEST, InputMap
+from pydirect.features.inputs import InputMap
 from pydirect.features.maps import (
     FourierFeatures,
     NystroemFeatures,
-    PolynomialFeatures,
     PrecomputedFeatures,
     TransformerFeatures,
 )
 from pydirect.networks.posterior import TrainedNetwork
-from pydirect.quadratic.engines import NetworkShape
+from pydirect.quadratic.engines import INPUT_SCALE, NetworkShape
 from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.errors import IntegerArithmeticError, IntegerArithmeticWarning
@@ -44,8 +43,6 @@ MOST_METRIC_ROWS = 2048
 # Integers may move a mean by its standard deviation and this part of the spread of all before a warning, and single
 # precision an input by that part of its own before it is named as the reason.
 LARGEST_MOVE, LARGEST_INPUT_MOVE = 0.1, 1e-3
-# A network sees standardised inputs at half their size.
-INPUT_SCALE = 0.5
 
 
 def quantize(
@@ -147,7 +144,7 @@ def quantize(
     rows = None if X is None else rows_like_those_of(model, X)
     rng = as_generator(random_state)
     common: dict[str, Any] = {"layout": layout, "feature_bits": feature_bits, "frequency_bits": frequency_bits}
-    precomputed = isinstance(getattr(model, "features_", None), PrecomputedFeatures)
+    precomputed = hasattr(model, "features_") and isinstance(model.features_.map, PrecomputedFeatures)
     if precomputed and arithmetic == "integer" and rows is None:
         raise ValueError("X must be given for integers of precomputed columns: rows that tell the columns' ranges")
     if isinstance(model.posteriors_[0], NetworkPosterior):
@@ -209,10 +206,10 @@ def with_ranges(model: QuantizedModel, rows: FloatArray) -> QuantizedModel:
     largest = np.abs(rows).max(axis=0)
     unit = 2.0 ** np.ceil(np.log2(np.where(largest > 0, largest, 1.0) * 2 / (INPUT_LIMIT * INPUT_UNIT)))
     order = np.argsort(-unit[basis.order], kind="stable")
-    packed, n_inputs = model.packed, len(basis.input_map.mean)
+    packed, scaled = model.packed, replace(InputMap.identity(basis.features.n_features_in), scale=unit)
     return replace(
         model,
-        basis=replace(basis, input_map=replace(InputMap.identity(n_inputs), scale=unit), order=basis.order[order]),
+        basis=replace(basis, features=replace(basis.features, input_map=scaled), order=basis.order[order]),
         packed=PackedCodes.pack(np.ascontiguousarray(model.codes[order]), packed.bits, packed.zero, packed.layout),
         spread=model.spread * unit[basis.order[order], None],
     )
@@ -289,21 +286,14 @@ def shared_levels(tables: list[FloatArray]) -> FloatArray:
     return np.where(np.abs(levels) < 1e-12 * largest, 0.0, levels)
 
 
-def _cut_off(features: Any) -> float:
-    return float(LARGEST ** (1 / features.degree)) if isinstance(features, PolynomialFeatures) else LARGEST
-
-
 def _linear_basis(model: Any, order: NDArray[np.intp], vectors: FloatArray | None = None, **fields: Any) -> LinearBasis:
     n_outputs = len(model.posteriors_)
     missing = np.broadcast_to(model.prior_scale_**2, (n_outputs,))
     fields = {"outside_scale": np.zeros(n_outputs), "edges": np.zeros(n_outputs + 1, dtype=np.intp), **fields}
     return LinearBasis(
-        model.input_map_,
         model.features_,
         order,
         vectors,
-        _cut_off(model.features_),
-        model.hyperparameters_,
         model.mean_missing_variance_,
         missing.copy(),
         **fields,
@@ -326,7 +316,7 @@ def _quantize_posterior(
     **common: Any,
 ) -> QuantizedModel:
     """Take samples of the posterior's own level indices."""
-    features, posteriors = model.features_, model.posteriors_
+    features, posteriors = model.features_.map, model.posteriors_
     if isinstance(features, TransformerFeatures):
         raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
     rotated = isinstance(posteriors[0], DecorrelatedPosterior)
@@ -374,7 +364,7 @@ def _quantize_rounded(
     **common: Any,
 ) -> QuantizedModel:
     """Round samples of the posterior of Φ's own weights to levels that all of them share."""
-    features, posteriors = model.features_, model.posteriors_
+    features, posteriors = model.features_.map, model.posteriors_
     if isinstance(features, NystroemFeatures | TransformerFeatures):
         raise IntegerArithmeticError(
             f"shared levels need features of their own weights, got {features.kind!r}: fit with features='fourier' and "
@@ -446,7 +436,7 @@ def _zero_code(levels: FloatArray) -> int:
 
 def without_unused(basis: LinearBasis) -> LinearBasis:
     """Drop frequencies that no weight needs, but for one when none is needed."""
-    features = basis.features
+    features = basis.features.map
     if not isinstance(features, FourierFeatures):
         return basis
     f = features.n_frequencies
@@ -461,7 +451,7 @@ def without_unused(basis: LinearBasis) -> LinearBasis:
     )
     new = np.full(features.n_weights, -1)
     new[np.concatenate([kept, f + kept, np.arange(2 * f, features.n_weights)])] = np.arange(smaller.n_weights)
-    return replace(basis, features=smaller, order=new[basis.order])
+    return replace(basis, features=replace(basis.features, map=smaller), order=new[basis.order])
 
 
 def _assemble(
@@ -507,8 +497,8 @@ def _quantize_network(
 ) -> QuantizedModel:
     """Take samples of a network's level indices; rows tell what moments to match and how far integers have to reach."""
     posteriors, shape = model.posteriors_, model.posteriors_[0].shape
-    limit = float(LARGEST ** (0.5 / 2**shape.depth))
-    basis = NetworkBasis(model.input_map_, INPUT_SCALE * model.rotation_.matrix, shape, limit, np.empty(0))
+    matrix = INPUT_SCALE * model.rotation_.matrix
+    basis = NetworkBasis(model.input_map_, matrix, shape, shape.largest_input, np.empty(0))
     samples = [choose_samples(p, n_samples, method, rng) for p in posteriors]
     if rows is not None:
         inputs = basis.transform(rows)[0]

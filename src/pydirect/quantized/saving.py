@@ -10,10 +10,8 @@ import numpy as np
 
 import pydirect
 from pydirect._validation import as_choice, as_count, as_number
-from pydirect.features.fields import FEATURE_CLASSES, check_features, check_hyperparameters, check_input_map
+from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import NystroemFeatures
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError
 from pydirect.persistence.fields import (
@@ -50,7 +48,6 @@ def save_model(model: QuantizedModel, path: str | Path) -> None:
         "library": pydirect.__version__,
         "basis": writer.fields(model.basis, "basis"),
         "packed": writer.fields(model.packed, "packed"),
-        "features": model.basis.features.kind if isinstance(model.basis, LinearBasis) else "network",
         **{name: getattr(model, name) for name in ITEMS},
         "feature_names": list(model.feature_names),
     }
@@ -88,19 +85,11 @@ def load(path: str | Path) -> Any:
 def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedModel:
     packed = build(PackedCodes, header["packed"], arrays, "packed", {})
     packed = replace(packed, shape=tuple(as_count(n, "shape", 0) for n in packed.shape))
-    basis: LinearBasis | NetworkBasis
-    if header["features"] == "network":
-        nested = {"input_map": InputMap, "shape": NetworkShape}
-        basis = build(NetworkBasis, header["basis"], arrays, "basis", nested)
-    else:
-        fields = header["basis"]
-        features = FEATURE_CLASSES[header["features"]]
-        nested = {"hyperparameters": KernelHyperparameters} if features is NystroemFeatures else {}
-        whole = build(features, fields["features"], arrays, "basis.features", nested)
-        inner: dict[str, Any] = {"input_map": InputMap}
-        if fields["hyperparameters"] is not None:
-            inner["hyperparameters"] = KernelHyperparameters
-        basis = replace(build(LinearBasis, fields, arrays, "basis", inner), features=whole)
+    nested: dict[str, Any] = {"input_map": InputMap, "shape": NetworkShape}
+    kind: type[LinearBasis | NetworkBasis] = NetworkBasis
+    if "features" in header["basis"]:
+        kind, nested = LinearBasis, {"features": Basis}
+    basis = build(kind, header["basis"], arrays, "basis", nested)
     fields = {name: header[name] for name in ITEMS}
     fields |= {name: arrays[name] for name in ("levels", "centre", "spread", *OUTPUTS)}
     fields["feature_names"] = tuple(header["feature_names"])
@@ -154,22 +143,20 @@ def _check(model: QuantizedModel) -> None:
     if isinstance(model, QuantizedClassifier) and n_outputs != (len(model.classes) if len(model.classes) > 2 else 1):
         raise ValueError("outputs do not fit the classes")
     basis = model.basis
-    n_inputs = check_input_map(basis.input_map, d)
-    as_number(basis.largest, "largest", above=0.0)
     if isinstance(basis, NetworkBasis):
+        n_inputs = basis.input_map.check(d)
+        as_number(basis.largest, "largest", above=0.0)
         require_array(basis.matrix, "matrix", n_inputs, basis.shape.n_inputs)
         if packed.shape[0] != basis.shape.n_weights:
             raise ValueError("packed does not fit the network")
         if (require_array(basis.reach, "reach", len(basis.shape.layers) if len(basis.reach) else 0) < 0).any():
             raise ValueError("reach does not fit the network")
     else:
-        _check_linear_basis(basis, n_inputs, n_outputs, packed.shape[0])
+        basis.features.check(d)
+        _check_linear_basis(basis, n_outputs, packed.shape[0])
 
 
-def _check_linear_basis(basis: LinearBasis, n_inputs: int, n_outputs: int, n_features: int) -> None:
-    if basis.features.n_features_in != n_inputs:
-        raise ValueError("features do not take the inputs")
-    check_features(basis.features, n_inputs)
+def _check_linear_basis(basis: LinearBasis, n_outputs: int, n_features: int) -> None:
     n_columns = basis.features.n_weights
     if basis.vectors is not None:
         n_columns = require_array(basis.vectors, "vectors", n_columns, basis.vectors.shape[1]).shape[1]
@@ -182,5 +169,3 @@ def _check_linear_basis(basis: LinearBasis, n_inputs: int, n_outputs: int, n_fea
         if (require_array(getattr(basis, name), name, n_outputs) < 0).any():
             raise ValueError(f"{name} must not be negative")
     as_number(basis.mean_missing, "mean_missing", at_least=0.0)
-    if basis.hyperparameters is not None:
-        check_hyperparameters(basis.hyperparameters, n_inputs)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import FourierFeatures
 from pydirect.quantized.integer.compile import build_program, lay_out
@@ -81,8 +82,7 @@ class Form:
         codes = np.zeros((len(layout.order), self.n_columns), dtype=np.uint8)
         one = np.ones(self.n_outputs)
         program = build_program(
-            input_map,
-            features,
+            Basis(input_map, features),
             layout,
             codes,
             self.grid,

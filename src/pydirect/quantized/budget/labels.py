@@ -74,7 +74,7 @@ class LabelTask(Task):
         response = (z + (right - p) / curvature[:, None] - reference.intercept_) / LOGIT_UNIT
         mean = float(given @ curvature / given.sum())
         input_map, inputs = mapped_inputs(x, given)
-        hyper = replace(reference.hyperparameters_, noise_variance=1 / (LOGIT_UNIT**2 * mean))
+        hyper = replace(reference.features_.hyperparameters, noise_variance=1 / (LOGIT_UNIT**2 * mean))
         unit = np.full(n_problems, LOGIT_UNIT)
         fields = (given * curvature / mean, reference.intercept_, unit, n_problems == 1, hyper, rng, n_threads)
         return cls(input_map, inputs, response, *fields, index, classes, given, make)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 
 from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
 from pydirect.features.evidence import distinct_rows, fit_hyperparameters
 from pydirect.features.inputs import InputMap, weighted_location_scale
 from pydirect.features.kernel import KernelHyperparameters
@@ -205,7 +206,7 @@ class Task:
     def sample_functions(self, model: QuantizedModel) -> FloatArray:
         """Functions of a model's samples at all rows without its offset, (n_rows, n_outputs, n_samples)."""
         assert isinstance(model.basis, LinearBasis)
-        phi = model.basis.features.transform(self.inputs)[:, model.basis.order]
+        phi = model.basis.features.map.transform(self.inputs)[:, model.basis.order]
         return np.einsum("ij,ksj->iks", phi, model.weights, optimize=True)
 
     def loss(self, model: QuantizedModel) -> float:
@@ -388,11 +389,8 @@ class Task:
         layout = lay_out(features, (codes != form.zero).any(axis=0))
         none = np.zeros(form.n_outputs)
         basis = LinearBasis(
-            self.input_map,
-            features,
+            Basis(self.input_map, features, reach=INPUT_LIMIT * INPUT_UNIT),
             layout.order,
-            None,
-            INPUT_LIMIT * INPUT_UNIT,
             None,
             0.0,
             none,

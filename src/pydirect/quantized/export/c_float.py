@@ -164,7 +164,7 @@ def _add_basis(
     macros: dict[str, int | str],
     tables: Tables,
 ) -> None:
-    features = basis.features
+    features, kernel = basis.features.map, basis.features.hyperparameters
     if isinstance(features, NystroemFeatures):
         raise ValueError(
             "features must not be 'nystroem' for C, which would hold every landmark: fit with features='fourier', or "
@@ -175,7 +175,7 @@ def _add_basis(
     macros |= {
         "N_PHI": features.n_weights,
         "N_BASIS": n_basis,
-        "LARGEST_INPUT": f"((pd_real){min(basis.largest, largest)!r})",
+        "LARGEST_INPUT": f"((pd_real){min(basis.features.largest_input, largest)!r})",
         "LINEAR_REACH": f"((pd_real){LINEAR_REACH!r})",
     }
     tables["order"] = basis.order.astype(np.uint16)
@@ -184,10 +184,10 @@ def _add_basis(
         shape = (n_basis, model.n_outputs)
         tables |= {"centre": np.broadcast_to(model.centre, shape), "spread": np.broadcast_to(model.spread, shape)}
     # Missing variance is standardised; here it is in units of the output.
-    if basis.hyperparameters is not None:
+    if kernel is not None:
         conditions.add("cut_off")
-        macros["N_CUT_OFF"] = basis.hyperparameters.n_linear
-        tables["missing_scale"] = model.scale**2 * basis.missing_scale * basis.hyperparameters.amplitudes[2]
+        macros["N_CUT_OFF"] = kernel.n_linear
+        tables["missing_scale"] = model.scale**2 * basis.missing_scale * kernel.amplitudes[2]
     if basis.vectors is not None:
         conditions.add("rotated")
         macros["N_DIRECTIONS"] = basis.vectors.shape[1]

@@ -59,7 +59,7 @@ class FloatGraph:
         if isinstance(model.basis, NetworkBasis):
             sums = self._network(model.basis, inputs)
         else:
-            phi, missing = self._basis(model.basis, self._cut(inputs, model.basis.largest))
+            phi, missing = self._basis(model.basis, self._cut(inputs, model.basis.features.largest_input))
             sums = self.op("MatMul", phi, self._matrix())
             if model.centre.any():
                 shape = (len(model.codes), model.n_outputs)
@@ -117,10 +117,10 @@ class FloatGraph:
 
     def _basis(self, basis: LinearBasis, inputs: str) -> tuple[str, list[str]]:
         """Return basis functions in the order of the codes, and terms of the variance that they lack."""
-        op, phi = self.op, self._features(basis.features, inputs)
+        op, phi = self.op, self._features(basis.features.map, inputs)
         units = self.model.scale**2
         missing = []
-        parameters = basis.hyperparameters
+        parameters = basis.features.hyperparameters
         if parameters is not None:
             missing.append(self._lacking(basis, parameters, inputs, phi, units * basis.missing_scale))
         if basis.vectors is None:
@@ -148,8 +148,8 @@ class FloatGraph:
         op = self.op
         leading, reached = self._linear_part(inputs, p.n_linear)
         lacking = op("Mul", self._norm(op("Sub", leading, reached)), np.float64(p.amplitudes[2]))
-        if isinstance(basis.features, NystroemFeatures):
-            own = basis.features.hyperparameters
+        if isinstance(basis.features.map, NystroemFeatures):
+            own = basis.features.map.hyperparameters
             _, linear = self._linear_part(inputs, own.n_linear)
             ard, isotropic, slope, constant = own.amplitudes
             prior = op("Add", op("Mul", self._norm(linear), np.float64(slope)), np.float64(ard + isotropic + constant))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
-from pydirect.features.inputs import InputMap
+from pydirect.features.basis import Basis
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FeatureMap, FourierFeatures, LinearFeatures, PrecomputedFeatures
 from pydirect.quantized.errors import IntegerArithmeticError
@@ -125,8 +125,7 @@ def quantise_frequencies(
 
 
 def build_program(
-    input_map: InputMap,
-    features: FeatureMap,
+    basis: Basis,
     layout: BasisLayout,
     codes: NDArray[np.uint8],
     levels: FloatArray,
@@ -136,7 +135,7 @@ def build_program(
     feature_bits: int = 16,
     frequency_bits: int | str = "auto",
 ) -> IntegerProgram:
-    """Compile codes (len(layout.order), n_outputs · n_samples) on a feature map to an integer program.
+    """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program.
 
     Raises
     ------
@@ -145,6 +144,7 @@ def build_program(
     AccumulatorOverflowError
         When sums could overflow 32 bits.
     """
+    input_map, features = basis.input_map, basis.map
     turns, linear_limit = np.empty((input_map.n_outputs, 0)), INPUT_LIMIT
     if isinstance(features, FourierFeatures):
         turns = features.frequencies[:, layout.frequencies] / (2 * np.pi)

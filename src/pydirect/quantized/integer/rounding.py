@@ -79,9 +79,9 @@ def _feature_errors(program: IntegerProgram, basis: LinearBasis, layout: BasisLa
     """
     unit, largest, dx = input_rounding(program, basis.input_map)
     errors, sizes = np.zeros((2, program.n_features))
-    if isinstance(basis.features, FourierFeatures):
+    if isinstance(basis.features.map, FourierFeatures):
         inputs = np.searchsorted(basis.input_map.kept, program.columns)
-        turns = basis.features.frequencies[np.ix_(inputs, layout.frequencies)].T / (2 * np.pi)
+        turns = basis.features.map.frequencies[np.ix_(inputs, layout.frequencies)].T / (2 * np.pi)
         kept = program.frequencies * 2.0 ** program.phase_shift.astype(np.float64) / 2.0**32 / unit
         off = turns - kept
         off -= np.rint(off * unit) / unit  # whole turns per step

@@ -1,0 +1,200 @@
+"""A fitted feature map: everything between rows of X and basis functions Φ, as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pydirect._validation import FloatArray
+from pydirect.features.content import content
+from pydirect.features.inputs import LARGEST, InputMap
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import (
+    Block,
+    FeatureMap,
+    FourierFeatures,
+    LinearFeatures,
+    NystroemFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+)
+from pydirect.persistence.fields import Arrays, Header, build, require_number, require_positive, require_type
+from pydirect.statistics.running import fingerprint
+
+# Feature maps that files can hold.
+MAP_CLASSES: dict[str, Any] = {
+    c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Basis functions of rows of X: standardisation of the columns, then a feature map.
+
+    Frozen, picklable, and all that a worker needs to compute Φ. Two are equal when they map rows alike, that is when
+    their fields have the same content; fields marked with * do not count for this.
+
+    Parameters
+    ----------
+    input_map : InputMap
+        From columns of X to the map's inputs.
+    map : FeatureMap
+        From inputs to Φ.
+    hyperparameters : KernelHyperparameters, optional
+        * Of the kernel that the map stands for; None where there is none.
+    target_scale : ndarray of shape (n_outputs,), optional
+        * Standard deviations of the targets, in whose units the hyperparameters were learned.
+    names : tuple of str, optional
+        * Of the columns of X; they are compared where rows come with names.
+    parameters : dict, optional
+        * What the estimator's parameters that the map depends on held when it was fitted; see
+        `pydirect.features.content.content`.
+    reach : float
+        Inputs of the map are cut off at ± this.
+    """
+
+    input_map: InputMap
+    map: FeatureMap
+    hyperparameters: KernelHyperparameters | None = field(default=None, compare=False)
+    target_scale: FloatArray | None = field(default=None, compare=False)
+    names: tuple[str, ...] | None = field(default=None, compare=False)
+    parameters: Mapping[str, Hashable] = field(default_factory=dict, compare=False)
+    reach: float = LARGEST
+
+    @property
+    def n_features_in(self) -> int:
+        """Number of columns of X."""
+        return len(self.input_map.mean)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.map.n_weights
+
+    @property
+    def largest_input(self) -> float:
+        """Magnitude at which inputs of the map are cut off, so that none of its numbers overflows."""
+        return min(self.reach, self.map.largest_input) if isinstance(self.map, PolynomialFeatures) else self.reach
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the content, the same in every process."""
+        return fingerprint(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Basis) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    # --- rows
+
+    def inputs(self, x: FloatArray) -> FloatArray:
+        """Return the inputs of the map, (n_rows, n_inputs)."""
+        inputs = self.input_map.transform(x)
+        if self.largest_input < LARGEST:  # where the input map cuts off already
+            np.clip(inputs, -self.largest_input, self.largest_input, out=inputs)
+        return inputs
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ of shape (n_rows, n_weights).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+        dtype : {float64, float32}
+        n_threads : int
+        """
+        return self.map.transform(self.inputs(x), dtype, n_threads)
+
+    def prior_variance(self, x: FloatArray) -> FloatArray:
+        """Return Var f(x) under the kernel's prior where landmarks only approximate it, else zeros; (n_rows,)."""
+        if not isinstance(self.map, NystroemFeatures):
+            return np.zeros(len(x))
+        return self.map.hyperparameters.diagonal(self.inputs(x))
+
+    def mean_missing_variance(self, inputs: FloatArray, weight: FloatArray | None, mean_square: float) -> float:
+        """Return the prior variance of f that the landmarks lack at an average training row.
+
+        Parameters
+        ----------
+        inputs : ndarray of shape (n_rows, n_inputs)
+            Of the map.
+        weight : ndarray of shape (n_rows,) or None
+        mean_square : float
+            Weighted mean of ‖Φ(x)‖² over the rows.
+        """
+        if not isinstance(self.map, NystroemFeatures):
+            return 0.0
+        prior = np.average(self.map.hyperparameters.diagonal(inputs), weights=weight)
+        return float(max(prior - mean_square, 0.0))
+
+    def missing_variance(self, inputs: FloatArray, phi: FloatArray, mean_missing: float) -> FloatArray | None:
+        """Return the prior variance of f that the basis functions lack, (n_rows,); None where there is no kernel.
+
+        That of the linear part beyond where it is cut off, and with landmarks that of the process between them, as far
+        as the noise that was found does not cover it.
+
+        Parameters
+        ----------
+        inputs : ndarray of shape (n_rows, n_inputs)
+            Of the map.
+        phi : ndarray of shape (n_rows, n_weights)
+        mean_missing : float
+            What the landmarks lack at an average training row, which is part of the noise.
+        """
+        if self.hyperparameters is None:
+            return None
+        missing = self.hyperparameters.cut_off_variance(inputs)
+        if isinstance(self.map, NystroemFeatures):
+            missing = missing + np.maximum(self.map.missing_variance(inputs, phi) - mean_missing, 0.0)
+        return missing
+
+    # --- files
+
+    @classmethod
+    def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
+        """Rebuild from what `pydirect.persistence.fields.Writer.fields` made of it; `check` comes after."""
+        m = build(InputMap, header["input_map"], arrays, f"{name}.input_map", {})
+        fields = header["map"]
+        if fields.get("n_features_in", m.n_outputs) != m.n_outputs:  # before anything is sized by it
+            raise ValueError("features do not take the inputs")
+        nested = {"input_map": InputMap, "map": MAP_CLASSES[fields["kind"]], "hyperparameters": KernelHyperparameters}
+        require_type(header["parameters"], "parameters", dict)
+        parameters = {key: content(value) for key, value in header["parameters"].items()}
+        names = header["names"]
+        if names is not None:
+            require_type(names, "names", list)
+            names = tuple(names)
+        basis: Self = build(cls, header | {"names": names, "parameters": parameters}, arrays, name, nested)
+        return basis
+
+    def check(self, n_features_in: int) -> None:
+        """Raise unless all parts fit together and all numbers are in their ranges.
+
+        Parameters
+        ----------
+        n_features_in : int
+            Number of columns of X.
+        """
+        n_inputs = self.input_map.check(n_features_in)
+        if self.map.n_features_in != n_inputs:
+            raise ValueError("features do not take the inputs")
+        if not isinstance(self.map, TransformerFeatures):  # which are never in files
+            self.map.check()
+        for parameters in (self.hyperparameters, getattr(self.map, "hyperparameters", None)):
+            if parameters is not None:
+                parameters.check(n_inputs)
+        if self.target_scale is not None:
+            require_positive(self.target_scale, "target_scale", "n_outputs")
+        if self.names is not None and (
+            len(self.names) != n_features_in or not all(isinstance(n, str) for n in self.names)
+        ):
+            raise ValueError(f"names must be {n_features_in} strings")
+        require_number(self.reach, "reach", above=0.0, at_most=LARGEST)
