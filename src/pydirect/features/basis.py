@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pydirect._validation import FloatArray
-from pydirect.features.content import content
+from pydirect.features.content import SCALARS, content
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
@@ -167,6 +167,9 @@ class Basis:
             raise ValueError("features do not take the inputs")
         nested = {"input_map": InputMap, "map": MAP_CLASSES[fields["kind"]], "hyperparameters": KernelHyperparameters}
         require_type(header["parameters"], "parameters", dict)
+        for value in header["parameters"].values():
+            for item in value if isinstance(value, list) else [value]:
+                require_type(item, "parameters", *SCALARS)
         parameters = {key: content(value) for key, value in header["parameters"].items()}
         names = header["names"]
         if names is not None:
