@@ -14,7 +14,7 @@ from pydirect import DirectClassifier, StreamError, StreamInterrupt, load
 from pydirect.cli.main import main
 from pydirect.logistic import ascent
 from pydirect.streams import rows as streams
-from pydirect.streams.rows import LabelCodes
+from pydirect.streams.labels import LabelCodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 

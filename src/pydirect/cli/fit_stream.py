@@ -32,8 +32,8 @@ def check_stream_options(args: argparse.Namespace) -> None:
 def fit_stream(args: argparse.Namespace) -> int:
     """Fit to Parquet files in blocks of rows."""
     from pydirect.cli.table_encoder import TableEncoder
-    from pydirect.streams.rows import LabelCodes
-    from pydirect.streams.sources import ParquetSource
+    from pydirect.streams.labels import LabelCodes
+    from pydirect.streams.parquet import ParquetSource
 
     classes = args.task == "classification"
     if classes and len(args.target) > 1:

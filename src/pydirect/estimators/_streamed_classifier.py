@@ -25,7 +25,8 @@ from pydirect.logistic.rows import LabelledRows, RotatedFeatures
 from pydirect.regression.level_scale import in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import block_rows
-from pydirect.streams.rows import LabelCodes, Rows, Source, StreamError, StreamInterrupt, chunks
+from pydirect.streams.labels import LabelCodes
+from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
 
 

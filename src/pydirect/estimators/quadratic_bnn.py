@@ -31,8 +31,8 @@ from pydirect.quadratic.training import (
     check_regrids,
     fit_quadratic_network,
 )
-from pydirect.streams.rows import Source, StreamError, StreamInterrupt, chunks
-from pydirect.streams.sources import READ_ROWS, as_source
+from pydirect.streams.rows import READ_ROWS, Source, StreamError, StreamInterrupt, chunks
+from pydirect.streams.sources import as_source
 
 
 class QuadraticBNNRegressor(ProbabilisticRegressor):

@@ -12,10 +12,9 @@ from pydirect._interruptions import deferred_interrupt
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect.statistics.gaussian import ordered_map
 from pydirect.statistics.running import RunningStatistics
-from pydirect.streams.rows import Rows, Source, checked_rows, chunks, row_keys, rows_present
-from pydirect.streams.sources import READ_ROWS
+from pydirect.streams.rows import READ_ROWS, Rows, Source, checked_rows, chunks, row_keys, rows_present
 
-# Rows whose digest tells one source from another.
+# Number of rows whose digest identifies a source.
 DIGEST_ROWS = 256
 
 
@@ -28,31 +27,31 @@ def collect_stream(
     n_threads: int | None = None,
     after_block: Callable[[int], None] | None = None,
 ) -> int:
-    """Add the rows of a source from row `start` on, block by block; memory is that of a few blocks.
+    """Add the rows of a source from row `start` on to statistics, block by block, in the memory of a few blocks.
 
     Parameters
     ----------
     statistics : RunningStatistics
-        Changed in place. Whenever this function is left, by an error too, they hold whole blocks, and the last call of
-        `after_block` told how many rows that is.
+        Changed in place. Whenever this function ends, also by an error, they hold whole blocks, and the last call of
+        `after_block` gave their number of rows.
     source : Source
     start : int
     drop_missing : bool
-        Leave out rows with NaN in them.
+        Whether to leave out rows with missing values.
     n_threads : int, optional
-        Blocks are computed by that many threads and added in order: the same bits for any number.
+        Number of threads that compute blocks, which are added in order: the same bits for any number.
     after_block : callable, optional
-        Called with the row after the block that was added.
+        Called after each block with the number of the next row.
 
     Returns
     -------
     int
-        The number of rows of the source.
+        Number of rows of the source.
 
     Raises
     ------
     StreamError
-        When data cannot be read or used.
+        If data cannot be read or used.
     KeyboardInterrupt
         After Ctrl-C, between two blocks.
     """
@@ -74,23 +73,20 @@ def collect_stream(
     return row
 
 
-# ------------------------------------------------------------------------------------------------------------ sample
-
-
 @dataclass(frozen=True)
 class Sample:
-    """Rows drawn from a source without replacement.
+    """Sample of rows, drawn from a source without replacement.
 
     Parameters
     ----------
     rows : Rows
         In the order of the source.
     keys : ndarray of shape (n_rows,)
-        What decided: the rows with the smallest keys are drawn.
+        Keys of these rows: those with the smallest keys are drawn.
     index : ndarray of shape (n_rows,)
         Their numbers in the source.
     n_rows : int
-        Rows of the source that were looked at.
+        Number of rows of the source that were considered.
     """
 
     rows: Rows
@@ -100,7 +96,7 @@ class Sample:
 
     @classmethod
     def of(cls, rows: Rows, first: int, seed: int, size: int) -> Sample:
-        """Draw from rows that begin at row `first` of the source."""
+        """Draw a sample of rows that begin at row `first` of the source."""
         index = np.arange(first, first + len(rows), dtype=np.uint64)
         keys = row_keys(index, seed)
         chosen = np.sort(np.argpartition(keys, size - 1)[:size]) if len(rows) > size else slice(None)
@@ -108,7 +104,7 @@ class Sample:
 
     @staticmethod
     def joined(parts: Sequence[Sample], size: int) -> Sample:
-        """Draw from what was drawn: the same rows as if all had been looked at together."""
+        """Draw a sample of samples: the same rows as from all rows together."""
         keys, index = (np.concatenate([getattr(p, name) for p in parts]) for name in ("keys", "index"))
         rows, order = Rows.joined([p.rows for p in parts]), np.argsort(keys)[:size]
         order = order[np.argsort(index[order])]
@@ -123,7 +119,7 @@ def sample_stream(
     drop_missing: bool = False,
     look: Callable[[Rows], None] | None = None,
 ) -> Sample:
-    """Draw rows from a source in one pass, which also checks every value; of an iterator, from its first blocks.
+    """Draw a sample of rows in one pass, which also checks every value; from an iterator, of its first blocks.
 
     Parameters
     ----------
@@ -132,7 +128,7 @@ def sample_stream(
     seed : int
     drop_missing : bool
     look : callable, optional
-        Called with all rows of a source that can be gone through again, in blocks.
+        Called with each block of rows if the source allows several passes.
     """
     if not source.repeatable:
         first = Rows.joined(list(source.head(size)))
@@ -151,7 +147,7 @@ def sample_stream(
 
 
 def digest(source: Source) -> str:
-    """Return a digest of a source's first rows, which tells whether it is the one of a checkpoint."""
+    """Return a digest of a source's first rows, by which a checkpoint recognises it."""
     hashed, left = hashlib.blake2b(digest_size=16), DIGEST_ROWS
     parts = []
     for block in source.head(DIGEST_ROWS):
@@ -159,7 +155,7 @@ def digest(source: Source) -> str:
         left -= len(parts[-1])
         if left <= 0:
             break
-    for name in ("x", "y", "weight"):  # of all parts, so that it does not matter how rows are cut
+    for name in ("x", "y", "weight"):  # over all parts, so that block boundaries do not matter
         for array in (getattr(part, name) for part in parts):
             if array is not None:
                 hashed.update(np.ascontiguousarray(array).tobytes())

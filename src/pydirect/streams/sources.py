@@ -1,30 +1,24 @@
-"""Sources of rows: arrays, iterables of blocks, Parquet files."""
+"""Sources of rows: arrays and iterables of blocks, and the source that the arguments of ``fit_stream`` describe."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pydirect._validation import column_names
-from pydirect.streams.rows import LabelCodes, Rows, Source, StreamError, as_numbers, as_row_block, usable_columns
-
-# Rows that sources read at a time.
-READ_ROWS = 65_536
-
-
-# ----------------------------------------------------------------------------------------------------------- sources
+from pydirect.streams.labels import LabelCodes
+from pydirect.streams.parquet import ParquetSource
+from pydirect.streams.rows import READ_ROWS, Rows, Source, StreamError, as_numbers, as_row_block
 
 
 @dataclass(frozen=True)
 class ArraySource:
-    """Arrays, in memory or mapped from a file.
+    """Source of rows from arrays, in memory or memory-mapped.
 
     Parameters
     ----------
@@ -33,7 +27,7 @@ class ArraySource:
     weight : array of shape (n_rows,), optional
     names : list of str, optional
     labels : LabelCodes, optional
-        Where y holds labels.
+        Codes of the labels, if y holds labels.
     """
 
     x: Any
@@ -60,7 +54,7 @@ class ArraySource:
 
     @property
     def one_dimensional(self) -> bool:
-        """Whether y has no axis of outputs."""
+        """Whether y is one-dimensional."""
         return np.ndim(self.y) == 1
 
     def blocks(self, start: int) -> Iterator[Rows]:
@@ -76,19 +70,19 @@ class ArraySource:
         return self.blocks(0)
 
     def place(self, row: int) -> str:
-        """Say where a row is."""
+        """Return the place of a row in words."""
         return f"row {row}"
 
     def layout(self, row: int) -> list[Any]:
-        """Nothing is known of the rows before row `row`."""
+        """Return an empty list: nothing identifies the rows."""
         return []
 
 
 class BlockSource:
-    """Blocks ``(X, y)`` or ``(X, y, sample_weight)`` from an iterable, or from a function that returns one.
+    """Source of rows from blocks ``(X, y)`` or ``(X, y, sample_weight)``: an iterable, or a function that returns one.
 
-    A list of blocks and a function can be gone through again; an iterator only once. A resumed pass skips the rows that
-    it has counted: the blocks must be the same again.
+    A list of blocks or a function allows several passes, an iterator only one. A resumed pass skips the rows that it
+    has counted: the blocks must be the same again.
     """
 
     n_rows: int | None = None
@@ -120,7 +114,7 @@ class BlockSource:
         yield from self._iterator
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks, of at least `n_rows` rows together, which an iterator will yield again."""
+        """Yield the first blocks, of at least `n_rows` rows in total, which later passes yield again."""
         if self.repeatable:
             yield from self.blocks(0)
             return
@@ -167,174 +161,14 @@ class BlockSource:
                 yield rows[max(start - begin, 0) :]
 
     def place(self, row: int) -> str:
-        """Say where a row is."""
+        """Return the place of a row in words."""
         block = int(np.searchsorted(self._ends, row, side="right"))
         begin = self._ends[block - 1] if block else 0
         return f"row {row} (block {block}, its row {row - begin})"
 
     def layout(self, row: int) -> list[Any]:
-        """Nothing is known of the rows before row `row`."""
+        """Return an empty list: nothing identifies the rows."""
         return []
-
-
-@dataclass
-class ParquetSource:
-    """A Parquet file, or all of a folder and its subfolders, by name.
-
-    Files are ``*.parquet``, and not those that begin with ``_`` or ``.``.
-
-    Parameters
-    ----------
-    path : path-like
-    targets : sequence of str
-        Columns of y.
-    weight : str, optional
-    drop : sequence of str
-        Columns to leave out of X, which has all the others.
-    one_dimensional : bool
-        Whether y has no axis of outputs.
-    labels : LabelCodes, optional
-        Where the target holds labels, strings or others.
-    """
-
-    path: str | os.PathLike[str]
-    targets: Sequence[str]
-    weight: str | None = None
-    drop: Sequence[str] = ()
-    one_dimensional: bool = True
-    labels: LabelCodes | None = None
-    repeatable: bool = True
-    names: list[str] = field(init=False)
-    n_rows: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        path = Path(self.path)
-        self._files = [path] if not path.is_dir() else _tables(path)
-        if not self._files:
-            raise StreamError(f"{path}: the folder has no .parquet files")
-        special = [*self.targets, *([self.weight] if self.weight is not None else [])]
-        self._row_groups: list[tuple[int, int, int, int]] = []  # file, row group, first row, rows
-        self.n_rows = 0
-        for k, file in enumerate(self._files):
-            with _opened(file) as parquet:
-                usable = usable_columns(parquet.schema_arrow)
-                if k == 0:
-                    absent = [name for name in (*special, *self.drop) if name not in usable]
-                    if absent:
-                        raise StreamError(f"{file}: no column {absent[0]!r} (it has {', '.join(map(repr, usable))})")
-                    self.names = [name for name in usable if name not in {*special, *self.drop}]
-                    if not self.names:
-                        raise StreamError(f"{file}: no columns are left to predict from")
-                for name in (*self.names, *special):
-                    if name in usable and name in self.targets and self.labels is not None:
-                        continue
-                    if usable.get(name, "missing") is not None:
-                        reason = f"holds {usable[name]}" if name in usable else "is missing"
-                        raise StreamError(f"{file}: column {name!r} {reason}")
-                for group in range(parquet.num_row_groups):
-                    rows = parquet.metadata.row_group(group).num_rows
-                    self._row_groups.append((k, group, self.n_rows, rows))
-                    self.n_rows += rows
-        if not self.n_rows:
-            raise StreamError(f"{path}: there are no rows")
-
-    def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on; row groups before it are not read."""
-        import pyarrow
-
-        columns = [*self.names, *self.targets, *([self.weight] if self.weight is not None else [])]
-        for number, file in enumerate(self._files):
-            groups = [(g, first) for f, g, first, rows in self._row_groups if f == number and first + rows > start]
-            if not groups:
-                continue
-            row = groups[0][1]
-            try:
-                with _opened(file) as parquet:
-                    self._require_unchanged(number, parquet, columns)
-                    for group, row in groups:
-                        for batch in parquet.iter_batches(READ_ROWS, row_groups=[group], columns=columns):
-                            begin, row = row, row + batch.num_rows
-                            if row > start:
-                                yield self._rows(batch.slice(max(start - begin, 0)), columns, begin)
-            except (pyarrow.ArrowException, OSError) as error:
-                raise StreamError(f"{self.place(row)}: the file cannot be read: {error}") from error
-
-    def _require_unchanged(self, number: int, parquet: Any, columns: list[str]) -> None:
-        """Raise unless a file is as long, and has the columns, as when all were looked at: rows are counted by that."""
-        known = [rows for file, _, _, rows in self._row_groups if file == number]
-        found = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
-        usable = usable_columns(parquet.schema_arrow)
-        if found != known or not usable.keys() >= set(columns):
-            raise StreamError(
-                f"{self._files[number]}: the file has changed since this call began: it had {sum(known):,} "
-                f"rows of these columns, and has {sum(found):,} rows of {', '.join(map(repr, usable))}"
-            )
-
-    def _rows(self, batch: Any, columns: list[str], row: int) -> Rows:
-        import pyarrow
-
-        values = np.empty((batch.num_rows, len(columns)))
-        for j, name in enumerate(columns):
-            column = batch.column(name)
-            if self.labels is not None and name in self.targets:
-                try:
-                    values[:, j] = self.labels.codes(column.to_numpy(zero_copy_only=False))[:, 0]
-                except (TypeError, ValueError) as error:
-                    raise StreamError(f"{self.place(row)} and those after it: {error}") from error
-            else:
-                values[:, j] = column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
-        d, k = len(self.names), len(self.targets)
-        weight = None if self.weight is None else values[:, -1].copy()
-        return Rows(np.ascontiguousarray(values[:, :d]), np.ascontiguousarray(values[:, d : d + k]), weight)
-
-    def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks."""
-        return self.blocks(0)
-
-    def place(self, row: int) -> str:
-        """Say where a row is."""
-        number, group, first, _ = next(
-            (entry for entry in self._row_groups if entry[2] <= row < entry[2] + entry[3]), self._row_groups[-1]
-        )
-        offset = next(entry[2] for entry in self._row_groups if entry[0] == number)
-        return f"{self._files[number]}, data row {row - offset + 1} (row group {group}, its row {row - first + 1})"
-
-    def layout(self, row: int) -> list[Any]:
-        """Names, in a folder, and numbers of rows of the files that begin before row `row`."""
-        folder, rows = Path(self.path), [0] * len(self._files)
-        begun = {number for number, _, first, _ in self._row_groups if first < row}
-        for number, _, _, n in self._row_groups:
-            rows[number] += n
-        names = [f.relative_to(folder).as_posix() if folder.is_dir() else "" for f in self._files]
-        return [[names[number], rows[number]] for number in sorted(begun)]
-
-
-def _tables(folder: Path) -> list[Path]:
-    files = sorted(p for p in folder.rglob("*.parquet") if p.name[0] not in "_." and p.is_file())
-    for file in files:
-        partition = next((part for part in file.relative_to(folder).parts[:-1] if "=" in part), None)
-        if partition is not None:
-            raise StreamError(
-                f"{folder}: the folder is partitioned by a column that its files do not hold ({partition}): give one "
-                "of its folders, or write the column into the files"
-            )
-    return files
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError('Reading Parquet requires pyarrow. Install it with: pip install "pydirect[arrow]"') from None
-    try:
-        # Without a pre-buffer, whose memory is that of whole row groups.
-        parquet = pyarrow.parquet.ParquetFile(path, pre_buffer=False)
-    except pyarrow.ArrowException as error:
-        raise StreamError(f"{path}: not a whole Parquet file: {error}") from error
-    with parquet:
-        yield parquet
 
 
 def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCodes | None = None) -> Source:
@@ -346,7 +180,7 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
     y : str, sequence of str or array_like
     sample_weight : str or array_like, optional
     labels : LabelCodes, optional
-        Where y holds labels.
+        Codes of the labels, if y holds labels.
     """
     if isinstance(X, str | os.PathLike):
         names = [y] if isinstance(y, str) else y
@@ -382,19 +216,19 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
                 f"{name} must hold the values themselves unless X is a path or a Dask data frame, got {got}: drop such "
                 "columns from X and give them apart"
             )
-    # Arrays mapped from files stay there; frames and lists are in memory anyway.
+    # Memory-mapped arrays stay on disk; frames and lists are in memory anyway.
     targets = as_numbers(y, "y") if labels is None else y if isinstance(y, np.ndarray) else np.asarray(y)
     weight = None if sample_weight is None else as_numbers(sample_weight, "sample_weight")
     return ArraySource(as_numbers(X, "X"), targets, weight, column_names(X), labels)
 
 
 def _holds_blocks(X: Any) -> bool:
-    """Whether X is a list of blocks rather than of rows, which have numbers in them."""
+    """Whether X is a list of blocks rather than of rows of numbers."""
     first = X[0] if isinstance(X, list | tuple) and X else None
     return isinstance(first, list | tuple) and len(first) > 0 and np.ndim(first[0]) > 0
 
 
 def _names_columns(given: Any, labels: bool) -> bool:
-    """Whether what should be targets, or labels, or weights is the name of a column or a list of names."""
+    """Whether an argument that should hold values is the name of a column or a list of names."""
     names = isinstance(given, list | tuple) and bool(given) and all(isinstance(name, str) for name in given)
     return isinstance(given, str) or (names and not labels)
