@@ -38,8 +38,8 @@ from pydirect.statistics import running as running_statistics
 from pydirect.statistics.running import fingerprint
 from pydirect.streams import rows as rows_module
 from pydirect.streams import sources as sources_module
-from pydirect.streams.passes import Sample, collect_stream, sample_stream
 from pydirect.streams.parquet import ParquetSource
+from pydirect.streams.passes import Sample, collect_stream, sample_stream
 from pydirect.streams.sources import ArraySource, BlockSource, as_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")

@@ -151,7 +151,7 @@ def test_a_class_of_rows_without_weight_is_no_class():
     [
         ({"bound": "exponential"}, (X, TWO), ValueError, "bound must be 'jaakkola' for fit_stream"),
         ({"batch_size": 10}, (X, TWO), ValueError, "batch_size must be None for fit_stream"),
-        ({}, (as_blocks(),), ValueError, "must be such that it can be gone through again"),
+        ({}, (as_blocks(),), ValueError, "X must be readable several times"),
         ({}, (X, np.c_[THREE, THREE]), (ValueError, TypeError), "labels must be one column"),
         ({}, (X, Z), ValueError, "y must hold labels, got the number"),
         ({}, ([(X[:9], TWO[:9]), (X[9:], Z[9:])],), StreamError, "block 1: y must hold labels, got the number"),

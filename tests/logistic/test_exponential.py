@@ -1,5 +1,6 @@
 """The exponential bound: its kernel, its gradients, and fits that maximise it."""
 
+from dataclasses import replace
 from threading import Event
 
 import numpy as np
@@ -14,7 +15,9 @@ from pydirect import (
     fit_logistic,
 )
 from pydirect.logistic import exponential as exponential_module
+from pydirect.logistic import rows as rows_module
 from pydirect.logistic.exponential import exponential_bound, exponential_log_terms
+from pydirect.logistic.rows import RotatedFeatures
 from pydirect.testing import finite_difference_gradient
 
 LEVELS = evenly_spaced_levels(5, 2.0)
@@ -118,7 +121,7 @@ def test_gradients_of_batches_of_weighted_rows_are_unbiased(make_rows, random_q)
     rows = LabelledRows.from_arrays(rows.x, rows.t, np.where(np.arange(40) < 4, 10.0, 0.1))
     log_prior = np.broadcast_to(GaussianPrior().log_mass(LEVELS), q.shape)
     objective = exponential_module._ExponentialObjective(rows, np.broadcast_to(LEVELS, q.shape), log_prior, Event())
-    full = objective.of_rows(rows, 1.0, np.log(q))[1]
+    full = objective.at_rows(rows, 1.0, np.log(q))[1]
     for size in (1, 8):  # an epoch of batches of one size is every row once
         epoch = [f(np.log(q)) for f in objective.batches(size, np.random.default_rng(0))]
         np.testing.assert_allclose(np.mean(epoch, axis=0), full, rtol=1e-9, atol=1e-9)
@@ -130,3 +133,15 @@ def test_a_forbidden_level_keeps_no_mass_under_the_exponential_bound(make_rows, 
     log_prior[1] = -np.inf
     posterior = fit_logistic(make_rows(), LEVELS, log_prior, bound="exponential", batch_size=batch_size)
     assert (posterior.q[:, 1] == 0).all() and np.isfinite(posterior.elbo)
+
+
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_rows_too_large_to_be_held_are_fitted_too(make_rows, monkeypatch, batch_size):
+    rows = make_rows(30, 4)
+    held = LabelledRows.from_arrays(np.hstack([rows.x, rows.x**2]), rows.t)
+    wide = replace(held, features=RotatedFeatures(held.features, np.eye(8)[:, ::-1]))
+    log_prior = GaussianPrior().log_mass(LEVELS)
+    expected = fit_logistic(held, LEVELS, log_prior, bound="exponential", batch_size=batch_size)
+    monkeypatch.setattr(rows_module, "HELD_BYTES", 0)
+    posterior = fit_logistic(wide, LEVELS, log_prior, bound="exponential", batch_size=batch_size)
+    assert posterior.q.shape == (8, 5) and posterior.elbo == pytest.approx(expected.elbo, abs=0.6)

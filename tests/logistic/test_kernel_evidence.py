@@ -35,5 +35,5 @@ def test_the_column_that_matters_has_the_shortest_length_scale():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((300, 3))
     t = np.where(3 * np.sin(3 * x[:, :1]) + rng.logistic(size=(300, 1)) > 0, 1.0, -1.0)
-    found = fit_label_hyperparameters(x, t, np.ones(300), np.zeros(1), 3, rng, max_rows=200)
+    found = fit_label_hyperparameters(x, t, np.ones(300), np.zeros(1), n_linear=3, rng=rng, max_rows=200)
     assert found.length_scales.argmin() == 0 and found.length_scales[0] < 0.5 * found.length_scales[1:].min()

@@ -1,9 +1,8 @@
-"""Classifiers fitted to rows that do not fit into memory: one pass over them for every step of the bound."""
+"""Classifiers fitted to rows that do not fit into memory: one pass over them per step of the bound."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -25,6 +24,7 @@ from pydirect.logistic.rows import LabelledRows, RotatedFeatures
 from pydirect.regression.level_scale import in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import block_rows
+from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.labels import LabelCodes
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
@@ -47,7 +47,7 @@ class LabelMass:
 
 @dataclass(frozen=True)
 class OneAgainstRest:
-    """A source of label codes as one of labels ±1, one column a problem, with weights times those of the classes.
+    """A source of label codes as one of labels ±1, one column per problem, with weights times those of the classes.
 
     Parameters
     ----------
@@ -56,7 +56,9 @@ class OneAgainstRest:
     sign : ndarray of shape (n_codes, n_problems)
         ±1.
     factor : ndarray of shape (n_codes,)
-        Of the rows' weights; zero leaves them out.
+        Factor of the rows' weights by code; zero leaves them out.
+    one_dimensional : bool
+        Whether there is one problem.
     """
 
     source: Source
@@ -71,12 +73,12 @@ class OneAgainstRest:
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows, where it is known."""
+        """Number of rows, if it is known."""
         return self.source.n_rows
 
     @property
     def repeatable(self) -> bool:
-        """Whether the source can be gone through again."""
+        """Whether the source can be read again."""
         return self.source.repeatable
 
     def blocks(self, start: int) -> Iterator[Rows]:
@@ -108,7 +110,7 @@ class OneAgainstRest:
         return self.source.place(row)
 
     def layout(self, row: int) -> list[Any]:
-        """Return what must be as it was for the rows before row `row` to be the same."""
+        """Return what identifies the rows before row `row`."""
         return self.source.layout(row)
 
 
@@ -146,23 +148,24 @@ class StreamedClassifier(StreamedModel):
         keep_features: bool = False,
         drop_missing: bool = False,
     ) -> Self:
-        """Fit to data that need not fit into memory, in passes over them; nothing is kept for a row.
+        """Fit to data that need not fit into memory, in passes over them; nothing is kept per row.
 
         The first pass checks every value, counts the classes and draws `sample_rows` rows uniformly, which fix the
         feature map and its hyperparameters, and from a fit to which the iteration starts. The second finds the
-        directions on which the data say anything. Every other one is a step of Jaakkola and Jordan's bound, for all
-        classes at once, until it stays: some ten of them where classes overlap, more where they are far apart. The
-        posterior is that of `fit` at the same features, as far as the iteration is at rest.
+        directions about which the data carry information. Every other one is a step of Jaakkola and Jordan's bound, for
+        all classes at once, until it converges: about ten of them where classes overlap, more where they are far apart.
+        The posterior is that of `fit` at the same features, to the tolerance of the iteration.
 
         Parameters
         ----------
         X : path, array, iterable or function
-            As in `DirectRegressor.fit_stream`, but data must be such that they can be gone through again: a list of
-            blocks or a function that returns an iterator, not an iterator.
+            As in `DirectRegressor.fit_stream`, but the data are read several times: a list of blocks or a function that
+            returns an iterator, not an iterator.
         y : str or array_like of shape (n_samples,), optional
-            Name of the column of labels, which may be strings, where X is a path; labels where it is an array.
+            Name of the column of labels, which may be strings, if X is a path; the labels if it is an array.
         sample_weight : str or array_like, optional
         sample_rows : int
+            Number of rows in the sample.
         keep_features : bool
             Use the feature map that the model has, from `fit` or a file.
         drop_missing : bool
@@ -175,7 +178,7 @@ class StreamedClassifier(StreamedModel):
         Raises
         ------
         pydirect.StreamError
-            When data cannot be read or used, or change between passes, with the place.
+            When data cannot be read or used, or change between passes; the message says where.
         ValueError, TypeError
             When a parameter is not as described: the exponential bound and batches need all rows in memory.
         KeyboardInterrupt
@@ -185,34 +188,19 @@ class StreamedClassifier(StreamedModel):
         Warns
         -----
         ConvergenceWarning
-            When the iteration did not come to rest.
+            When the iteration did not converge.
         """
         self._check_parameters()
         as_count(sample_rows, "sample_rows", 2)
         as_flag(keep_features, "keep_features")
         as_flag(drop_missing, "drop_missing")
-        if self.bound != "jaakkola":
-            raise ValueError(
-                f"bound must be 'jaakkola' for fit_stream, whose passes keep sums only, got {self.bound!r}"
-            )
-        if self.batch_size is not None:
-            raise ValueError("batch_size must be None for fit_stream, which starts from a sample of the rows instead")
+        self._require_streamable()
         if keep_features:
             check_is_fitted(self, "features_")
             self._require_same_features()
-        if is_dask(X):
-            raise TypeError("X must not be a Dask collection, which only regressors sum: give a path or blocks")
-        source = as_source(X, y, sample_weight, LabelCodes())
-        codes = getattr(source, "labels", None)
-        if codes is None:
-            raise TypeError("X must be a source of labels: give it LabelCodes")
-        if not source.repeatable:
-            raise ValueError(
-                "X must be such that it can be gone through again, as classification takes many passes: a list of "
-                "blocks or a function that returns an iterator, not an iterator"
-            )
+        source, codes = _label_source(X, y, sample_weight)
         progress = Progress(self.verbose)
-        n_threads = resolve_n_threads(self.n_threads)
+
         count = LabelMass()
         run = StreamRun(self, source, drop_missing, None, 0.0, progress)
         if keep_features:
@@ -228,36 +216,13 @@ class StreamedClassifier(StreamedModel):
         if not keep_features:
             run.fix_features(labelled)
         total = run.collected(self.new_statistics(problems.sign.shape[1]))
-        statistics = total.gaussian()
-        prior_variance = total.prior_variance_sum / total.n_samples
-        self.mean_missing_variance_ = max(prior_variance - statistics.mean_square, 0.0) if prior_variance else 0.0
-        variance_prior = self._variance_prior(statistics.mean_square)
-        with single_blas_thread():
-            vectors = informative_directions(statistics, variance_prior.centre)
-
-        size, stop = block_rows(self.features_.n_weights, np.float64), threading.Event()
 
         def blocks() -> Iterator[Rows]:
-            n_seen, end = 0, 0
-            with progress.stream(source.n_rows) as report:
-                for end, rows in chunks(problems, 0, size, drop_missing):
-                    n_seen += len(rows)
-                    report(end)
-                    yield rows
-            if n_seen != count.n_rows:
-                where = problems.place(max(end - 1, 0))
-                raise StreamError(f"{where}: the data end after {n_seen:,} rows, in the first pass {count.n_rows:,}")
+            return _all_rows(problems, self.features_.n_weights, count.n_rows, drop_missing, progress)
 
-        raw = RowPasses(self.features_, blocks, self.intercept_, n_threads, stop)
-        rotated = replace(raw, features=RotatedFeatures(raw.features, vectors))
-        assert labelled.weight is not None
-        weight = labelled.weight * (total.n_samples / labelled.weight.sum())
-        start = LabelledRows(rotated.features, labelled.x, labelled.y[:, 0], weight, n_threads=n_threads)
         with progress.stage("inference"):
             try:
-                held = start.held()
-                samples = [held.problem(t, offset) for t, offset in zip(labelled.y.T, self.intercept_, strict=True)]
-                self._infer_by_passes(samples, rotated, raw, vectors, variance_prior)
+                self._infer_by_passes(blocks, labelled, total)
             except KeyboardInterrupt:
                 raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
         self.fit_seconds_ = progress.seconds
@@ -265,6 +230,14 @@ class StreamedClassifier(StreamedModel):
         self._set_results()
         self._warn_if_unfinished()
         return self
+
+    def _require_streamable(self) -> None:
+        if self.bound != "jaakkola":
+            raise ValueError(
+                f"bound must be 'jaakkola' for fit_stream, whose passes keep only sums, got {self.bound!r}"
+            )
+        if self.batch_size is not None:
+            raise ValueError("batch_size must be None for fit_stream, which starts from a sample of the rows instead")
 
     def _one_against_rest(self, source: Source, labels: list[Any], mass: FloatArray) -> OneAgainstRest:
         """Set the classes, those of rows that count, and return the source of their problems."""
@@ -297,15 +270,30 @@ class StreamedClassifier(StreamedModel):
 
     # --- inference
 
-    def _infer_by_passes(
-        self,
-        samples: list[LabelledRows],
-        rotated: RowPasses,
-        raw: RowPasses,
-        vectors: FloatArray,
-        variance_prior: VariancePrior,
-    ) -> None:
-        """Fit the problems as `DirectClassifier.fit` does, all of them in the same passes."""
+    def _infer_by_passes(self, blocks: Callable[[], Iterator[Rows]], sample: Rows, total: RunningStatistics) -> None:
+        """Fit the problems as `DirectClassifier.fit` does, all of them in the same passes.
+
+        Parameters
+        ----------
+        blocks : callable
+            Returns an iterator over all rows, whose y hold labels ±1 of every problem.
+        sample : Rows
+            Some of them.
+        total : RunningStatistics
+            Of all rows.
+        """
+        statistics, n_threads = total.gaussian(), resolve_n_threads(self.n_threads)
+        prior_variance = total.prior_variance_sum / total.n_samples
+        self.mean_missing_variance_ = max(prior_variance - statistics.mean_square, 0.0) if prior_variance else 0.0
+        variance_prior = self._variance_prior(statistics.mean_square)
+        with single_blas_thread():
+            vectors = informative_directions(statistics, variance_prior.centre)
+        raw = RowPasses(self.features_, blocks, self.intercept_, n_threads)
+        rotated = replace(raw, features=RotatedFeatures(raw.features, vectors))
+        assert sample.weight is not None
+        weight = sample.weight * (total.n_samples / sample.weight.sum())
+        start = LabelledRows(rotated.features, sample.x, sample.y[:, 0], weight, n_threads=n_threads).held()
+        samples = [start.problem(t, offset) for t, offset in zip(sample.y.T, self.intercept_, strict=True)]
         fits = fit_passes_decorrelated(rotated, samples, **self._decorrelated_options(variance_prior))
         fits = turned(fits, vectors)
         if self.basis == "decorrelated":
@@ -348,6 +336,37 @@ class StreamedClassifier(StreamedModel):
         else:
             self.posteriors_ = [fit.posterior for fit in fits]
         self._set_coefficients()
+
+
+def _label_source(X: Any, y: Any, sample_weight: Any) -> tuple[Source, LabelCodes]:
+    """Return a source of label codes that can be read repeatedly, and the labels of the codes read so far."""
+    if is_dask(X):
+        raise TypeError("X must not be a Dask collection, which only regressors sum: give a path or blocks")
+    source = as_source(X, y, sample_weight, LabelCodes())
+    codes = getattr(source, "labels", None)
+    if codes is None:
+        raise TypeError("X must be a source of labels: give it LabelCodes")
+    if not source.repeatable:
+        raise ValueError(
+            "X must be readable several times, as classification takes many passes over it: a list of blocks or a "
+            "function that returns an iterator, not an iterator"
+        )
+    return source, codes
+
+
+def _all_rows(
+    problems: OneAgainstRest, n_weights: int, n_rows: int, drop_missing: bool, progress: Progress
+) -> Iterator[Rows]:
+    """Yield all rows in blocks; raise when there are not as many as in the first pass."""
+    n_seen, end = 0, 0
+    with progress.stream(problems.n_rows) as report:
+        for end, rows in chunks(problems, 0, block_rows(n_weights, np.float64), drop_missing):
+            n_seen += len(rows)
+            report(end)
+            yield rows
+    if n_seen != n_rows:
+        where = problems.place(max(end - 1, 0))
+        raise StreamError(f"{where}: the data end after {n_seen:,} rows, in the first pass {n_rows:,}")
 
 
 def turned(fits: list[LogisticFit], vectors: FloatArray) -> list[LogisticFit]:

@@ -32,34 +32,34 @@ KERNEL_LOG_VARIANCE_SD = 0.5
 class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     """Bayesian logistic regression on basis functions, with discrete weights.
 
-    ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw``. Several classes are each told from the rest; their
-    probabilities are those given that exactly one is right.
+    ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw``. Several classes are fitted one against the rest; their
+    probabilities are conditional on exactly one of them being right.
 
     Parameters
     ----------
     features : str or transformer, default="auto"
-        As in `DirectRegressor`. The kernel's length-scales and amplitudes maximise the marginal likelihood of the
-        labels under a Gaussian process, as far as Jaakkola and Jordan's bound goes: that of regression on
-        pseudo-targets with a noise of their own in every row, in turns with the bound's ξ. Several classes share them.
+        As in `DirectRegressor`. The kernel's length-scales and amplitudes maximise Jaakkola and Jordan's bound on the
+        marginal likelihood of the labels under a Gaussian process: that of regression on pseudo-targets with their own
+        noise variance per row, alternately with the bound's ξ. Several classes share them.
     n_features : int, default=2000
         Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
     degree : int, default=2
         Of ``"polynomial"``.
     basis : {"decorrelated", "raw"}, default="decorrelated"
         ``"decorrelated"`` rotates the weights so that they do not interact, and places levels around each one's
-        posterior: it predicts best. ``"raw"`` keeps the basis functions' own weights, on levels shared by all with zero
-        among them.
+        posterior; it predicts best. ``"raw"`` keeps the basis functions' own weights, on levels shared by all of them,
+        zero included.
     prior : str or Prior, default="gaussian"
-        Of a weight, in units of its prior standard deviation, which is found by empirical Bayes: the bound of the
-        continuous model, under a wide log-normal prior, is maximised in the course of training.
+        Prior of each weight, in units of its prior standard deviation, which is found by empirical Bayes: training
+        maximises the bound of the continuous model under a wide log-normal prior.
     n_levels : int, default=15
-        Values that a weight can take; 16 or fewer fit into 4 bits.
+        Number of values that a weight can take; 16 or fewer fit into 4 bits.
     levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Levels of the raw basis, in units of the prior standard deviation: evenly spaced to ±3 by default;
         ``"power_of_two"``, 0 and ± powers of two, so that devices multiply by shifts.
     bound : {"jaakkola", "exponential"}, default="jaakkola"
-        Of the expected log-likelihood; see `pydirect.logistic`. The second is the published one: tighter where classes
-        are far apart, much looser where they overlap.
+        Bound on the expected log-likelihood; see `pydirect.logistic`. The second is the published one: tighter where
+        classes are far apart, much looser where they overlap.
     class_weight : dict, "balanced" or None, default=None
         Factors of the rows' weights by class; zero leaves a class out. Probabilities are then those of the weighted
         rows.
@@ -70,10 +70,10 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     optimizer : str, default="pipeline"
         Of the raw basis; see `pydirect.fit_mean_field`.
     batch_size : int, optional
-        Rows a stochastic step; all rows by default. For ``"jaakkola"``, batches find where to start from, and a few
-        steps of all rows, block by block, finish: worth it from about 100,000 rows on.
+        Number of rows per stochastic step; all rows by default. For ``"jaakkola"``, batches find a starting point, and
+        a few steps of all rows, block by block, finish: worth it from about 100,000 rows on.
     max_iter : int, default=1000
-        Iterations of the bound's parameters; of L-BFGS, or epochs, for the exponential bound.
+        Largest number of iterations of the bound's parameters; of L-BFGS, or epochs, for the exponential bound.
     max_hyperparameter_rows : int, default=1000
         Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
     n_threads : int, optional
@@ -94,9 +94,10 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Prior mean of the logit: the log-odds of the class in the data.
     elbo_ : float
-        Lower bound of the log-probability of the labels, in nats, summed over the one-against-rest problems.
+        Lower bound on the log-probability of the labels, in nats, summed over the one-against-rest problems.
     elbo_trace_ : ndarray of shape (n_iter,), or a list of them
     n_iter_ : int
+        Number of evaluations of the bound, steps taken back included.
     converged_ : bool
     interrupted_ : bool
     sparsity_ : float
@@ -108,13 +109,13 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
 
     Notes
     -----
-    Why several classes have no softmax: it does not pay. Log losses on the standardised columns of scikit-learn's
-    digits (wine, iris), five folds: one against the rest 0.137 (0.043, 0.116); a softmax with Knowles and Minka's
-    tilted bound, a Gaussian with full covariance for every class and the prior variance found by empirical Bayes 0.141
-    (0.072, 0.082); `LogisticRegression` as it comes, whose C = 1 is nearly the best one for digits, 0.108 (0.063,
-    0.155). The softmax's posterior itself, sampled at the prior variance 1 that C = 1 stands for, has about 0.13 on
-    digits, and on two of the folds variances of 0.3 and 3 are no better: what is behind the point estimate there is the
-    average over this posterior, and no tighter bound mends that.
+    Several classes have no softmax because it does not improve predictions. Log losses on the standardised columns of
+    scikit-learn's digits (wine, iris), five folds: one against the rest 0.137 (0.043, 0.116); a softmax with Knowles
+    and Minka's tilted bound, a full-covariance Gaussian per class and the prior variance found by empirical Bayes 0.141
+    (0.072, 0.082); `LogisticRegression` with its defaults, whose C = 1 is nearly optimal for digits, 0.108 (0.063,
+    0.155). The softmax's posterior itself, sampled at the prior variance 1 that corresponds to C = 1, has about 0.13 on
+    digits, and on two of the folds variances of 0.3 and 3 are no better: there it is the average over this posterior
+    that is worse than the point estimate, and no tighter bound changes that.
 
     Examples
     --------
@@ -177,7 +178,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         y : array_like of shape (n_samples,)
             Labels: strings, numbers or booleans.
         sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts; a row of weight zero is a row that is not there.
+            Number of times that each row counts; rows of weight zero count as absent.
 
         Returns
         -------
@@ -191,7 +192,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         Warns
         -----
         ConvergenceWarning
-            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
+            When the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
         x, index, weight = self._start_fit(X, y, sample_weight)
         n_threads = resolve_n_threads(self.n_threads)
@@ -224,8 +225,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return self
 
     def _set_problems(self, index: FloatArray, mass: FloatArray) -> FloatArray:
-        """Set the problems' intercepts from the classes' total weights, and return labels ±1 of every problem."""
-        # One problem for two classes, one a class for more.
+        """Set the problems' intercepts from the classes' total weights, and return the labels ±1 of each problem."""
+        # One problem for two classes, one per class for more.
         self._one_dimensional = len(self.classes_) == 2
         problems = [1] if self._one_dimensional else list(range(len(self.classes_)))
         positive = mass[problems]
@@ -249,7 +250,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     def _class_weighted(
         self, x: FloatArray, y: np.ndarray, weight: FloatArray
     ) -> tuple[FloatArray, np.ndarray, FloatArray]:
-        """Multiply the rows' weights by those of their classes; rows of none are left out."""
+        """Multiply the rows' weights by those of their classes; rows whose weight is then zero are left out."""
         if self.class_weight is None:
             return x, y, weight
         classes, index = np.unique(y, return_inverse=True)
@@ -258,7 +259,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return np.ascontiguousarray(x[used]), y[used], weight[used]
 
     def _class_factors(self, classes: np.ndarray, mass: FloatArray) -> FloatArray:
-        """Return the factors of classes whose rows have these total weights."""
+        """Return the weights of classes, given the total weight of each class's rows."""
         if self.class_weight is None:
             return np.ones(len(classes))
         if isinstance(self.class_weight, str):
@@ -281,11 +282,11 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         assert weight is not None
         max_rows = self.max_hyperparameter_rows
         return fit_label_hyperparameters(
-            inputs, y, weight, self.intercept_, n_linear, rng, max_rows=max_rows, n_threads=n_threads
+            inputs, y, weight, self.intercept_, n_linear=n_linear, rng=rng, max_rows=max_rows, n_threads=n_threads
         )
 
     def _variance_prior(self, mean_square: float) -> VariancePrior:
-        """Prior of the weights' prior variance: narrow about what the kernel's hyperparameters imply."""
+        """Prior of the weights' prior variance: narrow around what learned kernel hyperparameters imply, else wide."""
         if self.features_.hyperparameters is not None and self.length_scale is None:
             return VariancePrior(LOGIT_UNIT**2, KERNEL_LOG_VARIANCE_SD)
         return VariancePrior.wide(mean_square)
@@ -358,7 +359,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         mean, variance = self._latent_moments(x, with_variance=True)
         assert variance is not None
         odds = np.empty_like(mean)
-        for rows in self._blocks(x):  # quadrature takes many numbers a row
+        for rows in self._blocks(x):  # quadrature holds many numbers per row
             odds[rows] = predictive_log_odds(self.intercept_ + mean[rows], variance[rows])
         return odds
 
@@ -376,9 +377,9 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return self._shape(self._log_odds(X))
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the logarithms of the classes' probabilities, finite however small they are.
+        """Predict the logarithms of the classes' probabilities, finite however small these are.
 
-        Expectations of σ(z) over the posterior's Gaussian approximation of z.
+        They are expectations of σ(z) under the posterior's Gaussian approximation of z.
 
         Parameters
         ----------
@@ -394,7 +395,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logit z: its posterior mean and, on request, its standard deviation, both exact.
 
-        The deviation is what the data leave open (epistemic); what a known z leaves open (aleatoric) is σ(z)σ(−z).
+        The standard deviation is epistemic uncertainty; the aleatoric variance of a label at a known z is σ(z)σ(−z).
 
         Parameters
         ----------
@@ -404,7 +405,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         Returns
         -------
         mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Of the second class, or of each class against the rest.
+            Logit of the second class, or of each class against the rest.
         std : ndarray of the same shape
         """
         mean, variance = self._latent_moments(self._check_rows(X), with_variance=return_std)
@@ -446,6 +447,7 @@ def _masses(index: NDArray[np.intp], weight: FloatArray) -> FloatArray:
 def _normalised(odds: FloatArray) -> FloatArray:
     """Log-probabilities from log-odds of each class against the rest, axis 1, given that exactly one is right.
 
-    Of independent events with probabilities p_k exactly the k-th happens with one proportional to p_k/(1 − p_k).
+    If independent events have probabilities p_k, the probability that the k-th alone happens is proportional to
+    p_k/(1 − p_k).
     """
     return odds - logsumexp(odds, axis=1, keepdims=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -211,8 +211,7 @@ class Ascent(Generic[Posterior]):
             raise KeyboardInterrupt
         solution = self.solution if self._best is None else self._best.solution
         outcome = Outcome(len(self.trace), self.converged, trace=[np.array(self.trace)])
-        found: Posterior = with_outcome(solution.posterior, self.trace[-1], outcome, stop)
-        return found
+        return with_outcome(solution.posterior, self.trace[-1], outcome, stop)
 
     def take(self, found: Evaluation) -> None:
         """Go on with the evaluation of `latent`."""
@@ -281,13 +280,14 @@ def raise_if_set(stop: threading.Event) -> None:
         raise KeyboardInterrupt
 
 
-def with_outcome(posterior: Any, elbo: float, outcome: Outcome, stop: threading.Event) -> Any:
-    """Return the posterior with its bound and how the optimisation ended."""
-    return replace(
-        posterior,
+def with_outcome(posterior: Posterior, elbo: float, outcome: Outcome, stop: threading.Event) -> Posterior:
+    """Return a discrete posterior with its bound and how the optimisation ended."""
+    changed: Posterior = replace(
+        cast(Any, posterior),
         elbo=elbo,
         elbo_trace=np.concatenate(outcome.trace),
         n_iter=outcome.n_iter,
         converged=outcome.converged and not stop.is_set(),
         interrupted=outcome.interrupted or stop.is_set(),
     )
+    return changed

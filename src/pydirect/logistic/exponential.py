@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -25,19 +25,17 @@ from pydirect.regression.mean_field import MeanFieldPosterior
 
 # exp(−t φ (w − w_0)) stays a normal number up to this exponent.
 LARGEST_EXPONENT = 600.0
-# Levels of the exponential bound are placed anew that often in the decorrelated basis.
-EXPONENTIAL_ROUNDS = 4
-# Iterations, or epochs, before the last placement.
-EXPONENTIAL_ITERATIONS = 30
+# Number of times that levels are placed in the decorrelated basis, and iterations or epochs after all but the last.
+PLACEMENTS = 4
+PLACEMENT_ITERATIONS = 30
 
-
-# --- the exponential bound
+_Posterior = TypeVar("_Posterior", bound=MeanFieldPosterior)
 
 
 def exponential_bound(rows: LabelledRows, levels: FloatArray, q: FloatArray) -> tuple[float, FloatArray]:
-    """``−Σ ω E exp(−t z)``, Theorem 2's bound of Σ ω E log σ(t z), and its gradient.
+    """``−Σ ω E exp(−t z)``, Theorem 2's lower bound on Σ ω E log σ(t z), and its gradient.
 
-    A product over the weights for every row, in log space:
+    A product over the weights in every row, computed in log space:
     ``log E exp(−t z) = −t offset + Σ_j log q_jᵀ exp(−t φ_j w̄_j)``.
 
     Parameters
@@ -63,7 +61,7 @@ def exponential_bound(rows: LabelledRows, levels: FloatArray, q: FloatArray) -> 
 
 
 def exponential_log_terms(rows: LabelledRows, levels: FloatArray, q: FloatArray) -> FloatArray:
-    """``log E exp(−t z)`` of every row, (n_samples,); parameters as in `exponential_bound`."""
+    """``log E exp(−t z)`` per row, (n_samples,); parameters as in `exponential_bound`."""
     table = _ExponentialTable(levels, q)
     terms = np.empty(rows.n_samples)
 
@@ -76,7 +74,7 @@ def exponential_log_terms(rows: LabelledRows, levels: FloatArray, q: FloatArray)
 
 
 class _ExponentialTable:
-    """Probabilities and levels as the kernel takes them: transposed, padded, levels sorted from the first."""
+    """Probabilities and levels in the kernel's layout: transposed and padded, levels as offsets from the first."""
 
     def __init__(self, levels: FloatArray, q: FloatArray) -> None:
         b, self.n_levels = q.shape
@@ -95,7 +93,7 @@ class _ExponentialTable:
     def log_terms(
         self, phi: FloatArray, factor: FloatArray, weight: FloatArray, gradient: FloatArray | None, n_threads: int
     ) -> FloatArray:
-        """Log of E exp(factor φᵀw) of every row; the gradient of Σ weight E exp(factor φᵀw) goes to `gradient`."""
+        """Log of E exp(factor φᵀw) per row; the gradient of Σ weight E exp(factor φᵀw) is written to `gradient`."""
         reach = np.maximum(phi.max(axis=0, initial=0.0), -phi.min(axis=0, initial=0.0)) * self.reach
         largest = float(reach.max(initial=0.0))
         if largest > LARGEST_EXPONENT:
@@ -113,7 +111,7 @@ class _ExponentialTable:
 def _over_blocks(
     rows: LabelledRows, table: _ExponentialTable, *, with_gradient: bool
 ) -> Iterator[tuple[float, FloatArray]]:
-    """Yield Σ ω E exp(−t z) of blocks of rows, and its gradient in the kernel's layout."""
+    """Yield Σ ω E exp(−t z) of each block of rows, and its gradient in the kernel's layout."""
     gradient = np.empty((table.n_levels, table.padded)) if with_gradient else np.empty(0)
 
     def of_block(phi: FloatArray, part: slice) -> tuple[float, FloatArray]:
@@ -136,12 +134,12 @@ class _ExponentialObjective:
     stop: threading.Event
 
     def value_and_gradient(self, flat_logits: FloatArray) -> tuple[float, FloatArray]:
-        """Return value and gradient, of and in the logits one after the other."""
-        value, gradient = self.of_rows(self.rows, 1.0, flat_logits.reshape(self.log_prior.shape))
+        """Return value and gradient at raveled logits."""
+        value, gradient = self.at_rows(self.rows, 1.0, flat_logits.reshape(self.log_prior.shape))
         return value, gradient.ravel()
 
-    def of_rows(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> tuple[float, FloatArray]:
-        """Value and gradient with the likelihood of some rows, counted `repetitions` times."""
+    def at_rows(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> tuple[float, FloatArray]:
+        """Return value and gradient with the likelihood of some rows, counted `repetitions` times."""
         raise_if_set(self.stop)
         log_q, q = self.probabilities(logits)
         value, gradient = exponential_bound(rows, self.levels, q)
@@ -167,30 +165,46 @@ class _ExponentialObjective:
         return log_q, np.exp(log_q)
 
     def batches(self, batch_size: int, rng: np.random.Generator) -> Iterator[Callable[[FloatArray], FloatArray]]:
-        """Yield an epoch's gradients, one a batch of rows in random order."""
+        """Yield an epoch's gradients in logits, one per batch of rows in random order."""
         for batch, repetitions in self.rows.batches(batch_size, rng):
             yield partial(self._gradient, batch, repetitions)
 
     def _gradient(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> FloatArray:
-        return self.of_rows(rows, repetitions, logits)[1]
+        return self.at_rows(rows, repetitions, logits)[1]
 
 
 def fit_exponential(
     rows: LabelledRows,
-    start: MeanFieldPosterior,
+    start: _Posterior,
     *,
     batch_size: int | None,
     max_iter: int,
     rng: np.random.Generator,
     stop: threading.Event,
-) -> MeanFieldPosterior:
-    """Maximise the exponential bound from a posterior on the same levels."""
+) -> _Posterior:
+    """Maximise the exponential bound from a posterior on the same levels.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+    start : MeanFieldPosterior
+    batch_size : int, optional
+        Number of rows per step of Adam; by default coordinate ascent, or L-BFGS for rows that are not held.
+    max_iter : int
+        Largest number of iterations or epochs.
+    rng : numpy.random.Generator
+        Draws the batches.
+    stop : threading.Event
+        Ends the fit when it is set, and is set by an interruption.
+    """
     objective = _ExponentialObjective(rows, start.levels, np.broadcast_to(start.log_prior, start.q.shape), stop)
     if batch_size is None and rows.is_held:
         q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
         weights = FactorizedCategorical(start.weights.levels, q)
-        return with_outcome(replace(start, weights=weights), outcome.trace[0][-1], outcome, stop)
-    q, _ = _ascend_weight_by_weight(replace(objective, rows=sampled(rows)), start.q, max_iter)
+        return with_outcome(replace(start, weights=weights), float(outcome.trace[0][-1]), outcome, stop)
+    q, part = start.q, sampled(rows)
+    if part.is_held:
+        q, _ = _ascend_weight_by_weight(replace(objective, rows=part), q, max_iter)
     logits = np.log(np.maximum(q, 1e-30))
     if batch_size is None:
         flat, outcome = lbfgs(objective.value_and_gradient, logits.ravel(), max_iter)
@@ -205,7 +219,7 @@ def fit_exponential(
 def _ascend_weight_by_weight(
     objective: _ExponentialObjective, q: FloatArray, max_iter: int
 ) -> tuple[FloatArray, Outcome]:
-    """Coordinate ascent: the bound is linear in q_j, so that ``q_j ∝ p_j exp(∂bound/∂q_j)`` is the best of one weight.
+    """Coordinate ascent on held rows: the bound is linear in q_j, so ``q_j ∝ p_j exp(∂bound/∂q_j)`` is the best q_j.
 
     ``∂bound/∂q_jk = −Σ_i ω_i exp(−t_i offset) exp(−t_i φ_ij w̄_jk) Π_{l≠j} E exp(−t_i φ_il w_l)``. Gradients in logits
     vanish where q is nearly certain, as it often is at the start; this step does not.
@@ -254,22 +268,34 @@ def fit_exponential_decorrelated(
     rng: np.random.Generator,
     stop: threading.Event,
 ) -> DecorrelatedPosterior:
-    """Do the same in the basis of a decorrelated posterior, where levels follow the posterior that they make.
+    """Maximise the exponential bound in the basis of a decorrelated posterior, moving levels along with the posterior.
 
-    The first ones reach from zero to twice Jaakkola and Jordan's means: the exponential bound wants about half of them.
+    The first levels reach from zero to twice Jaakkola and Jordan's means: means under the exponential bound are about
+    half of those.
+
+    Parameters
+    ----------
+    rows : LabelledRows
+    start : DecorrelatedPosterior
+        Of weights in units of √variance.
+    variance : float
+    prior : DensityPrior
+        In units of √variance.
+    batch_size, max_iter, rng, stop
+        As in `fit_exponential`.
     """
     turned = rows.rotated(np.sqrt(variance) * start.vectors)
     centre, spread = start.mean, np.maximum(start.std, 0.25 * np.abs(start.mean))
     grid = np.linspace(-4.0, 4.0, start.q.shape[1])
-    posterior: Any = start
-    for left in range(EXPONENTIAL_ROUNDS - 1, -1, -1):
+    posterior = start
+    for left in range(PLACEMENTS - 1, -1, -1):
         levels = centre[:, None] + spread[:, None] * grid
         log_prior = prior.log_density(levels) + np.log(spread * (grid[1] - grid[0]))[:, None]
         log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
         logits = -0.5 * ((levels - posterior.mean[:, None]) / np.maximum(posterior.std, 1e-3 * spread)[:, None]) ** 2
         weights = FactorizedCategorical.from_logits(levels, logits)
         posterior = replace(posterior, weights=weights, log_prior=log_prior)
-        iterations = min(max_iter, EXPONENTIAL_ITERATIONS) if left else max_iter
+        iterations = min(max_iter, PLACEMENT_ITERATIONS) if left else max_iter
         posterior = fit_exponential(turned, posterior, batch_size=batch_size, max_iter=iterations, rng=rng, stop=stop)
         if posterior.interrupted:
             break

@@ -14,8 +14,7 @@ from pydirect.regression.decorrelated import NEGLIGIBLE_INFORMATION
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 
-# Prior of the prior variance t of the weights: log-normal around the value at which z has this variance at a typical
-# row.
+# Prior of the weights' prior variance: log-normal around the value at which z has this variance at a typical row.
 TYPICAL_LOGIT_VARIANCE = 4.0
 LOG_VARIANCE_SD = 1.5
 # Directions are kept that would carry information at this many times the typical prior variance.
@@ -96,7 +95,7 @@ class VariancePrior:
     def step(self, variance: float, squares: float, determined: float) -> float:
         """Approximate Newton step in log variance, from ‖m‖² and the number of weights that the data determine.
 
-        The evidence's gradient is ½ (‖m‖²/t − γ), its curvature at most γ/2 (MacKay 1992).
+        With prior variance t the evidence's gradient is ½ (‖m‖²/t − γ), its curvature at most γ/2 (MacKay 1992).
         """
         if self.sd == 0:
             return variance
@@ -120,7 +119,7 @@ def gaussian_solve(variance_prior: VariancePrior) -> Solve[FullGaussian]:
 
 
 def informative_directions(statistics: GaussianStatistics, variance: float) -> FloatArray:
-    """Directions of Φ on which the data can say anything, whatever ξ: (n_weights, n_directions), orthonormal.
+    """Directions of Φ about which the data carry information at any ξ: (n_weights, n_directions), orthonormal.
 
     2λ(ξ) is at most 1/4, so the information of a direction is at most a quarter of that of ΦᵀΦ; prior variances are
     considered up to `VARIANCE_MARGIN` times `variance`, the typical one.

@@ -1,7 +1,7 @@
-"""Hyperparameters of the kernel behind the features, for labels instead of targets.
+"""Kernel hyperparameters by empirical Bayes, from labels instead of targets.
 
-For given ξ, Jaakkola and Jordan's bound of the logistic likelihood is a Gaussian one of pseudo-targets with a noise
-variance of their own in every row: the marginal likelihood of regression, maximised in turns with ξ, is then a bound of
+For given ξ, Jaakkola and Jordan's bound on the logistic likelihood is a Gaussian likelihood of pseudo-targets, each
+with its own noise variance. The marginal likelihood of this regression, maximised alternately with ξ, is a bound on
 that of the labels.
 """
 
@@ -17,14 +17,14 @@ from pydirect.features.evidence import FIRST_ROWS, MAX_ROWS, ONE_STAGE_ROWS, Mar
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.logistic.bound import pseudo_targets
 
-# Logits in units of which the priors are those of standardised targets.
+# Unit of logits: divided by it, they have the priors of standardised targets.
 LOGIT_UNIT = 3.0
-# Values of ξ between two searches for the hyperparameters.
+# Number of updates of ξ between two searches for the hyperparameters.
 XI_ITERATIONS = 4
 
 
 class LabelMarginalLikelihood:
-    """Jaakkola and Jordan's bound of −log posterior of the log parameters θ, summed over one-against-rest problems.
+    """Negative log posterior of the log parameters θ under the Jaakkola bound, summed over one-against-rest problems.
 
     Parameters
     ----------
@@ -39,27 +39,27 @@ class LabelMarginalLikelihood:
     """
 
     def __init__(
-        self, x: FloatArray, t: FloatArray, weight: FloatArray, offset: FloatArray, n_linear: int, n_threads: int
+        self,
+        x: FloatArray,
+        t: FloatArray,
+        weight: FloatArray,
+        offset: FloatArray,
+        *,
+        n_linear: int,
+        n_threads: int,
     ) -> None:
-        self.x, self.t, self.weight, self.offset = x, t, weight, offset
-        self.n_linear, self.n_threads = n_linear, n_threads
+        self.x, self.t, self.weight, self.offset, self.n_threads = x, t, weight, offset, n_threads
         self.xi = np.ones_like(t)
-        self.parts: list[MarginalLikelihood] = []
-        self._set_parts()
+        self.parts = [MarginalLikelihood(x, t[:, k, None], weight, n_linear, n_threads) for k in range(t.shape[1])]
+        self._set_targets()
 
-    def _set_parts(self) -> None:
+    def _set_targets(self) -> None:
         targets, precision = pseudo_targets(self.t, self.offset, self.xi)
-        targets = targets / LOGIT_UNIT
-        if not self.parts:
-            self.parts = [
-                MarginalLikelihood(self.x, targets[:, k, None], self.weight, self.n_linear, self.n_threads)
-                for k in range(self.t.shape[1])
-            ]
         for k, part in enumerate(self.parts):
-            part.y, part.weight = targets[:, k, None], precision[:, k] * self.weight
+            part.y, part.weight = targets[:, k, None] / LOGIT_UNIT, precision[:, k] * self.weight
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value, up to a function of ξ, and the gradient."""
+        """Return the value, up to a function of ξ alone, and the gradient."""
         value, gradient = self.parts[0].penalty(theta)
         for part in self.parts:
             of_part = part.negative_log_likelihood(theta)
@@ -67,7 +67,7 @@ class LabelMarginalLikelihood:
         return value, gradient
 
     def start(self) -> FloatArray:
-        """Return θ to start from, its noise the one that the bound has: 1 in units of the logit."""
+        """Return θ to start from, with the noise variance of the bound: 1 in units of the logit."""
         theta = self.parts[0].start.copy()
         theta[0] = -2 * np.log(LOGIT_UNIT)
         return theta
@@ -86,7 +86,7 @@ class LabelMarginalLikelihood:
                 mean = self.offset[k] + smoother.T @ target
                 variance = prior.diagonal() - np.einsum("ij,ij->j", prior, smoother)
                 self.xi[:, k] = np.sqrt(mean**2 + np.maximum(variance, 0.0))
-        self._set_parts()
+        self._set_targets()
 
 
 def fit_label_hyperparameters(
@@ -94,26 +94,28 @@ def fit_label_hyperparameters(
     t: FloatArray,
     sample_weight: FloatArray,
     offset: FloatArray,
+    *,
     n_linear: int,
     rng: np.random.Generator,
-    *,
     max_rows: int = MAX_ROWS,
     n_threads: int = 1,
 ) -> KernelHyperparameters:
-    """Maximise the bound of the marginal likelihood of labels times the priors, as `fit_hyperparameters` does.
+    """Maximise the bound on the marginal likelihood of labels times the priors, as `fit_hyperparameters` does.
 
     Parameters
     ----------
     x : ndarray of shape (n_samples, n_inputs)
         Standardised inputs, then their normal scores.
     t : ndarray of shape (n_samples, n_problems)
-        Labels, −1 or 1, of one-against-rest problems, which share the parameters.
+        Labels, −1 or 1, of one-against-rest problems, which share the hyperparameters.
     sample_weight : ndarray of shape (n_samples,)
     offset : ndarray of shape (n_problems,)
     n_linear : int
+        Leading inputs that the linear part sees.
     rng : numpy.random.Generator
+        Chooses the rows.
     max_rows : int
-        Of one problem; of several, so many that the work is the same.
+        Largest number of rows for one problem; for several, fewer, at the same cost.
     n_threads : int
 
     Returns
@@ -134,7 +136,9 @@ def fit_label_hyperparameters(
     with single_blas_thread():
         for rows, rounds in stages:
             chosen = np.sort(order[:rows])
-            objective = LabelMarginalLikelihood(x[chosen], t[chosen], weight[chosen], offset, n_linear, n_threads)
+            objective = LabelMarginalLikelihood(
+                x[chosen], t[chosen], weight[chosen], offset, n_linear=n_linear, n_threads=n_threads
+            )
             theta = objective.start() if theta is None else theta
             bounds = [(theta[0], theta[0])] + [(-12.0, 12.0)] * (len(theta) - 1)
             for max_iter in rounds:

@@ -8,19 +8,18 @@ from scipy.special import expit, log_expit, log_ndtr, logsumexp
 
 from pydirect._validation import FloatArray
 
-# --- prediction
-
 _HERMITE = np.polynomial.hermite_e.hermegauss(32)
-# Trapezoidal nodes of the logistic density, about the largest term of the sum.
+# Trapezoidal nodes of the logistic density, around the largest term of the sum.
 _LOGISTIC = np.arange(-36.0, 36.25, 0.5)
+# Standard deviation from which the Gaussian counts as the wider.
 _WIDE = 1.25
 
 
 def predictive_log_odds(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
-    """Log-odds of E σ(z), z Gaussian with these moments, to about ten digits however large both are.
+    """Log-odds of E σ(z) for Gaussian z, to about ten digits however large its mean and variance are.
 
-    Gauss–Hermite quadrature while σ is smooth beside the Gaussian. Where the Gaussian is the wider, σ is the
-    distribution function of a logistic L: E σ(z) = E Φ((mean − L)/sd), a sum over L.
+    Gauss–Hermite quadrature while σ is smooth on the scale of the Gaussian. Where the Gaussian is wider, σ is taken as
+    the distribution function of a logistic L: E σ(z) = E Φ((mean − L)/sd), a sum over L.
 
     Parameters
     ----------

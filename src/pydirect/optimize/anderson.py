@@ -6,18 +6,22 @@ import numpy as np
 
 from pydirect._validation import FloatArray
 
-ANDERSON_MEMORY = 5
-
 
 class Anderson:
-    """Anderson's acceleration of a fixed-point iteration (Walker & Ni 2011)."""
+    """Anderson's acceleration of a fixed-point iteration (Walker & Ni 2011).
 
-    def __init__(self, memory: int = ANDERSON_MEMORY) -> None:
+    Parameters
+    ----------
+    memory : int
+        Number of earlier steps that are combined with the last one.
+    """
+
+    def __init__(self, memory: int) -> None:
         self.memory = memory
-        self.steps: list[tuple[FloatArray, FloatArray]] = []  # where a plain step went, and how far that was
+        self.steps: list[tuple[FloatArray, FloatArray]] = []  # images of points, and how far each lies from its point
 
     def extrapolated(self, point: FloatArray, image: FloatArray) -> FloatArray:
-        """Combine the last images so that their steps cancel best."""
+        """Combine the last images so that the same combination of their steps is shortest."""
         self.steps = [*self.steps[-self.memory :], (image, image - point)]
         if len(self.steps) == 1:
             return image
