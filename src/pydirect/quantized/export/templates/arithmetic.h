@@ -1,7 +1,7 @@
 /* ------------------------------------------------------------------------------------------------- integer arithmetic
 
-   Nothing below leaves its type, whatever the inputs: the exporter has proved it from the tables. Unsigned arithmetic
-   wraps around by intention; no negative number is shifted; no int is taken to be wider than 16 bits. */
+   Nothing below overflows, whatever the inputs: the exporter has proved it from the tables. Unsigned arithmetic wraps
+   around intentionally; no negative number is shifted; no int is assumed to be wider than 16 bits. */
 
 /* A quantised input. */
 //@if network
@@ -27,7 +27,7 @@ static inline int32_t pd_signed(uint32_t u)
 }
 
 //@if network
-/* v / 2^shift rounded like that, then cut off at 32767. */
+/* v / 2^shift rounded in the same way, then clipped to 32767 in magnitude. */
 static inline int32_t pd_cut(int64_t v, uint8_t shift)
 {
     uint64_t half = ((uint64_t)1 << shift) >> 1;
@@ -43,11 +43,11 @@ static inline int32_t pd_clip(int32_t v, int32_t limit)
 }
 
 //@end
-/* Add a basis function times what a code stands for. */
+/* Add the product of a basis function and the multiplier of a code. */
 static inline uint32_t pd_add_product(uint32_t accumulator, int32_t feature, uint8_t code)
 {
 //@if shifts
-    /* 0x80: zero; 0x40: negative; the rest is the power of two. */
+    /* 0x80: zero; 0x40: negative; the remaining bits are the exponent of two. */
     uint8_t power = PD_READ_8U(pd_powers + code);
     uint32_t product = (uint32_t)feature << (power & 31u);
     if (power & 0x80u) {

@@ -1,6 +1,6 @@
-/* Add to the probabilities of the classes those that one sample's logits give, divided by PD_N_SAMPLES.
+/* Add the class probabilities of one sample's logits, divided by PD_N_SAMPLES.
 
-   Two classes: 1 / (1 + e^-z). Several: e^z_k over the sum of all of them. */
+   Two classes: 1 / (1 + e^-z). More: e^z_k divided by the sum over all classes. */
 static inline void pd_add_probabilities(const pd_real *z, pd_real *probability)
 {
 //@if two_classes

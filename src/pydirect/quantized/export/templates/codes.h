@@ -1,11 +1,11 @@
 //@if sparse
-/* Where reading of the codes stands. */
+/* Position in the stored codes. */
 typedef struct {
-    uint32_t next; /* the next code that is stored, counted over all basis functions and columns */
+    uint32_t next; /* index of the next stored code, counted over all basis functions and columns */
     uint32_t byte;
 } pd_reader;
 
-/* Go to the next code that is stored. */
+/* Advance to the next stored code. */
 static inline void pd_advance(pd_reader *reader)
 {
 //@if stored
@@ -33,7 +33,7 @@ static inline uint8_t pd_code(const pd_reader *reader)
 }
 
 //@else
-/* Code number i; all of them are one little-endian number, the first one in its lowest bits. */
+/* Code number i; together the codes are one little-endian number, the first one in its lowest bits. */
 static inline uint8_t pd_code(uint32_t i)
 {
 //@if bits2

@@ -6,7 +6,7 @@ static inline pd_real pd_cut(pd_real v, pd_real limit)
 }
 
 //@if knots
-/* Normal score of a column's value: linear between the knots, constant beyond them. */
+/* Normal score of a column's value: interpolated between the knots, constant beyond them. */
 static inline pd_real pd_score(uint16_t column, pd_real v)
 {
     uint32_t low = pd_knots_begin[column], high = pd_knots_begin[column + 1] - 1;
@@ -47,7 +47,7 @@ static inline void pd_map_inputs(const pd_real *x, pd_real *inputs)
 }
 
 //@if network
-/* One network: its weights are those of a column. */
+/* Output of one network, whose weights are those of a column. */
 static inline pd_real pd_network(const pd_real *inputs, uint16_t column)
 {
     pd_real state[PD_WIDEST], next[PD_WIDEST];
@@ -75,8 +75,8 @@ static inline pd_real pd_network(const pd_real *inputs, uint16_t column)
     return state[0];
 }
 
-/* Values of the samples' functions: that of column = output * PD_N_SAMPLES + sample is middle[output] + parts[column].
-   A network's variance is all in them. */
+/* Values of the samples' functions: middle[output] + parts[column] for column = output * PD_N_SAMPLES + sample. They
+   account for all variance of a network. */
 static inline void pd_functions(const pd_real *x, pd_real *middle, pd_real *parts, pd_real *missing)
 {
     pd_real mapped[PD_N_MAPPED], inputs[PD_WIDEST];
@@ -138,8 +138,8 @@ static inline void pd_basis(const pd_real *inputs, pd_real *phi)
 //@end
 }
 
-/* Values of the samples' functions: that of column = output * PD_N_SAMPLES + sample is middle[output] + parts[column].
-   And the variance of every output that the basis functions lack. */
+/* Values of the samples' functions, middle[output] + parts[column] for column = output * PD_N_SAMPLES + sample, and the
+   variance of every output that the basis functions lack. */
 static inline void pd_functions(const pd_real *x, pd_real *middle, pd_real *parts, pd_real *missing)
 {
     pd_real mapped[PD_N_MAPPED], phi[PD_N_PHI];
@@ -153,7 +153,7 @@ static inline void pd_functions(const pd_real *x, pd_real *middle, pd_real *part
     uint16_t i, column, output;
     uint32_t row = 0;
 //@if sparse
-    pd_reader reader = {UINT32_MAX, 0}; /* one before the first */
+    pd_reader reader = {UINT32_MAX, 0}; /* one before the first code */
     pd_advance(&reader);
 //@end
     pd_map_inputs(x, mapped);
@@ -229,7 +229,7 @@ static inline void pd_functions(const pd_real *x, pd_real *middle, pd_real *part
 }
 //@end
 
-/* Mean and standard deviation, noise included, of every output for a row of PD_N_FEATURES_IN numbers. */
+/* Mean and standard deviation of every output, noise included, for a row of PD_N_FEATURES_IN numbers. */
 static inline void pd_predict(const pd_real *x, pd_real *mean, pd_real *std)
 {
     pd_real middle[PD_N_OUTPUTS], parts[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
@@ -273,7 +273,7 @@ static inline void pd_predict_proba(const pd_real *x, pd_real *probability)
 }
 
 //@end
-/* Central intervals that hold the target with probability PD_LEVEL. */
+/* Central intervals that contain the target with probability PD_LEVEL. */
 static inline void pd_predict_interval(const pd_real *x, pd_real *lower, pd_real *upper)
 {
     pd_real mean[PD_N_OUTPUTS], std[PD_N_OUTPUTS];
@@ -285,7 +285,7 @@ static inline void pd_predict_interval(const pd_real *x, pd_real *lower, pd_real
     }
 }
 
-/* Quantile p of the samples' functions, noise left out, by interpolation between them. */
+/* Quantile p of the samples' functions, without noise, by interpolation between samples. */
 static inline pd_real pd_quantile(const pd_real *parts, uint16_t output, pd_real p)
 {
     pd_real ordered[PD_N_SAMPLES + 1], h = p * (PD_N_SAMPLES - 1);
@@ -301,7 +301,7 @@ static inline pd_real pd_quantile(const pd_real *parts, uint16_t output, pd_real
     return ordered[i] + (ordered[i + 1] - ordered[i]) * (h - (pd_real)i);
 }
 
-/* Central intervals that hold the samples' functions, noise left out, with probability PD_LEVEL. */
+/* Central intervals of the samples' functions, without noise, with probability PD_LEVEL. */
 static inline void pd_predict_function_interval(const pd_real *x, pd_real *lower, pd_real *upper)
 {
     pd_real middle[PD_N_OUTPUTS], parts[PD_N_COLUMNS], missing[PD_N_OUTPUTS];
@@ -315,7 +315,7 @@ static inline void pd_predict_function_interval(const pd_real *x, pd_real *lower
 
 /* --------------------------------------------------------------------------------------------------------- self-test
 
-   Inputs and results of PD_N_TESTS rows, from Python. 0: all agree; otherwise the number of the row, from 1 on. */
+   Compares PD_N_TESTS rows with the results of Python. Returns 0 when all agree, else the row's number from 1 on. */
 static inline int pd_self_test(void)
 {
     pd_real found[4][PD_N_OUTPUTS]; /* mean, standard deviation, ends of the interval of the functions */
@@ -329,7 +329,7 @@ static inline int pd_self_test(void)
             const pd_real mean = expected[0] < 0 ? -expected[0] : expected[0];
             for (k = 0; k < 4; ++k) {
                 pd_real error = found[k][output] - expected[k];
-                /* a standard deviation is its own measure: beside a large mean it would go unseen */
+                /* relative to the standard deviation itself: beside a large mean its error would go unnoticed */
                 pd_real size = expected[1] + (k == 1 ? PD_TOLERANCE * mean : mean);
                 /* negated so that NaN fails */
                 if (!(error <= PD_TOLERANCE * size && -error <= PD_TOLERANCE * size)) {

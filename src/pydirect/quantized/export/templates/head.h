@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Tables stay in flash: on AVR, whose flash is an address space of its own, they are read by special instructions. */
+/* Tables stay in flash; on AVR, where flash is a separate address space, they are read by special instructions. */
 #if defined(__AVR__)
 #include <avr/pgmspace.h>
 #define PD_TABLE PROGMEM

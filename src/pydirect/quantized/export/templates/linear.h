@@ -19,7 +19,7 @@ static inline int32_t pd_sine(uint32_t phase)
     return (phase & UINT32_C(0x80000000)) ? -value : value;
 }
 
-/* Phase of frequency f in 2^-32 turns, which wraps around. */
+/* Phase of frequency f in 2^-32 turns, modulo one turn. */
 static inline uint32_t pd_phase(uint16_t f, const pd_input *q)
 {
     uint32_t phase = 0;
@@ -32,7 +32,7 @@ static inline uint32_t pd_phase(uint16_t f, const pd_input *q)
 }
 
 //@end
-/* Basis function j, one after the other: a sine takes the phase that its cosine has left. */
+/* Basis function j, called in ascending order: a sine reuses the phase of its cosine. */
 static inline int32_t pd_feature(uint16_t j, const pd_input *q, uint32_t *phase)
 {
 //@if fourier
@@ -61,12 +61,12 @@ static inline int32_t pd_feature(uint16_t j, const pd_input *q, uint32_t *phase)
     return PD_ONE;
 }
 
-/* From quantised inputs to the totals of all columns: column = output * PD_N_SAMPLES + sample. */
+/* Totals of all columns from quantised inputs; column = output * PD_N_SAMPLES + sample. */
 static inline void pd_totals(const pd_input *q, int32_t *totals)
 {
     uint32_t accumulators[PD_N_COLUMNS], phase = 0;
 //@if sparse
-    pd_reader reader = {UINT32_MAX, 0}; /* one before the first */
+    pd_reader reader = {UINT32_MAX, 0}; /* one before the first code */
     uint32_t row_end = 0;
 //@else
     uint32_t next = 0;

@@ -28,7 +28,7 @@ static inline uint32_t pd_square_root(uint64_t v)
     return (uint32_t)root;
 }
 
-/* Standard deviation of an output over the samples, with the noise or without it, in units of PD_STD_SCALE. */
+/* Standard deviation of an output over the samples, optionally with the noise, in units of PD_STD_SCALE. */
 static inline uint32_t pd_root(const int32_t *totals, uint16_t output, uint8_t with_noise)
 {
     const uint64_t half = ((uint64_t)1 << PD_DEVIATION_SHIFT) >> 1;
@@ -44,13 +44,14 @@ static inline uint32_t pd_root(const int32_t *totals, uint16_t output, uint8_t w
     return pd_square_root(squares);
 }
 
-/* Half-width of a central Gaussian interval, in units of PD_STD_SCALE: z is 65536 standard deviations' number. */
+/* Half-width of a central Gaussian interval, in units of PD_STD_SCALE; z is 65536 times its number of standard
+   deviations. */
 static inline uint64_t pd_half_width(uint32_t root, uint32_t z)
 {
     return ((uint64_t)z * root + 0x8000u) >> 16;
 }
 
-/* Quantile of the samples' totals; p is 65536 times its probability. */
+/* Quantile of the samples' totals; p is 65536 times the probability. */
 static inline int32_t pd_quantile(const int32_t *totals, uint16_t output, uint32_t p)
 {
     int32_t ordered[PD_N_SAMPLES + 1];
@@ -69,7 +70,7 @@ static inline int32_t pd_quantile(const int32_t *totals, uint16_t output, uint32
     return (int32_t)(ordered[i] + (int64_t)((gap * fraction + 0x8000u) >> 16));
 }
 
-/* Central interval that holds the samples' totals with probability PD_LEVEL. */
+/* Central interval of the samples' totals with probability PD_LEVEL. */
 static inline void pd_quantile_interval(const int32_t *totals, uint16_t output, int32_t *low, int32_t *high)
 {
     *low = pd_quantile(totals, output, PD_LOW);
@@ -77,7 +78,7 @@ static inline void pd_quantile_interval(const int32_t *totals, uint16_t output, 
 }
 
 //@if raw
-/* From a device's own integers, PD_N_FEATURES_IN of them, to quantised inputs. */
+/* Quantise inputs given as a device's own integers, PD_N_FEATURES_IN of them. */
 static inline void pd_quantise_counts(const int32_t *counts, pd_input *q)
 {
     uint16_t i;
@@ -96,7 +97,7 @@ static inline void pd_quantise_counts(const int32_t *counts, pd_input *q)
 
 //@end
 #ifndef PD_NO_FLOAT
-/* From a row of PD_N_FEATURES_IN numbers to quantised inputs. Every operation is rounded to single precision. */
+/* Quantise a row of PD_N_FEATURES_IN numbers. Every operation is rounded to single precision. */
 static inline void pd_quantise(const float *x, pd_input *q)
 {
     uint16_t i;
@@ -116,6 +117,14 @@ static inline void pd_quantise(const float *x, pd_input *q)
     }
 }
 
+/* Totals of all columns for a row of PD_N_FEATURES_IN numbers. */
+static inline void pd_run(const float *x, int32_t *totals)
+{
+    pd_input q[PD_N_INPUTS];
+    pd_quantise(x, q);
+    pd_totals(q, totals);
+}
+
 /* Mean of an output in the target's units. */
 static inline double pd_mean(const int32_t *totals, uint16_t output)
 {
@@ -133,11 +142,9 @@ static inline double pd_std(const int32_t *totals, uint16_t output)
 /* Mean and standard deviation of every output for a row of PD_N_FEATURES_IN numbers. */
 static inline void pd_predict(const float *x, double *mean, double *std)
 {
-    pd_input q[PD_N_INPUTS];
     int32_t totals[PD_N_COLUMNS];
     uint16_t output;
-    pd_quantise(x, q);
-    pd_totals(q, totals);
+    pd_run(x, totals);
     for (output = 0; output < PD_N_OUTPUTS; ++output) {
         mean[output] = pd_mean(totals, output);
         std[output] = pd_std(totals, output);
@@ -145,7 +152,7 @@ static inline void pd_predict(const float *x, double *mean, double *std)
 }
 
 //@if classes
-/* Number of the most probable of the PD_N_CLASSES classes by the mean logit. */
+/* Index of the most probable of the PD_N_CLASSES classes by the mean logit. */
 static inline uint16_t pd_predict_class(const float *x)
 {
     double mean[PD_N_OUTPUTS], std[PD_N_OUTPUTS];
@@ -164,14 +171,12 @@ static inline uint16_t pd_predict_class(const float *x)
 }
 
 #ifdef PD_WITH_MATH
-/* Probabilities of the classes, averaged over the samples; needs exp. */
+/* Probabilities of the classes, averaged over the samples; requires exp. */
 static inline void pd_predict_proba(const float *x, double *probability)
 {
-    pd_input q[PD_N_INPUTS];
     int32_t totals[PD_N_COLUMNS];
     uint16_t output, s;
-    pd_quantise(x, q);
-    pd_totals(q, totals);
+    pd_run(x, totals);
     for (output = 0; output < PD_N_CLASSES; ++output) {
         probability[output] = 0;
     }
@@ -190,14 +195,12 @@ static inline void pd_predict_proba(const float *x, double *probability)
 #endif
 
 //@end
-/* Central intervals that hold the target with probability PD_LEVEL. */
+/* Central intervals that contain the target with probability PD_LEVEL. */
 static inline void pd_predict_interval(const float *x, double *lower, double *upper)
 {
-    pd_input q[PD_N_INPUTS];
     int32_t totals[PD_N_COLUMNS];
     uint16_t output;
-    pd_quantise(x, q);
-    pd_totals(q, totals);
+    pd_run(x, totals);
     for (output = 0; output < PD_N_OUTPUTS; ++output) {
         volatile double half = (double)pd_half_width(pd_root(totals, output, 1), PD_Z);
         double mean = pd_mean(totals, output);
@@ -207,7 +210,7 @@ static inline void pd_predict_interval(const float *x, double *lower, double *up
     }
 }
 
-/* A value of a sample's function, given as its total, in the target's units. */
+/* Value of a sample's function in the target's units, from its total. */
 static inline double pd_function(int32_t total, uint16_t output)
 {
     volatile double value = pd_scale[output] * PD_N_SAMPLES;
@@ -216,14 +219,12 @@ static inline double pd_function(int32_t total, uint16_t output)
     return value;
 }
 
-/* Central intervals that hold the samples' functions, noise left out, with probability PD_LEVEL. */
+/* Central intervals of the samples' functions, without noise, with probability PD_LEVEL. */
 static inline void pd_predict_function_interval(const float *x, double *lower, double *upper)
 {
-    pd_input q[PD_N_INPUTS];
     int32_t totals[PD_N_COLUMNS];
     uint16_t output;
-    pd_quantise(x, q);
-    pd_totals(q, totals);
+    pd_run(x, totals);
     for (output = 0; output < PD_N_OUTPUTS; ++output) {
         int32_t low, high;
         pd_quantile_interval(totals, output, &low, &high);
@@ -235,7 +236,7 @@ static inline void pd_predict_function_interval(const float *x, double *lower, d
 
 /* --------------------------------------------------------------------------------------------------------- self-test
 
-   Inputs and results of PD_N_TESTS rows, from Python. 0: all agree; otherwise the number of the row, from 1 on. */
+   Compares PD_N_TESTS rows with the results of Python. Returns 0 when all agree, else the row's number from 1 on. */
 static inline int pd_self_test(void)
 {
     pd_input q[PD_N_INPUTS];

@@ -1,4 +1,4 @@
-/* Network inputs of all columns alike, and what stands for one. */
+/* Network inputs, repeated for all columns. */
 static inline void pd_network_inputs(const pd_input *q, int16_t *state)
 {
     uint16_t k, i, column;
@@ -13,7 +13,7 @@ static inline void pd_network_inputs(const pd_input *q, int16_t *state)
     }
 }
 
-/* What the level of a weight is multiplied with. */
+/* Factor of a weight's level: its input, times its spread if it has one. */
 static inline int32_t pd_factor(int32_t x, uint32_t weight, uint16_t column)
 {
 //@if affine
@@ -25,21 +25,21 @@ static inline int32_t pd_factor(int32_t x, uint32_t weight, uint16_t column)
 //@end
 }
 
-/* From quantised inputs to the totals of all columns: column = output * PD_N_SAMPLES + sample. Weights are read one
-   after the other; each serves all columns. */
+/* Totals of all columns from quantised inputs; column = output * PD_N_SAMPLES + sample. Weights are read in order, each
+   for all columns. */
 static inline void pd_totals(const pd_input *q, int32_t *totals)
 {
     int16_t states[2][(PD_WIDEST + 1u) * (uint32_t)PD_N_COLUMNS];
     uint32_t accumulators[PD_N_COLUMNS], weight = 0;
 //@if sparse
-    pd_reader reader = {UINT32_MAX, 0}; /* one before the first */
+    pd_reader reader = {UINT32_MAX, 0}; /* one before the first code */
     uint32_t row = 0;
 //@else
     uint32_t next = 0;
 //@end
     uint16_t layer, unit, i, column;
     for (column = 0; column < PD_N_COLUMNS; ++column) {
-        totals[column] = 0; /* compilers do not know that there is an output */
+        totals[column] = 0; /* the compiler cannot know that there is an output layer */
     }
     pd_network_inputs(q, states[0]);
 //@if sparse
