@@ -199,7 +199,7 @@ def check_floats(quantised, output, rows, rtol):
     k = quantised.n_outputs
     numbers = output.astype(float)
     mean, std, lower, upper, low, high = np.moveaxis(numbers[:, : 6 * k].reshape(len(rows), k, 6), 2, 0)
-    classifier = hasattr(quantised, "classes")
+    classifier = quantised.classes is not None
     expected = (quantised.predict_logit if classifier else quantised.predict)(rows, return_std=True)
     expected_mean, expected_std = (np.reshape(a, (len(rows), k)) for a in expected)
     size = np.abs(expected_mean).mean()

@@ -1,12 +1,12 @@
-"""Posterior samples as integers: a fitted posterior in a few bits a weight, and inference with them."""
+"""Quantised models: posterior samples in a few bits per weight, and predictions in integer arithmetic."""
 
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.integer.counts import RawInputs
 from pydirect.quantized.integer.linear import IntegerProgram
+from pydirect.quantized.loading import load
 from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
 from pydirect.quantized.quantize import quantize
-from pydirect.quantized.saving import load
 
 __all__ = [
     "AccumulatorOverflowError",
@@ -15,6 +15,7 @@ __all__ = [
     "IntegerProgram",
     "QuantizedClassifier",
     "QuantizedModel",
+    "QuantizedPredictor",
     "QuantizedRegressor",
     "RawInputs",
     "load",

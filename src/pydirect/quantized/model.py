@@ -1,24 +1,20 @@
-"""Quantised models: packed integers that predict by themselves."""
+"""Quantised models as data: packed level indices, units of the outputs, and the integer program made from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
+from pydirect._validation import FloatArray, as_choice
 from pydirect.features.maps import PrecomputedFeatures
 from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.errors import IntegerArithmeticError
-from pydirect.quantized.integer.arithmetic import half_width
 from pydirect.quantized.integer.compile import BasisLayout, build_program, lay_out
 from pydirect.quantized.integer.compile_network import build_network_program
-from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine
 from pydirect.quantized.integer.linear import IntegerProgram
 from pydirect.quantized.integer.network import NetworkProgram
 from pydirect.quantized.integer.program import Operations, Program
@@ -26,40 +22,22 @@ from pydirect.quantized.integer.rounding import network_rounding_bound, rounding
 from pydirect.quantized.integer.storage import program_bytes
 from pydirect.quantized.integer.units import OutputScale
 from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.rows import as_rows
 
 ARITHMETICS = ("float", "integer")
-BLOCK_ROWS = 4096
-
-
-def column_names(X: Any) -> tuple[str, ...]:
-    """Return the names of a data frame's columns; of anything else, or when they are not all strings, none."""
-    names = tuple(getattr(X, "columns", ()))
-    return names if all(isinstance(name, str) for name in names) else ()
-
-
-def as_numpy(X: Any) -> Any:
-    """Return a data frame's values, and anything else as it is."""
-    return X.to_numpy() if hasattr(X, "to_numpy") else X
-
-
-def as_rows(X: ArrayLike, n_features: int, feature_names: tuple[str, ...]) -> FloatArray:
-    """Return rows of X, (n_rows, n_features); a data frame must have the columns of these names in this order."""
-    if (names := column_names(X)) and feature_names and names != feature_names:
-        raise ValueError(f"X must have the columns {list(feature_names)} in this order, got {list(names)}")
-    return as_float_array(as_numpy(X), "X", ("n_rows", n_features))
 
 
 @dataclass(frozen=True)
 class QuantizedModel:
-    """What quantised regressors and classifiers share; made by `quantize` and `fit_within`.
+    """Posterior samples as packed level indices, with everything that predictions need.
 
     Attributes
     ----------
     basis : LinearBasis or NetworkBasis
     packed : PackedCodes
-        Level indices, (n_features, n_outputs · n_samples); of a network (n_weights, n_outputs · n_samples).
+        Level indices, (n_features, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
     levels : ndarray of shape (n_levels,)
-        What an index stands for.
+        Value of every index.
     centre, spread : ndarray of shape (n_features, n_outputs) or (1, 1)
         A weight is ``scale · (centre + spread · level)``.
     scale : ndarray of shape (n_outputs,)
@@ -68,15 +46,18 @@ class QuantizedModel:
     noise : ndarray of shape (n_outputs,)
         Noise variance, in squared units of the output.
     calibration : float
-        Factor of standard deviations.
+        Factor on standard deviations.
     n_features_in : int
     one_dimensional : bool
+        Whether predictions have no axis of outputs.
     feature_bits : {8, 16}
     frequency_bits : {8, 16, 32, "auto"}
     arithmetic : {"float", "integer"}
-        What predictions are made with; see `using`.
+        Arithmetic of predictions; see `using`.
     feature_names : tuple of str
-        Names of the columns of the data frame that the model was fitted to; empty when it was none.
+        Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
+    classes : ndarray of shape (n_classes,) or None
+        Classes of a classifier.
     """
 
     basis: LinearBasis | NetworkBasis
@@ -94,15 +75,19 @@ class QuantizedModel:
     frequency_bits: int | str = "auto"
     arithmetic: str = "float"
     feature_names: tuple[str, ...] = ()
+    classes: NDArray[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches: kernels have no pickle
 
     @property
     def n_outputs(self) -> int:
-        """Outputs; classes of a classifier, one for two of them."""
+        """Number of outputs; for a classifier that of classes, but one for two classes."""
         return len(self.scale)
 
     @property
     def n_samples(self) -> int:
-        """Posterior samples."""
+        """Number of posterior samples."""
         return self.packed.shape[1] // self.n_outputs
 
     @cached_property
@@ -117,11 +102,20 @@ class QuantizedModel:
         scaled = self.scale[:, None] * (self.centre[:, :, None] + self.spread[:, :, None] * values)
         return np.ascontiguousarray(np.moveaxis(scaled, 0, 2))
 
-    # --- arithmetic
+    @cached_property
+    def network_weights(self) -> FloatArray:
+        """Weights in units of the network, not of the outputs, (n_outputs, n_samples, n_weights)."""
+        return self.weights / self.scale[:, None, None]
+
+    def rows(self, X: ArrayLike) -> FloatArray:
+        """Validate rows of X; a data frame must have the columns of the fit."""
+        return as_rows(X, self.n_features_in, self.feature_names)
+
+    # --- integers
 
     @cached_property
     def layout(self) -> BasisLayout:
-        """Order of the program's basis functions; a network has none.
+        """Order of the program's basis functions, for a model that is linear in them.
 
         Raises
         ------
@@ -129,7 +123,7 @@ class QuantizedModel:
             When there is no integer-only form, with the reason.
         """
         assert isinstance(self.basis, LinearBasis)
-        # Weights of a precomputed column are multiplied by what it is divided by, the unit of its group.
+        # Weights of a precomputed column are multiplied by what the column is divided by, the unit of its group.
         by_column = isinstance(self.basis.features.map, PrecomputedFeatures) and self.spread.shape[1] == 1
         if self.basis.vectors is not None or self.centre.any() or ((self.spread != 1).any() and not by_column):
             raise IntegerArithmeticError(
@@ -141,7 +135,7 @@ class QuantizedModel:
 
     @cached_property
     def program(self) -> Program:
-        """The model in integers alone.
+        """The model as an integer program.
 
         Raises
         ------
@@ -168,61 +162,12 @@ class QuantizedModel:
             frequency_bits=self.frequency_bits,
         )
 
-    def rounding_bound(self, X: ArrayLike | None = None) -> FloatArray:
-        """Bound of the difference between the integer and the float path for a sample's function, (n_outputs,).
-
-        It holds where no input is cut off, that is within `input_ranges`, and so for means of predictions; it says
-        nothing of their standard deviations, see `using`. That of a network holds where no hidden unit is cut off
-        either, see `in_range`; it adds up worst cases of every layer, far from what happens anywhere: ask at rows.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in), optional
-            The bound at these rows, (n_rows, n_outputs); but for networks it is the same everywhere.
-        """
-        program, basis = self.program, self.basis
-        if isinstance(program, NetworkProgram) and isinstance(basis, NetworkBasis):
-            rows = None if X is None else self._rows(X)
-            weights = (self.weights / self.scale[:, None, None]).reshape(program.n_columns, -1)
-            bound = network_rounding_bound(program, basis, weights, self.scale, rows)
-            return bound[0] if X is None else bound
-        assert isinstance(program, IntegerProgram) and isinstance(basis, LinearBasis)
-        bound = rounding_bound(program, basis, self.layout, self.levels, self.scale)
-        return bound if X is None else np.tile(bound, (len(self._rows(X)), 1))
-
-    def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """Tell the rows at which integers cut off no input and no hidden unit of a network, (n_rows,).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        """
-        return self.program.in_range(self.program.quantise_inputs(self._rows(X)))
-
-    def input_ranges(self) -> FloatArray:
-        """Least and largest value of every column that integers tell apart, (n_features_in, 2); others are cut off.
-
-        Eight standard deviations about the training mean, or somewhat more for a network, whose hidden units may be cut
-        off within; of ``features="precomputed"`` at least twice the largest magnitude in the rows that `quantize` was
-        given. Infinite where a column is not read.
-        """
-        program, ranges = self.program, np.tile([-np.inf, np.inf], (self.n_features_in, 1))
-        origin, reach = program.origin.astype(np.float64), program.limit / program.multiplier.astype(np.float64)
-        ranges[program.columns] = np.stack([origin - reach, origin + reach], axis=1)
-        return ranges
-
-    @cached_property
-    def _engine(self) -> IntegerEngine | FloatEngine:
-        if self.arithmetic == "integer" and isinstance(self.program, IntegerProgram):
-            return IntegerEngine(self.program)
-        return FloatEngine(self.codes, self.levels, self.n_outputs)
-
     def using(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
 
-        Means differ by `rounding_bound` at most where rows are `in_range`. Standard deviations in integers are those of
+        Means differ by at most `rounding_bound` where rows are `in_range`. Standard deviations in integers are those of
         the samples and the noise alone: the variance that the basis functions lack far from the training data, beyond
-        the reach of the linear part of a model with ``features="fourier"``, is in those of the float path only.
+        the reach of the linear part of a model with ``features="fourier"``, is included in floating point only.
 
         Raises
         ------
@@ -232,140 +177,64 @@ class QuantizedModel:
         as_choice(arithmetic, "arithmetic", ARITHMETICS)
         model = replace(self, arithmetic=arithmetic)
         if arithmetic == "integer":
-            model.program.prove()  # refuses what could overflow
+            model.program.prove()
         return model
 
-    # --- prediction
+    def rounding_bound(self, X: ArrayLike | None = None) -> FloatArray:
+        """Bound on the difference of a sample's function in integers and in floating point, (n_outputs,).
 
-    def _rows(self, X: ArrayLike) -> FloatArray:
-        return as_rows(X, self.n_features_in, self.feature_names)
+        It holds where no input is clipped, that is within `input_ranges`, and so for means of predictions; it says
+        nothing about their standard deviations, see `using`. For a network it holds where no hidden unit is clipped
+        either, see `in_range`; it adds up the worst cases of every layer, far above any actual error: pass rows.
 
-    def functions(self, X: ArrayLike, n_threads: int | None = None) -> FloatArray:
-        """Values of every sample's function, noise left out, in units of the output (logits for classifiers).
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in), optional
+            Return the bound at these rows, (n_rows, n_outputs); it varies between rows for networks only.
+        """
+        program, basis = self.program, self.basis
+        if isinstance(program, NetworkProgram) and isinstance(basis, NetworkBasis):
+            rows = None if X is None else self.rows(X)
+            weights = self.network_weights.reshape(program.n_columns, -1)
+            bound = network_rounding_bound(program, basis, weights, self.scale, rows)
+            return bound[0] if X is None else bound
+        assert isinstance(program, IntegerProgram) and isinstance(basis, LinearBasis)
+        bound = rounding_bound(program, basis, self.layout, self.levels, self.scale)
+        return bound if X is None else np.tile(bound, (len(self.rows(X)), 1))
+
+    def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
+        """Whether integer arithmetic clips no input and no hidden unit of a network at rows of X, (n_rows,).
 
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
-        n_threads : int, optional
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_samples)
         """
-        x = self._rows(X)
-        if self.arithmetic == "integer":
-            return self.program.functions(self.totals(x, n_threads))
-        middle, parts, _ = self._float_functions(x, n_threads)
-        return middle[:, :, None] + parts
+        return self.program.in_range(self.program.quantise_inputs(self.rows(X)))
 
-    def _float_functions(
-        self, x: FloatArray, n_threads: int | None = None
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return what all samples' functions share, what each adds, and the variance that the basis functions lack.
+    def input_ranges(self) -> FloatArray:
+        """Smallest and largest value of every column in integer arithmetic, (n_features_in, 2); others are clipped.
 
-        In units of the output; (n_rows, n_outputs), but the second (n_rows, n_outputs, n_samples). Deviations come from
-        the second alone: beside an offset that is large they would be lost in its rounding.
+        Eight standard deviations about the training mean, or somewhat more for a network, whose hidden units may be
+        clipped within; for ``features="precomputed"`` at least twice the largest magnitude in the rows that `quantize`
+        was given. Infinite where a column is not read.
         """
-        threads = resolve_n_threads(n_threads)
-        middle, missing = np.empty((2, len(x), self.n_outputs))
-        parts = np.empty((len(x), self.n_outputs, self.n_samples))
-        with single_blas_thread():
-            for begin in range(0, len(x), BLOCK_ROWS):
-                block = slice(begin, begin + BLOCK_ROWS)
-                phi, lacking = self.basis.transform(x[block], threads)
-                centre, sums = self._sums(phi, threads)
-                middle[block] = self.offset + self.scale * centre
-                parts[block] = self.scale[:, None] * sums
-                missing[block] = self.scale**2 * lacking
-        return middle, parts, missing
+        program, ranges = self.program, np.tile([-np.inf, np.inf], (self.n_features_in, 1))
+        origin, reach = program.origin.astype(np.float64), program.limit / program.multiplier.astype(np.float64)
+        ranges[program.columns] = np.stack([origin - reach, origin + reach], axis=1)
+        return ranges
 
-    def _sums(self, phi: FloatArray, n_threads: int) -> tuple[FloatArray, FloatArray]:
-        """Functions in units of the weights: of their centres, (n_rows, n_outputs), and what each sample adds."""
-        none = np.zeros((len(phi), self.n_outputs))
-        if isinstance(self.basis, NetworkBasis):
-            shape = self.basis.shape
-            return none, np.stack([shape.forward(w, phi).T for w in self.weights / self.scale[:, None, None]], axis=1)
-        engine = self._engine
-        assert isinstance(engine, FloatEngine)
-        sums = [engine.sums(phi * spread, k, n_threads) for k, spread in enumerate(self.spread.T)]
-        if len(sums) < self.n_outputs:  # one spread for all outputs
-            sums = [engine.sums(phi * self.spread[:, 0], k, n_threads) for k in range(self.n_outputs)]
-        return phi @ self.centre if self.centre.any() else none, np.stack(sums, axis=1)
-
-    def totals(self, X: ArrayLike, n_threads: int | None = None) -> NDArray[np.int64]:
-        """Integers of the integer-only path for every sample, (n_rows, n_outputs, n_samples).
-
-        By compiled kernels, but for networks. Equal to ``program.totals(X)``, the definition.
-        """
-        x, program = self._rows(X), self.program
-        if not isinstance(program, IntegerProgram):
-            blocks = [program.totals(x[begin : begin + BLOCK_ROWS]) for begin in range(0, len(x), BLOCK_ROWS)]
-            return np.concatenate(blocks)
-        engine = self._engine if isinstance(self._engine, IntegerEngine) else IntegerEngine(program)
-        return engine.totals(x, resolve_n_threads(n_threads))
-
-    def _shape(self, values: FloatArray) -> FloatArray:
-        return values[:, 0] if self.one_dimensional else values
-
-    def _mean(self, X: ArrayLike) -> FloatArray:
-        """Mean of the outputs, (n_rows, n_outputs)."""
-        if self.arithmetic == "integer":
-            return self.program.mean(self.totals(X))
-        middle, parts, _ = self._float_functions(self._rows(X))
-        return middle + parts.mean(axis=2)
-
-    def _moments(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
-        if self.arithmetic == "integer":
-            totals = self.totals(X)
-            return self.program.mean(totals), self.program.std(totals)
-        middle, parts, missing = self._float_functions(self._rows(X))
-        std = self.calibration * np.sqrt(parts.var(axis=2) + missing + self.noise)
-        return middle + parts.mean(axis=2), std
-
-    def _interval(self, X: ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
-        """Central intervals of Gaussians with these moments, (n_rows, n_outputs) each."""
-        if self.arithmetic == "integer":
-            return self.program.interval(self.totals(X), level)
-        mean, std = self._moments(X)
-        half = std * half_width(level)
-        return mean - half, mean + half
-
-    def _function_interval(self, X: ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
-        """Central intervals of the samples' functions, (n_rows, n_outputs) each."""
-        if self.arithmetic == "integer":
-            return self.program.function_interval(self.totals(X), level)
-        middle, parts, _ = self._float_functions(self._rows(X))
-        low, high = np.quantile(parts, [(1 - level) / 2, (1 + level) / 2], axis=2)
-        return middle + low, middle + high
-
-    def predict_function_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central intervals of the samples' functions, noise left out, by interpolation between them.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        level : float in (0, 1)
-            Of integers rounded so that the probability below is a multiple of 2^-16.
-
-        Returns
-        -------
-        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            Of logits for classifiers.
-        """
-        lower, upper = self._function_interval(X, as_number(level, "level", above=0.0, below=1.0))
-        return self._shape(lower), self._shape(upper)
+    # --- size
 
     def report(self) -> dict[str, Any]:
-        """Sizes: bytes of what a device stores, weights that are not zero, and operations a prediction.
+        """Sizes: bytes that a device stores, non-zero weights, and operations per prediction.
 
         Returns
         -------
         dict
             ``bytes``, by part and in total; ``n_features``, ``n_weights``, ``n_nonzero`` (of all samples), ``zeros``
-            (fraction); of the functions at one row ``additions``, ``multiplications`` and ``table_lookups``, of
-            integers with those of the sines, whose int16 form takes two entries and interpolates, and of the groups'
-            gains, of a network with its centres, spreads and squares; ``layout``, ``bits``, ``arithmetic``.
+            (fraction); for the functions at one row ``additions``, ``multiplications`` and ``table_lookups``, in
+            integers including those of the sines, whose int16 form reads two entries and interpolates, and of the
+            groups' gains, for a network its centres, spreads and squares; ``layout``, ``bits``, ``arithmetic``.
         """
         n_features, n_columns = self.packed.shape
         parts: dict[str, int] = {"weights": self.packed.n_stored_bytes}
@@ -398,31 +267,13 @@ class QuantizedModel:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that a device stores: of the integer program, or of the float path where there is none."""
+        """Bytes that a device stores: for the integer program, or for floating point when there is none."""
         return int(self.report()["bytes"]["total"])
-
-    def to_c(self, path: str | Path, **options: Any) -> None:
-        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.write.to_c`."""
-        from pydirect.quantized.export.write import to_c
-
-        to_c(self, path, **options)
-
-    def to_onnx(self, path: str | Path, **options: Any) -> None:
-        """Write the model as an ONNX graph; see `pydirect.quantized.export.write.to_onnx`."""
-        from pydirect.quantized.export.write import to_onnx
-
-        to_onnx(self, path, **options)
-
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file, without pickle; `pydirect.quantized.load` reads it."""
-        from pydirect.quantized.saving import save_model
-
-        save_model(self, path)
 
 
 def _array_bytes(value: Any) -> int:
     """Bytes of all arrays in nested dataclasses."""
     if isinstance(value, np.ndarray):
         return value.nbytes
-    fields = getattr(value, "__dataclass_fields__", {})
-    return sum(_array_bytes(getattr(value, name)) for name in fields)
+    names = getattr(value, "__dataclass_fields__", {})
+    return sum(_array_bytes(getattr(value, name)) for name in names)

@@ -1,15 +1,14 @@
-"""Level indices as bytes: 2, 3, 4 or 8 bits each, all of them or those that are not zero.
+"""Level indices packed into bytes: 2, 3, 4 or 8 bits each, dense or sparse.
 
-Codes of a model stand in a matrix (n_features, n_columns), a column for every sample of every output, row by row: a
-basis function is evaluated once and feeds all samples.
+The codes of a model form a matrix (n_features, n_columns), with a column for every sample of every output, stored row
+by row: a basis function is evaluated once for all samples.
 
 Dense: code i takes the bits ``[i·bits, (i+1)·bits)`` of the bytes read as one little-endian number. With 4 bits that is
-two codes a byte, the low nibble first, as in ONNX, CMSIS-NN and PyTorch; the tail is padded with zero bits.
+two codes per byte, the low nibble first, as in ONNX, CMSIS-NN and PyTorch; the tail is padded with zero bits.
 
-Sparse: an entry for each code that is not the one of zero. Up to 4 bits it is one byte, ``16·gap + code``, where gap is
-the number of zero codes between the last entry and this one; with 8 bits two bytes, gap and code. Where the gap would
-be more than 15 (255), an entry with the largest gap and the code of zero stands between. Zeros at the end are not
-written.
+Sparse: an entry for each non-zero code. With up to 4 bits it is one byte, ``16·gap + code``, where gap is the number of
+zero codes since the previous entry; with 8 bits two bytes, gap and code. Gaps of more than 15 (255) are split by
+entries with the largest gap and the code of zero. Trailing zeros are not written.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Codes = NDArray[np.uint8]
 
 
 def bits_for(n_levels: int) -> int:
-    """Return the fewest bits of `BITS` that tell so many levels apart."""
+    """Return the smallest of `BITS` that can index `n_levels` levels."""
     return next(bits for bits in BITS if n_levels <= 2**bits)
 
 
@@ -62,17 +61,17 @@ def unpack_dense(packed: Codes, bits: int, shape: tuple[int, ...]) -> Codes:
 
 
 def dense_bytes(n: int, bits: int) -> int:
-    """Bytes of n codes."""
+    """Return the number of bytes of n densely packed codes."""
     return -(-n * bits // 8)
 
 
 def pack_sparse(codes: Codes, bits: int, zero: int) -> Codes:
-    """Pack the codes that are not `zero`, in C order, with their gaps."""
+    """Pack the codes other than `zero`, in C order, with their gaps."""
     flat = codes.ravel()
     largest = _largest_gap(bits)
     position = np.flatnonzero(flat != zero)
     gap = np.diff(position, prepend=-1) - 1
-    fillers, rest = np.divmod(gap, largest + 1)  # a filler takes `largest` zeros and is one itself
+    fillers, rest = np.divmod(gap, largest + 1)  # a filler stands for `largest` zeros and itself
     index = np.arange(len(position)) + np.cumsum(fillers)
     gaps = np.full(len(position) + int(fillers.sum()), largest, dtype=np.uint8)
     values = np.full(gaps.shape, zero, dtype=np.uint8)
@@ -86,7 +85,7 @@ def unpack_sparse(packed: Codes, bits: int, zero: int, shape: tuple[int, ...]) -
     Raises
     ------
     ValueError
-        When an entry lies outside of the shape, or a byte is missing.
+        When an entry lies outside the shape, or a byte is missing.
     """
     if packed.ndim != 1 or (bits == 8 and len(packed) % 2):
         raise ValueError(f"packed must be whole entries, got shape {packed.shape}")
@@ -105,7 +104,7 @@ def _largest_gap(bits: int) -> int:
 
 @dataclass(frozen=True)
 class PackedCodes:
-    """A matrix of codes in the smaller of the two layouts.
+    """Packed matrix of codes, dense or sparse.
 
     Attributes
     ----------
@@ -113,7 +112,7 @@ class PackedCodes:
     layout : {"dense", "sparse"}
     bits : int
     zero : int
-        Code of the level zero; -1 when there is none, and the layout dense.
+        Code of the level zero; -1 when there is none, which requires the dense layout.
     shape : tuple of int
         (n_features, n_columns)
     """
@@ -126,7 +125,7 @@ class PackedCodes:
 
     @classmethod
     def pack(cls, codes: Codes, bits: int, zero: int = -1, layout: str = "auto") -> PackedCodes:
-        """Pack a matrix of codes; ``"auto"`` takes the layout with fewer bytes."""
+        """Pack a matrix of codes; ``"auto"`` chooses the layout with fewer bytes."""
         as_choice(layout, "layout", ("auto", *LAYOUTS))
         n_features, n_columns = codes.shape
         dense = pack_dense(codes, bits)
@@ -146,10 +145,10 @@ class PackedCodes:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the packed codes."""
+        """Number of bytes of the packed codes."""
         return int(self.packed.nbytes)
 
     @property
     def n_stored_bytes(self) -> int:
-        """Bytes that exported code stores: three bits may straddle bytes, and both are read, of the last code too."""
+        """Number of bytes in exported code: a code of three bits may straddle two bytes, and both are always read."""
         return self.n_bytes + (self.bits == 3 and self.layout == "dense")

@@ -1,8 +1,10 @@
-"""Quantised regressors and classifiers."""
+"""Quantised regressors and classifiers: predictions, export and saving."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,33 +13,116 @@ from scipy.special import expit, logsumexp
 
 from pydirect._validation import FloatArray, as_number
 from pydirect.predictive import PredictiveDistribution
+from pydirect.quantized.export.write import to_c, to_onnx
 from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.paths import FloatPath, IntegerPath
+from pydirect.quantized.saving import save_model
+
+Interval = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
-class QuantizedRegressor(QuantizedModel):
-    """A regressor's posterior samples as packed integers; see `quantize`."""
+class QuantizedPredictor(QuantizedModel):
+    """Base of quantised regressors and classifiers; made by `quantize` and `fit_within`."""
 
-    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+    @cached_property
+    def path(self) -> FloatPath | IntegerPath:
+        """Predictions in the arithmetic of the model."""
+        return self._integers if self.arithmetic == "integer" else FloatPath(self)
+
+    @cached_property
+    def _integers(self) -> IntegerPath:
+        return IntegerPath(self)
+
+    # --- prediction
+
+    def functions(self, X: ArrayLike, n_threads: int | None = None) -> FloatArray:
+        """Values of the samples' functions, without noise, in units of the output (logits for classifiers).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        n_threads : int, optional
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs, n_samples)
+        """
+        return self.path.functions(self.rows(X), n_threads)
+
+    def totals(self, X: ArrayLike, n_threads: int | None = None) -> NDArray[np.int64]:
+        """Integers that the integer program computes for every sample, (n_rows, n_outputs, n_samples).
+
+        In compiled kernels, except for networks. Equal to ``program.totals(X)``, the definition.
+        """
+        return self._integers.totals(self.rows(X), n_threads)
+
+    def predict_function_interval(self, X: ArrayLike, level: float = 0.9) -> Interval:
+        """Central intervals of the samples' functions, without noise, by interpolation between samples.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        level : float in (0, 1)
+            In integers it is rounded so that the probability below is a multiple of 2^-16.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            Of logits for classifiers.
+        """
+        lower, upper = self.path.function_interval(self.rows(X), _as_level(level))
+        return self._shape(lower), self._shape(upper)
+
+    def _shape(self, values: FloatArray) -> FloatArray:
+        return values[:, 0] if self.one_dimensional else values
+
+    def _predict(self, X: ArrayLike, return_std: bool) -> FloatArray | Interval:
+        if not return_std:
+            return self._shape(self.path.mean(self.rows(X)))
+        mean, std = self.path.moments(self.rows(X))
+        return self._shape(mean), self._shape(std)
+
+    def _predict_interval(self, X: ArrayLike, level: float) -> Interval:
+        lower, upper = self.path.interval(self.rows(X), _as_level(level))
+        return self._shape(lower), self._shape(upper)
+
+    # --- files
+
+    def to_c(self, path: str | Path, **options: Any) -> int | None:
+        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.write.to_c`."""
+        return to_c(self, path, **options)
+
+    def to_onnx(self, path: str | Path, **options: Any) -> None:
+        """Write the model as an ONNX graph; see `pydirect.quantized.export.write.to_onnx`."""
+        to_onnx(self, path, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, without pickle; `pydirect.quantized.load` reads it."""
+        save_model(self, path)
+
+
+@dataclass(frozen=True)
+class QuantizedRegressor(QuantizedPredictor):
+    """Posterior samples of a regressor as packed integers; see `quantize`."""
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | Interval:
         """Predict the target.
 
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
         return_std : bool
-            Also return the standard deviation, noise included: that of the samples' functions, divided by their number.
+            Also return the standard deviation, noise included; that of the samples' functions divides by their number.
 
         Returns
         -------
         mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
         std : ndarray of the same shape
         """
-        if return_std:
-            mean, std = self._moments(X)
-            return self._shape(mean), self._shape(std)
-        return self._shape(self._mean(X))
+        return self._predict(X, return_std)
 
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Interval:
         """Central intervals of the Gaussian with the predicted mean and standard deviation.
 
         Parameters
@@ -49,11 +134,10 @@ class QuantizedRegressor(QuantizedModel):
         -------
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
         """
-        lower, upper = self._interval(X, as_number(level, "level", above=0.0, below=1.0))
-        return self._shape(lower), self._shape(upper)
+        return self._predict_interval(X, level)
 
     def predict_quantiles_of_functions(self, X: ArrayLike, p: float) -> FloatArray:
-        """Quantile of the samples' functions, noise left out, by interpolation between them.
+        """Quantile of the samples' functions, without noise, by interpolation between samples.
 
         Parameters
         ----------
@@ -65,20 +149,11 @@ class QuantizedRegressor(QuantizedModel):
         ndarray of shape (n_rows,) or (n_rows, n_outputs)
         """
         as_number(p, "p", at_least=0.0, at_most=1.0)
-        if self.arithmetic == "integer":
-            program = self.program
-            return self._shape(
-                program.offset + program.scale * program.n_samples * program.quantiles(self.totals(X), p)
-            )
-        return self._shape(np.quantile(self.functions(X), p, axis=2))
+        return self._shape(self.path.function_quantiles(self.rows(X), p))
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
-        """Predictive distribution of the target: a Gaussian of the noise about every sample's function."""
-        if self.arithmetic == "integer":
-            functions, missing = self.functions(X), np.zeros((1, self.n_outputs))
-        else:
-            middle, parts, missing = self._float_functions(self._rows(X))
-            functions = middle[:, :, None] + parts
+        """Predictive distribution of the target: Gaussian noise about every sample's function."""
+        functions, missing = self.path.functions_and_missing(self.rows(X))
         mean = functions.mean(axis=2, keepdims=True)
         functions = mean + self.calibration * (functions - mean)
         noise = self.calibration**2 * np.broadcast_to(self.noise + missing, functions.shape[:2])
@@ -88,41 +163,32 @@ class QuantizedRegressor(QuantizedModel):
 
 
 @dataclass(frozen=True)
-class QuantizedClassifier(QuantizedModel):
-    """A classifier's posterior samples as packed integers; see `quantize`.
-
-    Attributes
-    ----------
-    classes : ndarray of shape (n_classes,)
-    """
-
-    classes: NDArray[Any] = None  # type: ignore[assignment]
+class QuantizedClassifier(QuantizedPredictor):
+    """Posterior samples of a classifier as packed integers; see `quantize`."""
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Probabilities of the classes, averaged over the samples; (n_rows, n_classes)."""
+        """Class probabilities averaged over the samples, (n_rows, n_classes)."""
         return self.probabilities(self.functions(X))
 
     def probabilities(self, z: FloatArray) -> FloatArray:
-        """Probabilities of the classes from the samples' logits, (n_rows, n_outputs, n_samples), averaged over them."""
+        """Class probabilities from the samples' logits, (n_rows, n_outputs, n_samples), averaged over the samples."""
         if self.n_outputs == 1:
             p = expit(z[:, 0]).mean(axis=1)
             return np.stack([1 - p, p], axis=1)
         return np.exp(z - logsumexp(z, axis=1, keepdims=True)).mean(axis=2)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the most probable class by the mean logit, for which integers suffice; (n_rows,)."""
-        mean = self._mean(X)
+        """Predict the most probable class by the mean logit, for which integers suffice, (n_rows,)."""
+        assert self.classes is not None
+        mean = self.path.mean(self.rows(X))
         return self.classes[(mean[:, 0] > 0).astype(np.intp) if mean.shape[1] == 1 else mean.argmax(axis=1)]
 
-    def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Logit: mean and, on request, standard deviation over the samples; (n_rows,) or (n_rows, n_classes)."""
-        if return_std:
-            mean, std = self._moments(X)
-            return self._shape(mean), self._shape(std)
-        return self._shape(self._mean(X))
+    def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | Interval:
+        """Logit: mean and optionally standard deviation over the samples, (n_rows,) or (n_rows, n_classes)."""
+        return self._predict(X, return_std)
 
-    def predict_logit_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central intervals of the Gaussian with the logit's mean and standard deviation.
+    def predict_logit_interval(self, X: ArrayLike, level: float = 0.9) -> Interval:
+        """Central intervals of the Gaussian with the mean and standard deviation of the logit.
 
         Parameters
         ----------
@@ -133,5 +199,8 @@ class QuantizedClassifier(QuantizedModel):
         -------
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_classes)
         """
-        lower, upper = self._interval(X, as_number(level, "level", above=0.0, below=1.0))
-        return self._shape(lower), self._shape(upper)
+        return self._predict_interval(X, level)
+
+
+def _as_level(level: float) -> float:
+    return as_number(level, "level", above=0.0, below=1.0)

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
-from pydirect.distributions.levels import LEVEL_SHAPES
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import (
     FourierFeatures,
@@ -26,17 +25,19 @@ from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.errors import IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.integer.compile import FREQUENCY_BITS, INPUT_LIMIT, INPUT_UNIT, lay_out
-from pydirect.quantized.model import ARITHMETICS, QuantizedModel, as_rows
+from pydirect.quantized.lattice import rounded_on_best_scale, sample_targets
+from pydirect.quantized.levels import affine_levels, shared_levels, unit_levels, zero_code
+from pydirect.quantized.model import ARITHMETICS
 from pydirect.quantized.packing import LAYOUTS, PackedCodes, bits_for
-from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor
-from pydirect.quantized.samples import METHODS, MOST_ROWS, choose_samples, round_to_levels, shuffled_samples
+from pydirect.quantized.paths import FloatPath
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
+from pydirect.quantized.rows import as_rows
+from pydirect.quantized.samples import METHODS, MOST_ROWS, choose_samples, shuffled_samples
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mixture_posterior import MixturePosterior
 
 LEVELS = ("model", "even", "power_of_two")
 MOST_SAMPLES = 256
-# Levels of ``levels="even"`` tried: the largest weight may be cut off, if finer steps for all others pay for it.
-REACHES = (1.0, 0.7, 0.5, 0.35)
 # Ridge of the metric where rows do not say how weights act, relative to its mean diagonal.
 METRIC_RIDGE = 1e-3
 MOST_METRIC_ROWS = 2048
@@ -58,7 +59,7 @@ def quantize(
     frequency_bits: int | str = "auto",
     layout: str = "auto",
     random_state: np.random.Generator | int | None = 0,
-) -> QuantizedModel:
+) -> QuantizedPredictor:
     """Quantise a fitted estimator: a few posterior samples as packed level indices.
 
     Basis functions whose weight is zero in every sample are dropped.
@@ -163,11 +164,11 @@ def quantize(
     return quantised
 
 
-def warn_of_losses(model: QuantizedModel, rows: FloatArray) -> None:
+def warn_of_losses(model: QuantizedPredictor, rows: FloatArray) -> None:
     """Warn when a model in integers cuts off rows of X, or moves means by more than their standard deviation."""
     rows = rows[:: -(-len(rows) // MOST_METRIC_ROWS)]
-    mean, std = model.using("float")._moments(rows)
-    moved = np.abs(model._mean(rows) - mean) > std + LARGEST_MOVE * mean.std(axis=0)
+    mean, std = FloatPath(model).moments(rows)
+    moved = np.abs(model.path.mean(rows) - mean) > std + LARGEST_MOVE * mean.std(axis=0)
     lost = ~model.in_range(rows) | moved.any(axis=1)
     if not lost.any():
         return
@@ -195,7 +196,7 @@ def warn_of_losses(model: QuantizedModel, rows: FloatArray) -> None:
     )
 
 
-def with_ranges(model: QuantizedModel, rows: FloatArray) -> QuantizedModel:
+def with_ranges(model: QuantizedPredictor, rows: FloatArray) -> QuantizedPredictor:
     """Divide precomputed columns by powers of two, so that integers hold twice their largest magnitude in rows of X.
 
     Weights are multiplied by as much; columns of one power stand together.
@@ -213,19 +214,6 @@ def with_ranges(model: QuantizedModel, rows: FloatArray) -> QuantizedModel:
         packed=PackedCodes.pack(np.ascontiguousarray(model.codes[order]), packed.bits, packed.zero, packed.layout),
         spread=model.spread * unit[basis.order[order], None],
     )
-
-
-def unit_levels(name: str, n_levels: int) -> FloatArray:
-    """Return levels up to ±1, zero among them.
-
-    Raises
-    ------
-    ValueError
-        When their number is even, or not from 3 to 255.
-    """
-    if as_count(n_levels, "n_levels", 3) > 255 or n_levels % 2 == 0:
-        raise ValueError(f"n_levels must be odd and at most 255, got {n_levels}")
-    return LEVEL_SHAPES[name](n_levels, 1.0)
 
 
 def _outputs(model: Any) -> dict[str, Any]:
@@ -249,41 +237,6 @@ def column_names_of(model: Any) -> tuple[str, ...]:
 def rows_like_those_of(model: Any, X: ArrayLike) -> FloatArray:
     """Return rows of X with the columns that an estimator was fitted to."""
     return as_rows(X, model.n_features_in_, column_names_of(model))
-
-
-def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Split levels (n_weights or 1, n_levels) into one table, and a centre and a spread for every weight.
-
-    Raises
-    ------
-    ValueError
-        When the rows are not of one shape.
-    """
-    if len(levels) == 1:
-        return levels[0], np.zeros(1), np.ones(1)
-    low, high = levels[:, :1], levels[:, -1:]
-    reach = (high - low) / 2
-    reach = np.where(reach > 0, reach, 1.0)
-    centre = (high + low) / 2
-    shapes = (levels - centre) / reach
-    table = shapes[np.argmax(np.abs(reach))]
-    if np.abs(shapes - table).max() > 1e-6:
-        raise ValueError("levels of the weights must be shifted and scaled copies of one table to be quantised")
-    return table, centre[:, 0], reach[:, 0]
-
-
-def shared_levels(tables: list[FloatArray]) -> FloatArray:
-    """Return the one table of all outputs, with a zero where it is one but for rounding.
-
-    Raises
-    ------
-    ValueError
-        When tables differ.
-    """
-    levels, largest = tables[0], np.abs(tables[0]).max()
-    if any(np.abs(table - levels).max() > 1e-6 * largest for table in tables):
-        raise ValueError("levels of all outputs must be copies of one table to be quantised")
-    return np.where(np.abs(levels) < 1e-12 * largest, 0.0, levels)
 
 
 def _linear_basis(model: Any, order: NDArray[np.intp], vectors: FloatArray | None = None, **fields: Any) -> LinearBasis:
@@ -314,7 +267,7 @@ def _quantize_posterior(
     rows: FloatArray | None,
     rng: np.random.Generator,
     **common: Any,
-) -> QuantizedModel:
+) -> QuantizedPredictor:
     """Take samples of the posterior's own level indices."""
     features, posteriors = model.features_.map, model.posteriors_
     if isinstance(features, TransformerFeatures):
@@ -327,7 +280,7 @@ def _quantize_posterior(
         samples.append(choose_samples(p, n_samples, method, rng, independent).T)
     tables = [affine_levels(p.levels if isinstance(p, MixturePosterior) else p.weights.levels) for p in posteriors]
     levels = shared_levels([t[0] for t in tables])
-    zero = _zero_code(levels)
+    zero = zero_code(levels)
     if rotated:
         # Every output has directions of its own: they stand one output after the other, without spread for the others.
         edges = np.cumsum([0] + [len(s) for s in samples])
@@ -362,7 +315,7 @@ def _quantize_rounded(
     grid: FloatArray,
     rng: np.random.Generator,
     **common: Any,
-) -> QuantizedModel:
+) -> QuantizedPredictor:
     """Round samples of the posterior of Φ's own weights to levels that all of them share."""
     features, posteriors = model.features_.map, model.posteriors_
     if isinstance(features, NystroemFeatures | TransformerFeatures):
@@ -380,7 +333,7 @@ def _quantize_rounded(
         chosen, scales[k] = rounded_on_best_scale(targets, grid, metric)
         codes.append(chosen.T)
     matrix = np.hstack(codes)
-    zero = _zero_code(grid)
+    zero = zero_code(grid)
     order = lay_out_or_used(features, (matrix != zero).any(axis=1))
     basis = without_unused(_linear_basis(model, order))
     one = np.ones((1, 1))
@@ -393,45 +346,6 @@ def lay_out_or_used(features: Any, used: NDArray[np.bool_]) -> NDArray[np.intp]:
         return lay_out(features, used).order
     except IntegerArithmeticError:
         return np.flatnonzero(used)
-
-
-def sample_targets(posterior: Any, n_samples: int, method: str, rng: np.random.Generator) -> FloatArray:
-    """Draw weights of Φ, (n_samples, n_weights); for ``"moments"`` shifted and scaled to have the posterior's mean."""
-    if method == "most_probable" or n_samples == 1:
-        return np.asarray(posterior.coefficients)[None, :]
-    drawn = posterior.sample_weights(n_samples, rng)
-    if method == "draw":
-        return np.asarray(drawn)
-    return centred(drawn, posterior.coefficients)
-
-
-def centred(drawn: FloatArray, mean: FloatArray) -> FloatArray:
-    """Return draws moved to a mean, and stretched so that their mean square about it is a variance without bias."""
-    n = len(drawn)
-    return np.asarray(mean + np.sqrt(n / (n - 1)) * (drawn - drawn.mean(axis=0)))
-
-
-def rounded_on_best_scale(targets: FloatArray, grid: FloatArray, metric: FloatArray) -> tuple[NDArray[np.uint8], float]:
-    """Round to levels ``scale · grid`` at the scale with the smallest error, of the mean and of the samples."""
-    largest = float(np.abs(targets).max()) or 1.0
-    best: tuple[float, NDArray[np.uint8], float] | None = None
-    for reach in REACHES:
-        scale = reach * largest
-        codes = round_to_levels(targets, scale * grid, metric)
-        error = scale * grid[codes] - targets
-        mean = error.mean(axis=0)
-        loss = float(
-            mean @ metric @ mean + np.einsum("sj,jk,sk->", error, metric, error, optimize=True) / len(error) ** 2
-        )
-        if best is None or loss < best[0]:
-            best = loss, codes, scale
-    assert best is not None
-    return best[1], best[2]
-
-
-def _zero_code(levels: FloatArray) -> int:
-    zero = np.flatnonzero(levels == 0.0)
-    return int(zero[0]) if zero.size else -1
 
 
 def without_unused(basis: LinearBasis) -> LinearBasis:
@@ -467,7 +381,7 @@ def _assemble(
     layout: str,
     feature_bits: int,
     frequency_bits: int | str,
-) -> QuantizedModel:
+) -> QuantizedPredictor:
     outputs = _outputs(model)
     bits = bits_for(len(levels))
     fields = {
@@ -494,7 +408,7 @@ def _assemble(
 
 def _quantize_network(
     model: Any, n_samples: int, method: str, rows: FloatArray | None, rng: np.random.Generator, **common: Any
-) -> QuantizedModel:
+) -> QuantizedPredictor:
     """Take samples of a network's level indices; rows tell what moments to match and how far integers have to reach."""
     posteriors, shape = model.posteriors_, model.posteriors_[0].shape
     matrix = INPUT_SCALE * model.rotation_.matrix
@@ -515,7 +429,7 @@ def _quantize_network(
         np.stack([np.broadcast_to(t[k], len(codes)) for t in tables], axis=1).astype(np.float64) for k in (1, 2)
     )
     one = np.ones(len(posteriors))
-    return _assemble(model, basis, codes, levels, _zero_code(levels), centre, spread, one, **common)
+    return _assemble(model, basis, codes, levels, zero_code(levels), centre, spread, one, **common)
 
 
 def _shuffled(posterior: NetworkPosterior, codes: NDArray[np.uint8], inputs: FloatArray, rng: Any) -> NDArray[np.uint8]:

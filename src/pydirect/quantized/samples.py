@@ -1,4 +1,4 @@
-"""Which posterior samples to keep: drawn, the most probable one, or a few whose moments are those of the posterior."""
+"""Choice of posterior samples: draws, the most probable one, or a few with the moments of the posterior."""
 
 from __future__ import annotations
 
@@ -7,41 +7,39 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
 
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.regression.mixture_posterior import MixturePosterior
 
 METHODS = ("draw", "most_probable", "moments")
-# Exchanges of one code by another, a weight; and rows that say how weights act together.
+# Exchanges of one code for another per weight; and rows that show how weights act together.
 EXCHANGES = 8
 MOST_ROWS = 256
 SWAP_SWEEPS = 2
-# Samples of functions of networks that are tried, all shuffles together.
+# Sampled functions of networks that are evaluated, over all shuffles.
 MOST_SHUFFLED = 2048
-# Of exchanges, held at once.
+# Losses of exchanges held at once.
 MOST_LOSSES = 2**20
-POLISH_SWEEPS = 3
 Codes = NDArray[np.uint8]
 
 
 def choose_samples(
     posterior: Any, n_samples: int, method: str, rng: np.random.Generator, phi: FloatArray | None = None
 ) -> Codes:
-    """Return level indices of samples, (n_samples, n_weights); one of them for ``"most_probable"``.
+    """Choose level indices of samples, (n_samples, n_weights); a single one for ``"most_probable"``.
 
     Parameters
     ----------
     posterior : MeanFieldPosterior or MixturePosterior
     n_samples : int
     method : {"draw", "most_probable", "moments"}
-        ``"moments"``: the mean over the samples is that of the posterior as nearly as so many levels can have it,
-        weight by weight, and so is the variance.
+        ``"moments"``: per weight, the mean and the variance over the samples are those of the posterior, as nearly as
+        the levels allow.
     rng : numpy.random.Generator
     phi : ndarray of shape (n_rows, n_weights), optional
         Rows of basis functions, in coordinates in which the weights are independent, at which ``"moments"`` also
-        matches the variance of f*: independent weights must look independent in a few samples.
+        matches the variance of f*: a few samples of independent weights are correlated by chance.
     """
     mixture = isinstance(posterior, MixturePosterior)
     if method == "most_probable":
@@ -64,10 +62,10 @@ def choose_samples(
 
 
 def matched_samples(weights: FactorizedCategorical, n_samples: int, rng: np.random.Generator) -> Codes:
-    """Return samples whose mean and variance over the samples are those of every weight, as nearly as levels allow.
+    """Choose samples with the mean and variance of every weight, as nearly as its levels allow.
 
-    Equally spaced quantiles of every weight first; then codes are exchanged one by one while that lowers
-    ``(mean − s_j)²·S + (sd − sd_j)²``; then every weight's codes are shuffled among the samples.
+    Start from equally spaced quantiles of every weight; exchange codes one by one while that lowers
+    ``(mean − s_j)²·S + (sd − sd_j)²``; then shuffle every weight's codes among the samples.
     """
     n_weights, n_levels = weights.q.shape
     levels, mean, sd = np.broadcast_to(weights.levels, weights.q.shape), weights.mean, weights.std
@@ -78,7 +76,7 @@ def matched_samples(weights: FactorizedCategorical, n_samples: int, rng: np.rand
 
 
 def _exchanged(q: FloatArray, levels: FloatArray, mean: FloatArray, sd: FloatArray, n_samples: int) -> Codes:
-    """Return codes of some weights, (n_weights, n_samples), in no order."""
+    """Return codes of some weights, (n_weights, n_samples), in no particular order."""
     cumulative = np.cumsum(q, axis=1)
     cumulative /= cumulative[:, -1:]
     at = (np.arange(n_samples) + 0.5) / n_samples
@@ -103,10 +101,10 @@ def _exchanged(q: FloatArray, levels: FloatArray, mean: FloatArray, sd: FloatArr
 
 
 def _swapped(codes: Codes, values: FloatArray, phi: FloatArray, variance: FloatArray) -> Codes:
-    """Swap codes of one weight between two samples while the variance of f* over the samples comes nearer its target.
+    """Swap codes of one weight between two samples while that brings the variance of f* closer to its target.
 
-    With δ the difference of the two values, F deviations of the samples' functions from their mean and a, b the two
-    samples, a swap changes the variance over S samples at a row by ``2 φ_j δ (F_a − F_b + φ_j δ)/S``.
+    With δ the difference of the two values, F the deviations of the samples' functions from their mean and a, b the two
+    samples, a swap changes the variance over the S samples at a row by ``2 φ_j δ (F_a − F_b + φ_j δ)/S``.
     """
     n_samples, n_weights = codes.shape
     codes, values = codes.copy(), values.copy()
@@ -137,17 +135,17 @@ def _swapped(codes: Codes, values: FloatArray, phi: FloatArray, variance: FloatA
 def shuffled_samples(
     codes: Codes, functions: Callable[[Codes], FloatArray], moments: tuple[FloatArray, FloatArray], rng: Any
 ) -> Codes:
-    """Return the best of some shuffles of every weight's codes among the samples: no weight's own moments change.
+    """Return the best of several shuffles of every weight's codes among the samples, which keep each weight's moments.
 
-    The best one has the smallest mean of ``(m − m_s)²·S + (sd − sd_s)²`` over rows, for networks, whose functions are
-    not linear in their weights.
+    The best one minimises the mean of ``(m − m_s)²·S + (sd − sd_s)²`` over rows. Needed for networks, whose functions
+    are not linear in their weights.
 
     Parameters
     ----------
     codes : ndarray of uint8, shape (n_samples, n_weights)
     functions : function from codes to values, (n_samples, n_rows)
     moments : pair of ndarray of shape (n_rows,)
-        Mean and variance of f* that the samples ought to have.
+        Mean and variance of f* that the samples should have.
     rng : numpy.random.Generator
     """
     mean, sd = moments[0], np.sqrt(moments[1])
@@ -162,61 +160,8 @@ def shuffled_samples(
 
 
 def _shares(alpha: FloatArray, n_samples: int) -> list[int]:
-    """Numbers of samples in proportion to weights that sum to one, by largest remainders."""
+    """Allocate samples in proportion to weights that sum to one, by largest remainders."""
     exact = alpha * n_samples
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: n_samples - counts.sum()]] += 1
     return [int(c) for c in counts]
-
-
-def round_to_levels(targets: FloatArray, levels: FloatArray, metric: FloatArray) -> Codes:
-    """Return codes of vectors on a lattice of levels near given ones, whose errors cancel in their mean.
-
-    One sample after the other: its target is moved by the errors of those before it, so that the mean of S samples is
-    off by one sample's error divided by S. Each is rounded weight by weight, the error of every weight made up for by
-    those not yet rounded (Babai's nearest plane, with the levels' ends), then improved by coordinate descent.
-
-    Parameters
-    ----------
-    targets : ndarray of shape (n_samples, n_weights)
-    levels : ndarray of shape (n_levels,)
-        Ascending.
-    metric : ndarray of shape (n_weights, n_weights)
-        H of the squared error ``(w − t)ᵀH(w − t)``, positive definite: ΦᵀΦ and the prior's precision.
-
-    Returns
-    -------
-    ndarray of uint8, shape (n_samples, n_weights)
-    """
-    order = np.argsort(-np.diag(metric), kind="stable")  # those that matter most first, the others make up for them
-    h = metric[np.ix_(order, order)]
-    # With H⁻¹ = UᵀU, U upper triangular, row i of U holds how the later weights make up for an error of weight i.
-    lower = cholesky(h, lower=True)
-    inverse = solve_triangular(lower, np.eye(len(h)), lower=True)
-    upper = cholesky(inverse.T @ inverse, lower=False)
-    middles = (levels[1:] + levels[:-1]) / 2
-    diagonal = np.diag(h).copy()
-    codes = np.empty(targets.shape, dtype=np.uint8)
-    carried = np.zeros(len(h))
-    for s, target in enumerate(targets[:, order]):
-        wanted = target + carried
-        left = wanted.copy()
-        chosen = np.empty(len(h), dtype=np.intp)
-        for i in range(len(h)):
-            chosen[i] = np.searchsorted(middles, left[i])
-            error = (left[i] - levels[chosen[i]]) / upper[i, i]
-            left[i + 1 :] -= error * upper[i, i + 1 :]
-        slope = h @ (levels[chosen] - wanted)
-        for _ in range(POLISH_SWEEPS):
-            moved = False
-            for i in range(len(h)):
-                now = levels[chosen[i]]
-                new = int(np.searchsorted(middles, now - slope[i] / diagonal[i]))
-                if new != chosen[i]:
-                    slope += h[i] * (levels[new] - now)
-                    chosen[i], moved = new, True
-            if not moved:
-                break
-        carried = wanted - levels[chosen]
-        codes[s, order] = chosen
-    return codes

@@ -13,8 +13,8 @@ from pydirect.features.maps import FourierFeatures
 from pydirect.quantized.integer.compile import build_program, lay_out
 from pydirect.quantized.integer.storage import program_bytes
 from pydirect.quantized.integer.units import OutputScale
-from pydirect.quantized.model import QuantizedModel
 from pydirect.quantized.packing import bits_for
+from pydirect.quantized.predictors import QuantizedPredictor
 
 MOST_SAMPLES = 16
 # Three weights that are not zero are a frequency and a constant.
@@ -107,7 +107,7 @@ class Limits:
     n_bytes: int
     n_weights: float
 
-    def excess(self, model: QuantizedModel) -> tuple[float, float]:
+    def excess(self, model: QuantizedPredictor) -> tuple[float, float]:
         """Bytes, and an output's weights that are not zero in a sample, beyond what is allowed."""
         weights = float(model.report()["n_nonzero"]) / model.packed.shape[1]
         return model.n_bytes - self.n_bytes, weights - self.n_weights

@@ -23,8 +23,10 @@ from pydirect.distributions.levels import LEVEL_SHAPES
 from pydirect.quantized.budget.costs import FEWEST_WEIGHTS, MOST_SAMPLES, UNLIMITED, Form, Limits, samples_for
 from pydirect.quantized.budget.labels import LabelTask
 from pydirect.quantized.budget.task import Task
-from pydirect.quantized.model import QuantizedModel, as_numpy, column_names
-from pydirect.quantized.quantize import unit_levels, warn_of_losses
+from pydirect.quantized.levels import unit_levels
+from pydirect.quantized.predictors import QuantizedPredictor
+from pydirect.quantized.quantize import warn_of_losses
+from pydirect.quantized.rows import as_numpy, column_names
 
 
 def fit_within(
@@ -40,7 +42,7 @@ def fit_within(
     feature_bits: int = 16,
     frequency_bits: int = 8,
     sample_weight: ArrayLike | None = None,
-) -> QuantizedModel:
+) -> QuantizedPredictor:
     """Fit the best quantised model of at most so many bytes, or of at most so many weights that are not zero.
 
     Parameters

@@ -16,9 +16,8 @@ from pydirect.logistic.kernel_evidence import LOGIT_UNIT
 from pydirect.quantized.budget.costs import Form
 from pydirect.quantized.budget.frequencies import LEAST_CURVATURE, mapped_inputs
 from pydirect.quantized.budget.task import REFERENCE_FEATURES, Task, quiet
-from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.predictors import QuantizedClassifier
-from pydirect.quantized.quantize import rounded_on_best_scale, sample_targets
+from pydirect.quantized.lattice import rounded_on_best_scale, sample_targets
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
 
 
 @dataclass(frozen=True)
@@ -91,14 +90,14 @@ class LabelTask(Task):
         first = np.unique(self.index[order], return_index=True)[1]
         return np.concatenate([np.delete(order, first), order[first]])
 
-    def loss(self, model: QuantizedModel) -> float:
+    def loss(self, model: QuantizedPredictor) -> float:
         """Mean log loss of the probabilities over the samples."""
         assert isinstance(model, QuantizedClassifier)
         p = model.probabilities(self.sample_functions(model) + model.offset[:, None])
         right = p[np.arange(len(p)), self.index]
         return float(self.row_weight @ -np.log(np.maximum(right, np.finfo(float).tiny)) / self.row_weight.sum())
 
-    def cast(self, features: FourierFeatures, form: Form) -> QuantizedModel:
+    def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
         """Cast the classifier's own posteriors into samples on a lattice."""
         phi = np.ascontiguousarray(features.transform(self.inputs))
         estimator = self.make("precomputed", phi.shape[1])

@@ -36,10 +36,10 @@ from pydirect.quantized.budget.frequencies import (
     within_reach,
 )
 from pydirect.quantized.integer.compile import INPUT_LIMIT, INPUT_UNIT, lay_out
-from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.lattice import centred, rounded_on_best_scale
 from pydirect.quantized.packing import PackedCodes, bits_for
-from pydirect.quantized.predictors import QuantizedRegressor
-from pydirect.quantized.quantize import centred, rounded_on_best_scale, without_unused
+from pydirect.quantized.predictors import QuantizedPredictor, QuantizedRegressor
+from pydirect.quantized.quantize import without_unused
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.evidence import maximise_evidence
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
@@ -203,13 +203,13 @@ class Task:
         except NoModelError:
             return np.inf
 
-    def sample_functions(self, model: QuantizedModel) -> FloatArray:
+    def sample_functions(self, model: QuantizedPredictor) -> FloatArray:
         """Functions of a model's samples at all rows without its offset, (n_rows, n_outputs, n_samples)."""
         assert isinstance(model.basis, LinearBasis)
         phi = model.basis.features.map.transform(self.inputs)[:, model.basis.order]
         return np.einsum("ij,ksj->iks", phi, model.weights, optimize=True)
 
-    def loss(self, model: QuantizedModel) -> float:
+    def loss(self, model: QuantizedPredictor) -> float:
         """Mean square of the errors, standardised, over all rows and outputs."""
         errors = self.y - self.sample_functions(model).mean(axis=2) / self.y_scale
         weight = self.rows(np.arange(len(self.y)))[2]
@@ -328,7 +328,7 @@ class Task:
             amplitudes=features.amplitudes[kept],
         )
 
-    def cast_within(self, features: FourierFeatures, form: Form, limits: Limits) -> QuantizedModel:
+    def cast_within(self, features: FourierFeatures, form: Form, limits: Limits) -> QuantizedPredictor:
         """Cast, without the weakest frequencies while the model is too large."""
         costs = form.costs(self.input_map)
         for _ in range(MOST_ROUNDS):
@@ -345,7 +345,7 @@ class Task:
             "for an output, too few for one"
         )
 
-    def cast(self, features: FourierFeatures, form: Form) -> QuantizedModel:
+    def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
         """Cast the posteriors into samples on a lattice."""
         statistics = self.statistics(features)
         rotated = decorrelate(statistics)

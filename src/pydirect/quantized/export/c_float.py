@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,13 @@ from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
-from pydirect.quantized.basis import NetworkBasis
+from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.export.c_source import definitions, require_counts, table, template
 from pydirect.quantized.export.single_precision import LARGEST_SINGLE, largest_network_input
 from pydirect.quantized.integer.arithmetic import half_width
+from pydirect.quantized.model import QuantizedModel
 from pydirect.quantized.packing import PackedCodes
-
-if TYPE_CHECKING:
-    from pydirect.quantized.basis import LinearBasis
-    from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.paths import FloatPath
 
 # Tables beyond this are not for a header.
 MAX_BYTES = 4 * 2**20
@@ -80,10 +78,9 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
         _add_network(model, basis, real, conditions, macros, tables)
     else:
         _add_basis(model, basis, largest, conditions, macros, tables)
-    classes = getattr(model, "classes", None)
-    if classes is not None:
-        conditions |= {"classes", *(["two_classes"] if len(classes) == 2 else [])}
-        macros["N_CLASSES"] = len(classes)
+    if model.classes is not None:
+        conditions |= {"classes", *(["two_classes"] if len(model.classes) == 2 else [])}
+        macros["N_CLASSES"] = len(model.classes)
     codes = np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))
     dtype = np.dtype(np.float64 if real == "double" else np.float32)
     tables = {name: a.astype(dtype) if a.dtype.kind == "f" else a for name, a in tables.items()}
@@ -93,8 +90,8 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
             f"tables of a header must be at most {MAX_BYTES} bytes, got {n_bytes}: quantise with levels='even', which "
             "needs no rotation, or fit fewer features"
         )
-    exact = model.using("float")
-    moments = [*exact._moments(rows), *exact._function_interval(rows, level)]
+    path = FloatPath(model)
+    moments = [*path.moments(rows), *path.function_interval(rows, level)]
     tests = {"test_x": rows.astype(dtype), "test_moments": np.stack(moments, axis=2).astype(dtype)}
     suffix = "" if real == "double" else "f"
     functions = {name.upper(): f"{name}{suffix}" for name in ("cos", "sin", "exp", "sqrt")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +10,10 @@ from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters
 from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
-from pydirect.quantized.basis import NetworkBasis
+from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.export.onnx_graph import Graph
 from pydirect.quantized.export.single_precision import LARGEST_SINGLE, largest_network_input
-
-if TYPE_CHECKING:
-    from pydirect.quantized.basis import LinearBasis
-    from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.model import QuantizedModel
 
 
 class FloatGraph:

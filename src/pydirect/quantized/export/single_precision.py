@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pydirect._validation import FloatArray
-
-if TYPE_CHECKING:
-    from pydirect.quantized.basis import NetworkBasis
-    from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.basis import NetworkBasis
+from pydirect.quantized.model import QuantizedModel
 
 # What standardised inputs are cut off at: their squares stay finite.
 LARGEST_SINGLE = 1e15
@@ -46,7 +42,7 @@ def require_single(model: QuantizedModel) -> None:
 
 def largest_network_input(model: QuantizedModel, basis: NetworkBasis) -> float:
     """Return where inputs of a network are cut off in single precision, so that no sum is beyond `LARGEST_SUM`."""
-    weights = np.abs(model.weights / model.scale[:, None, None]).reshape(model.packed.shape[1], -1)
+    weights = np.abs(model.network_weights).reshape(model.packed.shape[1], -1)
     limits = basis.largest * 2.0 ** -np.arange(60)
     *hidden, out = basis.shape.sums(weights, np.repeat(limits[:, None], basis.shape.n_inputs, axis=1))
     out = out * np.repeat(np.maximum(np.abs(model.scale), 1.0), model.n_samples)[:, None, None]

@@ -105,7 +105,7 @@ def to_c(
         raw = None
         if counts_per_unit is not None:
             raw = RawInputs.of(model.program, counts_per_unit, zero_count)
-        n_classes = len(getattr(model, "classes", ()))
+        n_classes = 0 if model.classes is None else len(model.classes)
         body = integer_body(model.program, model.packed, rows.astype(np.float32), level, raw, n_classes)
     elif counts_per_unit is not None:
         raise ValueError("counts_per_unit must be None in floating-point arithmetic; use model.using('integer')")
@@ -129,7 +129,7 @@ def _test_rows(model: QuantizedModel, X: ArrayLike | None, single: bool) -> Floa
         rows = m.mean + m.scale * np.random.default_rng(0).standard_normal((N_TESTS, len(m.mean)))
         rows[-1] += 20 * m.scale  # far from all training data
     else:
-        rows = model._rows(X)[:N_TESTS]
+        rows = model.rows(X)[:N_TESTS]
     if single:
         if np.abs(rows).max(initial=0.0) > SINGLE_MAX:
             raise ValueError(f"X must be at most {SINGLE_MAX:.3g} in magnitude, what single precision holds")
@@ -149,7 +149,7 @@ def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, n_bytes
         *(f"   {name}: {value}" for name, value in size_lines(report, n_bytes)),
     ]
     names = [f"x[{i}] = {name}" for i, name in enumerate(columns)]
-    classes = [f"class {k} = {name}" for k, name in enumerate(getattr(model, "classes", ()))]
+    classes = [f"class {k} = {name}" for k, name in enumerate(() if model.classes is None else model.classes)]
     lines += [f"   {ascii(text)[1:-1]}" for text in (*names, *classes)]
     if model.arithmetic == "integer":
         lines += [
@@ -226,12 +226,12 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
         floats = FloatGraph(graph, model, dtype)
         middle, parts, noise = floats.functions("x")
         floats.moments(middle, parts, noise)
-        if hasattr(model, "classes"):
+        if model.classes is not None:
             functions = graph.op("Add", graph.op("Unsqueeze", middle, np.array([-1])), parts)
             add_probabilities(graph, functions, model.n_outputs, dtype)
         outputs = {"mean": (dtype, shape), "std": (dtype, shape)}
         inputs = {"x": (dtype, ["n_rows", model.n_features_in])}
-    if hasattr(model, "classes"):
+    if model.classes is not None:
         outputs["probabilities"] = (dtype, ["n_rows", len(model.classes)])
     made = graph.model(inputs, outputs, pydirect.__version__, f"{model.n_samples} posterior samples")
     with atomic_open(path) as file:
@@ -255,7 +255,7 @@ def _add_integer(graph: Graph, model: QuantizedModel, shape: list[Any]) -> dict[
     scaled = graph.op("Mul", graph.cast(total, np.float64), program.scale)
     graph.op("Add", scaled, program.offset, output="mean")
     graph.op("Mul", graph.cast(root, np.float64), program.std_scale, output="std")
-    if hasattr(model, "classes"):
+    if model.classes is not None:
         unit: NDArray[Any] = (program.scale * program.n_samples)[:, None]
         functions = graph.op("Mul", graph.cast(totals, np.float64), unit)
         add_probabilities(graph, graph.op("Add", functions, program.offset[:, None]), model.n_outputs, np.float64)
