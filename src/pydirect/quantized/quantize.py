@@ -244,7 +244,7 @@ def _linear_basis(model: Any, order: NDArray[np.intp], vectors: FloatArray | Non
     missing = np.broadcast_to(model.prior_scale_**2, (n_outputs,))
     fields = {"outside_scale": np.zeros(n_outputs), "edges": np.zeros(n_outputs + 1, dtype=np.intp), **fields}
     return LinearBasis(
-        model.features_,
+        replace(model.features_, target_scale=None, names=None, parameters={}),  # devices need none of them
         order,
         vectors,
         model.mean_missing_variance_,
