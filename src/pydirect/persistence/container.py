@@ -12,10 +12,10 @@ Layout, all integers little-endian::
     bytes 24-31   size of the whole file in bytes (uint64)
     bytes 32-63   BLAKE2b digest of bytes 0-31 followed by the JSON text
     from byte 64  JSON text (ASCII): {"kind": ..., "header": {...}, "arrays": [...]}
-    then          the arrays in the order of the table, raw, C-ordered, little-endian, each at a multiple of 64
+    then          the arrays in the order of the table, raw, little-endian, each at a multiple of 64
 
-Every entry of the array table gives name, dtype, shape, offset from the start of the data, number of bytes and BLAKE2b
-digest. The gaps between arrays are zero bytes, each offset has exactly one valid value, and nothing follows the last
+Every entry of the array table gives name, dtype, shape, order in memory, offset from the start of the data, number of
+bytes and BLAKE2b digest. The order is kept because BLAS rounds products of C- and Fortran-ordered arrays differently. The gaps between arrays are zero bytes, each offset has exactly one valid value, and nothing follows the last
 array. So each byte of the file is covered: by the first digest, by an array's digest, or by having to be zero.
 Separate digests let `describe` verify the header without reading the data.
 
@@ -110,7 +110,7 @@ class Document:
     header : dict
         The header that was given to `write`; tuples have become lists.
     arrays : dict of str to ndarray
-        Writable C-ordered arrays in native byte order, shapes as written.
+        Writable arrays in native byte order, shapes and order in memory as written.
     """
 
     kind: str
@@ -146,8 +146,8 @@ def write(
         levels deep. Tuples come back as lists, NumPy scalars as Python ones. A float that may be infinite or NaN
         belongs in `arrays`, as a 0-d array.
     arrays : dict of str to ndarray, optional
-        Arrays of any shape with boolean, integer, float or complex elements. They are stored C-ordered and
-        little-endian, whatever their layout in memory.
+        Arrays of any shape with boolean, integer, float or complex elements. They are stored little-endian
+        and C-ordered, or Fortran-ordered if they are Fortran-contiguous.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def _read_arrays(file: io.BufferedReader, contents: _Contents, path: str | os.Pa
 
 
 def _read_array(file: io.BufferedReader, entry: Entry, path: str | os.PathLike[str]) -> np.ndarray:
-    array = np.empty(entry.shape, dtype=entry.dtype)
+    array = np.empty(entry.shape, dtype=entry.dtype, order=entry.order)
     raw = bytes_of(array)
     if file.readinto(raw) != entry.nbytes:
         raise CorruptFileError(path, f"truncated inside array {entry.name!r}")

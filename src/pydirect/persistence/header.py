@@ -8,7 +8,7 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,7 +40,7 @@ _DTYPES = {
         "complex128",
     )
 }
-_ENTRY_KEYS = {"name", "dtype", "shape", "offset", "nbytes", "digest"}
+_ENTRY_KEYS = {"name", "dtype", "shape", "order", "offset", "nbytes", "digest"}
 # The closing quote is optional so that an unterminated string is consumed in one step, without backtracking.
 _JSON_NESTING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 
@@ -52,6 +52,7 @@ class Entry:
     name: str
     dtype: np.dtype
     shape: tuple[int, ...]
+    order: Literal["C", "F"]
     offset: int
     nbytes: int
     digest: str
@@ -61,7 +62,7 @@ class Entry:
 
 
 def storable(name: str, array: np.ndarray) -> np.ndarray:
-    """Return an array as it is stored, C-ordered and little-endian."""
+    """Return an array as it is stored: little-endian, C-ordered unless it is Fortran-contiguous."""
     # A masked array would silently lose its mask.
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"arrays[{name!r}]: expected a numpy.ndarray, got {type(array).__name__}")
@@ -70,7 +71,7 @@ def storable(name: str, array: np.ndarray) -> np.ndarray:
         raise TypeError(f"arrays[{name!r}]: expected dtype in {{{', '.join(_DTYPES)}}}, got {array.dtype}")
     if array.ndim > _MAX_NDIM:
         raise ValueError(f"arrays[{name!r}]: expected at most {_MAX_NDIM} dimensions, got {array.ndim}")
-    return np.asarray(array, dtype=dtype, order="C")
+    return np.asarray(array, dtype=dtype, order="A")
 
 
 def array_table(arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:
@@ -83,6 +84,7 @@ def array_table(arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:
                 "name": name,
                 "dtype": array.dtype.name,
                 "shape": list(array.shape),
+                "order": "F" if array.flags.fnc else "C",
                 "offset": offset,
                 "nbytes": array.nbytes,
                 "digest": digest_of(bytes_of(array)).hex(),
@@ -232,11 +234,13 @@ def _parse_entry(item: Any, path: str | os.PathLike[str]) -> Entry:
         raise CorruptFileError(path, f"array {name!r}: unknown dtype {dtype!r}")
     if not isinstance(shape, list) or len(shape) > _MAX_NDIM or not all(map(_is_size, shape)):
         raise CorruptFileError(path, f"array {name!r}: impossible shape")
+    if item["order"] not in ("C", "F"):
+        raise CorruptFileError(path, f"array {name!r}: unknown order {item['order']!r}")
     if not _is_size(item["offset"]) or not _is_size(item["nbytes"]) or not isinstance(item["digest"], str):
         raise CorruptFileError(path, f"array {name!r}: offset, nbytes or digest is not valid")
     if item["nbytes"] != math.prod(shape) * _DTYPES[dtype].itemsize or not _addressable(shape, _DTYPES[dtype]):
         raise CorruptFileError(path, f"array {name!r}: {item['nbytes']} bytes do not fit shape {shape} of {dtype}")
-    return Entry(name, _DTYPES[dtype], tuple(shape), item["offset"], item["nbytes"], item["digest"])
+    return Entry(name, _DTYPES[dtype], tuple(shape), item["order"], item["offset"], item["nbytes"], item["digest"])
 
 
 def _is_size(value: Any) -> bool:
@@ -252,8 +256,8 @@ def _addressable(shape: list[int], dtype: np.dtype) -> bool:
 
 
 def bytes_of(array: np.ndarray) -> memoryview:
-    """Return a view of the bytes of a C-ordered array."""
-    return array.reshape(-1).view(np.uint8).data
+    """Return a view of the bytes of a contiguous array, in the order of memory."""
+    return array.reshape(-1, order="A").view(np.uint8).data
 
 
 def digest_of(*parts: bytes | memoryview) -> bytes:
