@@ -72,7 +72,7 @@ class Problem:
     @property
     def model(self):
         levels, log_prior = np.atleast_2d(self.levels), np.atleast_2d(self.log_prior)
-        return MeanFieldRegression(self.statistics, levels, log_prior, self.noise_levels, self.log_noise_prior)
+        return MeanFieldRegression.of(self.statistics, levels, log_prior, self.noise_levels, self.log_noise_prior)
 
     @property
     def fit_arguments(self):

@@ -58,7 +58,7 @@ def test_a_fit_has_the_same_bits_at_every_level(wide, optimizer, at_every_level)
 @pytest.mark.parametrize("n_threads", MANY)
 def test_elbo_and_gradient_have_the_same_bits_for_any_number_of_threads(wide, n_threads):
     statistics, levels, log_prior, noise_levels = wide
-    model = MeanFieldRegression(statistics, levels[None], log_prior[None], noise_levels, np.zeros(5))
+    model = MeanFieldRegression.of(statistics, levels[None], log_prior[None], noise_levels, np.zeros(5))
     logits = np.random.default_rng(0).standard_normal((600, 9))
     assert_same_bits(lambda n: model.solver(n).elbo_and_gradient(9, logits, np.zeros(5)), n_threads)
 

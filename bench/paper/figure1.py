@@ -52,7 +52,7 @@ from pydirect import (  # noqa: E402
 )
 from pydirect.optimize.gradient import lbfgs_on_logits  # noqa: E402
 from pydirect.regression.gradient_estimators import Estimator, Exact  # noqa: E402
-from pydirect.regression.mean_field import MeanFieldRegression, as_regression, fit_regression  # noqa: E402
+from pydirect.regression.mean_field import MeanFieldRegression, fit_regression  # noqa: E402
 from pydirect.regression.stochastic import StochasticFit  # noqa: E402
 
 N_INPUTS = 20
@@ -108,7 +108,7 @@ def make_problem(n: int, b: int) -> tuple[MeanFieldRegression, np.ndarray, np.nd
     statistics: GaussianStatistics = collect_statistics(features, x, y[:, None], n_threads=1)
     seconds = time.process_time() - begin
     statistics.A  # noqa: B018 (formed on first use)
-    return as_regression(statistics, levels, np.full(3, -np.log(3.0)), NOISE_LEVELS), phi, y, seconds
+    return MeanFieldRegression.of(statistics, levels, np.full(3, -np.log(3.0)), NOISE_LEVELS), phi, y, seconds
 
 
 class TimedSolver:
@@ -130,7 +130,7 @@ def run_published(model: MeanFieldRegression) -> np.ndarray:
     """Rows of (evaluation, seconds, ELBO) of L-BFGS on all logits from the prior."""
     solver = TimedSolver(model)
     logits = np.ascontiguousarray(np.broadcast_to(model.log_prior, (model.statistics.n_weights, 3)))
-    lbfgs_on_logits(solver, 3, logits, model.log_noise_prior, 1000)
+    lbfgs_on_logits(solver, 3, logits, model.noise.log_prior, 1000)
     return np.array([(i, *pair) for i, pair in enumerate(solver.found)])
 
 

@@ -85,9 +85,8 @@ def alone(model: MeanFieldRegression) -> Any:
         model.statistics,
         model.levels,
         model.log_prior,
-        model.noise_levels,
-        model.log_noise_prior,
-        output=model.output,
+        model.noise.levels,
+        model.noise.log_prior,
         n_threads=1,
     )
 
@@ -101,7 +100,7 @@ def compare_inference(n_models: int, n_weights: int, repeats: int) -> None:
     statistics = collect_statistics(make_features(n_weights), x, y, n_threads=1)
     families = {
         "targets": [
-            MeanFieldRegression.of(statistics, LEVELS, LOG_PRIOR, NOISE_GRID, output=k) for k in range(n_models)
+            MeanFieldRegression.of(statistics.target(k), LEVELS, LOG_PRIOR, NOISE_GRID) for k in range(n_models)
         ],
         "noise levels": [
             MeanFieldRegression.of(statistics, LEVELS, LOG_PRIOR, [s]) for s in np.geomspace(0.03, 3.0, n_models)
@@ -118,8 +117,9 @@ def compare_inference(n_models: int, n_weights: int, repeats: int) -> None:
         report(f"raw basis, {n_models} {name}", together, apart, f", ELBO {min(gain):+.3f} to {max(gain):+.3f} nats")
 
     def rotated_fit(rotated: Any, k: int) -> None:
-        noise, scale = maximise_evidence(rotated, 0.1, output=k)
-        fit_decorrelated(rotated.scaled(scale), noise, output=k)
+        target = rotated.target(k)
+        noise, scale = maximise_evidence(target, 0.1)
+        fit_decorrelated(target.scaled(scale), noise)
 
     def shared() -> None:
         rotated = decorrelate(statistics)

@@ -44,7 +44,7 @@ def model_of(problem):
     phi, y, levels, log_prior, noise_levels = problem
     uniform = np.full(noise_levels.size, -np.log(noise_levels.size))
     statistics = GaussianStatistics.from_arrays(phi, y)
-    return MeanFieldRegression(statistics, levels[None], log_prior[None], noise_levels, uniform)
+    return MeanFieldRegression.of(statistics, levels[None], log_prior[None], noise_levels, uniform)
 
 
 # Kernels

@@ -120,7 +120,7 @@ def test_elbo_is_below_the_log_evidence(shape):
     for chosen in itertools.product(range(2), repeat=shape.n_weights):
         rows = np.arange(shape.n_weights), np.array(chosen)
         error = np.sum((y - shape.forward(model.levels[rows][None], x)[0]) ** 2)
-        for noise, log_p in zip(model.noise_levels, model.log_noise_prior, strict=True):
+        for noise, log_p in zip(model.noise.levels, model.noise.log_prior, strict=True):
             log_likelihood = -0.5 * len(y) * np.log(2 * np.pi * noise) - 0.5 * error / noise
             log_joint.append(model.log_prior[rows].sum() + log_p + log_likelihood)
     evidence = logsumexp(log_joint)

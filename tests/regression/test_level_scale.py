@@ -35,7 +35,7 @@ def test_the_level_scale_is_where_the_elbo_is_highest(n_components):
     posterior = fit_mixture(statistics, LEVELS, LOG_PRIOR, NOISE, n_components=n_components)
 
     def negative(t):
-        model = MeanFieldRegression(statistics, t * LEVELS[None], LOG_PRIOR[None], np.array(NOISE), np.zeros(3))
+        model = MeanFieldRegression.of(statistics, t * LEVELS[None], LOG_PRIOR[None], np.array(NOISE), np.zeros(3))
         values = [model.elbo(q, posterior.noise.q) for q in posterior.component_q]
         return -posterior.alpha @ values
 
@@ -102,6 +102,7 @@ def test_the_prior_scale_stays_finite_at_the_edges():
 
 def test_arguments_are_checked():
     statistics, other = statistics_of(1.0), statistics_of(1.0, b=4)
+    two = GaussianStatistics(np.tile(statistics.c, 2), np.tile(statistics.yty, 2), 1.0, gram=statistics.A)
     posterior = fit_mean_field(statistics, LEVELS, LOG_PRIOR, NOISE)
 
     def fit(levels, start):
@@ -109,13 +110,13 @@ def test_arguments_are_checked():
 
     for call, error, message in (
         (lambda: best_prior_scale(posterior), TypeError, "weights must be a FactorizedCategorical, got MeanField"),
-        (lambda: best_level_scale(None, posterior), TypeError, "statistics must be a GaussianStatistics, got NoneType"),
+        (lambda: best_level_scale(None, posterior), TypeError, "statistics must be a TargetStatistics or Gauss"),
         (lambda: best_level_scale(statistics, posterior.weights), TypeError, "posterior must be a MeanFieldPosterior"),
         (lambda: best_level_scale(other, posterior), ValueError, "posterior must have 4 weights, .* got 12"),
-        (lambda: best_level_scale(statistics, posterior, 5), ValueError, "output must be below 1, got 5"),
+        (lambda: best_level_scale(two, posterior), ValueError, r"statistics must be of one target, got 2: .*target\(k"),
         (lambda: fit_level_scale(3, statistics, LEVELS), TypeError, "fit must be callable"),
-        (lambda: fit_level_scale(fit, None, LEVELS), TypeError, "statistics must be a GaussianStatistics"),
-        (lambda: fit_level_scale(fit, statistics, LEVELS, output=5), ValueError, "output must be below 1, got 5"),
+        (lambda: fit_level_scale(fit, None, LEVELS), TypeError, "statistics must be a TargetStatistics"),
+        (lambda: fit_level_scale(fit, two, LEVELS), ValueError, "statistics must be of one target, got 2"),
         (lambda: fit_level_scale(fit, statistics, LEVELS, max_rounds=0), ValueError, "max_rounds must be at least 1"),
         (
             lambda: fit_mixture(statistics, LEVELS, LOG_PRIOR, NOISE, start=3),

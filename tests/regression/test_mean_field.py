@@ -19,15 +19,15 @@ NATURAL_OPTIMIZERS = [o for o in OPTIMIZERS if o != "lbfgs"]
 
 def fixed_point(model, posterior):
     """What Theorem 1's stationarity asks of q_j and q_σ, given the others."""
-    a, c = model.statistics.A, model.statistics.c[:, model.output]
+    a, c = model.statistics.A, model.statistics.c
     s, diagonal = posterior.mean, model.statistics.A.diagonal()
     w = np.broadcast_to(model.levels, posterior.q.shape)
     residual = c - a @ s + diagonal * s
     tau = posterior.noise.precision
     logits = model.log_prior + tau * (residual[:, None] * w - 0.5 * diagonal[:, None] * w**2)
     error = model.expected_squared_error(posterior.q)
-    noise = model.log_noise_prior - 0.5 * model.statistics.n_samples * np.log(model.noise_levels)
-    noise = noise - 0.5 * error / model.noise_levels
+    noise = model.noise.log_prior - 0.5 * model.statistics.n_samples * np.log(model.noise.levels)
+    noise = noise - 0.5 * error / model.noise.levels
     return np.exp(logits - logsumexp(logits, axis=1, keepdims=True)), np.exp(noise - logsumexp(noise))
 
 
@@ -35,7 +35,7 @@ def random_state(solver, model, seed=0):
     """Put a solver at a random member of its family."""
     rng = np.random.default_rng(seed)
     b = model.statistics.n_weights
-    solver.set_noise(rng.dirichlet(np.ones(model.noise_levels.size)))
+    solver.set_noise(rng.dirichlet(np.ones(model.noise.n_levels)))
     solver.start_from_naturals(3 * rng.standard_normal(b), rng.random(b))
     return solver
 
@@ -83,7 +83,7 @@ def test_solver_state_is_the_tilted_family_with_its_moments(isa_level, make_prob
     np.testing.assert_array_equal(got[:, n_levels:], 0.0)
     np.testing.assert_allclose(solver.mean, (q * w).sum(axis=1), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(solver.second_moment, (q * w**2).sum(axis=1), rtol=1e-12)
-    assert solver.tau == pytest.approx(solver.q_noise @ (1 / model.noise_levels))
+    assert solver.tau == pytest.approx(solver.q_noise @ (1 / model.noise.levels))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_sweep_from_the_prior_widens_or_narrows_a_weight_whose_mean_stays(make
     phi = np.tile([[1.0, 1.0], [1.0, -1.0]], (20, 1))
     y = np.full(40, 0.7)  # orthogonal to the second feature: its weight's mean is zero before and after
     levels = evenly_spaced_levels(7)
-    model = MeanFieldRegression(
+    model = MeanFieldRegression.of(
         GaussianStatistics.from_arrays(phi, y),
         levels[None],
         GaussianPrior().log_mass(levels)[None],
@@ -240,7 +240,7 @@ def test_newton_is_exact_where_it_is_told_to_be(make_problem):
     _, converged, trace = solver.newton(200, 1e-9, 100, 1e-8, 0.0, True)
     assert converged
     assert (np.diff(trace) >= 0).all()
-    a, c = model.statistics.A, model.statistics.c[:, 0]
+    a, c = model.statistics.A, model.statistics.c
     residual = c - a @ solver.mean + a.diagonal() * solver.mean
     np.testing.assert_allclose(solver.eta, solver.tau * residual, rtol=1e-6, atol=1e-6)
 
@@ -289,7 +289,7 @@ def test_elbo_does_not_depend_on_the_order_of_weights_or_levels(make_problem):
     problem = make_problem(b=5, n_levels=7, per_weight=True)
     q, q_noise = problem.random_posterior()
     weights, levels = np.random.default_rng(0).permutation(5), np.random.default_rng(1).permutation(7)
-    permuted = MeanFieldRegression(
+    permuted = MeanFieldRegression.of(
         GaussianStatistics.from_arrays(problem.phi[:, weights], problem.y),
         problem.levels[weights][:, levels],
         problem.log_prior[weights][:, levels],
@@ -410,9 +410,7 @@ def test_outputs_are_fitted_as_if_each_were_alone(make_problem):
     together = GaussianStatistics.from_arrays(problem.phi, targets)
     for k in range(3):
         alone = GaussianStatistics.from_arrays(problem.phi, targets[:, k])
-        first, second = (
-            fit_mean_field(s, *problem.fit_arguments[1:], output=output) for s, output in ((together, k), (alone, 0))
-        )
+        first, second = (fit_mean_field(s, *problem.fit_arguments[1:]) for s in (together.target(k), alone))
         np.testing.assert_allclose(first.q, second.q, atol=1e-9)
         assert first.elbo == pytest.approx(second.elbo, rel=1e-12)
 
@@ -569,8 +567,6 @@ def test_noise_posterior_knows_its_moments_and_edges():
         ("log_noise_prior", [0.0, np.inf, 0.0], ValueError, "log_noise_prior must be finite or -inf"),
         ("log_noise_prior", [-np.inf] * 3, ValueError, "log_noise_prior must .* at least one finite entry"),
         ("optimizer", "adam", ValueError, "optimizer must be one of 'pipeline'.*got 'adam'"),
-        ("output", 1, ValueError, "output must be below 1, got 1"),
-        ("output", -1, ValueError, "output must be at least 0"),
         ("max_iter", 0, ValueError, "max_iter must be at least 1"),
         ("max_iter", 10.0, TypeError, "max_iter must be an integer"),
         ("n_threads", 0, ValueError, "n_threads must be at least 1"),

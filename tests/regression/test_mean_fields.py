@@ -48,9 +48,8 @@ def single(model, seed=0):
         model.statistics,
         model.levels,
         model.log_prior,
-        model.noise_levels,
-        model.log_noise_prior,
-        output=model.output,
+        model.noise.levels,
+        model.noise.log_prior,
         random_state=seed,
         n_threads=1,
     )
@@ -65,7 +64,7 @@ def assert_same(got, expected, tolerance=1e-6):
 
 def of_targets(statistics, n_models, **options):
     arguments = {"levels": LEVELS, "log_prior": GaussianPrior().log_mass(LEVELS), "noise_levels": NOISE} | options
-    return [MeanFieldRegression.of(statistics, output=k, **arguments) for k in range(n_models)]
+    return [MeanFieldRegression.of(statistics.target(k), **arguments) for k in range(n_models)]
 
 
 @pytest.mark.parametrize("n_models", [1, 3, 5, 16, 17])
@@ -85,16 +84,17 @@ def shared_always(monkeypatch):
 
 def test_levels_priors_noise_and_seeds_may_differ(shared_always):
     statistics = make_statistics(n=200, b=8)
+    first = statistics.target(0)
     per_weight = LEVELS * np.linspace(0.8, 1.2, 8)[:, None]
     models = [
-        MeanFieldRegression.of(statistics, LEVELS, GaussianPrior().log_mass(LEVELS), NOISE),
-        MeanFieldRegression.of(statistics, LEVELS, LaplacePrior().log_mass(LEVELS), NOISE, output=3),
-        MeanFieldRegression.of(statistics, per_weight, GaussianPrior().log_mass(LEVELS), NOISE, output=1),
-        MeanFieldRegression.of(statistics, 1.3 * LEVELS, GaussianPrior().log_mass(LEVELS), [0.1]),
+        MeanFieldRegression.of(first, LEVELS, GaussianPrior().log_mass(LEVELS), NOISE),
+        MeanFieldRegression.of(statistics.target(3), LEVELS, LaplacePrior().log_mass(LEVELS), NOISE),
+        MeanFieldRegression.of(statistics.target(1), per_weight, GaussianPrior().log_mass(LEVELS), NOISE),
+        MeanFieldRegression.of(first, 1.3 * LEVELS, GaussianPrior().log_mass(LEVELS), [0.1]),
         MeanFieldRegression.of(
-            statistics, evenly_spaced_levels(5), GaussianPrior().log_mass(evenly_spaced_levels(5)), [0.05, 0.2]
+            first, evenly_spaced_levels(5), GaussianPrior().log_mass(evenly_spaced_levels(5)), [0.05, 0.2]
         ),
-        MeanFieldRegression.of(statistics, LEVELS, GaussianPrior().log_mass(LEVELS), [0.3, 0.5], np.log([0.9, 0.1])),
+        MeanFieldRegression.of(first, LEVELS, GaussianPrior().log_mass(LEVELS), [0.3, 0.5], np.log([0.9, 0.1])),
     ]
     found = fit_mean_fields(models, random_state=range(6))
     for k, (posterior, model) in enumerate(zip(found, models, strict=True)):
@@ -106,7 +106,7 @@ def test_levels_priors_noise_and_seeds_may_differ(shared_always):
 
 
 def test_noise_levels_give_the_same_posterior_where_it_is_unique(shared_always):
-    statistics = make_statistics(n=400, b=6)
+    statistics = make_statistics(n=400, b=6).target(0)
     fine = evenly_spaced_levels(61, 4.0)
     models = [
         MeanFieldRegression.of(statistics, fine, GaussianPrior().log_mass(fine), [s]) for s in np.geomspace(4, 60, 7)
@@ -331,7 +331,6 @@ def test_fit_many_is_every_models_own_fit(data):
 
 
 def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
-    from pydirect.estimators import fit_many as _many
 
     calls = []
     original = _many.collect_statistics
@@ -383,7 +382,9 @@ def test_raw_candidates_of_a_search_share_their_sweeps(data, runs, shared_always
 
 def test_small_models_of_unlike_ridges_are_fitted_one_by_one(runs):
     statistics = make_statistics(n=60, b=6, n_outputs=6)
-    models = [MeanFieldRegression.of(statistics, LEVELS, GaussianPrior().log_mass(LEVELS), [s]) for s in NOISE]
+    models = [
+        MeanFieldRegression.of(statistics.target(0), LEVELS, GaussianPrior().log_mass(LEVELS), [s]) for s in NOISE
+    ]
     fit_mean_fields(models)
     assert runs == []
     fit_mean_fields(of_targets(statistics, 6))

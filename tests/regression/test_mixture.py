@@ -10,7 +10,7 @@ from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning, NoisePosterior
 from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, TablePrior
 from pydirect.regression import mixture, mixture_ascent, mixture_entropy, mixture_posterior
-from pydirect.regression.mean_field import as_regression
+from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy, taylor_entropy
 from pydirect.testing import (
     enumerate_elbo,
@@ -275,7 +275,7 @@ def test_ascent_stops_where_no_component_can_rise_alone(make_problem):
 def test_components_that_meet_within_one_sweep_are_not_at_rest():
     """Two weights whose difference is known: from (0, 0) and (1, 1), which are far apart, both would spread alike."""
     statistics = GaussianStatistics.from_arrays(np.tile([[1.0, -1.0]], (10, 1)), np.zeros(10))
-    model = as_regression(statistics, [0.0, 1.0], np.log([0.5, 0.5]), [2.0])
+    model = MeanFieldRegression.of(statistics, [0.0, 1.0], np.log([0.5, 0.5]), [2.0])
     climb = mixture_ascent.Climb(model, None, statistics.A.astype(np.float32), 1000, 1e-9, 1)
     q = np.eye(2)[[[0, 0], [1, 1]]]
     start = mixture_ascent.MixtureState(np.full(2, 0.5), q, np.ones(1), -np.inf)
@@ -524,7 +524,7 @@ def test_interrupting_the_search_for_a_centre_keeps_the_pairwise_fit(make_proble
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mixture_entropy, "taylor_entropy", stop)
+    monkeypatch.setattr(mixture_ascent, "taylor_entropy", stop)
     posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy="taylor")
     assert posterior.interrupted and not posterior.converged
     assert posterior.elbo == pairwise.elbo

@@ -29,7 +29,7 @@ ESTIMATORS = {
 
 def model_for(estimator, problem):
     if isinstance(estimator, Reparameterization):
-        return GaussianRegression(problem.statistics, 1.5, problem.noise_levels)
+        return GaussianRegression.of(problem.statistics, 1.5, problem.noise_levels)
     return problem.model
 
 
@@ -66,7 +66,7 @@ def test_the_discrete_bound_is_the_elbo_by_enumeration(make_problem, per_weight)
 def test_the_continuous_bound_is_the_mean_of_its_integrand(make_problem):
     problem = make_problem(b=3)
     bound = StochasticELBO(
-        GaussianRegression(problem.statistics, 1.5, problem.noise_levels), gradient_estimators.Exact()
+        GaussianRegression.of(problem.statistics, 1.5, problem.noise_levels), gradient_estimators.Exact()
     )
     theta, rng = somewhere(bound), np.random.default_rng(0)
     posterior = bound.posterior(theta)
@@ -296,7 +296,7 @@ def test_reparameterisation_reaches_the_mean_field_of_the_gaussian_posterior(mak
     statistics, noise = problem.statistics, problem.noise_levels[0]
     precision = statistics.A / noise + np.eye(4) / 1.5
     mean, std = np.linalg.solve(precision, statistics.c[:, 0] / noise), 1 / np.sqrt(precision.diagonal())
-    model = GaussianRegression(statistics, 1.5, problem.noise_levels)
+    model = GaussianRegression.of(statistics, 1.5, problem.noise_levels)
     rows = {"rows": (problem.phi, problem.y), "batch_size": 30} if data == "batches" else {}
     fit = fit_stochastic(model, Reparameterization(n_samples=30), n_steps=1500, step=0.2, **rows)
     tolerance = 0.5 if data == "batches" else 0.15
@@ -371,7 +371,7 @@ def test_an_interruption_leaves_the_best_so_far(make_problem, monkeypatch):
 
 def test_estimators_serve_their_kind_of_weights_only(make_problem):
     problem = make_problem()
-    continuous = GaussianRegression(problem.statistics, 1.0, problem.noise_levels)
+    continuous = GaussianRegression.of(problem.statistics, 1.0, problem.noise_levels)
     with pytest.raises(ValueError, match="Reinforce must be given a model of discrete weights"):
         StochasticELBO(continuous, Reinforce())
     with pytest.raises(ValueError, match="Reparameterization must be given a model of continuous weights"):
@@ -382,8 +382,8 @@ def test_estimators_serve_their_kind_of_weights_only(make_problem):
         fit_stochastic(problem.statistics, Reinforce())
     with pytest.raises(TypeError, match="estimator must be a Exact or Reinforce"):
         fit_stochastic(problem.model, "reinforce")
-    with pytest.raises(TypeError, match="statistics must be a GaussianStatistics"):
-        GaussianRegression(None, 1.0, [1.0])
+    with pytest.raises(TypeError, match="statistics must be a TargetStatistics or Gauss"):
+        GaussianRegression.of(None, 1.0, [1.0])
     for rows in (problem.phi, (problem.phi,)):
         with pytest.raises(TypeError, match=r"rows must be a tuple \(phi, y\)"):
             StochasticELBO(problem.model, Reinforce(), rows)
@@ -397,10 +397,16 @@ def test_estimators_serve_their_kind_of_weights_only(make_problem):
         (lambda p: Concrete(temperature=0.0), "temperature must be above 0"),
         (lambda p: Concrete(final_temperature=-1.0), "final_temperature must be above 0"),
         (lambda p: Reparameterization(n_samples=0), "n_samples must be at least 1"),
-        (lambda p: GaussianRegression(p.statistics, 0.0, [1.0]), "prior_variance must be above 0"),
-        (lambda p: GaussianRegression(p.statistics, 1.0, [1.0], [0.0, 0.0]), "log_noise_prior must have shape"),
-        (lambda p: GaussianRegression(p.statistics, 1.0, [-1.0]), "noise_levels must be positive"),
-        (lambda p: GaussianRegression(p.statistics, 1.0, [1.0], output=1), "output must be below 1"),
+        (lambda p: GaussianRegression.of(p.statistics, 0.0, [1.0]), "prior_variance must be above 0"),
+        (lambda p: GaussianRegression.of(p.statistics, 1.0, [1.0], [0.0, 0.0]), "log_noise_prior must have shape"),
+        (lambda p: GaussianRegression.of(p.statistics, 1.0, [-1.0]), "noise_levels must be positive"),
+        (lambda p: GaussianRegression.of(p.statistics.target(1), 1.0, [1.0]), "output must be below 1"),
+        (
+            lambda p: StochasticELBO(
+                GaussianRegression.of(p.statistics, 1.0, [1.0, 2.0], [0.0, -np.inf]), Reparameterization()
+            ),
+            "log_noise_prior must be finite",
+        ),
         (lambda p: StochasticELBO(p.model, Reinforce(), batch_size=3), "batch_size must be None without rows"),
         (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi[:5], p.y[:5])), "rows must be those of the statistics"),
         (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi, p.y), 13), "batch_size must be at most"),
@@ -422,7 +428,7 @@ def test_arguments_out_of_range_are_refused(make_problem, call, message):
 
 def test_steps_that_are_too_large_end_without_a_warning(make_problem):
     problem = make_problem()
-    model = GaussianRegression(problem.statistics, 1.0, problem.noise_levels)
+    model = GaussianRegression.of(problem.statistics, 1.0, problem.noise_levels)
     bound = StochasticELBO(model, Reparameterization())
     narrow = bound.start.copy()
     narrow[4:8] = -400.0  # its square underflows
@@ -440,9 +446,10 @@ def test_forbidden_levels_are_refused(make_problem):
 def test_a_second_output_is_fitted_alone(make_problem):
     problem = make_problem(n=40)
     both = GaussianStatistics.from_arrays(problem.phi, np.stack([np.zeros(40), problem.y], axis=1))
-    for kind in (both, problem.statistics):
-        model = GaussianRegression(kind, 1.0, problem.noise_levels, output=kind.n_outputs - 1)
-        fit = fit_stochastic(model, Reparameterization(), n_steps=5)
-        if kind is both:
-            first = fit.elbo
-    np.testing.assert_allclose(fit.elbo, first, rtol=1e-12)
+    alone, second = (
+        fit_stochastic(GaussianRegression.of(s, 1.0, problem.noise_levels), Reparameterization(), n_steps=5).elbo
+        for s in (problem.statistics, both.target(1))
+    )
+    np.testing.assert_allclose(second, alone, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"statistics must be of one target, got 2: choose statistics.target\(k\)"):
+        GaussianRegression.of(both, 1.0, problem.noise_levels)

@@ -134,7 +134,7 @@ class MeanField:
         from pydirect.regression.mean_field import MeanFieldRegression
 
         problem, statistics = make_problem(self.size), make_statistics(self.size)
-        model = MeanFieldRegression(
+        model = MeanFieldRegression.of(
             statistics,
             problem.levels[None, :],
             problem.log_prior[None, :],
@@ -160,14 +160,14 @@ class MeanField:
             a=model.statistics.A.astype(np.float32),
             a_exact=None,
             diagonal=np.ascontiguousarray(model.statistics.A.diagonal()),
-            c=np.ascontiguousarray(model.statistics.c[:, 0]),
-            yty=float(model.statistics.yty[0]),
+            c=model.statistics.c,
+            yty=model.statistics.yty,
             n_samples=model.statistics.n_samples,
             levels=levels,
             log_prior=log_prior,
             prior_precision=model.prior_precision(),
-            noise_levels=model.noise_levels,
-            noise_log_prior=model.log_noise_prior,
+            noise_levels=model.noise.levels,
+            noise_log_prior=model.noise.log_prior,
             n_threads=1,
         )
 

@@ -62,9 +62,9 @@ def make_bounds() -> dict[str, Any]:
     """The bound of the small problem as each estimator sees it."""
     from pydirect import Concrete, Reinforce, StochasticELBO
     from pydirect.regression.gradient_estimators import Exact
-    from pydirect.regression.mean_field import as_regression
+    from pydirect.regression.mean_field import MeanFieldRegression
 
     problem = make_problem("small")
-    model = as_regression(make_statistics("small"), problem.levels, problem.log_prior, problem.noise_levels)
+    model = MeanFieldRegression.of(make_statistics("small"), problem.levels, problem.log_prior, problem.noise_levels)
     estimators = {"exact": Exact(), "reinforce": Reinforce(N_SAMPLES), "concrete": Concrete(N_SAMPLES)}
     return {name: StochasticELBO(model, estimator) for name, estimator in estimators.items()}

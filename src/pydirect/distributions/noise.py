@@ -1,14 +1,16 @@
-"""The noise variance: a categorical posterior over a grid of variances."""
+"""The noise variance: a grid of variances, and a categorical posterior over it."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp, xlogy
 
-from pydirect._validation import FloatArray, as_float_array
+from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded
 
 
 class NoiseGridWarning(UserWarning):
@@ -48,6 +50,86 @@ class NoisePosterior:
         return "upper" if self.q[-1] > 0.5 else None
 
 
+@dataclass(frozen=True)
+class NoiseGrid:
+    """Levels of the noise variance with their prior, and what the noise adds to the ELBO given R = E‖y − f‖².
+
+    Models side by side have a column each; R is then one number per column.
+
+    Parameters
+    ----------
+    levels : ndarray of shape (n_noise_levels,) or (n_noise_levels, n_models)
+        Variances σ², positive and ascending.
+    log_prior : ndarray of the same shape
+        Log masses.
+    """
+
+    levels: FloatArray
+    log_prior: FloatArray
+
+    @classmethod
+    def of(cls, levels: ArrayLike, log_prior: ArrayLike | None = None) -> NoiseGrid:
+        """Validate `noise_levels` and `log_noise_prior`, which is uniform by default; a number is a grid of one."""
+        array = as_float_array(np.atleast_1d(np.asarray(levels)), "noise_levels", ("n_noise_levels",))
+        if not (array > 0).all() or not (np.diff(array) > 0).all():
+            raise ValueError(f"noise_levels must be positive and ascending, got {array}")
+        if log_prior is None:
+            log_prior = np.full(array.size, -np.log(array.size))
+        log_prior = as_float_array_unbounded(log_prior, "log_noise_prior", array.shape)
+        if not -np.inf < log_prior.max() < np.inf:  # NaN is neither
+            raise ValueError("log_noise_prior must be finite or -inf with at least one finite entry")
+        return cls(array, log_prior)
+
+    @property
+    def n_levels(self) -> int:
+        """Number of noise variances."""
+        return len(self.levels)
+
+    def precision(self, q: FloatArray) -> Any:
+        """``τ = E σ⁻²``."""
+        return np.einsum("s...,s...->...", q, 1.0 / self.levels)
+
+    def log_joint(self, squared_error: Any, n_samples: float) -> FloatArray:
+        """``log p(σ²) − (n/2) log σ² − R/(2σ²)``, like `levels`: the likelihood without its −(n/2) log 2π."""
+        log_joint = self.log_prior - 0.5 * n_samples * np.log(self.levels)
+        return np.asarray(log_joint - 0.5 * squared_error / self.levels)
+
+    def given(self, squared_error: Any, n_samples: float) -> tuple[FloatArray, Any]:
+        """Best q_σ given R, ``q ∝ p(σ²) exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.
+
+        Returns
+        -------
+        q : ndarray, like `levels`
+        value : float or ndarray of shape (n_models,)
+            As of `share`: at this q the logarithm of the normaliser, −(n/2) log 2π included.
+        """
+        log_joint = self.log_joint(squared_error, n_samples)
+        highest = log_joint.max(axis=0)
+        with np.errstate(invalid="ignore"):  # an infinite R gives NaN, which training looks for
+            mass = np.exp(log_joint - highest)
+        total = mass.sum(axis=0)
+        return mass / total, highest + np.log(total) - 0.5 * n_samples * np.log(2 * np.pi)
+
+    def share(self, q: FloatArray, squared_error: Any, n_samples: float) -> Any:
+        """``E log N(y; f, σ²) − KL(q_σ ‖ p_σ)``: the terms of the ELBO that any q_σ enters, given R."""
+        used = q > 0  # 0 · log 0 = 0
+        prior = np.where(used, q * np.where(used, self.log_prior, 0.0), 0.0).sum(axis=0) - xlogy(q, q).sum(axis=0)
+        likelihood = np.log(2 * np.pi) + np.einsum("s...,s...->...", q, np.log(self.levels))
+        return prior - 0.5 * n_samples * likelihood - 0.5 * self.precision(q) * squared_error
+
+    def middle(self) -> FloatArray:
+        """Return the q_σ to start from: all mass on the level next to the prior's mean of log σ²."""
+        q = np.zeros(self.n_levels)
+        mass = np.exp(self.log_prior - logsumexp(self.log_prior))
+        target = np.exp(mass @ np.log(self.levels))
+        q[np.argmin(np.where(mass > 0, np.abs(np.log(self.levels / target)), np.inf))] = 1.0
+        return q
+
+    def posterior(self, q: FloatArray) -> NoisePosterior:
+        """Return probabilities of the levels as a posterior."""
+        return NoisePosterior(self.levels, q)
+
+
 def warn_at_edge(noise: NoisePosterior) -> None:
     """Warn when the posterior piles up at an edge of its grid."""
     if edge := noise.at_edge():
@@ -57,11 +139,3 @@ def warn_at_edge(noise: NoisePosterior) -> None:
             NoiseGridWarning,
             stacklevel=3,
         )
-
-
-def as_noise_levels(noise_levels: ArrayLike) -> FloatArray:
-    """Validate a grid of noise variances: positive, ascending; a number is a grid of one."""
-    array = as_float_array(np.atleast_1d(np.asarray(noise_levels)), "noise_levels", ("n_noise_levels",))
-    if not (array > 0).all() or not (np.diff(array) > 0).all():
-        raise ValueError(f"noise_levels must be positive and ascending, got {array}")
-    return array

@@ -366,10 +366,9 @@ class DirectRegressor(GrowingModel):
         rotated = training.rotated or decorrelate(training.statistics)
         return [
             fit_decorrelated_by_evidence(
-                rotated,
+                rotated.target(k),
                 self._initial_hyperparameters(k),
                 prior=prior,
-                output=k,
                 n_levels=self.n_levels,
                 n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
                 max_iter=self.max_iter,
@@ -385,11 +384,10 @@ class DirectRegressor(GrowingModel):
         holds_out = self.noise == "held_out" and training.n_rows >= FEWEST_TO_HOLD_OUT
         return [
             policy.begin(
-                statistics,
+                statistics.target(k),
                 self._initial_hyperparameters(k),
-                output=k,
                 seed=int(training.rng.integers(2**31)),
-                rotated=rotated,
+                rotated=None if rotated is None else rotated.target(k),
                 start=training.starts[k] if training.starts else None,
                 held_out=partial(self._held_out, training, k) if holds_out else None,
             )
@@ -450,7 +448,7 @@ class DirectRegressor(GrowingModel):
             n_threads=n_threads,
         )
         phi = np.ascontiguousarray(self.features_.map.transform(inputs[held], np.float64, n_threads))
-        return HeldOut(kept, phi, y[held], None if weight is None else weight[held])
+        return HeldOut(kept.target(0), phi, y[held], None if weight is None else weight[held])
 
     # --- prediction
 

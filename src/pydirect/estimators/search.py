@@ -350,9 +350,8 @@ def _fits(
 
 def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
     """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows, standardised as the model's; (n_outputs,)."""
-    s = model.coefficients_
-    error = held.yty - 2 * np.einsum("jk,jk->k", held.c, s) + np.einsum("jk,jk->k", s, held.A @ s)
-    error = error * model.y_scale_**2
+    errors = [held.target(k).squared_error(mean) for k, mean in enumerate(model.coefficients_.T)]
+    error = np.array(errors) * model.y_scale_**2
     rounding = 10 * np.finfo(float).eps * np.abs(model.y_mean_)
     return np.where(error > held.n_samples * rounding**2, error, 0.0)
 

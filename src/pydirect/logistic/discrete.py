@@ -38,7 +38,7 @@ def decorrelated_solve(
 
     def solve(regression: GaussianStatistics, log_variance: float) -> Solution[DecorrelatedPosterior]:
         variance = float(np.exp(log_variance))
-        rotated = decorrelate(regression).scaled(variance)
+        rotated = decorrelate(regression).target(0).scaled(variance)
         posterior = fit_decorrelated(rotated, 1.0, prior=prior, n_levels=n_levels, n_noise_levels=1)
         cost = posterior.weights.kl(posterior.log_prior) + variance_prior.penalty(variance)
         return Solution(posterior, ScaledLatent(posterior, variance), cost, log_variance, posterior.interrupted)

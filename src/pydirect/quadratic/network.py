@@ -17,13 +17,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax, xlogy
+from scipy.special import softmax
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_levels, pad_levels
-from pydirect.distributions.noise import NoisePosterior, as_noise_levels
+from pydirect.distributions.noise import NoiseGrid, NoisePosterior
 from pydirect.quadratic.engines import NetworkShape, make_engine
 from pydirect.regression.mean_field import MeanFieldPosterior
 
@@ -60,9 +60,7 @@ class QuadraticNetwork:
         self.levels = levels = as_levels(levels, shape.n_weights)
         rows = 1 if np.shape(log_prior)[:1] == (1,) else shape.n_weights
         self.log_prior = log_prior = as_float_array_unbounded(log_prior, "log_prior", (rows, levels.shape[1]))
-        self.noise_levels = noise_levels = as_noise_levels(noise_levels)
-        self.log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
-        self._log_noise = log_noise_prior - 0.5 * n_samples * np.log(noise_levels)  # all of the likelihood but R
+        self.noise = NoiseGrid.of(noise_levels, log_noise_prior)
         self._moments = _core.NetworkMoments(*shape.key, *pad_levels(levels, log_prior), n_threads)
         self._slopes = np.empty(_core.network_table_size(*shape.key))
 
@@ -110,17 +108,9 @@ class QuadraticNetwork:
         return self.expected_squared_error(q)
 
     def noise_posterior(self, squared_error: float) -> tuple[float, NoisePosterior]:
-        """Best q_σ for a given R, ``q_σ ∝ p_σ exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.
-
-        At this q_σ they are one log-sum-exp, −(n/2) log 2π included.
-        """
-        half_n = 0.5 * self.n_samples
-        log_joint = self._log_noise - 0.5 * squared_error / self.noise_levels
-        highest = log_joint.max()
-        with np.errstate(invalid="ignore"):  # an infinite R gives NaN, which training looks for
-            q = np.exp(log_joint - highest)
-        total = q.sum()
-        return float(highest + np.log(total) - half_n * np.log(2 * np.pi)), NoisePosterior(self.noise_levels, q / total)
+        """Terms of the ELBO that the noise enters at its best q_σ for a given R, and that posterior."""
+        q_noise, share = self.noise.given(squared_error, self.n_samples)
+        return float(share), self.noise.posterior(q_noise)
 
     def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
         """ELBO of any factorised posterior, term by term.
@@ -130,11 +120,8 @@ class QuadraticNetwork:
         q : ndarray of shape (n_weights, n_levels)
         q_noise : ndarray of shape (n_noise_levels,)
         """
-        error = self.expected_squared_error(q)
-        likelihood = -0.5 * self.n_samples * (np.log(2 * np.pi) + q_noise @ np.log(self.noise_levels))
-        likelihood -= 0.5 * error * (q_noise @ (1.0 / self.noise_levels))
-        noise_kl = xlogy(q_noise, q_noise).sum() - q_noise[q_noise > 0] @ self.log_noise_prior[q_noise > 0]
-        return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior) - noise_kl)
+        likelihood = self.noise.share(q_noise, self.expected_squared_error(q), self.n_samples)
+        return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior))
 
     def elbo_and_gradient(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """ELBO at the best q_σ, and its gradient in the logits of the weights.

@@ -33,7 +33,7 @@ from pydirect._validation import (
 )
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_level_count, evenly_spaced_levels
-from pydirect.distributions.noise import as_noise_levels, warn_at_edge
+from pydirect.distributions.noise import NoiseGrid, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, Prior, as_prior
 from pydirect.optimize.gradient import lbfgs
 from pydirect.optimize.outcome import Outcome
@@ -89,15 +89,21 @@ class _Problem:
     shape: NetworkShape
     prior: Prior
     n_samples: float
-    noise_levels: FloatArray
+    noise: NoiseGrid
     optimizer: str
     max_iter: int
     stop: threading.Event  # set when the user interrupts
 
     def model(self, engine: Any, run: _Run, n_threads: int) -> QuadraticNetwork:
-        uniform = np.full(self.noise_levels.size, -np.log(self.noise_levels.size))
         return QuadraticNetwork(
-            self.shape, engine, self.n_samples, run.levels, run.log_prior, self.noise_levels, uniform, n_threads
+            self.shape,
+            engine,
+            self.n_samples,
+            run.levels,
+            run.log_prior,
+            self.noise.levels,
+            self.noise.log_prior,
+            n_threads,
         )
 
     def by_layer(self, values: FloatArray) -> FloatArray:
@@ -198,7 +204,7 @@ def fit_quadratic_network(
     y = as_float_array(y, "y", (len(x),))
     weight = as_sample_weight(sample_weight, len(x))
     shape = NetworkShape(x.shape[1], hidden_layer_sizes, bias)
-    noise_levels = as_noise_levels(noise_levels)
+    noise = NoiseGrid.of(noise_levels)
     prior = as_prior(prior)
     as_number(prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
     check_regrids(n_regrids, n_levels, prior)
@@ -208,9 +214,7 @@ def fit_quadratic_network(
     rng = as_generator(random_state)
 
     n_samples = float(len(x)) if weight is None else float(weight.sum())
-    problem = _Problem(
-        shape, prior, n_samples, noise_levels, optimizer, as_count(max_iter, "max_iter"), threading.Event()
-    )
+    problem = _Problem(shape, prior, n_samples, noise, optimizer, as_count(max_iter, "max_iter"), threading.Event())
     _check_memory(shape, n_levels, as_count(n_restarts, "n_restarts"), n_threads)
     scale = np.array([prior_scale / np.sqrt(fan_in) for _, fan_in in shape.layers])
     runs = [_start_at_random(problem, scale, n_levels, rng) for _ in range(n_restarts)]

@@ -15,10 +15,10 @@ from scipy.special import logsumexp
 from pydirect._validation import FloatArray, as_count, as_number
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_level_count
-from pydirect.distributions.noise import NoisePosterior, warn_at_edge
+from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, GaussianPrior
 from pydirect.regression.mean_field import MeanFieldPosterior
-from pydirect.statistics.rotated import RotatedStatistics
+from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
 # A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
 NEGLIGIBLE_INFORMATION = 1e-5
@@ -74,11 +74,10 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
 
 def fit_decorrelated(
-    rotated: RotatedStatistics,
+    rotated: RotatedTarget | RotatedStatistics,
     noise: float,
     *,
     prior: DensityPrior | None = None,
-    output: int = 0,
     n_levels: int = 15,
     reach: float = 4.0,
     n_noise_levels: int = 15,
@@ -88,12 +87,12 @@ def fit_decorrelated(
 
     Parameters
     ----------
-    rotated : RotatedStatistics
+    rotated : RotatedStatistics or RotatedTarget
+        Of one target; of several, ``rotated.target(k)``.
     noise : float
         Centre of the noise grid, usually from `maximise_evidence`.
     prior : DensityPrior
         Standard Gaussian by default; of each rotated weight.
-    output : int
     n_levels : int
     reach : float
         Levels extend so many posterior standard deviations to both sides.
@@ -111,18 +110,16 @@ def fit_decorrelated(
     prior = GaussianPrior() if prior is None else prior
     if not hasattr(prior, "log_density"):
         raise TypeError(f"prior must have a density, log_density(w), to place levels anywhere, got {prior!r}")
-    n, yty = rotated.n_samples, float(rotated.yty[output])
-    prior_variance = prior.variance
-    information = prior_variance * rotated.eigenvalues / noise
-    rotated = rotated.keep(information > NEGLIGIBLE_INFORMATION)
-    eigenvalues, c = rotated.eigenvalues, np.ascontiguousarray(rotated.c[:, output])
+    target, prior_variance = as_rotated_target(rotated), prior.variance
+    information = prior_variance * target.eigenvalues / noise
+    target = target.keep(information > NEGLIGIBLE_INFORMATION)
+    eigenvalues, c, n = target.eigenvalues, target.c, target.n_samples
 
     determined = (information / (1 + information)).sum()
     width = np.sqrt(2.0 / max(n - determined, 1.0))  # posterior sd of log σ² (Laplace)
     noise_levels = noise * np.exp(min(reach * width, np.log(30.0)) * np.linspace(-1, 1, n_noise_levels))
-    if n_noise_levels == 1:
-        noise_levels = np.array([noise])
-    noise_posterior = NoisePosterior(noise_levels, np.eye(n_noise_levels)[n_noise_levels // 2])
+    grid_of_noise = NoiseGrid.of([noise] if n_noise_levels == 1 else noise_levels)
+    noise_posterior = grid_of_noise.posterior(np.eye(n_noise_levels)[n_noise_levels // 2])
 
     tau = noise_posterior.precision
     spread = 1 / np.sqrt(tau * eigenvalues + 1 / prior_variance)
@@ -141,12 +138,9 @@ def fit_decorrelated(
     def ascend(log_tau: float) -> tuple[FactorizedCategorical, NoisePosterior, float]:
         """Weights at an expected precision, the noise that is best for them, and the ELBO of both."""
         weights = _tilted(levels, log_prior, np.exp(log_tau), c, eigenvalues)
-        error = yty - 2 * weights.mean @ c + eigenvalues @ weights.second_moment
-        logits = -np.log(n_noise_levels) - 0.5 * n * np.log(noise_levels) - 0.5 * error / noise_levels
-        q_noise = np.exp(logits - logsumexp(logits))
-        # At its optimum q_σ contributes the logarithm of its normaliser.
-        elbo = -0.5 * n * np.log(2 * np.pi) + logsumexp(logits) - weights.kl(log_prior)
-        return weights, NoisePosterior(noise_levels, q_noise), float(elbo)
+        error = target.squared_error(weights.mean, weights.second_moment)
+        q_noise, share = grid_of_noise.given(error, n)
+        return weights, grid_of_noise.posterior(q_noise), float(share - weights.kl(log_prior))
 
     visited = [float(np.log(tau))]
     weights, noise_posterior, elbo = ascend(visited[0])
@@ -177,7 +171,7 @@ def fit_decorrelated(
         len(trace),
         converged,
         interrupted,
-        vectors=rotated.vectors,
+        vectors=target.vectors,
         prior_variance=prior_variance,
     )
 

@@ -20,12 +20,12 @@ from pydirect.distributions.priors import DensityPrior
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.evidence import maximise_evidence, noise_by_evidence
 from pydirect.regression.level_scale import fit_level_scale, in_prior_units
-from pydirect.regression.mean_field import MeanFieldPosterior, as_regression, fit_mean_field
+from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
 from pydirect.regression.mean_fields import fit_regressions
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_posterior import MixturePosterior
-from pydirect.statistics.gaussian import GaussianStatistics
-from pydirect.statistics.rotated import RotatedStatistics
+from pydirect.statistics.gaussian import TargetStatistics
+from pydirect.statistics.rotated import RotatedTarget
 
 # Noise variances below this fraction of the targets' variance are not distinguished.
 NOISE_FLOOR = 1e-10
@@ -56,7 +56,7 @@ class InitialHyperparameters:
     fixed_noise: float | None = None
     repetitions: float = 1.0
 
-    def by_evidence(self, rotated: RotatedStatistics, output: int = 0) -> tuple[float, float]:
+    def by_evidence(self, rotated: RotatedTarget) -> tuple[float, float]:
         """Noise variance and prior variance of the weights that maximise the evidence; a fixed noise variance stays."""
         known = self.prior_variance
         # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
@@ -64,7 +64,6 @@ class InitialHyperparameters:
         noise, scale = maximise_evidence(
             rotated.scaled(unit).averaged(self.repetitions),
             self.fixed_noise or self.noise,
-            output=output,
             fit_noise=self.fixed_noise is None,
             prior_sd=(2.0, 10.0) if known is None else (1.0, 0.5),
         )
@@ -75,11 +74,10 @@ class InitialHyperparameters:
 
 
 def fit_decorrelated_by_evidence(
-    rotated: RotatedStatistics,
+    rotated: RotatedTarget,
     initial: InitialHyperparameters,
     *,
     prior: DensityPrior,
-    output: int,
     n_levels: int,
     n_noise_levels: int,
     max_iter: int,
@@ -88,9 +86,9 @@ def fit_decorrelated_by_evidence(
 
     Parameters
     ----------
-    rotated : RotatedStatistics
+    rotated : RotatedTarget
     initial : InitialHyperparameters
-    prior, output, n_levels, n_noise_levels, max_iter
+    prior, n_levels, n_noise_levels, max_iter
         As in `fit_decorrelated`.
 
     Returns
@@ -98,14 +96,13 @@ def fit_decorrelated_by_evidence(
     posterior : DecorrelatedPosterior
     prior_sd : float
     """
-    noise, variance = initial.by_evidence(rotated, output)
+    noise, variance = initial.by_evidence(rotated)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseGridWarning)  # the grid is narrow, about the evidence's maximum
         posterior = fit_decorrelated(
             rotated.scaled(variance),
             noise,
             prior=prior,
-            output=output,
             n_levels=n_levels,
             n_noise_levels=n_noise_levels,
             max_iter=max_iter,
@@ -161,12 +158,11 @@ class RawPolicy:
 
     def begin(
         self,
-        statistics: GaussianStatistics,
+        statistics: TargetStatistics,
         initial: InitialHyperparameters,
         *,
-        output: int,
         seed: int,
-        rotated: RotatedStatistics | None = None,
+        rotated: RotatedTarget | None = None,
         start: MeanFieldPosterior | None = None,
         held_out: Callable[[], HeldOut] | None = None,
     ) -> RawFit:
@@ -174,12 +170,11 @@ class RawPolicy:
 
         Parameters
         ----------
-        statistics : GaussianStatistics
+        statistics : TargetStatistics
         initial : InitialHyperparameters
-        output : int
         seed : int
             Of the optimisers.
-        rotated : RotatedStatistics, optional
+        rotated : RotatedTarget, optional
             Required where the prior variance is not known.
         start : MeanFieldPosterior, optional
             Warm start, in the units of the statistics.
@@ -189,12 +184,12 @@ class RawPolicy:
         noise, variance = initial.noise, initial.prior_variance
         if variance is None:
             assert rotated is not None
-            noise, variance = initial.by_evidence(rotated, output)
+            noise, variance = initial.by_evidence(rotated)
         elif self.noise == "evidence":
-            noise = max(noise_by_evidence(statistics, noise, variance, output=output), NOISE_FLOOR)
+            noise = max(noise_by_evidence(statistics, noise, variance), NOISE_FLOOR)
         if initial.fixed_noise is not None:
             noise = initial.fixed_noise
-        return RawFit(self, statistics, output, noise, float(np.sqrt(variance)), seed, start, held_out)
+        return RawFit(self, statistics, noise, float(np.sqrt(variance)), seed, start, held_out)
 
 
 @dataclass(frozen=True)
@@ -203,15 +198,15 @@ class HeldOut:
 
     Parameters
     ----------
-    training : GaussianStatistics
-        Of the rows that were kept, one target.
+    training : TargetStatistics
+        Of the rows that were kept.
     phi : ndarray of shape (n_rows, n_weights)
         Features of the rows set aside.
     y : ndarray of shape (n_rows,)
     weight : ndarray of shape (n_rows,), optional
     """
 
-    training: GaussianStatistics
+    training: TargetStatistics
     phi: FloatArray
     y: FloatArray
     weight: FloatArray | None
@@ -231,8 +226,7 @@ class RawFit:
     Parameters
     ----------
     policy : RawPolicy
-    statistics : GaussianStatistics
-    output : int
+    statistics : TargetStatistics
     noise : float
         Noise variance that the grid is about.
     prior_sd : float
@@ -244,8 +238,7 @@ class RawFit:
     """
 
     policy: RawPolicy
-    statistics: GaussianStatistics
-    output: int
+    statistics: TargetStatistics
     noise: float
     prior_sd: float
     seed: int
@@ -294,8 +287,7 @@ class RawFit:
         return options
 
     def _at(self, noise_levels: FloatArray | list[float]) -> Posterior:
-        options = self._options(warm=True)
-        return _fit_factorized(self.statistics, noise_levels=noise_levels, output=self.output, **options)
+        return _fit_factorized(self.statistics, noise_levels=noise_levels, **self._options(warm=True))
 
     def _on_grid(self) -> Posterior:
         """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""
@@ -318,9 +310,7 @@ class RawFit:
         sure.
         """
         for _ in range(LATTICE_NOISE_FITS):
-            s = posterior.mean
-            c, yty = self.statistics.c[:, self.output], float(self.statistics.yty[self.output])
-            error = (yty - 2 * s @ c + s @ self.statistics.A @ s) / self.statistics.n_samples
+            error = self.statistics.squared_error(posterior.mean) / self.statistics.n_samples
             if error <= 1.25 * posterior.noise.variance or posterior.interrupted:
                 break
             posterior = self._at([error])
@@ -328,14 +318,14 @@ class RawFit:
 
     def _with_level_scale(self, posterior: Posterior) -> tuple[Posterior, float]:
         """Scale the levels, and the prior with them, to where the ELBO is largest at the noise as it is."""
-        options = self._options() | {"noise_levels": posterior.noise.levels, "output": self.output}
+        options = self._options() | {"noise_levels": posterior.noise.levels}
 
         def fit(levels: FloatArray, start: Posterior | None) -> Posterior:
             if start is None:
                 return posterior
             return _fit_factorized(self.statistics, start=start, **options | {"levels": levels})
 
-        return fit_level_scale(fit, self.statistics, options["levels"], output=self.output)
+        return fit_level_scale(fit, self.statistics, options["levels"])
 
     def _split(self, posterior: Posterior, interrupted: bool) -> MixturePosterior:
         """Make a mixture of a factorised posterior, on its noise levels; of one component after an interruption."""
@@ -347,7 +337,6 @@ class RawFit:
                 self.statistics,
                 noise_levels=posterior.noise.levels,
                 start=posterior,
-                output=self.output,
                 n_components=1 if interrupted else policy.n_components,
                 entropy=policy.entropy,
                 **fit._options(),
@@ -383,7 +372,7 @@ def begin_together(fits: Sequence[RawFit]) -> list[RawFit]:
         if len(members) > 1:
             chosen = [fits[k] for k in members]
             models = [
-                as_regression(f.statistics, noise_levels=f.noise * f.policy.grid, output=f.output, **f.model_options())
+                MeanFieldRegression.of(f.statistics, noise_levels=f.noise * f.policy.grid, **f.model_options())
                 for f in chosen
             ]
             posteriors = fit_regressions(models, max_iter, [f.seed for f in chosen], fits[0].policy.n_threads)
@@ -403,7 +392,7 @@ def finish(fits: Sequence[RawFit]) -> list[tuple[Posterior, float]]:
     return fitted
 
 
-def _fit_factorized(statistics: GaussianStatistics, **options: Any) -> Posterior:
+def _fit_factorized(statistics: TargetStatistics, **options: Any) -> Posterior:
     """Fit one factor per weight, under a prior of either kind."""
     if isinstance(options["log_prior"], MixturePriorTable):
         return fit_mixture(statistics, n_components=1, **options)

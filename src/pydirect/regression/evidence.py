@@ -11,13 +11,11 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.optimize.cholesky import cholesky_of_ridge, solve_factored
 from pydirect.regression.decorrelated import TO_ROUNDING
-from pydirect.statistics.gaussian import GaussianStatistics
-from pydirect.statistics.rotated import RotatedStatistics
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
+from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
 
-def log_evidence(
-    eigenvalues: FloatArray, c: FloatArray, yty: float, n: float, noise: float, scale: float
-) -> tuple[float, FloatArray]:
+def log_evidence(rotated: RotatedTarget | RotatedStatistics, noise: float, scale: float) -> tuple[float, FloatArray]:
     """Log marginal likelihood with continuous Gaussian weights, and its gradient.
 
     ``log N(y; 0, noise I + scale ΦΦᵀ)`` from the eigenvalues λ of ΦᵀΦ and the projections c = VᵀΦᵀy:
@@ -25,8 +23,8 @@ def log_evidence(
 
     Parameters
     ----------
-    eigenvalues, c : ndarray of shape (n_directions,)
-    yty, n : float
+    rotated : RotatedStatistics or RotatedTarget
+        Of one target; of several, ``rotated.target(k)``.
     noise : float
         σ²
     scale : float
@@ -38,6 +36,8 @@ def log_evidence(
     gradient : ndarray of shape (2,)
         In log noise and log scale.
     """
+    target = as_rotated_target(rotated)
+    eigenvalues, c, yty, n = target.eigenvalues, target.c, target.yty, target.n_samples
     total = noise + scale * eigenvalues  # variance of the data along each direction, times nothing else
     fit = scale * c**2 / total
     residual = max(yty - fit.sum(), 0.0) / noise
@@ -50,11 +50,10 @@ def log_evidence(
 
 
 def maximise_evidence(
-    rotated: RotatedStatistics,
+    rotated: RotatedTarget | RotatedStatistics,
     noise: float,
     scale: float = 1.0,
     *,
-    output: int = 0,
     fit_noise: bool = True,
     fit_scale: bool = True,
     prior_sd: tuple[float, float] | None = None,
@@ -63,10 +62,10 @@ def maximise_evidence(
 
     Parameters
     ----------
-    rotated : RotatedStatistics
+    rotated : RotatedStatistics or RotatedTarget
+        Of one target; of several, ``rotated.target(k)``.
     noise, scale : float
         Start.
-    output : int
     fit_noise, fit_scale : bool
         Whether the noise variance and the prior variance are free.
     prior_sd : tuple of float, optional
@@ -77,7 +76,8 @@ def maximise_evidence(
     -------
     noise, scale : float
     """
-    c, yty, n = rotated.c[:, output], float(rotated.yty[output]), rotated.n_samples
+    target = as_rotated_target(rotated)
+    yty, n = target.yty, target.n_samples
     start = np.log([noise, scale])
     begin = start.copy()
     free = np.array([fit_noise, fit_scale])
@@ -86,7 +86,7 @@ def maximise_evidence(
     def negative(moved: FloatArray) -> tuple[float, FloatArray]:
         theta = start.copy()
         theta[free] = moved
-        value, gradient = log_evidence(rotated.eigenvalues, c, yty, n, *np.exp(theta))
+        value, gradient = log_evidence(target, *np.exp(theta))
         pull = tightness * (theta - start)
         return float(0.5 * pull @ (theta - start) - value) / n, (pull - gradient)[free] / n
 
@@ -126,11 +126,10 @@ def _polished(
 
 
 def noise_by_evidence(
-    statistics: GaussianStatistics,
+    statistics: TargetStatistics | GaussianStatistics,
     noise: float,
     scale: float = 1.0,
     *,
-    output: int = 0,
     n_iter: int = 2,
     n_probes: int = 8,
 ) -> float:
@@ -141,12 +140,12 @@ def noise_by_evidence(
 
     Parameters
     ----------
-    statistics : GaussianStatistics
+    statistics : GaussianStatistics or TargetStatistics
+        Of one target; of several, ``statistics.target(k)``.
     noise : float
         Start.
     scale : float
         Prior variance of the weights.
-    output : int
     n_iter : int
         Factorisations, in single precision while it suffices.
     n_probes : int
@@ -155,12 +154,12 @@ def noise_by_evidence(
     -------
     float
     """
-    b = statistics.n_weights
-    c, yty, n = statistics.c[:, output], float(statistics.yty[output]), statistics.n_samples
+    target = as_target_statistics(statistics)
+    b, c, yty, n = target.n_weights, target.c, target.yty, target.n_samples
     signs = np.sign(np.random.default_rng(0).standard_normal((b, n_probes)))
     for _ in range(n_iter):
         ridge = noise / scale
-        factor = cholesky_of_ridge(statistics.A, np.full(b, ridge))
+        factor = cholesky_of_ridge(target.A, np.full(b, ridge))
         solved = solve_factored(factor, np.column_stack([c, signs]))
         w = solved[:, 0]
         determined = b - ridge * float(np.einsum("jk,jk->", signs, solved[:, 1:])) / n_probes

@@ -26,7 +26,7 @@ class CategoricalWeights:
 
     def __init__(self, model: MeanFieldRegression) -> None:
         self.model, self.b = model, model.statistics.n_weights
-        if not (np.isfinite(model.log_prior).all() and np.isfinite(model.log_noise_prior).all()):
+        if not (np.isfinite(model.log_prior).all() and np.isfinite(model.noise.log_prior).all()):
             raise ValueError("log_prior and log_noise_prior must be finite: stochastic gradients start from them")
         self.shape = (self.b, model.levels.shape[1])
         self.log_prior = np.broadcast_to(model.log_prior, self.shape)
@@ -46,11 +46,9 @@ class CategoricalWeights:
     def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
         """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax."""
         statistics, q = self.model.statistics, _softmax(logits)
-        weights, a, c = FactorizedCategorical(self.levels, q), statistics.A, statistics.c[:, self.model.output]
-        s, diagonal = weights.mean, a.diagonal()
-        product = a @ s
-        value = statistics.yty[self.model.output] + s @ (product - 2.0 * c) + diagonal @ weights.variance
-        residual = c - product + diagonal * s
+        weights, diagonal = FactorizedCategorical(self.levels, q), statistics.A.diagonal()
+        value, gradient = statistics.squared_error_and_gradient(weights.mean, weights.variance)
+        residual = diagonal * weights.mean - 0.5 * gradient
         slope = -2.0 * (residual[:, None] - 0.5 * diagonal[:, None] * self.levels) * self.levels
         return float(value), through_softmax(q, slope)
 
@@ -66,6 +64,8 @@ class GaussianWeights:
 
     def __init__(self, model: GaussianRegression) -> None:
         self.model, self.b = model, model.statistics.n_weights
+        if not np.isfinite(model.noise.log_prior).all():
+            raise ValueError("log_noise_prior must be finite: stochastic gradients start from it")
         self.shape = (2, self.b)
 
     @property
@@ -83,12 +83,9 @@ class GaussianWeights:
 
     def error(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """``R = yᵀy − 2μᵀc + μᵀAμ + diag(A)ᵀs²`` and its gradient."""
-        statistics, k = self.model.statistics, self.model.output
-        a, c = statistics.A, statistics.c[:, k]
-        mean, spread = theta[0], a.diagonal() * np.exp(2.0 * theta[1])
-        product = a @ mean
-        value = statistics.yty[k] + mean @ (product - 2.0 * c) + spread.sum()
-        return float(value), np.stack([2.0 * (product - c), 2.0 * spread])
+        statistics, variance = self.model.statistics, np.exp(2.0 * theta[1])
+        value, gradient = statistics.squared_error_and_gradient(theta[0], variance)
+        return float(value), np.stack([gradient, 2.0 * statistics.A.diagonal() * variance])
 
     def posterior(self, theta: FloatArray, noise: NoisePosterior, elbo: float) -> GaussianPosterior:
         """Return the posterior of these parameters."""

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from pydirect._validation import FloatArray, as_count, as_instance, as_output
+from pydirect._validation import FloatArray, as_count, as_instance
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_levels
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_posterior import MixturePosterior
-from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 _Posterior = TypeVar("_Posterior", bound=MeanFieldPosterior | MixturePosterior)
 # Rounds end when the scale changes by less than this fraction.
@@ -23,7 +23,7 @@ SETTLED = 1e-4
 
 
 def best_level_scale(
-    statistics: GaussianStatistics, posterior: MeanFieldPosterior | MixturePosterior, output: int = 0
+    statistics: TargetStatistics | GaussianStatistics, posterior: MeanFieldPosterior | MixturePosterior
 ) -> float:
     """Find the factor on all levels that maximises the ELBO given q: ``t = sᵀc / (sᵀAs + diag(A)ᵀ(v − s²))``.
 
@@ -32,9 +32,9 @@ def best_level_scale(
 
     Parameters
     ----------
-    statistics : GaussianStatistics
+    statistics : GaussianStatistics or TargetStatistics
+        Of one target; of several, ``statistics.target(k)``.
     posterior : MeanFieldPosterior or MixturePosterior
-    output : int
 
     Returns
     -------
@@ -46,28 +46,26 @@ def best_level_scale(
     ValueError, TypeError
         When an argument has a wrong type, or the posterior is not of as many weights as the statistics.
     """
-    as_instance(statistics, "statistics", GaussianStatistics)
+    target = as_target_statistics(statistics)
     as_instance(posterior, "posterior", MeanFieldPosterior, MixturePosterior)
-    as_output(output, statistics.n_outputs)
-    if posterior.weights.n_weights != statistics.n_weights:
+    if posterior.weights.n_weights != target.n_weights:
         raise ValueError(
-            f"posterior must have {statistics.n_weights} weights, as statistics have, got {posterior.weights.n_weights}"
+            f"posterior must have {target.n_weights} weights, as statistics have, got {posterior.weights.n_weights}"
         )
     alpha = posterior.alpha if isinstance(posterior, MixturePosterior) else np.ones(1)
     components = posterior.components if isinstance(posterior, MixturePosterior) else [posterior.weights]
     s = np.stack([c.mean for c in components])
-    spread = np.stack([c.variance for c in components]) @ statistics.A.diagonal()
-    fit = alpha @ (s @ statistics.c[:, output])
-    power = alpha @ (np.einsum("ij,ij->i", s, s @ statistics.A) + spread)
+    spread = np.stack([c.variance for c in components]) @ target.A.diagonal()
+    fit = alpha @ (s @ target.c)
+    power = alpha @ (np.einsum("ij,ij->i", s, s @ target.A) + spread)
     return float(fit / power) if fit > 0 and power > 0 else 1.0
 
 
 def fit_level_scale(
     fit: Callable[[FloatArray, _Posterior | None], _Posterior],
-    statistics: GaussianStatistics,
+    statistics: TargetStatistics | GaussianStatistics,
     levels: ArrayLike,
     *,
-    output: int = 0,
     max_rounds: int = 20,
 ) -> tuple[_Posterior, float]:
     """Learn the scale of the levels, and with them of the prior, together with the posterior.
@@ -79,9 +77,9 @@ def fit_level_scale(
     fit : callable
         From levels and a posterior to start from, on those levels (or None), to a posterior: `fit_mean_field` or
         `fit_mixture` with all else bound.
-    statistics : GaussianStatistics
+    statistics : GaussianStatistics or TargetStatistics
+        Of one target; of several, ``statistics.target(k)``.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-    output : int
     max_rounds : int
 
     Returns
@@ -111,14 +109,13 @@ def fit_level_scale(
     """
     if not callable(fit):
         raise TypeError(f"fit must be callable, from levels and a start to a posterior, got {fit!r}")
-    as_instance(statistics, "statistics", GaussianStatistics)
-    as_output(output, statistics.n_outputs)
+    target = as_target_statistics(statistics)
     as_count(max_rounds, "max_rounds")
-    grid = as_levels(levels, statistics.n_weights)
+    grid = as_levels(levels, target.n_weights)
     best, scale = fit(grid, None), 1.0
     candidate, total = best, 1.0
     for _ in range(max_rounds):
-        factor = best_level_scale(statistics, candidate, output)
+        factor = best_level_scale(target, candidate)
         if abs(factor - 1.0) <= SETTLED:
             break
         total *= factor

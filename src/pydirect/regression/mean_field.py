@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, xlogy
+from scipy.special import logsumexp
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array_unbounded, as_output
+from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_levels, pad_levels
-from pydirect.distributions.noise import NoisePosterior, as_noise_levels, warn_at_edge
+from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
 from pydirect.distributions.posterior import WeightMarginals
 from pydirect.distributions.priors import as_log_masses
 from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.gradient import lbfgs_on_logits
 from pydirect.optimize.outcome import Outcome
 from pydirect.optimize.quadratic import OPTIMIZERS, QuadraticProblem, run
-from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # Levels w around an offset much larger than their range lose their differences in second moments.
 FARTHEST_LEVELS = 1e4
@@ -81,28 +81,41 @@ class MeanFieldRegression:
 
     Parameters
     ----------
-    statistics : GaussianStatistics
+    statistics : TargetStatistics
     levels : ndarray of shape (n_weights or 1, n_levels)
     log_prior : ndarray of shape (n_weights or 1, n_levels)
-    noise_levels : ndarray of shape (n_noise_levels,)
-    log_noise_prior : ndarray of shape (n_noise_levels,)
-    output : int
-        Which target of the statistics.
+    noise : NoiseGrid
     """
 
-    statistics: GaussianStatistics
+    statistics: TargetStatistics
     levels: FloatArray
     log_prior: FloatArray
-    noise_levels: FloatArray
-    log_noise_prior: FloatArray
-    output: int = 0
+    noise: NoiseGrid
+
+    @classmethod
+    def of(
+        cls,
+        statistics: TargetStatistics | GaussianStatistics,
+        levels: ArrayLike,
+        log_prior: ArrayLike,
+        noise_levels: ArrayLike,
+        log_noise_prior: ArrayLike | None = None,
+    ) -> MeanFieldRegression:
+        """Validate the arguments that `fit_mean_field` describes and return them as a model."""
+        target = as_target_statistics(statistics)
+        levels = as_levels(levels, target.n_weights)
+        if (np.abs(levels).max(axis=1) > FARTHEST_LEVELS * np.ptp(levels, axis=1)).any() and levels.shape[1] > 1:
+            raise ValueError(
+                f"levels must not lie further from zero than {FARTHEST_LEVELS:g} times their range, where rounding "
+                "would hide their differences: subtract their middle and the targets' share of it"
+            )
+        log_prior = as_log_masses(log_prior, levels, target.n_weights)
+        return cls(target, levels, log_prior, NoiseGrid.of(noise_levels, log_noise_prior))
 
     def expected_squared_error(self, q: FloatArray) -> float:
-        """``R = yᵀy − 2 sᵀc + sᵀAs − diag(A)ᵀs² + diag(A)ᵀv``, eq. 8."""
+        """``R = E_q ‖y − Φw‖²``, eq. 8."""
         weights = FactorizedCategorical(self.levels, q)
-        s, a = weights.mean, self.statistics.A
-        c, yty = self.statistics.c[:, self.output], self.statistics.yty[self.output]
-        return float(yty - 2 * s @ c + s @ a @ s + np.diag(a) @ weights.variance)
+        return float(self.statistics.squared_error(weights.mean, weights.variance))
 
     def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
         """ELBO of any factorised posterior, term by term (Theorem 1 with its constant).
@@ -112,29 +125,8 @@ class MeanFieldRegression:
         q : ndarray of shape (n_weights, n_levels)
         q_noise : ndarray of shape (n_noise_levels,)
         """
-        n, tau = self.statistics.n_samples, q_noise @ (1.0 / self.noise_levels)
-        likelihood = -0.5 * (n * np.log(2 * np.pi) + n * q_noise @ np.log(self.noise_levels))
-        likelihood -= 0.5 * tau * self.expected_squared_error(q)
-        return float(
-            likelihood
-            + _expected_log(q, np.broadcast_to(self.log_prior, q.shape))
-            - xlogy(q, q).sum()
-            + _expected_log(q_noise, self.log_noise_prior)
-            - xlogy(q_noise, q_noise).sum()
-        )
-
-    @classmethod
-    def of(
-        cls,
-        statistics: GaussianStatistics,
-        levels: ArrayLike,
-        log_prior: ArrayLike,
-        noise_levels: ArrayLike,
-        log_noise_prior: ArrayLike | None = None,
-        output: int = 0,
-    ) -> MeanFieldRegression:
-        """Validate the arguments that `fit_mean_field` describes and return them as a model."""
-        return as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+        likelihood = self.noise.share(q_noise, self.expected_squared_error(q), self.statistics.n_samples)
+        return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior))
 
     def solver(self, n_threads: int, narrow: NDArray[np.float32] | None = None) -> _core.MeanField:
         """Return the compiled solver of this problem, at no particular state; `narrow` is A in single precision."""
@@ -144,14 +136,14 @@ class MeanFieldRegression:
             a=in_single_precision(a) if narrow is None else narrow,
             a_exact=a,
             diagonal=np.ascontiguousarray(a.diagonal()),
-            c=np.ascontiguousarray(self.statistics.c[:, self.output]),
-            yty=float(self.statistics.yty[self.output]),
+            c=self.statistics.c,
+            yty=self.statistics.yty,
             n_samples=self.statistics.n_samples,
             levels=levels,
             log_prior=log_prior,
             prior_precision=self.prior_precision(),
-            noise_levels=self.noise_levels,
-            noise_log_prior=self.log_noise_prior,
+            noise_levels=self.noise.levels,
+            noise_log_prior=self.noise.log_prior,
             n_threads=n_threads,
         )
 
@@ -165,20 +157,14 @@ class MeanFieldRegression:
         return np.ascontiguousarray(np.broadcast_to(1.0 / np.maximum(variance, smallest), (b,)))
 
 
-def _expected_log(q: FloatArray, log_p: FloatArray) -> float:
-    used = q > 0  # 0 · log 0 = 0
-    return float(q[used] @ log_p[used])
-
-
 def fit_mean_field(
-    statistics: GaussianStatistics,
+    statistics: TargetStatistics | GaussianStatistics,
     levels: ArrayLike,
     log_prior: ArrayLike,
     noise_levels: ArrayLike,
     log_noise_prior: ArrayLike | None = None,
     *,
     optimizer: str = "pipeline",
-    output: int = 0,
     start: MeanFieldPosterior | None = None,
     max_iter: int = 1000,
     random_state: int = 0,
@@ -188,7 +174,8 @@ def fit_mean_field(
 
     Parameters
     ----------
-    statistics : GaussianStatistics
+    statistics : GaussianStatistics or TargetStatistics
+        Of one target; of several, ``statistics.target(k)``.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
         Values that a weight can take.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
@@ -202,8 +189,6 @@ def fit_mean_field(
         posterior and large-neighbourhood steps where they are coarser. ``"large_neighbourhood"``: the same and 200
         more such steps. Its parts: ``"lattice"``, ``"newton"``, ``"coordinate_ascent"``, ``"annealed"``. ``"lbfgs"``
         is the published method, a baseline.
-    output : int
-        Which of several targets.
     start : MeanFieldPosterior, optional
         Warm start on the same levels.
     max_iter : int
@@ -241,40 +226,12 @@ def fit_mean_field(
     >>> posterior.mean.round(3).tolist(), posterior.converged
     ([1.0, 0.0, -2.0], True)
     """
-    model = as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+    model = MeanFieldRegression.of(statistics, levels, log_prior, noise_levels, log_noise_prior)
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     as_count(max_iter, "max_iter")
     posterior = fit_regression(model, optimizer, start, max_iter, random_state, resolve_n_threads(n_threads))
     warn_at_edge(posterior.noise)
     return posterior
-
-
-def as_regression(
-    statistics: GaussianStatistics,
-    levels: ArrayLike,
-    log_prior: ArrayLike,
-    noise_levels: ArrayLike,
-    log_noise_prior: ArrayLike | None = None,
-    output: int = 0,
-) -> MeanFieldRegression:
-    """Validate the arguments that `fit_mean_field` describes and return them as a model."""
-    b = statistics.n_weights
-    levels = as_levels(levels, b)
-    if (np.abs(levels).max(axis=1) > FARTHEST_LEVELS * np.ptp(levels, axis=1)).any() and levels.shape[1] > 1:
-        raise ValueError(
-            f"levels must not lie further from zero than {FARTHEST_LEVELS:g} times their range, where rounding would "
-            "hide their differences: subtract their middle and the targets' share of it"
-        )
-    log_prior = as_log_masses(log_prior, levels, b)
-    noise_levels = as_noise_levels(noise_levels)
-    if log_noise_prior is None:
-        log_noise_prior = np.full(noise_levels.size, -np.log(noise_levels.size))
-    log_noise_prior = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise_levels.shape)
-    if not -np.inf < log_noise_prior.max() < np.inf:  # NaN is neither
-        raise ValueError("log_noise_prior must be finite or -inf with at least one finite entry")
-    return MeanFieldRegression(
-        statistics, levels, log_prior, noise_levels, log_noise_prior, as_output(output, statistics.n_outputs)
-    )
 
 
 def fit_regression(
@@ -297,7 +254,7 @@ def fit_regression(
         elbo, q_noise = solver.elbo(), solver.q_noise
     # The iterations see A in single precision; the last entry is the exact value.
     trace = np.append(np.concatenate([*outcome.trace, [elbo]])[: max(outcome.n_iter, 1) - 1], elbo)
-    noise = NoisePosterior(model.noise_levels, q_noise)
+    noise = model.noise.posterior(q_noise)
     return MeanFieldPosterior(
         weights, noise, model.log_prior, elbo, trace, outcome.n_iter, outcome.converged, outcome.interrupted
     )
@@ -313,7 +270,7 @@ def _fit_naturals(
 ) -> Outcome:
     problem = quadratic_problem(model, solver.a, max_iter, random_state)
     if start is None:
-        solver.set_noise(middle_noise(model))
+        solver.set_noise(model.noise.middle())
     else:
         _warm_start(model, solver, start)
     return run(optimizer, solver, problem, warm=start is not None)
@@ -327,21 +284,12 @@ def quadratic_problem(
     return QuadraticProblem(
         a=narrow,
         a_exact=model.statistics.A,
-        c=model.statistics.c[:, model.output],
+        c=model.statistics.c,
         prior_precision=model.prior_precision(),
         spacing=float(gaps[gaps > 0].mean()) if (gaps > 0).any() else 0.0,
         max_iter=max_iter,
         random_state=random_state,
     )
-
-
-def middle_noise(model: MeanFieldRegression) -> FloatArray:
-    """Return q_σ to start from: between the levels' extremes, weighed by their prior; one level of the grid."""
-    middle = np.zeros(model.noise_levels.size)
-    mass = np.exp(model.log_noise_prior - logsumexp(model.log_noise_prior))
-    target = np.exp(mass @ np.log(model.noise_levels))
-    middle[np.argmin(np.where(mass > 0, np.abs(np.log(model.noise_levels / target)), np.inf))] = 1.0
-    return middle
 
 
 def _warm_start(model: MeanFieldRegression, solver: _core.MeanField, start: MeanFieldPosterior) -> None:
@@ -351,8 +299,8 @@ def _warm_start(model: MeanFieldRegression, solver: _core.MeanField, start: Mean
             f"start must have probabilities of shape {(model.statistics.n_weights, model.levels.shape[1])}, "
             f"got {start.weights.q.shape}"
         )
-    nearest = np.abs(np.log(model.noise_levels * start.noise.precision)).argmin()
-    solver.set_noise(np.eye(model.noise_levels.size)[nearest])
+    nearest = np.abs(np.log(model.noise.levels * start.noise.precision)).argmin()
+    solver.set_noise(np.eye(model.noise.n_levels)[nearest])
     precision = solver.tau * model.statistics.A.diagonal() + model.prior_precision()
     solver.start_from_naturals(start.mean * precision, 0.5 * solver.tau * model.statistics.A.diagonal())
 
@@ -361,10 +309,10 @@ def _fit_logits(
     model: MeanFieldRegression, solver: _core.MeanField, max_iter: int
 ) -> tuple[FactorizedCategorical, FloatArray, Outcome]:
     shape = (model.statistics.n_weights, model.levels.shape[1])
-    for name, start in (("log_prior", model.log_prior), ("log_noise_prior", model.log_noise_prior)):
+    for name, start in (("log_prior", model.log_prior), ("log_noise_prior", model.noise.log_prior)):
         if not np.isfinite(start).all():
             raise ValueError(f"{name} must be finite for optimizer='lbfgs', which starts from it")
     logits = np.ascontiguousarray(np.broadcast_to(model.log_prior, shape))
-    logits, noise_logits, outcome = lbfgs_on_logits(solver, shape[1], logits, model.log_noise_prior, max_iter)
+    logits, noise_logits, outcome = lbfgs_on_logits(solver, shape[1], logits, model.noise.log_prior, max_iter)
     q_noise = np.exp(noise_logits - logsumexp(noise_logits))
     return FactorizedCategorical.from_logits(model.levels, logits), q_noise, outcome

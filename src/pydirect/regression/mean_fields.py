@@ -13,23 +13,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 from pydirect import _core
 from pydirect._interruptions import uninterrupted
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_instance
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.noise import NoisePosterior, warn_at_edge
+from pydirect.distributions.noise import NoiseGrid, warn_at_edge
 from pydirect.optimize.cholesky import cholesky_of_ridge, in_single_precision, solve_factored
 from pydirect.optimize.outcome import Outcome
 from pydirect.optimize.quadratic import COARSE_LEVELS, MOVE_THRESHOLD, RELATIVE_RISE, SMALL_PROBLEM, neighbourhoods
 from pydirect.regression.mean_field import (
     MeanFieldPosterior,
     MeanFieldRegression,
-    as_regression,
     fit_regression,
-    middle_noise,
     quadratic_problem,
 )
 
@@ -66,7 +63,7 @@ def fit_mean_fields(
     Parameters
     ----------
     models : sequence of MeanFieldRegression
-        Models with the same A (the same array) are fitted together; their targets (``output``), levels,
+        Models with the same A (the same array) are fitted together; their targets, levels,
         priors and noise levels may differ.
     max_iter : int
         Largest number of iterations of any one stage.
@@ -103,7 +100,8 @@ def fit_mean_fields(
     >>> statistics, levels = GaussianStatistics.from_arrays(phi, Y), evenly_spaced_levels(7, 3.0)
     >>> log_prior = GaussianPrior().log_mass(levels)
     >>> noise_levels = [0.001, 0.01, 0.1]
-    >>> models = [MeanFieldRegression.of(statistics, levels, log_prior, noise_levels, output=k) for k in (0, 1)]
+    >>> targets = [statistics.target(k) for k in (0, 1)]
+    >>> models = [MeanFieldRegression.of(target, levels, log_prior, noise_levels) for target in targets]
     >>> [p.mean.round(3).tolist() for p in fit_mean_fields(models)]
     [[1.0, 0.0, -2.0], [0.0, 1.0, 2.0]]
     """
@@ -112,7 +110,7 @@ def fit_mean_fields(
     for k, model in enumerate(models):
         as_instance(model, f"models[{k}]", MeanFieldRegression)
     models = [
-        as_regression(m.statistics, m.levels, m.log_prior, m.noise_levels, m.log_noise_prior, m.output) for m in models
+        MeanFieldRegression.of(m.statistics, m.levels, m.log_prior, m.noise.levels, m.noise.log_prior) for m in models
     ]
     as_count(max_iter, "max_iter")
     seeds = [random_state] * len(models) if isinstance(random_state, int | np.integer) else list(random_state)
@@ -151,7 +149,7 @@ def _worth_sharing(models: Sequence[MeanFieldRegression]) -> bool:
     """Whether models of the same A are faster together: where A is small, only if they start at similar ridges."""
     if len(models) <= FEW or models[0].statistics.n_weights >= ANY_RIDGES:
         return len(models) > FEW
-    ridges = [m.prior_precision()[0] / (middle_noise(m) @ (1.0 / m.noise_levels)) for m in models]
+    ridges = [m.prior_precision()[0] / m.noise.precision(m.noise.middle()) for m in models]
     return bool(max(ridges) <= SHARED_RIDGES * min(ridges))
 
 
@@ -173,6 +171,7 @@ class _Batch:
         self.diagonal = np.ascontiguousarray(exact.diagonal())
         for name in self.TABLES:
             setattr(self, name, tables[name])
+        self.noise = NoiseGrid(self.noise_levels, self.log_noise_prior)
         self.problem = _core.LaneProblem(a, self.diagonal, self.levels, self.log_prior, self.precision, n_threads)
         self.state = _core.LaneState(self.problem)
         self.drift = np.zeros(self.c.shape, dtype=np.float32)
@@ -192,15 +191,15 @@ class _Batch:
         """Lay out the tables of models with the same statistics."""
         statistics = models[0].statistics
         b, lanes = statistics.n_weights, _padded(len(models))
-        n_noise = max(m.noise_levels.size for m in models)
+        n_noise = max(m.noise.n_levels for m in models)
         tables = {
             "levels": _table([m.levels for m in models], 0.0),
             "log_prior": _table([m.log_prior for m in models], -np.inf),
             "precision": np.stack([m.prior_precision() for m in models], axis=1),
-            "c": np.stack([m.statistics.c[:, m.output] for m in models], axis=1),
-            "yty": np.array([m.statistics.yty[m.output] for m in models]),
-            "noise_levels": np.stack([_filled(m.noise_levels, n_noise, 1.0) for m in models], axis=1),
-            "log_noise_prior": np.stack([_filled(m.log_noise_prior, n_noise, -np.inf) for m in models], axis=1),
+            "c": np.stack([m.statistics.c for m in models], axis=1),
+            "yty": np.array([m.statistics.yty for m in models]),
+            "noise_levels": np.stack([_filled(m.noise.levels, n_noise, 1.0) for m in models], axis=1),
+            "log_noise_prior": np.stack([_filled(m.noise.log_prior, n_noise, -np.inf) for m in models], axis=1),
         }
         exact = statistics.A
         chosen = np.minimum(np.arange(lanes), len(models) - 1)
@@ -266,7 +265,7 @@ class _Batch:
     def set_noise(self, q_noise: FloatArray) -> None:
         """Set q_σ and the expected precision that follows."""
         self.q_noise = q_noise
-        self.tau = np.einsum("sk,sk->k", q_noise, 1.0 / self.noise_levels)
+        self.tau = self.noise.precision(q_noise)
 
     def squared_error(self) -> FloatArray:
         """``R = yᵀy − 2 sᵀc + sᵀAs + diag(A)ᵀ(v − s²)``, eq. 8, with As = c − residual."""
@@ -276,20 +275,14 @@ class _Batch:
         return self.yty - fit + spread
 
     def update_noise(self) -> FloatArray:
-        """``q_σ ∝ p_σ exp(−(n/2) log σ² − ½ R σ⁻²)``; return R."""
+        """Set the best q_σ given R; return R."""
         error = self.squared_error()
-        logits = self.log_noise_prior - 0.5 * self.n_samples * np.log(self.noise_levels)
-        logits -= 0.5 * error / self.noise_levels
-        mass = np.exp(logits - logits.max(axis=0))
-        self.set_noise(mass / mass.sum(axis=0))
+        self.set_noise(self.noise.given(error, self.n_samples)[0])
         return error
 
     def value(self, error: FloatArray) -> FloatArray:
         """ELBO of every lane (Theorem 1 with its constant) at expected squared errors R."""
-        q, used = self.q_noise, self.q_noise > 0
-        prior = np.where(used, q * np.where(used, self.log_noise_prior, 0.0), 0.0).sum(axis=0) - xlogy(q, q).sum(axis=0)
-        likelihood = np.log(2 * np.pi) + np.einsum("sk,sk->k", q, np.log(self.noise_levels))
-        return prior - 0.5 * self.n_samples * likelihood - 0.5 * self.tau * error + self.state.gain.sum(axis=0)
+        return np.asarray(self.noise.share(self.q_noise, error, self.n_samples) + self.state.gain.sum(axis=0))
 
     def rescale(self, lanes: NDArray[np.bool_]) -> None:
         """Move every q_j of these lanes to the member of its family at the present τ, and the residual along."""
@@ -465,7 +458,7 @@ class _Run:
         start = np.zeros(batch.q_noise.shape)
         for k in range(len(batch.tau)):
             model = self.models[min(k, len(self.models) - 1)]
-            start[: model.noise_levels.size, k] = middle_noise(model)
+            start[: model.noise.n_levels, k] = model.noise.middle()
         batch.set_noise(start)
         problems = [
             quadratic_problem(m, batch.a, self.max_iter, seed) for m, seed in zip(self.models, self.seeds, strict=True)
@@ -492,12 +485,12 @@ class _Run:
 
     def _posterior(self, k: int, elbo: float) -> MeanFieldPosterior:
         model, outcome, state = self.models[k], self.outcomes[k], self.batch.state
-        w, m = model.levels, model.noise_levels.size
+        w, m = model.levels, model.noise.n_levels
         logits = model.log_prior + (state.eta[:, [k]] - state.kappa[:, [k]] * w) * w
         weights = FactorizedCategorical.from_logits(w, logits)
         # The iterations see A in single precision; the last entry is the exact value.
         trace = np.append(np.concatenate([*outcome.trace, [elbo]])[: max(outcome.n_iter, 1) - 1], elbo)
-        noise = NoisePosterior(model.noise_levels, np.ascontiguousarray(self.batch.q_noise[:m, k]))
+        noise = model.noise.posterior(np.ascontiguousarray(self.batch.q_noise[:m, k]))
         return MeanFieldPosterior(
             weights, noise, model.log_prior, elbo, trace, outcome.n_iter, outcome.converged, outcome.interrupted
         )
@@ -558,7 +551,7 @@ class _Run:
             if stop.is_set():
                 return None
             solver = self.models[k].solver(1, batch.a)
-            solver.set_noise(np.ascontiguousarray(batch.q_noise[: self.models[k].noise_levels.size, k]))
+            solver.set_noise(np.ascontiguousarray(batch.q_noise[: self.models[k].noise.n_levels, k]))
             solver.start_from_naturals(np.ascontiguousarray(state.eta[:, k]), np.ascontiguousarray(state.kappa[:, k]))
             return solver, stage(solver, k)
 
@@ -568,7 +561,7 @@ class _Run:
                 if result is not None:
                     solver, step = result
                     state.eta[:, k], state.kappa[:, k] = solver.eta, solver.kappa
-                    batch.q_noise[: self.models[k].noise_levels.size, k] = solver.q_noise
+                    batch.q_noise[: self.models[k].noise.n_levels, k] = solver.q_noise
                     self.outcomes[k].add(step)
             batch.follow()
         if stop.is_set():

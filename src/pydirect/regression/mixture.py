@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import as_choice, as_count, as_number
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
-from pydirect.distributions.noise import NoisePosterior, warn_at_edge
+from pydirect.distributions.noise import warn_at_edge
 from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.quadratic import OPTIMIZERS
-from pydirect.regression.mean_field import MeanFieldPosterior, as_regression
+from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression
 from pydirect.regression.mixture_ascent import (
     Climb,
     MixtureState,
@@ -27,7 +27,7 @@ from pydirect.regression.mixture_ascent import (
 )
 from pydirect.regression.mixture_entropy import ENTROPIES, pairwise_entropy
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
-from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # A component of less weight than this is dropped, as is one whose overlap with another differs from one by less.
 DEGENERATE = 1e-12
@@ -37,7 +37,7 @@ DEGENERATE = 1e-12
 
 
 def fit_mixture(
-    statistics: GaussianStatistics,
+    statistics: TargetStatistics | GaussianStatistics,
     levels: ArrayLike,
     log_prior: ArrayLike | MixturePrior | MixturePriorTable,
     noise_levels: ArrayLike,
@@ -47,7 +47,6 @@ def fit_mixture(
     entropy: str = "pairwise",
     n_samples: int = 3000,
     optimizer: str = "pipeline",
-    output: int = 0,
     start: MeanFieldPosterior | MixturePosterior | None = None,
     max_iter: int = 1000,
     tolerance: float = 1e-2,
@@ -63,7 +62,7 @@ def fit_mixture(
 
     Parameters
     ----------
-    statistics, levels, noise_levels, log_noise_prior, optimizer, output, random_state, n_threads
+    statistics, levels, noise_levels, log_noise_prior, optimizer, random_state, n_threads
         As in `fit_mean_field`.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), MixturePrior or MixturePriorTable
         Log masses of the levels, or a prior that does not factorise, in general or for these levels.
@@ -117,14 +116,15 @@ def fit_mixture(
     as_count(n_samples, "n_samples", 2)
     as_count(max_iter, "max_iter")
     tolerance = as_number(tolerance, "tolerance", above=0.0)
+    target = as_target_statistics(statistics)
     if isinstance(log_prior, MixturePrior):
-        log_prior = log_prior.table(levels, statistics.n_weights)
+        log_prior = log_prior.table(levels, target.n_weights)
     table = log_prior if isinstance(log_prior, MixturePriorTable) else None
     if isinstance(log_prior, MixturePriorTable):
         log_prior = log_prior.marginal
-    model = as_regression(statistics, levels, log_prior, noise_levels, log_noise_prior, output)
+    model = MeanFieldRegression.of(target, levels, log_prior, noise_levels, log_noise_prior)
     threads = resolve_n_threads(n_threads)
-    climb = Climb(model, table, in_single_precision(statistics.A), max_iter, tolerance, threads)
+    climb = Climb(model, table, in_single_precision(target.A), max_iter, tolerance, threads)
 
     if start is not None:
         state = climb.ascend(start_state(start, climb, n_components))
@@ -163,7 +163,7 @@ def _posterior(state: MixtureState, climb: Climb) -> MixturePosterior:
         levels=climb.model.levels,
         component_q=q,
         alpha=alpha,
-        noise=NoisePosterior(climb.model.noise_levels, state.q_noise),
+        noise=climb.model.noise.posterior(state.q_noise),
         log_prior=climb.priors(q)[0],
         elbo=state.elbo,
         entropy_lower=lower,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from pydirect import _core
 from pydirect._threads import single_blas_thread
@@ -82,14 +82,14 @@ class Climb:
             a=self.a,
             a_exact=statistics.A,
             diagonal=np.ascontiguousarray(statistics.A.diagonal()),
-            c=np.ascontiguousarray(statistics.c[:, model.output]),
-            yty=float(statistics.yty[model.output]),
+            c=statistics.c,
+            yty=statistics.yty,
             n_samples=statistics.n_samples,
             levels=_padded(model.levels),
             log_prior=_padded(log_prior, -np.inf),
             prior_precision=model.prior_precision(),
-            noise_levels=model.noise_levels,
-            noise_log_prior=model.log_noise_prior,
+            noise_levels=model.noise.levels,
+            noise_log_prior=model.noise.log_prior,
             n_components=len(state.alpha),
             n_threads=self.n_threads,
         )
@@ -134,9 +134,9 @@ def start_state(start: MeanFieldPosterior | MixturePosterior, climb: Climb, n_co
     as_instance(start, "start", MeanFieldPosterior, MixturePosterior)
     model = climb.model
     shape = (model.statistics.n_weights, model.levels.shape[1])
-    if start.q.shape != shape or start.noise.q.shape != model.noise_levels.shape:
+    if start.q.shape != shape or start.noise.q.shape != model.noise.levels.shape:
         raise ValueError(
-            f"start must have probabilities of shape {shape} and {model.noise_levels.size} noise levels, got "
+            f"start must have probabilities of shape {shape} and {model.noise.n_levels} noise levels, got "
             f"{start.q.shape} and {start.noise.q.size}"
         )
     alpha, q = np.ones(1), start.q[None]
@@ -209,7 +209,7 @@ def split_components(state: MixtureState, climb: Climb, n_components: int) -> Mi
     if q.shape[1] == 1:
         return state
     weights = FactorizedCategorical(model.levels, q)
-    tau = state.q_noise @ (1.0 / model.noise_levels)
+    tau = model.noise.precision(state.q_noise)
     with single_blas_thread():
         squares = np.square(climb.a)
         np.fill_diagonal(squares, 0.0)
@@ -294,26 +294,20 @@ class _Energy:
         """Value, gradients in alpha and q as if their entries were free, and the noise posterior."""
         model = self.climb.model
         statistics = model.statistics
-        a, c, yty = statistics.A, statistics.c[:, model.output], statistics.yty[model.output]
-        levels = model.levels
-        diagonal = a.diagonal()
+        levels, diagonal = model.levels, statistics.A.diagonal()
         s = np.einsum("ijw,jw->ij", q, np.broadcast_to(levels, q.shape[1:]))
         v = np.einsum("ijw,jw->ij", q, np.broadcast_to(levels**2, q.shape[1:]))
-        product = s @ a
-        errors = yty + np.einsum("ij,ij->i", s, product - 2 * c) + (v - s**2) @ diagonal
+        errors, slopes = statistics.squared_error_and_gradient(s, v - s**2)
         log_prior, offsets = self.climb.priors(q)
         allowed = np.isfinite(log_prior)
         finite = np.where(allowed, log_prior, 0.0)
         prior = np.einsum("ijw,ijw->i", q, np.broadcast_to(finite, q.shape)) + offsets
 
-        n, noise = statistics.n_samples, model.noise_levels
-        logits = model.log_noise_prior - 0.5 * n * np.log(noise) - 0.5 * (alpha @ errors) / noise
-        value = logsumexp(logits) - 0.5 * n * np.log(2 * np.pi) + alpha @ prior
-        q_noise = softmax(logits)
-        tau = q_noise @ (1.0 / noise)
-        residual = c - product + diagonal * s
+        q_noise, share = model.noise.given(alpha @ errors, statistics.n_samples)
+        tau = model.noise.precision(q_noise)
+        residual = diagonal * s - 0.5 * slopes
         tilt = tau * (residual[:, :, None] - 0.5 * diagonal[:, None] * levels) * levels + finite
-        return float(value), prior - 0.5 * tau * errors, alpha[:, None, None] * tilt, q_noise
+        return float(share + alpha @ prior), prior - 0.5 * tau * errors, alpha[:, None, None] * tilt, q_noise
 
 
 def _log_marginal(state: MixtureState) -> FloatArray:

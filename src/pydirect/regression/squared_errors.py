@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._validation import FloatArray, as_count, as_float_array, as_instance, as_number, as_output
-from pydirect.distributions.noise import NoisePosterior, as_noise_levels
-from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect._validation import FloatArray, as_count, as_float_array, as_number
+from pydirect.distributions.noise import NoiseGrid, NoisePosterior
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # Squared errors of weight vectors: from statistics, or from rows
 
@@ -29,23 +29,17 @@ class SquaredErrors(Protocol):
 
 @dataclass(frozen=True)
 class ErrorsFromStatistics:
-    """``yᵀy − 2wᵀc + wᵀAw``: O(b²) a draw whatever the number of rows, all draws in one product with A."""
+    """``yᵀy − 2wᵀc + wᵀAw``: O(b²) per draw whatever the number of rows, all draws in one product with A."""
 
-    a: FloatArray
-    c: FloatArray
-    yty: float
+    statistics: TargetStatistics
 
     def __call__(self, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Errors; (n_draws,)."""
-        return self._errors(weights, weights @ self.a)
+        return np.asarray(self.statistics.squared_error(weights))
 
     def with_gradient(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Errors and gradients ``2 (Aw − c)``."""
-        product = weights @ self.a
-        return self._errors(weights, product), 2.0 * (product - self.c)
-
-    def _errors(self, weights: FloatArray, product: FloatArray) -> FloatArray:
-        return self.yty + np.einsum("tj,tj->t", weights, product) - 2.0 * (weights @ self.c)
+        return self.statistics.squared_error_and_gradient(weights)
 
 
 @dataclass(frozen=True)
@@ -92,36 +86,27 @@ class GaussianRegression:
 
     Parameters
     ----------
-    statistics : GaussianStatistics
+    statistics : TargetStatistics
     prior_variance : float
         Of every weight.
-    noise_levels : array_like of shape (n_noise_levels,)
-        Noise variances, positive and ascending; one level fixes the noise.
-    log_noise_prior : array_like of shape (n_noise_levels,), optional
-        Log masses; uniform by default.
-    output : int
-        Which target of the statistics.
-
-    Raises
-    ------
-    ValueError, TypeError
-        When an argument has a wrong shape, type or range.
+    noise : NoiseGrid
     """
 
-    statistics: GaussianStatistics
+    statistics: TargetStatistics
     prior_variance: float
-    noise_levels: FloatArray
-    log_noise_prior: FloatArray | None = None
-    output: int = 0
+    noise: NoiseGrid
 
-    def __post_init__(self) -> None:
-        as_instance(self.statistics, "statistics", GaussianStatistics)
-        noise = as_noise_levels(self.noise_levels)
-        log_prior = np.full(noise.size, -np.log(noise.size)) if self.log_noise_prior is None else self.log_noise_prior
-        object.__setattr__(self, "noise_levels", noise)
-        object.__setattr__(self, "log_noise_prior", as_float_array(log_prior, "log_noise_prior", noise.shape))
-        as_number(self.prior_variance, "prior_variance", above=0.0)
-        as_output(self.output, self.statistics.n_outputs)
+    @classmethod
+    def of(
+        cls,
+        statistics: TargetStatistics | GaussianStatistics,
+        prior_variance: float,
+        noise_levels: ArrayLike,
+        log_noise_prior: ArrayLike | None = None,
+    ) -> GaussianRegression:
+        """Validate statistics of one target, the prior variance, and the noise as `fit_mean_field` describes it."""
+        variance = as_number(prior_variance, "prior_variance", above=0.0)
+        return cls(as_target_statistics(statistics), variance, NoiseGrid.of(noise_levels, log_noise_prior))
 
 
 @dataclass
@@ -156,21 +141,21 @@ class GaussianPosterior:
 
 
 def errors_of(
-    statistics: GaussianStatistics, output: int, rows: tuple[ArrayLike, ArrayLike] | None, batch_size: int | None
+    statistics: TargetStatistics, rows: tuple[ArrayLike, ArrayLike] | None, batch_size: int | None
 ) -> SquaredErrors:
     """Return the expected squared errors of statistics or rows."""
     if rows is None:
         if batch_size is not None:
             raise ValueError("batch_size must be None without rows: statistics are of all of them")
-        return ErrorsFromStatistics(statistics.A, statistics.c[:, output].copy(), float(statistics.yty[output]))
+        return ErrorsFromStatistics(statistics)
     if not isinstance(rows, tuple | list) or len(rows) != 2:
         raise TypeError(f"rows must be a tuple (phi, y), got {type(rows).__name__}")
     phi = as_float_array(rows[0], "phi", ("n_rows", statistics.n_weights))
     y = as_float_array(rows[1], "y", (len(phi),))
     if len(phi) != statistics.n_samples:
         raise ValueError(f"rows must be those of the statistics, {statistics.n_samples:g}, got {len(phi)}")
-    if not np.isclose(y @ y, statistics.yty[output], rtol=1e-6):
-        raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty[output]:g}, got {y @ y:g}")
+    if not np.isclose(y @ y, statistics.yty, rtol=1e-6):
+        raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty:g}, got {y @ y:g}")
     size = len(phi) if batch_size is None else as_count(batch_size, "batch_size")
     if size > len(phi):
         raise ValueError(f"batch_size must be at most the number of rows, {len(phi)}, got {size}")

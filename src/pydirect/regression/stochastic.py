@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_generator, as_instance, as_number
-from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.gradient import ADAM_REST, AdamSchedule, adam, through_softmax
 from pydirect.regression.gradient_estimators import (
     CategoricalWeights,
@@ -69,7 +68,7 @@ class StochasticELBO:
     >>> import numpy as np
     >>> from pydirect import GaussianRegression, GaussianStatistics, Reparameterization, StochasticELBO
     >>> phi, y = np.eye(3), np.array([1.0, 0.0, -1.0])
-    >>> model = GaussianRegression(GaussianStatistics.from_arrays(phi, y), 1.0, [0.5])
+    >>> model = GaussianRegression.of(GaussianStatistics.from_arrays(phi, y), 1.0, [0.5])
     >>> bound = StochasticELBO(model, Reparameterization(n_samples=100))
     >>> exact, estimate = bound.exact_gradient(bound.start), bound.gradient(bound.start, np.random.default_rng(0))
     >>> (exact.round(1) + 0.0).tolist()
@@ -96,21 +95,16 @@ class StochasticELBO:
         self._weights: Weights = (
             CategoricalWeights(model) if isinstance(model, MeanFieldRegression) else GaussianWeights(model)
         )
-        assert model.log_noise_prior is not None
-        self._log_noise_prior: FloatArray = model.log_noise_prior
-        self._errors = errors_of(model.statistics, model.output, rows, batch_size)
+        self._errors = errors_of(model.statistics, rows, batch_size)
         self._split = int(np.prod(self._weights.shape))
-        self.start: FloatArray = np.concatenate(
-            [self._weights.start.ravel(), self._log_noise_prior - log_sum_exp(self._log_noise_prior)]
-        )
+        log_prior = model.noise.log_prior
+        self.start: FloatArray = np.concatenate([self._weights.start.ravel(), log_prior - log_sum_exp(log_prior)])
 
     def elbo(self, parameters: ArrayLike) -> float:
         """Return the exact ELBO of the model (not of a relaxation), −(n/2) log 2π included."""
         theta, log_q_noise = self._unpack(parameters)
-        q_noise, noise, n = np.exp(log_q_noise), self.model.noise_levels, self.model.statistics.n_samples
-        likelihood = -0.5 * n * (np.log(2 * np.pi) + q_noise @ np.log(noise))
-        likelihood -= 0.5 * (q_noise @ (1.0 / noise)) * self._weights.error(theta)[0]
-        return float(likelihood - self._weights.kl(theta)[0] - q_noise @ (log_q_noise - self._log_noise_prior))
+        error, n_samples = self._weights.error(theta)[0], self.model.statistics.n_samples
+        return float(self.model.noise.share(np.exp(log_q_noise), error, n_samples) - self._weights.kl(theta)[0])
 
     def exact_gradient(self, parameters: ArrayLike) -> FloatArray:
         """Gradient of `elbo`, (n_parameters,)."""
@@ -141,7 +135,7 @@ class StochasticELBO:
     def posterior(self, parameters: ArrayLike) -> MeanFieldPosterior | GaussianPosterior:
         """Return the distribution that the parameters describe, with its exact ELBO."""
         theta, log_q_noise = self._unpack(parameters)
-        noise = NoisePosterior(self.model.noise_levels, np.exp(log_q_noise))
+        noise = self.model.noise.posterior(np.exp(log_q_noise))
         return self._weights.posterior(theta, noise, self.elbo(parameters))
 
     def _unpack(self, parameters: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -152,11 +146,9 @@ class StochasticELBO:
 
     def _gradient(self, theta: FloatArray, log_q_noise: FloatArray, error: tuple[float, FloatArray]) -> FloatArray:
         """Gradient from R and its own: ``−τ/2 ∇R − ∇KL``, and ``∂ELBO/∂q_σ`` through the softmax."""
-        q_noise, noise = np.exp(log_q_noise), self.model.noise_levels
-        tau = q_noise @ (1.0 / noise)
-        slope = self._log_noise_prior - log_q_noise - 0.5 * self.model.statistics.n_samples * np.log(noise)
-        slope -= 0.5 * error[0] / noise
-        of_weights = -0.5 * tau * error[1] - self._weights.kl(theta)[1]
+        q_noise, noise = np.exp(log_q_noise), self.model.noise
+        slope = noise.log_joint(error[0], self.model.statistics.n_samples) - log_q_noise
+        of_weights = -0.5 * noise.precision(q_noise) * error[1] - self._weights.kl(theta)[1]
         return np.concatenate([of_weights.ravel(), through_softmax(q_noise, slope)])
 
 
@@ -228,13 +220,13 @@ def fit_stochastic(
     Examples
     --------
     >>> import numpy as np
-    >>> from pydirect import GaussianPrior, GaussianStatistics, Reinforce, evenly_spaced_levels, fit_stochastic
-    >>> from pydirect.regression.mean_field import as_regression
+    >>> from pydirect import GaussianPrior, GaussianStatistics, MeanFieldRegression, Reinforce, evenly_spaced_levels
+    >>> from pydirect import fit_stochastic
     >>> rng = np.random.default_rng(0)
     >>> phi = rng.standard_normal((200, 3))
     >>> y = phi @ [1.0, 0.0, -1.0] + 0.1 * rng.standard_normal(200)
     >>> levels = evenly_spaced_levels(3, 1.0)
-    >>> model = as_regression(
+    >>> model = MeanFieldRegression.of(
     ...     GaussianStatistics.from_arrays(phi, y), levels, GaussianPrior().log_mass(levels), [0.001, 0.01, 0.1])
     >>> fit = fit_stochastic(model, Reinforce(n_samples=20), n_steps=300, step=0.2)
     >>> fit.posterior.weights.most_probable().tolist()

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_float_array, as_sample_weight, as_target
+from pydirect._validation import FloatArray, as_float_array, as_instance, as_output, as_sample_weight, as_target
 
 Block = NDArray[Any]
 # Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's
@@ -35,6 +35,60 @@ class FeatureMap(Protocol):
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return Φ of shape (n_rows, n_weights), C-ordered."""
         ...  # pragma: no cover
+
+
+@dataclass(frozen=True)
+class TargetStatistics:
+    """Sufficient statistics of one target: what inference of linear-Gaussian models sees of the data.
+
+    Attributes
+    ----------
+    A : ndarray of shape (n_weights, n_weights)
+        ΦᵀΦ
+    c : ndarray of shape (n_weights,)
+        Φᵀy
+    yty : float
+        yᵀy
+    n_samples : float
+    """
+
+    A: FloatArray  # the paper's name
+    c: FloatArray
+    yty: float
+    n_samples: float
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions b."""
+        return len(self.c)
+
+    def squared_error(self, mean: FloatArray, variance: FloatArray | None = None) -> Any:
+        """Return ``R = yᵀy − 2 sᵀc + sᵀAs + Σ_j a_jj v_j``, the expected squared error (eq. 8).
+
+        Parameters
+        ----------
+        mean : ndarray of shape (n_weights,) or (n_posteriors, n_weights)
+            Posterior means s, or weight vectors.
+        variance : ndarray of the same shape, optional
+            Posterior variances v of independent weights; none without.
+
+        Returns
+        -------
+        float or ndarray of shape (n_posteriors,)
+        """
+        return self._squared_error(mean, mean @ self.A, variance)
+
+    def squared_error_and_gradient(
+        self, mean: FloatArray, variance: FloatArray | None = None
+    ) -> tuple[Any, FloatArray]:
+        """Return R and its gradient in the means, ``2 (As − c)``; arguments as of `squared_error`."""
+        product = mean @ self.A
+        return self._squared_error(mean, product, variance), 2.0 * (product - self.c)
+
+    def _squared_error(self, mean: FloatArray, product: FloatArray, variance: FloatArray | None) -> Any:
+        quadratic = product @ mean if mean.ndim == 1 else np.einsum("ij,ij->i", product, mean)
+        error = self.yty - 2 * (mean @ self.c) + quadratic
+        return error if variance is None else error + variance @ self.A.diagonal()
 
 
 @dataclass
@@ -88,6 +142,11 @@ class GaussianStatistics:
             _core.mirror_upper_triangle(self.gram, 1)
         return self.gram
 
+    def target(self, k: int) -> TargetStatistics:
+        """Return the statistics of one target, which share A."""
+        k = as_output(k, self.n_outputs)
+        return TargetStatistics(self.A, np.ascontiguousarray(self.c[:, k]), float(self.yty[k]), self.n_samples)
+
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GaussianStatistics:
         """Build from a design matrix.
@@ -115,6 +174,16 @@ class GaussianStatistics:
             raise ValueError(f"statistics must have the same shape, got {self.c.shape} and {other.c.shape}")
         n_samples = self.n_samples + other.n_samples
         return GaussianStatistics(self.c + other.c, self.yty + other.yty, n_samples, gram=self.A + other.A)
+
+
+def as_target_statistics(statistics: TargetStatistics | GaussianStatistics) -> TargetStatistics:
+    """Validate the statistics of one target."""
+    as_instance(statistics, "statistics", TargetStatistics, GaussianStatistics)
+    if isinstance(statistics, TargetStatistics):
+        return statistics
+    if statistics.n_outputs != 1:
+        raise ValueError(f"statistics must be of one target, got {statistics.n_outputs}: choose statistics.target(k)")
+    return statistics.target(0)
 
 
 @dataclass(frozen=True)

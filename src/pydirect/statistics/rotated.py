@@ -8,8 +8,51 @@ import numpy as np
 from scipy.linalg import eigh
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_instance, as_output
 from pydirect.statistics.gaussian import GaussianStatistics
+
+
+@dataclass(frozen=True)
+class RotatedTarget:
+    """Statistics of one target in the decorrelated basis.
+
+    Attributes
+    ----------
+    vectors, eigenvalues, n_samples
+        As of `RotatedStatistics`.
+    c : ndarray of shape (n_directions,)
+        VᵀΦᵀy
+    yty : float
+    """
+
+    vectors: FloatArray
+    eigenvalues: FloatArray
+    c: FloatArray
+    yty: float
+    n_samples: float
+
+    def squared_error(self, mean: FloatArray, second_moment: FloatArray) -> float:
+        """Return ``R = yᵀy − 2 sᵀc + Σ_j λ_j E w_j²``: eq. 8 with a diagonal A."""
+        return float(self.yty - 2 * (mean @ self.c) + self.eigenvalues @ second_moment)
+
+    def keep(self, mask: np.ndarray) -> RotatedTarget:
+        """Return the statistics restricted to some directions."""
+        vectors = self.vectors if mask.all() else np.ascontiguousarray(self.vectors[:, mask])
+        return replace(self, vectors=vectors, eigenvalues=self.eigenvalues[mask], c=self.c[mask])
+
+    def scaled(self, variance: float) -> RotatedTarget:
+        """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
+        return replace(self, eigenvalues=self.eigenvalues * variance, c=self.c * np.sqrt(variance))
+
+    def averaged(self, repetitions: float) -> RotatedTarget:
+        """Return the statistics of rows that count 1/`repetitions` times: all sums divided."""
+        return replace(
+            self,
+            eigenvalues=self.eigenvalues / repetitions,
+            c=self.c / repetitions,
+            yty=self.yty / repetitions,
+            n_samples=self.n_samples / repetitions,
+        )
 
 
 @dataclass(frozen=True)
@@ -33,24 +76,26 @@ class RotatedStatistics:
     yty: FloatArray
     n_samples: float
 
-    def keep(self, mask: np.ndarray) -> RotatedStatistics:
-        """Return the statistics restricted to some directions."""
-        vectors = self.vectors if mask.all() else np.ascontiguousarray(self.vectors[:, mask])
-        return replace(self, vectors=vectors, eigenvalues=self.eigenvalues[mask], c=self.c[mask])
+    @property
+    def n_outputs(self) -> int:
+        """Number of targets that share A."""
+        return self.c.shape[1]
 
-    def scaled(self, variance: float) -> RotatedStatistics:
-        """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
-        return replace(self, eigenvalues=self.eigenvalues * variance, c=self.c * np.sqrt(variance))
+    def target(self, k: int) -> RotatedTarget:
+        """Return the statistics of one target, which share the rotation."""
+        k = as_output(k, self.n_outputs)
+        c = np.ascontiguousarray(self.c[:, k])
+        return RotatedTarget(self.vectors, self.eigenvalues, c, float(self.yty[k]), self.n_samples)
 
-    def averaged(self, repetitions: float) -> RotatedStatistics:
-        """Return the statistics of rows that count so many times less: all sums divided."""
-        return replace(
-            self,
-            eigenvalues=self.eigenvalues / repetitions,
-            c=self.c / repetitions,
-            yty=self.yty / repetitions,
-            n_samples=self.n_samples / repetitions,
-        )
+
+def as_rotated_target(rotated: RotatedTarget | RotatedStatistics) -> RotatedTarget:
+    """Validate rotated statistics of one target."""
+    as_instance(rotated, "rotated", RotatedTarget, RotatedStatistics)
+    if isinstance(rotated, RotatedTarget):
+        return rotated
+    if rotated.n_outputs != 1:
+        raise ValueError(f"rotated must be of one target, got {rotated.n_outputs}: choose rotated.target(k)")
+    return rotated.target(0)
 
 
 def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:

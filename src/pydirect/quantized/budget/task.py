@@ -42,8 +42,8 @@ from pydirect.quantized.predictors import QuantizedPredictor, QuantizedRegressor
 from pydirect.quantized.quantize import without_unused
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.evidence import maximise_evidence
-from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
-from pydirect.statistics.rotated import RotatedStatistics, decorrelate
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, collect_statistics
+from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
 
 # Rows at which moved frequencies reproduce the kernel's posterior mean: training rows, and points between two of them.
 MOST_ROWS = 600
@@ -84,9 +84,9 @@ class _Posterior:
     variance: float
 
     @classmethod
-    def of(cls, rotated: RotatedStatistics, noise: float, variance: float, output: int) -> _Posterior:
+    def of(cls, rotated: RotatedTarget, noise: float, variance: float) -> _Posterior:
         """Return the exact posterior."""
-        fit = fit_decorrelated(rotated.scaled(variance), noise, output=output, n_noise_levels=1)
+        fit = fit_decorrelated(rotated.scaled(variance), noise, n_noise_levels=1)
         return cls(fit, noise, variance)
 
 
@@ -309,10 +309,11 @@ class Task:
         least = max(self.hyperparameters.noise_variance, SMALLEST_NOISE)
         found = []
         for k in range(self.y.shape[1]):
-            noise, variance = maximise_evidence(rotated, least, output=k)
+            target = rotated.target(k)
+            noise, variance = maximise_evidence(target, least)
             if noise < least:
-                noise, variance = maximise_evidence(rotated, least, variance, output=k, fit_noise=False)
-            found.append(_Posterior.of(rotated, noise, variance, k))
+                noise, variance = maximise_evidence(target, least, variance, fit_noise=False)
+            found.append(_Posterior.of(target, noise, variance))
         return found
 
     def without_weakest(self, features: FourierFeatures, count: int) -> FourierFeatures:
@@ -349,7 +350,10 @@ class Task:
         """Cast the posteriors into samples on a lattice."""
         statistics = self.statistics(features)
         rotated = decorrelate(statistics)
-        cast = [self._cast_one(statistics, rotated, p, k, form) for k, p in enumerate(self.posteriors(rotated))]
+        cast = [
+            self._cast_one(statistics.target(k), rotated.target(k), p, form)
+            for k, p in enumerate(self.posteriors(rotated))
+        ]
         return QuantizedRegressor(
             scale=np.array([c.unit for c in cast]) * self.y_scale,
             offset=self.y_mean,
@@ -357,11 +361,9 @@ class Task:
             **self._packed(features, np.vstack([c.codes for c in cast]), form),
         )
 
-    def _cast_one(
-        self, statistics: GaussianStatistics, rotated: RotatedStatistics, p: _Posterior, output: int, form: Form
-    ) -> _Cast:
+    def _cast_one(self, statistics: TargetStatistics, rotated: RotatedTarget, p: _Posterior, form: Form) -> _Cast:
         """Cast one output's posterior, under a narrower prior where weights that cancel are beyond the lattice."""
-        a, c, n = statistics.A, statistics.c[:, output], statistics.n_samples
+        a, n = statistics.A, statistics.n_samples
         found: list[_Cast] = []
         for _ in range(NARROWER_PRIORS):
             scale = np.sqrt(p.variance)
@@ -377,11 +379,11 @@ class Task:
             spread = self._mean_variance(values - middle, statistics)
             wanted = self._mean_variance(targets - mean, statistics)
             misfit = float((middle - mean) @ a @ (middle - mean)) / n
-            error = float(statistics.yty[output] - 2 * c @ middle + middle @ a @ middle) / n
+            error = float(statistics.squared_error(middle)) / n
             found.append(_Cast(chosen, unit, p.noise + max(wanted + misfit - spread, 0.0), error))
             if misfit <= p.noise:
                 break
-            p = _Posterior.of(rotated, p.noise, p.variance / NARROWING, output)
+            p = _Posterior.of(rotated, p.noise, p.variance / NARROWING)
         return min(found, key=lambda f: f.error)
 
     def _packed(self, features: FourierFeatures, codes: NDArray[np.uint8], form: Form) -> dict[str, Any]:
@@ -413,7 +415,7 @@ class Task:
             "arithmetic": "integer",
         }
 
-    def _mean_variance(self, deviations: FloatArray, statistics: GaussianStatistics) -> float:
+    def _mean_variance(self, deviations: FloatArray, statistics: TargetStatistics) -> float:
         """Mean over rows and samples of the squares of functions with these weights."""
         squares = np.einsum("sj,jk,sk->", deviations, statistics.A, deviations, optimize=True)
         return float(squares) / len(deviations) / statistics.n_samples
