@@ -48,7 +48,7 @@ def envelope(*entries, kind="model", header=None):
 
 
 def entry(data=b"", **changes):
-    values = {"name": "a", "dtype": "uint8", "shape": [len(data)], "offset": 0, "nbytes": len(data)}
+    values = {"name": "a", "dtype": "uint8", "shape": [len(data)], "order": "C", "offset": 0, "nbytes": len(data)}
     return {**values, "digest": hashlib.blake2b(data, digest_size=32).hexdigest(), **changes}
 
 
@@ -158,10 +158,12 @@ def test_golden_bytes(path):
     write(path, "k", {"a": 1}, {"x": np.array([1, 256], dtype=np.uint16)})
     content = path.read_bytes()
     assert len(content) == 260
-    assert content[:32] == b"\x89PDR\r\n\x1a\n" + struct.pack("<IIQQ", 1, 0, 180, 260)
-    assert content[64:].startswith(b'{"kind":"k","header":{"a":1},"arrays":[{"name":"x","dtype":"uint16","shape":[2],')
+    assert content[:32] == b"\x89PDR\r\n\x1a\n" + struct.pack("<IIQQ", 1, 0, 192, 260)
+    assert content[64:].startswith(
+        b'{"kind":"k","header":{"a":1},"arrays":[{"name":"x","dtype":"uint16","shape":[2],"order":"C",'
+    )
     assert content[256:] == b"\x01\x00\x00\x01"
-    assert hashlib.blake2b(content, digest_size=8).hexdigest() == "6d3e65943c6a8555"
+    assert hashlib.blake2b(content, digest_size=8).hexdigest() == "8d66de34889b6244"
 
 
 # ------------------------------------------------------------------------------------------------------------- kinds
@@ -341,6 +343,7 @@ EIGHT = bytes(range(8))
         (envelope(entry(EIGHT, name=1)), EIGHT, "entry of the array table"),
         (envelope(entry(EIGHT, dtype="object")), EIGHT, "unknown dtype 'object'"),
         (envelope(entry(EIGHT, dtype="<f8")), EIGHT, "unknown dtype"),
+        (envelope(entry(EIGHT, order="K")), EIGHT, "unknown order 'K'"),
         (envelope(entry(EIGHT, dtype=["uint8"])), EIGHT, "unknown dtype"),
         (envelope(entry(EIGHT, shape=8)), EIGHT, "impossible shape"),
         (envelope(entry(EIGHT, shape=[-8])), EIGHT, "impossible shape"),

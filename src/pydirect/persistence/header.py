@@ -71,7 +71,7 @@ def storable(name: str, array: np.ndarray) -> np.ndarray:
         raise TypeError(f"arrays[{name!r}]: expected dtype in {{{', '.join(_DTYPES)}}}, got {array.dtype}")
     if array.ndim > _MAX_NDIM:
         raise ValueError(f"arrays[{name!r}]: expected at most {_MAX_NDIM} dimensions, got {array.ndim}")
-    return np.asarray(array, dtype=dtype, order="A")
+    return np.asarray(array, dtype=dtype, order="F" if array.flags.fnc else "C")
 
 
 def array_table(arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:
