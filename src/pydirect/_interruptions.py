@@ -1,4 +1,4 @@
-"""Ctrl-C, which must not strike in the middle of a sum."""
+"""Deferred Ctrl-C, which must not interrupt an update halfway."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 
 class Interruption:
-    """What has become of Ctrl-C: a request to stop at the next good moment."""
+    """A request by Ctrl-C to stop at the next safe point."""
 
     def __init__(self) -> None:
         self.requested, self.busy = False, False
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """In here nothing is interrupted, however often it is asked for."""
+        """Context without interruptions, however often they are requested."""
         self.busy = True
         try:
             yield
@@ -25,7 +25,7 @@ class Interruption:
             self.busy = False
 
     def raise_if_requested(self) -> None:
-        """Stop here, if that was asked for."""
+        """Raise KeyboardInterrupt if an interruption was requested."""
         if self.requested:
             self.requested = False
             raise KeyboardInterrupt
@@ -33,7 +33,7 @@ class Interruption:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Interruption]:
-    """Let Ctrl-C be a request instead of an exception in the middle of a sum; a second one raises, outside of sums."""
+    """Turn Ctrl-C into a request; a second one raises, except inside `held`."""
     interruption = Interruption()
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -50,12 +50,12 @@ def deferred_interrupt() -> Iterator[Interruption]:
         yield interruption
     finally:
         signal.signal(signal.SIGINT, before)
-    if interruption.requested:  # and nobody has raised: it is not forgotten
+    if interruption.requested:  # and not yet raised
         before(signal.SIGINT, None)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the end."""
+    """Defer Ctrl-C to the end of the context."""
     with deferred_interrupt() as interruption, interruption.held():
         yield

@@ -1,4 +1,4 @@
-"""Progress of long fits: stages with their times on standard error, and a bar over rows when tqdm is there."""
+"""Progress of long fits: times of stages on standard error, and a bar over rows if tqdm is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS_BETWEEN_REPORTS = 2.0
 
 
 class Progress:
-    """Collects the seconds of each stage; says so when `verbose`."""
+    """Timer of the stages of a fit, which reports them if `verbose`."""
 
     def __init__(self, verbose: int) -> None:
         self.verbose = verbose
@@ -29,14 +29,14 @@ class Progress:
 
     @contextmanager
     def stream(self, total: int | None, start: int = 0) -> Iterator[Callable[[int], None]]:
-        """Yield a function to call with the rows done: it says how fast it goes and how long it will take.
+        """Yield a function that reports speed and remaining time when called with the number of finished rows.
 
         Parameters
         ----------
         total : int or None
-            Rows in all, where known.
+            Total number of rows, if known.
         start : int
-            Rows done by an earlier run.
+            Number of rows finished by an earlier run.
         """
         begin = said = time.perf_counter()
 
@@ -54,7 +54,7 @@ class Progress:
 
     @contextmanager
     def rows(self, total: int) -> Iterator[Callable[[int, int], None] | None]:
-        """Yield a callback for `collect_statistics`: a tqdm bar, or nothing to call."""
+        """Yield a callback for `collect_statistics` that updates a tqdm bar, or None."""
         bar: Any = None
         if self.verbose and total > 100_000:
             try:

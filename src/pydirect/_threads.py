@@ -1,4 +1,4 @@
-"""How many threads run, asked anew at every call so that OMP_NUM_THREADS and threadpoolctl work."""
+"""Numbers of threads, resolved at every call so that OMP_NUM_THREADS and threadpoolctl take effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydirect import _core
 from pydirect._validation import as_count
 
-# More threads than this, or than CPUs, only cost memory; results do not depend on their number.
+# More threads than this and than CPUs only cost memory; results do not depend on their number.
 MOST_THREADS = 64
 
 _Item = TypeVar("_Item")
@@ -19,18 +19,18 @@ _Result = TypeVar("_Result")
 
 
 def resolve_n_threads(n_threads: int | None) -> int:
-    """Return the number of threads: the argument, `MOST_THREADS` or the CPUs at most, else what OpenMP says now."""
+    """Return `n_threads`, capped at `MOST_THREADS` or the number of CPUs, or by default OpenMP's current number."""
     if n_threads is None:
         return _core.default_threads()
     if as_count(n_threads, "n_threads") >= 2**31:
         raise ValueError(f"n_threads must fit into 32 bits, got {n_threads}")
     if n_threads <= MOST_THREADS:
-        return int(n_threads)  # counting the CPUs takes longer than many a call
+        return int(n_threads)  # counting the CPUs takes longer than many calls
     return min(int(n_threads), max(MOST_THREADS, os.cpu_count() or 1))
 
 
 class _SingleBlasThread:
-    """Context manager shared by the whole process: the first to enter limits BLAS, the last to leave restores it."""
+    """Context manager shared by the whole process: the first entry limits BLAS, the last exit restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class _SingleBlasThread:
     def __enter__(self) -> None:
         with self._lock:
             if self._controller is None:
-                import scipy.linalg  # noqa: F401 (brings a BLAS of its own, which must be loaded to be found)
+                import scipy.linalg  # noqa: F401 (has its own BLAS, which must be loaded to be found)
                 from threadpoolctl import ThreadpoolController
 
                 self._controller = ThreadpoolController()
@@ -61,10 +61,10 @@ _SHARED = _SingleBlasThread()
 
 
 def single_blas_thread() -> _SingleBlasThread:
-    """Context in which BLAS runs on one thread.
+    """Return a context in which BLAS runs on one thread.
 
-    Parallelism is ours, over fixed blocks combined in order, so that results have the same bits for any number of
-    threads; and BLAS threads spinning beside them would only slow them down.
+    Our threads run over fixed blocks combined in order, so that results have the same bits for any number of threads;
+    spinning BLAS threads would only slow them down.
     """
     return _SHARED
 
@@ -72,9 +72,9 @@ def single_blas_thread() -> _SingleBlasThread:
 def for_each(
     task: Callable[[_Item], _Result], items: Sequence[_Item], n_workers: int, stop: threading.Event
 ) -> list[_Result]:
-    """Call `task` for every item, on several threads.
+    """Call `task` for each item on several threads.
 
-    An interruption (KeyboardInterrupt) reaches only the thread that waits: it sets `stop`, which tasks look at.
+    A KeyboardInterrupt reaches only the waiting thread: it sets `stop`, which tasks check.
     """
     if n_workers == 1 or len(items) == 1:
         return [task(item) for item in items]

@@ -1,6 +1,6 @@
-"""Checks of user input: everything is validated once, here, and trusted below.
+"""Validation of arguments, done once and trusted below.
 
-Messages say the argument's name, what was expected, and what was got.
+Messages name the argument, what was expected and what was given.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def as_float_array(value: ArrayLike, name: str, shape: tuple[int | str, ...]) ->
     ----------
     value : array_like
     name : str
-        How messages call it.
+        Name in messages.
     shape : tuple of int or str
-        Integers must match; a string names a dimension of any size above zero.
+        Required sizes; a string names a dimension of any positive size.
 
     Raises
     ------
     TypeError
-        When the values are not real numbers.
+        If the values are not real numbers.
     ValueError
-        When the shape is another one or a value is NaN or infinite.
+        If the shape differs, or a value is NaN or infinite.
     """
     array = as_float_array_unbounded(value, name, shape)
     if not np.isfinite(array).all():
@@ -41,7 +41,7 @@ def as_float_array(value: ArrayLike, name: str, shape: tuple[int | str, ...]) ->
 
 
 def as_float_array_unbounded(value: ArrayLike, name: str, shape: tuple[int | str, ...]) -> FloatArray:
-    """Like `as_float_array`, infinities and NaN allowed."""
+    """Return `value` like `as_float_array`, but allow infinities and NaN."""
     raw = np.asarray(value)
     if raw.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {raw.dtype}")
@@ -59,7 +59,7 @@ def as_float_array_unbounded(value: ArrayLike, name: str, shape: tuple[int | str
 
 
 def shown(value: Any) -> str:
-    """Return how messages show a value: NumPy's numbers and strings like Python's."""
+    """Return the text of a value for messages, NumPy scalars like Python's."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
@@ -73,7 +73,7 @@ def as_count(value: Any, name: str, minimum: int = 1) -> int:
 
 
 def as_output(value: Any, n_outputs: int) -> int:
-    """Return `output`, the number of one of so many outputs."""
+    """Return `output`, the index of one of `n_outputs` outputs."""
     if as_count(value, "output", 0) >= n_outputs:
         raise ValueError(f"output must be below {n_outputs}, got {value}")
     return int(value)
@@ -102,7 +102,7 @@ def as_number(
 
 
 def as_widths(value: Any, name: str) -> tuple[int, ...]:
-    """Return widths of layers: those of a sequence, or one number's."""
+    """Return widths of layers from a sequence or a single integer."""
     sizes = value.tolist() if isinstance(value, np.ndarray) else value
     if isinstance(sizes, numbers.Integral):
         return (as_count(sizes, name),)
@@ -114,14 +114,14 @@ def as_widths(value: Any, name: str) -> tuple[int, ...]:
 
 
 def as_flag(value: Any, name: str) -> bool:
-    """Return True or False."""
+    """Return `value` as a bool, or raise."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
 
 def as_verbosity(value: Any) -> int:
-    """Return `verbose` as a number, True being one."""
+    """Return `verbose` as an integer."""
     return int(value) if isinstance(value, bool | np.bool_) else as_count(value, "verbose", 0)
 
 
@@ -132,14 +132,14 @@ def as_instance(value: Any, name: str, *types: type) -> None:
 
 
 def as_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
-    """Return `value` when it is one of `choices`."""
+    """Return `value` if it is one of `choices`, or raise."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
     return value
 
 
 def as_level_indices(value: ArrayLike, name: str, n_weights: int, n_levels: int) -> NDArray[np.uint8]:
-    """Return level indices of weight vectors as (n_samples, n_weights), C-ordered."""
+    """Return level indices of weight vectors, (n_samples, n_weights), C-ordered."""
     raw = np.asarray(value)
     if raw.dtype.kind not in "iu":
         raise TypeError(f"{name} must hold integers, got dtype {raw.dtype}")
@@ -157,7 +157,7 @@ def as_target(y: ArrayLike, name: str, n_rows: int) -> FloatArray:
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
-    """Return a generator of random numbers, or one begun from a seed."""
+    """Return a random number generator, from a seed if necessary."""
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
@@ -181,6 +181,6 @@ def as_sample_weight(value: ArrayLike | None, n_rows: int, *, all_zero: bool = F
 
 
 def column_names(X: Any) -> list[str] | None:
-    """Return the names of a frame's columns, None when there are none or not all are strings."""
+    """Return the column names of a frame, None for other arrays or names that are not all strings."""
     columns = getattr(X, "columns", None)
     return list(columns) if columns is not None and all(isinstance(name, str) for name in columns) else None

@@ -1,14 +1,14 @@
-"""Kronecker algebra: vectors over a whole grid of hypotheses that are never formed.
+"""Kronecker algebra: vectors over a whole grid of hypotheses, as sums of products that are never expanded.
 
-b variables of m values each have m^b joint values. A vector with an entry for every one of them is held as a sum of
-terms ``Σ_t c_t ⊗_j f_j^(t)``, one factor of m entries for every variable; most factors are all ones, and a term stores
-only those that are not (Evans & Nair 2018, section 3). Data points share the factors and differ in the coefficients. A
+b variables of m values each have m^b joint values. A vector with one entry per joint value is held as a sum of
+terms ``Σ_t c_t ⊗_j f_j^(t)`` with one factor of m entries per variable; most factors are all ones, and a term stores
+only the others (Evans & Nair 2018, section 3). Data points share the factors and differ in the coefficients. A
 Kronecker vector is a sum of one term.
 
 Examples
 --------
-2000 weights of 15 levels: W has 15^2000 columns. The expectation of ``(φᵀw)²`` under a distribution that factorises is
-an inner product of two vectors of as many entries.
+2000 weights of 15 levels: W has 15^2000 columns. The expectation of ``φᵀw`` under a factorised distribution is an inner
+product of two vectors with that many entries.
 
 >>> import numpy as np
 >>> b, levels = 2000, np.linspace(-3.0, 3.0, 15)
@@ -17,13 +17,13 @@ an inner product of two vectors of as many entries.
 >>> q.n_entries == 15**2000
 True
 >>> phi = rng.standard_normal(b)
->>> f = KroneckerSum.from_terms((15,) * b, [{j: levels} for j in range(b)], phi)  # φᵀw of every hypothesis
+>>> f = KroneckerSum.from_terms((15,) * b, [{j: levels} for j in range(b)], phi)  # φᵀw per hypothesis
 >>> mean = f.inner(q).value
 >>> s = np.array([q.factor(0, j) @ levels for j in range(b)])
 >>> bool(np.isclose(mean[0], phi @ s, rtol=1e-12))
 True
 
-The variance from a square of a tenth of it, 20,100 terms:
+The variance of the first tenth of the sum from its square, which has 20,100 terms:
 
 >>> some = KroneckerSum.from_terms((15,) * b, [{j: levels} for j in range(200)], phi[:200])
 >>> square = some.square()
@@ -34,7 +34,7 @@ The variance from a square of a tenth of it, 20,100 terms:
 >>> bool(np.isclose(variance[0], phi[:200] ** 2 @ v[:200], rtol=1e-9))
 True
 
-Numbers that no float64 can hold are no obstacle: the sum of all entries of ``q ⊙ q`` has its logarithm.
+Numbers beyond the range of float64 are no obstacle: the logarithm of the sum of all entries of ``q ⊙ q``.
 
 >>> bool(np.isclose(q.inner(q).log[0], sum(np.log(q.factor(0, j) @ q.factor(0, j)) for j in range(b))))
 True
@@ -59,11 +59,11 @@ from pydirect._validation import FloatArray, as_count, as_float_array
 
 __all__ = ["KroneckerSum", "ScaledNumbers", "kronecker_vector", "row_of_weights"]
 
-# Entries that an explicit expansion may have, all data points together.
+# Bound on the entries of an explicit expansion, over all data points.
 MAX_EXPANSION = 10_000_000
-# Two of them add up within int64, with what a product of factors adds.
+# The sum of two of them and of what a product of factors adds fits into int64.
 MAX_EXPONENT = 2**60
-# Exponentials of as much above and below zero are normal numbers.
+# Exponentials of numbers up to this magnitude are normal numbers.
 HALF_SPREAD = 708.0
 
 _DTYPES: dict[str, type[np.generic]] = {
@@ -94,7 +94,7 @@ class ScaledNumbers:
 
     @property
     def sign(self) -> FloatArray:
-        """−1, 0 or 1."""
+        """Sign of each number: −1, 0 or 1."""
         return np.sign(self.mantissa)
 
     @property
@@ -105,12 +105,12 @@ class ScaledNumbers:
 
     @property
     def value(self) -> FloatArray:
-        """As float64; too small is zero.
+        """Numbers as float64, zero where they underflow.
 
         Raises
         ------
         OverflowError
-            When one is too large for float64.
+            If a number is too large for float64.
         """
         if (self.exponent > 1024).any():
             raise OverflowError(f"numbers must be below 2^1024 to be float64, got up to 2^{self.exponent.max()}")
@@ -119,38 +119,38 @@ class ScaledNumbers:
 
 @dataclass(frozen=True, eq=False)
 class KroneckerSum:
-    """``Σ_t c_tl 2^(e_t) ⊗_j f_j^(t)`` for data points l, as arrays that cannot be changed.
+    """``Σ_t c_tl 2^(e_t) ⊗_j f_j^(t)`` for data points l, as read-only arrays.
 
-    `kronecker_vector`, `row_of_weights` and `from_terms` make one. Arrays that can be written to are copied.
+    Built by `kronecker_vector`, `row_of_weights` and `from_terms`. Writeable arrays are copied.
 
-    No operation loses a number to underflow or overflow: where products would leave the range of float64, a power of
-    two moves into the term's exponent. Only numbers that share one exponent are bounded: the entries of a factor, and
+    No operation underflows or overflows: where products would leave the range of float64, a power of two moves into
+    the term's exponent. Only numbers that share one exponent are bounded: the entries of a factor, and
     the coefficients of a term, must lie within 2^2045 of each other, else there is an OverflowError.
 
     Attributes
     ----------
     sizes : ndarray of shape (n_positions,), int64
-        Entries of a factor at each of the b positions.
+        Number of entries of a factor at each of the b positions.
     start : ndarray of shape (n_terms + 1,), int64
-        Where each term's factors begin in `position` and `index`.
+        Start of each term's factors in `position` and `index`.
     position, index : ndarray of shape (n_factors_of_all_terms,), int32
-        Positions of the factors that are not all ones, increasing within a term, and which factors they are.
+        Positions and indices of the factors that are not all ones, positions increasing within a term.
     coefficients : ndarray of shape (n_terms, n_data)
     exponent : ndarray of shape (n_terms,), int64
-        Of two, for all coefficients of a term; zero unless products needed it.
+        Exponent of two of a term's coefficients; zero unless products needed it.
     offset : ndarray of shape (n_factors + 1,), int64
-        Where each factor begins in `values`.
+        Start of each factor in `values`.
     values : ndarray
-        Entries of the factors, end to end.
+        Concatenated entries of the factors.
 
     Raises
     ------
     TypeError
-        When an array has another dtype.
+        If an array has another dtype.
     ValueError
-        When arrays have other shapes, refer to what does not exist, or hold numbers that are not finite.
+        If shapes do not fit, an index is out of range, or a number is not finite.
     OverflowError
-        When an exponent is beyond ±2^60.
+        If an exponent is beyond ±2^60.
     """
 
     sizes: NDArray[np.int64]
@@ -186,21 +186,21 @@ class KroneckerSum:
         Parameters
         ----------
         sizes : sequence of int
-            Entries of a factor at each position.
+            Number of entries of a factor at each position.
         terms : sequence of mappings
-            Position to factor, one mapping a term; an empty one is a vector of ones.
+            One mapping from position to factor per term; an empty one is a vector of ones.
         coefficients : array_like of shape (n_terms,) or (n_terms, n_data), or float
-            One number serves all terms.
+            A single number applies to all terms.
 
         Returns
         -------
         KroneckerSum
-            Equal terms merged.
+            Sum with equal terms merged.
 
         Raises
         ------
         ValueError
-            When a position does not exist or a factor has another length.
+            If a position does not exist or a factor has another length.
 
         Examples
         --------
@@ -263,16 +263,16 @@ class KroneckerSum:
 
     @property
     def n_data(self) -> int:
-        """Number of data points, each with coefficients of its own."""
+        """Number of data points, each with its own coefficients."""
         return self.coefficients.shape[1]
 
     @property
     def n_entries(self) -> int:
-        """Entries of the vector: the product of the sizes."""
+        """Number of entries of the vector: the product of the sizes."""
         return reduce(int.__mul__, self.sizes.tolist(), 1)
 
     def factor(self, term: int, position: int) -> FloatArray:
-        """Factor of a term at a position; ones where none is stored."""
+        """Factor of a term at a position; ones if none is stored."""
         begin, end = self.start[term], self.start[term + 1]
         (found,) = np.nonzero(self.position[begin:end] == position)
         if found.size == 0:
@@ -286,7 +286,7 @@ class KroneckerSum:
     # Sums
 
     def __add__(self, other: KroneckerSum) -> KroneckerSum:
-        """Sum of both; equal terms stand side by side until `compact` merges them."""
+        """Sum of both, whose equal terms `compact` merges."""
         if not isinstance(other, KroneckerSum):
             return NotImplemented
         self._require_same_grid(other)
@@ -310,22 +310,22 @@ class KroneckerSum:
         return self + -other if isinstance(other, KroneckerSum) else NotImplemented
 
     def compact(self) -> KroneckerSum:
-        """Merge terms of equal factors, adding their coefficients, and drop terms that are zero."""
+        """Merge terms with equal factors, adding their coefficients, and drop zero terms."""
         return self._with(_core.kron_compact(self._arrays))
 
     # Products
 
     def __mul__(self, other: KroneckerSum | ArrayLike) -> KroneckerSum:
-        """Element-wise product with another sum, or with one number for all data points or each of them.
+        """Element-wise product with another sum, or with one number for all data points or per data point.
 
         Raises
         ------
         TypeError
-            When `other` is neither a sum nor numbers.
+            If `other` is neither a sum nor numbers.
         OverflowError
-            When entries of a product of factors, or coefficients of a term, are not within 2^2045 of each other.
+            If entries of a product of factors, or coefficients of a term, are not within 2^2045 of each other.
         ValueError
-            When the grids differ, or the terms would take more than 8 GiB, before they are allocated.
+            If the grids differ, or the terms would take more than 8 GiB, before they are allocated.
         """
         if not isinstance(other, KroneckerSum):
             numbers = np.asarray(other)
@@ -338,26 +338,26 @@ class KroneckerSum:
         return self._with(_core.kron_multiply(self._arrays, other._arrays, 1))
 
     __rmul__ = __mul__
-    __array_ufunc__ = None  # an array on the left leaves the product to us
+    __array_ufunc__ = None  # an array on the left defers the product to this class
 
     def square(self, n_threads: int | None = None) -> KroneckerSum:
-        """Element-wise square, cross terms and all (eq. 33); raises as the product does."""
+        """Element-wise square, including cross terms (eq. 33); raises as the product does."""
         return self._with(_core.kron_square(self._arrays, resolve_n_threads(n_threads)))
 
     def scale(self, position: int, levels: ArrayLike) -> KroneckerSum:
-        """Multiply by a row of W: every entry by the level of one variable there (eqs. 29 and 30)."""
+        """Product with a row of W: each entry times the level of one variable (eqs. 29 and 30)."""
         return self * row_of_weights(self.sizes.tolist(), position, levels)
 
     def inner(self, other: KroneckerSum, n_threads: int | None = None) -> ScaledNumbers:
-        """Inner product with another sum, data point by data point (Proposition 1).
+        """Inner product with another sum per data point (Proposition 1).
 
-        Nothing is lost to the range of float64, whatever the number of factors. Inner products of pairs of factors
-        are held for a block of terms at a time, 64 MiB of them beside what the factors themselves take.
+        Nothing underflows or overflows, whatever the number of factors. Inner products of pairs of factors are held
+        for a block of terms at a time, at most 64 MiB in addition to the factors themselves.
 
         Parameters
         ----------
         other : KroneckerSum
-            On the same grid, with as many data points or one.
+            Sum on the same grid, with the same number of data points or one.
         n_threads : int, optional
 
         Returns
@@ -368,9 +368,9 @@ class KroneckerSum:
         Raises
         ------
         TypeError
-            When `other` is no sum.
+            If `other` is not a sum.
         ValueError
-            When the grids or the numbers of data points differ.
+            If the grids or the numbers of data points differ.
         """
         self._require_same_grid(other)
         return ScaledNumbers(*_core.kron_inner(self._arrays, other._arrays, resolve_n_threads(n_threads)))
@@ -380,14 +380,14 @@ class KroneckerSum:
     def log(self) -> KroneckerSum:
         """Element-wise logarithm of a Kronecker vector as a sum of b terms (Proposition 2).
 
-        A zero is refused, because log 0 = −inf times zero is zero beside the entry that it is the logarithm of and
-        undefined beside others, and a term does not know what it will meet. For q ⊙ log q, where 0 log 0 = 0, take the
-        logarithm of q with ones for its zeros: the same numbers without an infinity.
+        A zero is refused: its logarithm −inf would have to give zero in products with that entry and is undefined in
+        others. For q ⊙ log q, where 0 log 0 = 0, take the logarithm of q with its zeros replaced by ones: the same
+        numbers without an infinity.
 
         Raises
         ------
         ValueError
-            When there is more than one term or data point, or an entry is not positive.
+            If there is more than one term or data point, or an entry is not positive.
         """
         if self.n_terms != 1 or self.n_data != 1:
             raise ValueError(f"log must be of one term and one data point, got {self.n_terms} and {self.n_data}")
@@ -401,7 +401,7 @@ class KroneckerSum:
         coefficients[0] = np.log(constant) + self.exponent[0] * np.log(2.0)
         return KroneckerSum(
             self.sizes,
-            np.maximum(np.arange(-1, b + 1), 0),  # a constant, and a factor each
+            np.maximum(np.arange(-1, b + 1), 0),  # a constant, then one factor each
             self.position,
             np.arange(b, dtype=np.int32),
             coefficients,
@@ -413,15 +413,15 @@ class KroneckerSum:
     def exp(self) -> KroneckerSum:
         """Element-wise exponential of a sum whose terms have one factor each, as one Kronecker vector.
 
-        The largest entry of every factor's logarithm goes to the coefficient and its exponent, so that exponentials of
-        any size are held.
+        The largest entry of each factor's logarithm moves to the coefficient and its exponent, so that exponentials of
+        any size can be held.
 
         Raises
         ------
         ValueError
-            When a term has two factors, or there is more than one data point.
+            If a term has two factors, or there is more than one data point.
         OverflowError
-            When logarithms are too large for float64, or those of a factor are more than 1416 apart.
+            If logarithms are too large for float64, or those of a factor are more than 1416 apart.
         """
         longest = int(np.diff(self.start).max(initial=0))
         if longest > 1 or self.n_data != 1:
@@ -442,7 +442,7 @@ class KroneckerSum:
         if spread > 2 * HALF_SPREAD:
             raise OverflowError(f"exp must be of factors within {2 * HALF_SPREAD:g} of themselves, got {spread:g}")
         highest = highest - np.clip(highest - lowest - HALF_SPREAD, 0.0, None)
-        # Whole powers of two apart from the rest, which is in [0, log 2).
+        # Split off whole powers of two; the rest is in [0, log 2).
         total = math.fsum([*constants, *highest])
         exponent = math.floor(total / math.log(2.0))
         return KroneckerSum(
@@ -457,7 +457,7 @@ class KroneckerSum:
         ).compact()
 
     def _entries_of(self, factors: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Where the entries of factors stand in `values`, factor after factor."""
+        """Return the indices of the factors' entries in `values`, factor after factor."""
         return _ranges(self.offset[factors], self.offset[factors + 1] - self.offset[factors])
 
     # Entries
@@ -468,7 +468,7 @@ class KroneckerSum:
         Parameters
         ----------
         points : array_like of int, shape (n_points, n_positions)
-            Which value every variable takes.
+            Index of the value of each variable.
         n_threads : int, optional
 
         Returns
@@ -479,9 +479,9 @@ class KroneckerSum:
         Raises
         ------
         TypeError
-            When points are not integers.
+            If points are not integers.
         ValueError
-            When points have another shape or lie outside the grid.
+            If points have another shape or lie outside the grid.
         """
         raw = np.asarray(points)
         if raw.dtype.kind not in "iu":
@@ -500,14 +500,14 @@ class KroneckerSum:
     def expand(self, max_entries: int = MAX_EXPANSION) -> FloatArray:
         """All entries, (n_data, n_entries), the last variable varying fastest: `numpy.kron`, term by term.
 
-        As float64, where too small is zero; `evaluate` has them at any size.
+        As float64, zero where they underflow; `evaluate` returns numbers of any size.
 
         Raises
         ------
         ValueError
-            When there would be more than `max_entries` numbers.
+            If there would be more than `max_entries` numbers.
         OverflowError
-            When one is too large for float64.
+            If a number is too large for float64.
         """
         if self.n_entries * self.n_data > max_entries:
             log10 = np.log10(self.sizes).sum() + np.log10(self.n_data)
@@ -529,7 +529,7 @@ class KroneckerSum:
         return out
 
     def _with(self, arrays: tuple[Any, ...]) -> KroneckerSum:
-        for array in arrays:  # nobody else has them, so that no copy is needed
+        for array in arrays:  # not shared, so that no copy is needed
             array.flags.writeable = False
         return KroneckerSum(self.sizes, *arrays)
 
@@ -543,7 +543,7 @@ class KroneckerSum:
 
 
 def _constant(array: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return a C-ordered array that cannot be written to, the same one where it is that already."""
+    """Return a read-only C-ordered array, without a copy if it is one already."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise TypeError(f"{name} must be an array of {dtype.__name__}, got {got}")
@@ -554,19 +554,19 @@ def _constant(array: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def _moderate(numbers: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Take a power of two out of numbers whose products might be too large or too small."""
+    """Factor a power of two out of numbers whose products might overflow or underflow."""
     exponent = int(np.frexp(np.abs(numbers).max())[1])
     return (numbers, 0) if abs(exponent) <= 500 else (np.ldexp(numbers, -exponent), exponent)
 
 
 def _ranges(begin: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``begin, begin + 1, …`` of each length, one range after the other."""
+    """Concatenated ranges ``begin, begin + 1, …`` of the given lengths."""
     end = np.cumsum(length)
     return np.arange(length.sum(), dtype=np.int64) + np.repeat(begin - end + length, length)
 
 
 def _constant_sum(sizes: NDArray[np.int64], numbers: FloatArray) -> KroneckerSum:
-    """One term of ones alone, times numbers (1, n_data)."""
+    """Return one term of ones times numbers (1, n_data)."""
     none, zero = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
     return KroneckerSum(sizes, np.zeros(2, dtype=np.int64), none, none, numbers, zero, zero, np.empty(0))
 
@@ -593,7 +593,7 @@ def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: Ar
 
 
 def row_of_weights(sizes: Sequence[int], position: int, levels: ArrayLike) -> KroneckerSum:
-    """Row of W (eq. 3): the value of one variable for every hypothesis.
+    """Row of W (eq. 3): the value of one variable per hypothesis.
 
     Parameters
     ----------

@@ -116,8 +116,8 @@ def interval_score(
 ) -> float:
     """Mean interval score of central intervals, in the units of the target; less is better.
 
-    The width plus 2 / (1 - level) times the distance by which the interval is missed: Gneiting and Raftery (2007),
-    *Strictly proper scoring rules, prediction, and estimation*, JASA 102, eq. 43.
+    The width plus 2 / (1 - level) times the distance by which an observation misses the interval: Gneiting and Raftery
+    (2007), *Strictly proper scoring rules, prediction, and estimation*, JASA 102, eq. 43.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def msll(
 ) -> float:
     """Mean standardised log loss, in nats: `nlpd` less that of a Gaussian with the training targets' mean and variance.
 
-    Zero for that trivial model, negative for better ones, whatever the units: Rasmussen and Williams (2006), *Gaussian
+    Zero for that trivial model, negative for better ones, in any units: Rasmussen and Williams (2006), *Gaussian
     Processes for Machine Learning*, p. 23.
 
     Parameters
@@ -247,7 +247,7 @@ def calibration_error(
 ) -> float:
     """Absolute difference between observed and nominal coverage of central intervals, over several levels.
 
-    Even a perfect model shows up to about 0.4 / sqrt(n) at each level by chance. This is no proper score: intervals
+    By chance alone, a perfect model has up to about 0.4 / sqrt(n) at each level. This is not a proper score: intervals
     of the same coverage may be needlessly wide.
 
     Parameters
@@ -256,13 +256,13 @@ def calibration_error(
     predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
     levels : array of shape (m,), default 0.05, 0.10, ..., 0.95
     norm : {"mean", "max"}, default "mean"
-        Whether the mean or the largest difference is returned.
+        Whether to return the mean or the largest difference.
     sample_weight : array of shape (n,), optional
 
     Raises
     ------
     ValueError
-        If `norm` is neither of the two, and as for `coverage_curve`.
+        If `norm` is unknown, and as for `coverage_curve`.
     """
     if norm not in ("mean", "max"):
         raise ValueError(f'norm must be "mean" or "max", got {norm!r}')
@@ -293,8 +293,8 @@ def crps_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike |
 def predicted_by(estimator: Any, X: Any) -> Any:
     """Predictive distribution of an estimator, or its mean and standard deviation.
 
-    ``predict_distribution(X)`` is used where there is one, else ``predict(X, return_std=True)``. Pipelines and finished
-    parameter searches are opened, since they pass on neither the method nor, with metadata routing, the argument.
+    ``predict_distribution(X)`` is used if there is one, else ``predict(X, return_std=True)``. Pipelines and finished
+    parameter searches are unwrapped, since they pass on neither the method nor, with metadata routing, the argument.
 
     Raises
     ------
@@ -317,12 +317,12 @@ def predicted_by(estimator: Any, X: Any) -> Any:
 
 
 def as_distributions(predicted: Any) -> list[PredictiveDistribution]:
-    """`predicted` in any of its forms as one distribution per output.
+    """Return `predicted` in any of its forms as one distribution per output.
 
     Raises
     ------
     ValueError
-        If it has none of the forms, values are not finite or a standard deviation is negative.
+        If it has none of these forms, values are not finite or a standard deviation is negative.
     """
     if isinstance(predicted, PredictiveDistribution):
         return [predicted]
@@ -347,7 +347,7 @@ def as_distributions(predicted: Any) -> list[PredictiveDistribution]:
 def _per_row(
     y_true: ArrayLike, predicted: Predicted, score: Callable[[PredictiveDistribution, FloatArray], FloatArray]
 ) -> FloatArray:
-    """`score` of each value, shape (n, k)."""
+    """Return `score` of each value, shape (n, k)."""
     y = as_columns("y_true", y_true)
     outputs = as_distributions(predicted)
     shape = (outputs[0].n_rows, len(outputs))
@@ -359,7 +359,7 @@ def _per_row(
 
 
 def _average(values: FloatArray, sample_weight: ArrayLike | None) -> float:
-    """Mean over outputs and rows of values of shape (n, k)."""
+    """Return the mean over outputs and rows of values of shape (n, k)."""
     if len(values) == 0:
         raise ValueError("y_true must have at least one row, got none")
     if sample_weight is None:
@@ -393,7 +393,7 @@ def _check_levels(name: str, levels: ArrayLike) -> FloatArray:
 
 
 def as_columns(name: str, value: ArrayLike) -> FloatArray:
-    """Return a finite vector as one column, a finite matrix as it is."""
+    """Return a finite vector as one column, a finite matrix unchanged."""
     array = finite_array(name, value)
     if array.ndim not in (1, 2):
         raise ValueError(f"{name} must have shape (n,) or (n, k), got {array.shape}")
@@ -410,14 +410,14 @@ def reliability_curve(
     y_true : array of shape (n,)
         Whether the event happened: booleans, or 0 and 1.
     probability : array of shape (n,)
-        Of the event.
+        Predicted probability of the event.
     n_bins : int
     sample_weight : array of shape (n,), optional
 
     Returns
     -------
     predicted, observed, weight : arrays of shape (n_used,)
-        Of the bins that hold any rows; `weight` is the sum of theirs.
+        Values of the non-empty bins; `weight` is the sum of their rows' weights.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Displays: what a fitted model predicts, how calibrated it is, how it converged and what it believes.
+"""Displays of fitted models: predictions, calibration, reliability, convergence and posterior.
 
-They follow scikit-learn: a display stores what it draws, `plot` draws it on the given axes or new ones and sets `ax_`
+They follow scikit-learn: a display stores its data, `plot` draws it on the given axes or new ones and sets `ax_`
 and `figure_`, and the `from_...` constructors compute and plot in one step, passing further keywords to `plot`.
-Making a display raises ValueError for arrays whose shapes disagree or whose values are not finite or out of range,
-drawing it raises ValueError for an unknown option and ImportError without matplotlib.
+Constructors raise ValueError for arrays whose shapes disagree or whose values are not finite or out of range; `plot`
+raises ValueError for an unknown option and ImportError without matplotlib.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
     "ReliabilityDisplay",
 ]
 
-# Okabe and Ito's palette, told apart with any common colour vision deficiency.
+# Okabe and Ito's palette, distinguishable with all common colour vision deficiencies.
 _BLUE, _VERMILION, _BAND, _INK = "#0072B2", "#D55E00", "#BFD9EA", "#333333"
 _SERIES = (_BLUE, _VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 class PredictionIntervalDisplay:
-    """Predictions and their central intervals beside the observations.
+    """Predictions with central intervals, and observations.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class PredictionIntervalDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: ArrayLike, *, feature: int | str | None = None, output: int = 0, **kwargs: Any
     ) -> Self:
-        """Plot an estimator's predictions at X, against a `feature` if its column's index or name is given."""
+        """Plot an estimator's predictions at X, against a feature if its index or name is given."""
         if feature is not None:
             named = isinstance(feature, str)
             values = np.asarray(X[feature] if named else np.asarray(X)[:, int(feature)], dtype=np.float64)
@@ -89,7 +89,7 @@ class PredictionIntervalDisplay:
         target_name : str, default "target"
             Name of the target, with its units.
         max_points : int, default 500
-            Beyond this many, evenly spaced rows are drawn. The coverage in the legend counts all.
+            Largest number of rows drawn, evenly spaced if there are more. The coverage in the legend counts all rows.
         """
         _check_option("kind", kind, ("sorted", "actual_vs_predicted", "feature"))
         names = {"sorted": "row, in order of prediction", "actual_vs_predicted": f"predicted {target_name}"}
@@ -99,7 +99,7 @@ class PredictionIntervalDisplay:
                 raise ValueError('feature must be given for kind="feature", got None')
             name, at = self.feature
         ax = _axes(self, ax, (6.4, 4.4))
-        # Sorted by observation, even perfect predictions would look too high on the left and too low on the right.
+        # Sorted by observation, even calibrated predictions would look too high on the left and too low on the right.
         order = np.argsort(at, kind="stable")
         shown = np.unique(np.linspace(0, order.size - 1, min(max_points, order.size)).round().astype(int))
         rows = order[shown]
@@ -150,14 +150,14 @@ class CalibrationDisplay:
     def plot(self, ax: Any = None, *, kind: str = "coverage", bins: int = 10) -> Self:
         """Draw the curve or the histogram; several displays may share axes.
 
-        Shaded is what a calibrated model shows with a probability of 95 %, for each level or bin on its own.
+        The shaded region has probability 95 % for a calibrated model, separately per level or bin.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
         kind : {"coverage", "pit"}, default "coverage"
         bins : int, default 10
-            Bins of the histogram.
+            Number of bins of the histogram.
         """
         _check_option("kind", kind, ("coverage", "pit"))
         ax = _axes(self, ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
@@ -205,7 +205,7 @@ class ReliabilityDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, **kwargs: Any) -> Self:
-        """Plot a classifier's probabilities at X: of the second class, or of every class in turn for more than two."""
+        """Plot a classifier's probabilities at X: of the second class, or of all classes if there are more than two."""
         if not hasattr(estimator, "predict_proba"):
             raise TypeError(f"estimator must be a classifier with predict_proba, got {type(estimator).__name__}")
         p, classes = estimator.predict_proba(X), _fitted(estimator, "classes_")
@@ -217,8 +217,8 @@ class ReliabilityDisplay:
     def plot(self, ax: Any = None, *, n_bins: int = 10) -> Self:
         """Draw the curve; several displays may share axes.
 
-        Bars show two standard errors of each bin's frequency, numbers how many rows are in it: of several classes every
-        row counts once a class.
+        Bars show two standard errors of each bin's frequency, numbers its number of rows; with more than two classes
+        each row counts once per class.
 
         Parameters
         ----------
@@ -251,9 +251,9 @@ class ELBODisplay:
     Parameters
     ----------
     traces : sequence of arrays of shape (n_iter,)
-        ELBO in nats, one array for each fit.
+        ELBO in nats, one array per fit.
     converged : bool or sequence of bool, optional
-        Whether each fit converged: its last value is marked by a dot, or by a cross and in the legend.
+        Whether each fit converged. A dot marks the last value of a converged fit, a cross that of any other.
     names : sequence of str, optional
     """
 
@@ -272,7 +272,7 @@ class ELBODisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, names: Sequence[str] | None = None, **kwargs: Any) -> Self:
-        """Plot `elbo_trace_` of a fitted estimator, or of several given as a list; each output or class has a line."""
+        """Plot `elbo_trace_` of a fitted estimator or a list of them, with one line per output or class."""
         fits = list(estimator) if isinstance(estimator, (list, tuple)) else [estimator]
         traces, converged, lines = [], [], []
         for fit, name in zip(fits, _series_names(names, len(fits)), strict=True):
@@ -292,8 +292,8 @@ class ELBODisplay:
         ----------
         ax : matplotlib Axes, optional
         kind : {"value", "gap"}, default "value"
-            The ELBO itself, or how far it is below the best value of its own fit, on a logarithmic axis: use it when
-            the first iterations dwarf the later ones.
+            The ELBO, or its gap to the best value of the same fit on a logarithmic axis, which shows late
+            iterations after large early gains.
         """
         _check_option("kind", kind, ("value", "gap"))
         ax = _axes(self, ax, (6.0, 4.0))
@@ -309,7 +309,7 @@ class ELBODisplay:
         else:
             ax.ticklabel_format(axis="y", useOffset=False, style="plain")
             low, high = ax.get_ylim()
-            spare = max(1e-6 * abs(low) - 0.5 * (high - low), 0.0)  # a flat trace's rounding is not worth the height
+            spare = max(1e-6 * abs(low) - 0.5 * (high - low), 0.0)  # do not enlarge the rounding of a flat trace
             ax.set_ylim(low - spare, high + spare)
         self.ax_, self.figure_ = _finish(ax, legend="best")
         return self
@@ -334,13 +334,13 @@ class PosteriorDisplay:
             raise ValueError(f"levels must have the shape of q or of its rows, got {levels.shape} for {self.q.shape}")
         self.levels = np.broadcast_to(levels, self.q.shape)
         self.mean, self.std = _vector("mean", mean, len(self.q)), _vector("std", std, len(self.q))
-        # A level built by linspace may miss zero by rounding.
+        # A level of linspace may miss zero by rounding.
         zero = np.abs(self.levels) <= 1e-12 * np.abs(self.levels).max()
         self.zero_fraction = float(np.mean(np.sum(self.q * zero, axis=1))) if zero.any() else None
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, output: int = 0, **kwargs: Any) -> Self:
-        """Plot `posterior_` of a fitted estimator; `output` selects one if it is a list."""
+        """Plot `posterior_` of a fitted estimator; `output` selects one of several."""
         posterior = _fitted(estimator, "posterior_")
         if isinstance(posterior, (list, tuple)):
             posterior = posterior[_check_output(output, len(posterior))]
@@ -356,7 +356,7 @@ class PosteriorDisplay:
         ----------
         ax : pair of matplotlib Axes, optional
         n_weights : int, default 30
-            Weights in the heat map.
+            Number of weights in the heat map.
         """
         if n_weights < 1 or (ax is not None and np.size(ax) != 2):
             raise ValueError(f"ax must be a pair of axes and n_weights positive, got {np.size(ax)} and {n_weights}")
@@ -392,7 +392,7 @@ class PosteriorDisplay:
 
 
 def _axes(display: object, ax: Any, figsize: tuple[float, float], **kwargs: Any) -> Any:
-    """Return the axes given or new ones."""
+    """Return the given axes or new ones."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -402,7 +402,7 @@ def _axes(display: object, ax: Any, figsize: tuple[float, float], **kwargs: Any)
 
 
 def _finish(ax: Any, legend: str) -> tuple[Any, Any]:
-    """Remove idle spines, put the legend "above" the axes or where it hides least; return the axes and their figure."""
+    """Remove spines, place the legend "above" the axes or at its best location; return the axes and their figure."""
     ax.spines[["top", "right"]].set_visible(False)
     place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2} if legend == "above" else {"loc": legend}
     ax.legend(frameon=False, fontsize="small", **place)
@@ -410,7 +410,7 @@ def _finish(ax: Any, legend: str) -> tuple[Any, Any]:
 
 
 def _draw_calibrated(ax: Any, n: int, bins: int | None) -> None:
-    """Draw the mean and the central 95 % of coverages, or of densities in bins, that a calibrated model shows."""
+    """Draw mean and central 95 % interval of the coverages, or of bin densities, of a calibrated model."""
     from scipy.stats import binom
 
     x = np.linspace(0.0, 1.0, 101)
@@ -422,14 +422,14 @@ def _draw_calibrated(ax: Any, n: int, bins: int | None) -> None:
 
 
 def _gap_to_best(trace: FloatArray) -> FloatArray:
-    """Distance below the best value; for a logarithmic axis, zero becomes the smallest other gap or the rounding."""
+    """Return the gap to the best value; for a logarithmic axis, zeros become the smallest other gap or the rounding."""
     gap: FloatArray = trace.max() - trace
     smallest = np.min(gap, where=gap > 0.0, initial=np.inf)
     return np.maximum(gap, smallest if np.isfinite(smallest) else np.spacing(max(1.0, np.abs(trace.max()))))
 
 
 def _edges(levels: FloatArray) -> FloatArray:
-    """Return the ends of the cells around sorted levels, half-way between neighbours."""
+    """Return the edges of cells around sorted levels, half-way between neighbours."""
     gaps = np.diff(levels) if levels.size > 1 else np.array([0.1 * max(abs(float(levels[0])), 1.0)])
     return np.concatenate(
         [levels[:1] - 0.5 * gaps[:1], 0.5 * (levels[:-1] + levels[1:]), levels[-1:] + 0.5 * gaps[-1:]]
@@ -439,7 +439,7 @@ def _edges(levels: FloatArray) -> FloatArray:
 def _one_output(
     y_true: ArrayLike, predicted: Predicted, output: int | None = None
 ) -> tuple[Any, PredictiveDistribution]:
-    """Observations and prediction of the output chosen, or of the only one."""
+    """Return observations and prediction of the chosen or only output."""
     y, outputs = as_columns("y_true", y_true), as_distributions(predicted)
     if y.shape[1] != len(outputs) or (output is None and len(outputs) != 1):
         wanted = "one output" if output is None else f"{len(outputs)} output(s)"
@@ -455,7 +455,7 @@ def _check_output(output: int, count: int) -> int:
 
 
 def _fitted(estimator: Any, attribute: str) -> Any:
-    """Look a fitted attribute up, inside finished searches and pipelines too."""
+    """Return a fitted attribute, also from within finished searches and pipelines."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     estimator = estimator[-1] if isinstance(getattr(estimator, "steps", None), list) else estimator
     if not hasattr(estimator, attribute):

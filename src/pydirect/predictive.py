@@ -32,7 +32,7 @@ class PredictiveDistribution:
     Parameters
     ----------
     weights : array of shape (K,) or (n, K)
-        Mixture weights, non-negative, each row summing to one. They are normalised to the last digit, and a component
+        Mixture weights, non-negative, each row summing to one. They are normalised exactly, and a component
         whose weight is zero in every row is dropped.
     means : array of shape (n, K), or any 2-D shape that broadcasts to it
         Component means, in the units of the target.
@@ -46,9 +46,9 @@ class PredictiveDistribution:
 
     Notes
     -----
-    A component of variance zero is a point mass and has no density. Wherever a density, a quantile or a score is
-    evaluated, a component's standard deviation is taken to be at least the spacing of floating-point numbers at its
-    mean: results stay finite and tend to those of the point mass. `mean`, `variance` and `std` use the variances given.
+    A component of variance zero is a point mass and has no density. In densities, quantiles and scores the standard
+    deviation of a component is at least the spacing of floating-point numbers at its mean: results stay finite and tend
+    to those of the point mass. `mean`, `variance` and `std` use the given variances.
     """
 
     weights: FloatArray
@@ -103,7 +103,7 @@ class PredictiveDistribution:
         return cls(np.ones(1), mean[:, None], np.broadcast_to(variance, mean.shape)[:, None])
 
     def affine(self, scale: float, shift: float = 0.0) -> PredictiveDistribution:
-        """Return the distribution of ``scale * y + shift``: from standardised to the user's units.
+        """Return the distribution of ``scale * y + shift``, such as a change of units.
 
         The density is divided by ``abs(scale)``.
 
@@ -153,7 +153,7 @@ class PredictiveDistribution:
         Parameters
         ----------
         y : float, array of shape (n,) or (n, m)
-            One point for all rows, one for each row, or m for each row.
+            One point for all rows, one per row, or m per row.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class PredictiveDistribution:
         return np.minimum(_mix(weights, ndtr(_standardise(y - means, scales))), 1.0)
 
     def quantile(self, p: ArrayLike) -> FloatArray:
-        """Values below which a fraction p of the probability lies.
+        """Quantiles: values below which a fraction p of the probability lies.
 
         Exact for one component. For more, safeguarded Newton steps run until the probability agrees to rounding, or the
         value to the rounding of the larger of itself and the row's smallest component.
@@ -202,12 +202,12 @@ class PredictiveDistribution:
         return columns[0] if p.ndim == 0 else np.stack(columns, axis=1)
 
     def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval: as much probability below as above it.
+        """Central intervals, with equal probability below and above.
 
         Parameters
         ----------
         level : float, default 0.9
-            Probability inside, strictly between 0 and 1.
+            Probability inside the interval, strictly between 0 and 1.
 
         Returns
         -------
@@ -235,13 +235,13 @@ class PredictiveDistribution:
         return np.maximum(distance - spread, 0.0)
 
     def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
-        """Independent draws from each row.
+        """Independent draws from the distribution of each row.
 
         Parameters
         ----------
         n_samples : int, default 1
         rng : numpy.random.Generator, int or None
-            Source of randomness, or a seed for one.
+            Random number generator or seed.
 
         Returns
         -------
@@ -261,7 +261,7 @@ class PredictiveDistribution:
 
     @cached_property
     def _scales(self) -> FloatArray:
-        """Component standard deviations, no smaller than the rounding of the means."""
+        """Standard deviations of the components, at least the rounding of their means."""
         floor = np.maximum(np.spacing(np.abs(self.means)), _SMALLEST_SCALE)
         return np.maximum(np.sqrt(self.variances), floor)
 
@@ -270,14 +270,14 @@ class PredictiveDistribution:
         """E|X - X'| / 2 for two independent draws, shape (n,)."""
         weights, means, scales = self.weights, self.means, self._scales
         total: FloatArray = _mix(weights, weights * scales) / np.sqrt(np.pi)
-        for k in range(self.n_components - 1):  # pairs k < l, one row of the triangle at a time: memory stays O(n K)
+        for k in range(self.n_components - 1):  # pairs k < l, one row of the triangle at a time, in O(n K) memory
             rest = slice(k + 1, None)
             scale = np.hypot(scales[:, rest], scales[:, k, None])
             total += weights[:, k] * _mix(weights[:, rest], _mean_absolute(means[:, rest] - means[:, k, None], scale))
         return total
 
     def _aligned(self, y: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """`y`, weights, means and scales with axes (row, component) or (row, point, component)."""
+        """Return `y`, weights, means and scales with axes (row, component) or (row, point, component)."""
         y = np.asarray(y, dtype=np.float64)
         if y.ndim == 0:
             y = np.broadcast_to(y, (self.n_rows,))
@@ -290,13 +290,13 @@ class PredictiveDistribution:
         return y[..., None], weights, means, scales
 
     def _tail_quantile(self, tail: float, *, upper: bool = False) -> FloatArray:
-        """Value with probability `tail` <= 1/2 below it, or above it."""
-        if upper:  # the upper half is the lower half of the mirrored mixture, where a small tail keeps all its digits
+        """Return the values with probability `tail` <= 1/2 below, or above, them."""
+        if upper:  # mirrored, so that a small tail keeps all its digits
             return -_lower_quantile(self.weights, -self.means, self._scales, -self.mean, self.std, tail)
         return _lower_quantile(self.weights, self.means, self._scales, self.mean, self.std, tail)
 
     def _sample_components(self, n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
-        """Component of each draw, shape (n_samples, n), by inversion of the cumulative weights."""
+        """Draw components, shape (n_samples, n), by inversion of the cumulative weights."""
         cumulative = np.cumsum(self.weights, axis=1)
         # Scaled by the total, so that rounding cannot select a component beyond the last one with weight.
         u = rng.random((n_samples, self.n_rows)) * cumulative[:, -1]
@@ -307,18 +307,18 @@ class PredictiveDistribution:
 
 
 def _mix(weights: FloatArray, values: FloatArray) -> FloatArray:
-    """Weighted sum over the components."""
+    """Return the weighted sum over the components."""
     return cast(FloatArray, np.sum(weights * values, axis=-1))
 
 
 def _standardise(distance: FloatArray, scale: FloatArray) -> FloatArray:
-    """Distance in standard deviations, cut where its square would overflow."""
+    """Return the distance in standard deviations, clipped where its square would overflow."""
     with np.errstate(over="ignore"):
         return np.clip(distance / scale, -_FARTHEST, _FARTHEST)
 
 
 def _mean_absolute(mean: FloatArray, scale: FloatArray) -> FloatArray:
-    """E|X| of a Gaussian."""
+    """Return E|X| of a Gaussian."""
     z = _standardise(mean, scale)
     return cast(FloatArray, scale * np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z**2) + mean * erf(z / np.sqrt(2.0)))
 
@@ -328,7 +328,7 @@ def _lower_quantile(
 ) -> FloatArray:
     """Quantiles for p <= 1/2, shape (n,): Newton's method on probit(F(x)) = probit(p) inside a shrinking bracket.
 
-    The probit of one Gaussian's F is linear, so that steps are long and right wherever one component rules. The
+    The probit of one Gaussian's F is linear, so that steps are long and accurate wherever one component dominates. The
     mixture's quantile lies between the smallest and the largest of its components' quantiles.
     """
     target = ndtri(p)
@@ -376,7 +376,7 @@ def _probit_step(probability: FloatArray, density: FloatArray, target: float) ->
 
 
 def finite_array(name: str, value: ArrayLike) -> FloatArray:
-    """`value` in double precision, refused under its `name` if it holds NaN or infinity."""
+    """Return `value` in double precision, or raise if it holds NaN or infinity."""
     array = np.asarray(value, dtype=np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity")

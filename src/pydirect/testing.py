@@ -1,7 +1,7 @@
-"""Brute-force oracles: what the fast code must agree with, computed by definition.
+"""Brute-force oracles for tests: posteriors, ELBOs and predictions by enumeration.
 
-Every weight vector of a small hypothesis space is listed and summed over; nothing here uses the algebra, the kernels or
-the optimisers of the package, only NumPy. Useful in tests of your own priors, features and models.
+Every weight vector of a small hypothesis space is listed and summed over. Only NumPy is used, not the algebra, kernels
+or optimisers of the package. Useful in tests of your own priors, features and models.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = [
     "monte_carlo_mean",
 ]
 
-# Weight vectors times noise levels; beyond this an enumeration is refused.
+# Bound on weight vectors times noise levels, beyond which an enumeration is refused.
 MAX_HYPOTHESES = 2_000_000
 
-# Rows that are held at a time where a table would have a row for every hypothesis.
+# Number of hypotheses held at a time in tables with one row per hypothesis.
 _CHUNK = 16_384
 
 
 class SufficientStatistics(Protocol):
-    """What `GaussianStatistics` holds."""
+    """Protocol of the parts of `GaussianStatistics` that are used here."""
 
     @property
     def A(self) -> FloatArray: ...  # pragma: no cover
@@ -64,11 +64,11 @@ class Enumeration:
     Attributes
     ----------
     weights : ndarray of shape (n_hypotheses, n_weights)
-        Every weight vector, the last weight varying fastest.
+        All weight vectors, the last weight varying fastest.
     noise_levels : ndarray of shape (n_noise_levels,)
         Noise variances σ².
     probability : ndarray of shape (n_hypotheses, n_noise_levels)
-        Of every pair; sums to one.
+        Probability of each pair; sums to one.
     """
 
     weights: FloatArray
@@ -77,12 +77,12 @@ class Enumeration:
 
     @property
     def weight_probability(self) -> FloatArray:
-        """Probability of every weight vector, the noise summed out; (n_hypotheses,)."""
+        """Probability of each weight vector, marginalised over the noise; (n_hypotheses,)."""
         return np.asarray(self.probability.sum(axis=1))
 
     @property
     def noise_probability(self) -> FloatArray:
-        """Probability of every noise level, the weights summed out; (n_noise_levels,)."""
+        """Probability of each noise level, marginalised over the weights; (n_noise_levels,)."""
         return np.asarray(self.probability.sum(axis=0))
 
     @property
@@ -98,7 +98,7 @@ class Enumeration:
 
 
 class PredictiveMoments(NamedTuple):
-    """Cumulants of a prediction, one entry a row of Φ*."""
+    """Cumulants of predictions, one entry per row of Φ*."""
 
     mean: FloatArray
     variance: FloatArray
@@ -107,14 +107,14 @@ class PredictiveMoments(NamedTuple):
 
 
 class NetworkExpectations(NamedTuple):
-    """What a distribution of weights makes of a network's output f.
+    """Expectations of a network's output f under a distribution of weights.
 
     Attributes
     ----------
     squared_error : float
         R, the sum over rows of ``ω E (y − f)²``.
     mean, variance : ndarray of shape (n_rows,)
-        Of f at every row.
+        Mean and variance of f per row.
     """
 
     squared_error: float
@@ -123,14 +123,14 @@ class NetworkExpectations(NamedTuple):
 
 
 def enumerate_hypotheses(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
-    """List every weight vector, the last weight varying fastest.
+    """List all weight vectors, the last weight varying fastest.
 
     Parameters
     ----------
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
         Values that a weight can take.
     n_weights : int, optional
-        Needed where all weights share one row of levels.
+        Required if all weights share one row of levels.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def enumerate_hypotheses(levels: ArrayLike, n_weights: int | None = None) -> Flo
     Raises
     ------
     ValueError
-        When there are more than `MAX_HYPOTHESES`.
+        If there are more than `MAX_HYPOTHESES`.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def enumerate_log_evidence(
     *,
     output: int = 0,
 ) -> float:
-    """Exact log p(y) of the discrete model, every weight vector and noise level summed out.
+    """Exact log p(y) of the discrete model, summed over all weight vectors and noise levels.
 
     Parameters
     ----------
@@ -168,18 +168,18 @@ def enumerate_log_evidence(
         Design matrix (n_samples, n_weights) with targets (n_samples,) or (n_samples, n_outputs), or their statistics.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Log masses of the levels, taken as they are; -inf forbids one.
+        Log probabilities of the levels, not normalised; -inf excludes a level.
     noise_levels : array_like of shape (n_noise_levels,)
         Noise variances.
     log_noise_prior : array_like of shape (n_noise_levels,), optional
-        Log masses; uniform by default.
+        Log probabilities; uniform by default.
     output : int
-        Which of several targets.
+        Index of the target.
 
     Returns
     -------
     float
-        In nats, −(n/2) log 2π included.
+        In nats, including −(n/2) log 2π.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def enumerate_posterior(
     *,
     output: int = 0,
 ) -> Enumeration:
-    """Exact posterior of weights and noise, by Bayes' rule; parameters as in `enumerate_log_evidence`.
+    """Exact posterior of weights and noise by Bayes' rule; parameters as for `enumerate_log_evidence`.
 
     Returns
     -------
@@ -214,7 +214,7 @@ def enumerate_posterior(
 
 
 def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLike, q_noise: ArrayLike) -> Enumeration:
-    """List a factorised posterior ``q_σ ∏_j q_j``.
+    """Enumerate a factorised posterior ``q_σ ∏_j q_j``.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLik
     q_noise = as_float_array(q_noise, "q_noise", noise.shape)
     table = _levels_of(levels, q.shape[0])
     _refuse_if_too_many(table, noise.size)
-    # The probability of a weight vector is the product of its weights' own.
+    # The probability of a weight vector is the product over its weights.
     of_weights = enumerate_hypotheses(q).prod(axis=1)
     return Enumeration(enumerate_hypotheses(table), noise, of_weights[:, None] * q_noise)
 
@@ -239,7 +239,7 @@ def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLik
 def enumerate_mixture(
     levels: ArrayLike, alpha: ArrayLike, q: ArrayLike, noise_levels: ArrayLike, q_noise: ArrayLike
 ) -> Enumeration:
-    """List a mixture posterior ``q_σ Σ_i α_i ∏_j q_j^(i)``.
+    """Enumerate a mixture posterior ``q_σ Σ_i α_i ∏_j q_j^(i)``.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def enumerate_elbo(
     Parameters
     ----------
     data, levels, log_prior, noise_levels, log_noise_prior, output
-        As in `enumerate_log_evidence`.
+        As for `enumerate_log_evidence`.
     q : array_like of shape (n_weights, n_levels)
     q_noise : array_like of shape (n_noise_levels,)
 
@@ -299,7 +299,7 @@ def enumerate_predictive_moments(
     phi_star : array_like of shape (n_rows, n_weights)
     distribution : Enumeration
     noise : bool
-        Of f* = φᵀw when False, of y* = f* + ε when True.
+        Whether to predict y* = f* + ε rather than f* = φᵀw.
 
     Returns
     -------
@@ -319,14 +319,14 @@ def enumerate_predictive_moments(
 
 
 def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration, y: ArrayLike) -> FloatArray:
-    """Density of y* = φᵀw + ε, a Gaussian for every weight vector and noise level.
+    """Density of y* = φᵀw + ε, a mixture of one Gaussian per weight vector and noise level.
 
     Parameters
     ----------
     phi_star : array_like of shape (n_rows, n_weights)
     distribution : Enumeration
     y : array_like of shape (n_rows,)
-        Where, one point a row.
+        One point per row.
 
     Returns
     -------
@@ -351,7 +351,7 @@ def enumerate_logistic_evidence(
     weight: ArrayLike | None = None,
     offset: float = 0.0,
 ) -> float:
-    """Exact log Pr(t) of logistic regression, ``Pr(t | w) = σ(t (offset + φᵀw))``, every weight vector summed out.
+    """Exact log Pr(t) of logistic regression, ``Pr(t | w) = σ(t (offset + φᵀw))``, summed over all weight vectors.
 
     Parameters
     ----------
@@ -361,7 +361,7 @@ def enumerate_logistic_evidence(
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
     weight : array_like of shape (n_samples,), optional
-        How many times each row counts.
+        Weights of the rows.
     offset : float
 
     Returns
@@ -402,10 +402,10 @@ def enumerate_network(
     q: ArrayLike,
     sample_weight: ArrayLike | None = None,
 ) -> NetworkExpectations:
-    """Run a quadratic network for every weight vector, and average under a factorised posterior.
+    """Output moments of a quadratic network under a factorised posterior, by running it for each weight vector.
 
     Hidden units square a weighted sum of the layer below, ``f(x) = Σ_j v_j a_j²``. Weights are listed layer by layer,
-    then by output unit, then by input; the bias, where there is one, is every layer's last input, fixed to one.
+    then by output unit, then by input; the bias, if any, is the last input of each layer, fixed to one.
 
     Parameters
     ----------
@@ -446,7 +446,7 @@ def enumerate_network(
     layers = [(fan_out, fan_in + int(bias)) for fan_in, fan_out in pairwise(widths)]
     n_weights = sum(fan_out * fan_in for fan_out, fan_in in layers)
     masses = as_float_array(q, "q", (n_weights, "n_levels"))
-    # The probability of a weight vector is the product of its weights' own.
+    # The probability of a weight vector is the product over its weights.
     probability = enumerate_hypotheses(masses).prod(axis=1)
     weights = enumerate_hypotheses(levels, n_weights)
 
@@ -464,7 +464,7 @@ def enumerate_network(
 
 
 def _run_networks(weights: FloatArray, layers: list[tuple[int, int]], x: FloatArray, bias: bool) -> FloatArray:
-    """Return outputs of the network of every weight vector at every row, (n_hypotheses, n_rows)."""
+    """Return the network's outputs for each weight vector and row, (n_hypotheses, n_rows)."""
     state = np.broadcast_to(x, (len(weights), *x.shape))
     first = 0
     for k, (fan_out, fan_in) in enumerate(layers):
@@ -483,10 +483,10 @@ def finite_difference_gradient(function: Callable[[FloatArray], float], x: Array
     Parameters
     ----------
     function : callable
-        Takes an array of the shape of `x`, returns a float.
+        Function of an array of the shape of `x` that returns a float.
     x : array_like
     step : float
-        Relative to ``max(1, |x|)``, entry by entry.
+        Step relative to ``max(1, |x|)`` of each entry.
 
     Returns
     -------
@@ -532,7 +532,7 @@ def monte_carlo_mean(samples: ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def _levels_of(levels: ArrayLike, n_weights: int | None) -> FloatArray:
-    """Levels as one row a weight."""
+    """Return levels with one row per weight."""
     raw = np.asarray(levels)
     if raw.ndim == 1 or (raw.ndim == 2 and raw.shape[0] == 1 and n_weights is not None):
         rows = as_count(1 if n_weights is None else n_weights, "n_weights")
@@ -562,7 +562,7 @@ def _log_joint(
     log_noise_prior: ArrayLike | None,
     output: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weight vectors, noise levels, and log p(y, w, σ²) of every pair, (n_hypotheses, n_noise_levels)."""
+    """Return weight vectors, noise levels, and log p(y, w, σ²) of each pair, (n_hypotheses, n_noise_levels)."""
     n_weights = np.shape(data[0])[1] if isinstance(data, tuple) else data.c.shape[0]
     table = _levels_of(levels, n_weights)
     noise = as_float_array(noise_levels, "noise_levels", ("n_noise_levels",))
@@ -577,7 +577,7 @@ def _log_joint(
     _refuse_if_too_many(table, noise.size)
 
     weights = enumerate_hypotheses(table)
-    # The log prior of a weight vector is the sum of its weights' own.
+    # The log prior of a weight vector is the sum over its weights.
     log_p = _sums_of_choices(np.broadcast_to(masses, table.shape))
     error, n_samples = _squared_errors(data, weights, output)
     log_likelihood = -0.5 * n_samples * np.log(2 * np.pi * noise) - 0.5 * error[:, None] / noise
@@ -585,13 +585,13 @@ def _log_joint(
 
 
 def _sums_of_choices(log_masses: FloatArray) -> FloatArray:
-    """Sum of one entry of every row, for every choice of entries."""
+    """Return the sums of one entry from each row, for all choices of entries."""
     choices = np.stack([grid.ravel() for grid in np.meshgrid(*log_masses, indexing="ij")], axis=1)
     return np.asarray(choices.sum(axis=1))
 
 
 def _squared_errors(data: Data, weights: FloatArray, output: int) -> tuple[FloatArray, float]:
-    """``|y − Φw|²`` of every weight vector, and n."""
+    """Return ``|y − Φw|²`` per weight vector, and n."""
     error = np.empty(weights.shape[0])
     chunks = [slice(k, k + _CHUNK) for k in range(0, weights.shape[0], _CHUNK)]
     if isinstance(data, tuple):
