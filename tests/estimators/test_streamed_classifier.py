@@ -217,7 +217,7 @@ def test_the_command_streams_classes(tmp_path, capsys):
 
 def test_columns_are_compared_before_any_pass(monkeypatch):
     model = DirectClassifier(**FAST).fit(X, TWO)
-    monkeypatch.setattr("pydirect.estimators._growing.sample_stream", lambda *a, **k: pytest.fail("a pass was made"))
+    monkeypatch.setattr("pydirect.streams.run.sample_stream", lambda *a, **k: pytest.fail("a pass was made"))
     with pytest.raises(ValueError, match="X must have 3 columns, as when features were fixed, got 2"):
         model.fit_stream(X[:, :2], TWO, keep_features=True)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,11 +15,14 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sample_weight
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators._streamed import StreamedModel
+from pydirect.features.basis import Basis
 from pydirect.persistence.errors import FileFormatError
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
-from pydirect.streams.passes import collect_stream, digest, sample_stream
-from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
+from pydirect.streams.checkpoint import Checkpoint
+from pydirect.streams.dask import DaskRun, is_dask
+from pydirect.streams.rows import Rows
+from pydirect.streams.run import StreamRun
 from pydirect.streams.sources import as_source
 
 
@@ -328,8 +328,6 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         OSError
             When the checkpoint cannot be written; the one written before is whole.
         """
-        from pydirect.estimators._dask import is_dask, summed_by_dask
-
         self._refuse_held_out()
         self._check_parameters()
         as_count(sample_rows, "sample_rows", 2)
@@ -340,151 +338,58 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             check_is_fitted(self, "features_")
             self._require_same_features()
         progress = Progress(self.verbose)
+        run: StreamRun | DaskRun
         if is_dask(X):
             if checkpoint is not None or drop_missing:
                 raise ValueError("checkpoint and drop_missing must not be given for Dask, which has its own of both")
-            statistics = summed_by_dask(self, X, y, sample_weight, sample_rows, keep_features, progress)
+            run = DaskRun(X, y, sample_weight, progress)
         else:
+            if checkpoint is not None and self._feature_kind() == "transformer":
+                raise TypeError(
+                    "features must be built in for a checkpoint, got a transformer: leave checkpoint out, or save "
+                    "statistics of your own with RunningStatistics.save"
+                )
             source = as_source(X, y, sample_weight)
-            run = StreamRun(self, source, drop_missing, checkpoint, checkpoint_seconds, progress)
-            statistics = run.statistics(sample_rows, keep_features)
+            run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint, checkpoint_seconds)
+        statistics = self._collected(run, sample_rows, keep_features)
         spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
         self._check_target_size((np.abs(statistics.y_mean) + spread).max())
         self._fit_to(statistics, progress, warm=False)
         self._warn_if_unfinished()
         return self
 
+    def _collected(self, run: StreamRun | DaskRun, sample_rows: int, keep_features: bool) -> RunningStatistics:
+        """Return the statistics of all rows, on the feature map that is kept, of the checkpoint or of a sample."""
+        saved = run.saved(Basis.from_fields) if isinstance(run, StreamRun) else None
+        if isinstance(run, StreamRun) and saved is not None:
+            assert isinstance(saved.statistics.features, Basis) and run.path is not None
+            self._restore_features(run.path, saved, saved.statistics.features, keep_features)
+            self._require_columns(run.shape[0], run.names)
+            return run.collected(saved.statistics, saved.n_rows)
+        if keep_features:
+            self._require_columns(run.shape[0], run.names)
+            self._one_dimensional = run.one_dimensional
+            self.__dict__.pop("statistics_", None)
+        else:
+            sample = run.sample(sample_rows, self._sample_seed())
+            with run.uncounted("features"):
+                self._fix_features_by(sample, run.names, run.one_dimensional)
+        return run.collected(self.new_statistics(run.shape[1]))
+
+    def _restore_features(self, path: str | Path, saved: Checkpoint, basis: Basis, keep_features: bool) -> None:
+        """Take the feature map of a checkpoint; raise when it is another than the parameters describe."""
+        changed = self._changed_parameters(basis.parameters)
+        if saved.statistics.block_dtype != self.block_dtype:
+            changed.append("block_dtype")
+        if changed:
+            raise FileFormatError(
+                path, f"the checkpoint is of a model with other parameters: {', '.join(changed)} changed"
+            )
+        if keep_features and basis != self.features_:
+            raise FileFormatError(path, "the checkpoint is of other features than those to be kept")
+        self._forget_all()
+        self._set_input_names(basis.n_features_in, None if basis.names is None else list(basis.names))
+        self.features_, self._one_dimensional = basis, saved.one_dimensional
+
     def _fix_features_of(self, rows: Rows) -> None:
         self._fix_features(rows.x, self._standardise_targets(rows.y, rows.weight), rows.weight)
-
-
-class StreamRun:
-    """One call of `fit_stream`: from a source and perhaps a checkpoint to statistics."""
-
-    def __init__(
-        self,
-        model: StreamedModel,
-        source: Source,
-        drop_missing: bool,
-        checkpoint: str | Path | None,
-        checkpoint_seconds: float,
-        progress: Progress,
-    ) -> None:
-        self.model, self.source, self.drop_missing, self.progress = model, source, drop_missing, progress
-        self.path, self.seconds = checkpoint, checkpoint_seconds
-        self.n_threads = resolve_n_threads(model.n_threads)
-
-    def statistics(self, sample_rows: int, keep_features: bool) -> RunningStatistics:
-        """Return the statistics of all rows of the source."""
-        from pydirect.estimators._checkpoint import Checkpoint, require_saveable
-
-        model, source = self.model, self.source
-        start, identity = 0, ""
-        if self.path is not None:
-            require_saveable(model)
-            if not Path(self.path).absolute().parent.is_dir():  # not to be found out after a pass
-                raise FileNotFoundError(2, "the folder of the checkpoint does not exist", str(self.path))
-            identity = digest(source)
-        if self.path is not None and Path(self.path).exists():
-            saved = Checkpoint.read(self.path, model)
-            saved.require(self.path, identity, source)
-            if keep_features and saved.statistics.fingerprint != model.features_.fingerprint:
-                raise FileFormatError(self.path, "the checkpoint is of other features than those to be kept")
-            saved.restore(model)
-            self.check_width()
-            total, start = saved.statistics, saved.n_rows
-        else:
-            if keep_features:
-                self.check_width()
-                model._one_dimensional = source.one_dimensional
-                model.__dict__.pop("statistics_", None)
-            else:
-                self.fix_features(self.sample(sample_rows))
-            total = model.new_statistics(self._n_outputs())
-        return self.collected(total, start, identity)
-
-    def collected(self, total: RunningStatistics, start: int = 0, identity: str = "") -> RunningStatistics:
-        """Return the statistics with all rows of the source from row `start` on."""
-        from pydirect.estimators._checkpoint import write_checkpoint
-
-        model, source = self.model, self.source
-        self.row = self.written = start
-        self.writing = False
-        saved_at = time.monotonic()
-
-        def save() -> None:
-            nonlocal saved_at
-            if self.path is not None and (self.written != self.row or not self.row):
-                self.writing = True
-                write_checkpoint(self.path, model, total, self.row, identity, source.layout(self.row))
-                self.writing, self.written = False, self.row
-            saved_at = time.monotonic()
-
-        with self.progress.stage("statistics"), self.progress.stream(source.n_rows, start) as report:
-
-            def after_block(row: int) -> None:
-                self.row = row
-                report(row)
-                if time.monotonic() - saved_at >= self.seconds:
-                    save()
-
-            try:
-                if not start:  # the feature map is worth keeping, and a full disk worth knowing
-                    save()
-                collect_stream(
-                    total,
-                    source,
-                    start=start,
-                    drop_missing=self.drop_missing,
-                    n_threads=self.n_threads,
-                    after_block=after_block,
-                )
-                save()
-            except KeyboardInterrupt:
-                save()
-                raise StreamInterrupt(f"interrupted {self._where()}{self._hint()}") from None
-            except Exception as error:
-                if not self.writing:
-                    save()
-                if isinstance(error, StreamError):
-                    raise StreamError(f"{error}{self._hint()}") from error
-                if self.path is not None and not self.writing:  # of the iterator's own, to be raised as it is
-                    error.add_note(self._hint().removeprefix("; "))
-                raise
-        if not total.n_samples:
-            raise StreamError("no row is left that counts")
-        return total
-
-    def sample(self, sample_rows: int, look: Callable[[Rows], None] | None = None) -> Rows:
-        """Draw rows in a pass that checks all."""
-        seed = int(self.model._generator().integers(2**63))
-        with self._uncounted(), self.progress.stage("sample"):
-            return sample_stream(self.source, sample_rows, seed, drop_missing=self.drop_missing, look=look).rows
-
-    def fix_features(self, sample: Rows) -> None:
-        """Fix the model's feature map by a sample."""
-        with self._uncounted(), self.progress.stage("features"):
-            self.model._fix_features_by(sample, self.source.names, self.source.one_dimensional)
-
-    @contextmanager
-    def _uncounted(self) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt:
-            raise StreamInterrupt("interrupted while features were fixed by a sample: no row is counted yet") from None
-
-    def check_width(self) -> None:
-        """Compare the columns with those of the feature map."""
-        self.model._require_columns(next(iter(self.source.head(1))).x.shape[1], self.source.names)
-
-    def _n_outputs(self) -> int:
-        return int(next(iter(self.source.head(1))).y.shape[1])
-
-    def _where(self) -> str:
-        total = self.source.n_rows
-        return f"after {self.row:,} rows" + (f" of {total:,}" if total is not None else "")
-
-    def _hint(self) -> str:
-        if self.path is None:
-            return ""
-        return f"; the first {self.written:,} rows are in {self.path}: the same call goes on from there"

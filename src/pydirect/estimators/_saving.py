@@ -304,7 +304,8 @@ def _check_targets(model: ProbabilisticRegressor) -> None:
 def _check_basis(model: BasisFunctionModel, n_inputs: int) -> None:
     n_outputs = len(model.posteriors_)
     require_number(model.mean_missing_variance_, "mean_missing_variance", at_least=0.0)
-    model.features_.check(model.n_features_in_)
+    if model.features_.n_features_in != model.n_features_in_:
+        raise ValueError("features do not take the columns")
     if model.features_.target_scale is not None:
         require_positive(model.features_.target_scale, "target_scale", n_outputs)
     b = model.features_.n_weights

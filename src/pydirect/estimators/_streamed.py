@@ -73,6 +73,10 @@ class StreamedModel(BasisFunctionModel):
                 stacklevel=4,
             )
 
+    def _sample_seed(self) -> int:
+        """Return the seed of the sample that fixes the feature map."""
+        return int(self._generator().integers(2**63))
+
     def _fix_features_by(self, rows: Rows, names: list[str] | None, one_dimensional: bool) -> None:
         """Fix the feature map by a sample of checked rows."""
         if not len(rows) or (rows.weight is not None and not rows.weight.any()):

@@ -14,8 +14,6 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
-from pydirect.estimators._dask import is_dask
-from pydirect.estimators._growing import StreamRun
 from pydirect.estimators._streamed import StreamedModel
 from pydirect.logistic.fit import LogisticFit, fit_passes, fit_passes_decorrelated
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
@@ -25,8 +23,10 @@ from pydirect.regression.level_scale import in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import block_rows
 from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.dask import is_dask
 from pydirect.streams.labels import LabelCodes
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt, chunks
+from pydirect.streams.run import StreamRun
 from pydirect.streams.sources import as_source
 
 
@@ -202,19 +202,20 @@ class StreamedClassifier(StreamedModel):
         progress = Progress(self.verbose)
 
         count = LabelMass()
-        run = StreamRun(self, source, drop_missing, None, 0.0, progress)
+        run = StreamRun(source, progress, self.n_threads, drop_missing)
         if keep_features:
-            run.check_width()
-        sample = run.sample(sample_rows, count.look)
+            self._require_columns(run.shape[0], run.names)
+        sample = run.sample(sample_rows, self._sample_seed(), count.look)
         if not source.one_dimensional:
             raise ValueError("y must be one column of labels")
         self._forget()
         problems = self._one_against_rest(source, codes.labels, count.mass)
         labelled = problems.rows(sample)
         labelled = labelled[labelled.weight != 0]
-        run = StreamRun(self, problems, drop_missing, None, 0.0, progress)
+        run = StreamRun(problems, progress, self.n_threads, drop_missing)
         if not keep_features:
-            run.fix_features(labelled)
+            with run.uncounted("features"):
+                self._fix_features_by(labelled, run.names, run.one_dimensional)
         total = run.collected(self.new_statistics(problems.sign.shape[1]))
 
         def blocks() -> Iterator[Rows]:

@@ -17,7 +17,6 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight, as_verbosity
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import as_prior
-from pydirect.estimators._dask import is_dask
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import InputMap, Rotation
@@ -31,6 +30,7 @@ from pydirect.quadratic.training import (
     check_regrids,
     fit_quadratic_network,
 )
+from pydirect.streams.dask import is_dask
 from pydirect.streams.rows import READ_ROWS, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
 

@@ -160,7 +160,13 @@ class Basis:
 
     @classmethod
     def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
-        """Rebuild from what `pydirect.persistence.fields.Writer.fields` made of it; `check` comes after."""
+        """Rebuild from what `pydirect.persistence.fields.Writer.fields` made of it, and check it.
+
+        Raises
+        ------
+        ValueError, TypeError
+            When parts do not fit together or a number is out of its range.
+        """
         m = build(InputMap, header["input_map"], arrays, f"{name}.input_map", {})
         fields = header["map"]
         if fields.get("n_features_in", m.n_outputs) != m.n_outputs:  # before anything is sized by it
@@ -176,17 +182,13 @@ class Basis:
             require_type(names, "names", list)
             names = tuple(names)
         basis: Self = build(cls, header | {"names": names, "parameters": parameters}, arrays, name, nested)
+        basis._check()
         return basis
 
-    def check(self, n_features_in: int) -> None:
-        """Raise unless all parts fit together and all numbers are in their ranges.
-
-        Parameters
-        ----------
-        n_features_in : int
-            Number of columns of X.
-        """
-        n_inputs = self.input_map.check(n_features_in)
+    def _check(self) -> None:
+        """Raise unless all parts fit together and all numbers are in their ranges."""
+        d = self.n_features_in
+        n_inputs = self.input_map.check(d)
         if self.map.n_features_in != n_inputs:
             raise ValueError("features do not take the inputs")
         if not isinstance(self.map, TransformerFeatures):  # which are never in files
@@ -196,8 +198,6 @@ class Basis:
                 parameters.check(n_inputs)
         if self.target_scale is not None:
             require_positive(self.target_scale, "target_scale", "n_outputs")
-        if self.names is not None and (
-            len(self.names) != n_features_in or not all(isinstance(n, str) for n in self.names)
-        ):
-            raise ValueError(f"names must be {n_features_in} strings")
+        if self.names is not None and (len(self.names) != d or not all(isinstance(n, str) for n in self.names)):
+            raise ValueError(f"names must be {d} strings")
         require_number(self.reach, "reach", above=0.0, at_most=LARGEST)

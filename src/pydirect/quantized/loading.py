@@ -119,7 +119,8 @@ def _check(model: QuantizedPredictor) -> None:
         if (require_array(basis.reach, "reach", len(basis.shape.layers) if len(basis.reach) else 0) < 0).any():
             raise ValueError("reach does not fit the network")
     else:
-        basis.features.check(d)
+        if basis.features.n_features_in != d:
+            raise ValueError("features do not take the columns")
         _check_linear_basis(basis, n_outputs, packed.shape[0])
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,6 @@ from pydirect.statistics.gaussian import row_blocks
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.passes import Sample
 from pydirect.streams.rows import Rows, StreamError, checked_rows
-
-if TYPE_CHECKING:
-    from pydirect.estimators._growing import GrowingModel
 
 # Statistics merged by one task: enough that the tree is low, few enough for a worker's memory.
 FAN_IN = 8
@@ -34,53 +32,52 @@ def is_dask(X: Any) -> bool:
     return base is not None and bool(base.is_dask_collection(X))
 
 
-def summed_by_dask(
-    model: GrowingModel,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    sample_rows: int,
-    keep_features: bool,
-    progress: Progress,
-) -> RunningStatistics:
-    """Return the statistics of a Dask array or data frame, summed by its workers.
+class DaskRun:
+    """From a Dask array or data frame to statistics, summed by its workers; see `pydirect.streams.run.StreamRun`.
 
     Parameters
     ----------
-    model : GrowingModel
     X : dask array of shape (n_rows, n_features_in), or data frame
     y : dask array or series, or names of columns of X
     sample_weight : dask array or series, name of a column of X, or None
-    sample_rows : int
-    keep_features : bool
     progress : Progress
     """
-    dask = _dask()
-    parts, names, n_outputs = _partitions(X, y, sample_weight)
-    one_dimensional, n_outputs = n_outputs == 0, max(n_outputs, 1)
-    parts = [dask.delayed(_checked)(p, names, f"partition {k}") for k, p in enumerate(parts)]
-    if not keep_features:
-        with progress.stage("sample"):
-            sizes = _known_sizes(X) or dask.compute(*[dask.delayed(len)(p) for p in parts], optimize_graph=False)
+
+    def __init__(self, X: Any, y: Any, sample_weight: Any, progress: Progress) -> None:
+        parts, self.names, n_outputs = _partitions(X, y, sample_weight)
+        checked = _dask().delayed(_checked)
+        self.parts = [checked(p, self.names, f"partition {k}") for k, p in enumerate(parts)]
+        self.one_dimensional, self.progress = n_outputs == 0, progress
+        self.shape = X.shape[1] if self.names is None else len(self.names), max(n_outputs, 1)
+        self.sizes = _known_sizes(X)
+
+    def sample(self, n_rows: int, seed: int) -> Rows:
+        """Draw rows, the same for any number of partitions and workers."""
+        dask = _dask()
+        with self.progress.stage("sample"):
+            sizes = self.sizes or dask.compute(*[dask.delayed(len)(p) for p in self.parts], optimize_graph=False)
             if sum(sizes) == 0:
                 raise StreamError("there are no rows")
             first = np.cumsum((0, *sizes[:-1])).tolist()
-            seed = int(model._generator().integers(2**63))
-            drawn = [dask.delayed(Sample.of)(p, f, seed, sample_rows) for p, f in zip(parts, first, strict=True)]
-            (sample,) = dask.compute(_tree(_joined, drawn, sample_rows), optimize_graph=False)
-    if keep_features:
-        model._require_columns(X.shape[1] if names is None else len(names), names)
-        model._one_dimensional = one_dimensional
-    else:
-        with progress.stage("features"):
-            model._fix_features_by(sample.rows, names, one_dimensional)
-    with progress.stage("statistics"):
-        # Sent to every worker once, not with every task, and without its square of zeros.
-        empty = dask.delayed(replace(model.new_statistics(n_outputs), scatter=np.empty((0, 0))), pure=True)
-        sums = [dask.delayed(_summed)(empty, p) for p in parts]
-        # Loading is not shared through the optimiser, which would load the partitions of X and y apart, twice.
-        (total,) = dask.compute(_tree(_merged, sums), optimize_graph=False)
-    return total.with_features(model.features_)
+            drawn = [dask.delayed(Sample.of)(p, f, seed, n_rows) for p, f in zip(self.parts, first, strict=True)]
+            (sample,) = dask.compute(_tree(_joined, drawn, n_rows), optimize_graph=False)
+        rows: Rows = sample.rows
+        return rows
+
+    def uncounted(self, stage: str) -> AbstractContextManager[None]:
+        """Time a stage before the first row is counted."""
+        return self.progress.stage(stage)
+
+    def collected(self, empty: RunningStatistics) -> RunningStatistics:
+        """Return statistics of all rows, with the feature map of empty ones."""
+        dask = _dask()
+        with self.progress.stage("statistics"):
+            # Sent to every worker once, not with every task, and without its square of zeros.
+            sent = dask.delayed(replace(empty, scatter=np.empty((0, 0))), pure=True)
+            sums = [dask.delayed(_summed)(sent, p) for p in self.parts]
+            # Loading is not shared through the optimiser, which would load the partitions of X and y apart, twice.
+            (total,) = dask.compute(_tree(_merged, sums), optimize_graph=False)
+        return replace(total, features=empty.features)
 
 
 def _known_sizes(X: Any) -> tuple[int, ...] | None:

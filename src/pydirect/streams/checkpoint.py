@@ -1,0 +1,116 @@
+"""Checkpoints of a pass over a stream: the statistics so far, with their feature map, and the row reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydirect
+from pydirect._validation import as_count
+from pydirect.persistence.container import read, write
+from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError
+from pydirect.persistence.fields import Arrays, Header, Writer, require_type
+from pydirect.statistics.gaussian import FeatureMap
+from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.rows import Source
+
+KIND = "pydirect.checkpoint"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Statistics of the first rows of a source.
+
+    Attributes
+    ----------
+    statistics : RunningStatistics
+        With their feature map.
+    n_rows : int
+        Number of rows of the source that were read: counted, or left out for missing values.
+    identity : str
+        Digest of the source's first rows.
+    layout : list
+        Layout of the source up to `n_rows`.
+    one_dimensional : bool
+        Whether the targets have no axis of outputs.
+    """
+
+    statistics: RunningStatistics
+    n_rows: int
+    identity: str
+    layout: list[Any]
+    one_dimensional: bool
+
+    def write(self, path: str | Path) -> None:
+        """Write under a temporary name and rename: an older file stays whole until the new one is.
+
+        Raises
+        ------
+        OSError
+            With what is left, when the file cannot be written.
+        """
+        writer = Writer()
+        header, arrays = self.statistics.to_document()
+        document = {
+            "library": pydirect.__version__,
+            "n_rows": self.n_rows,
+            "identity": self.identity,
+            "layout": self.layout,
+            "one_dimensional": self.one_dimensional,
+            "features": writer.fields(self.statistics.features, "features"),
+            "statistics": header,
+        }
+        sums = {f"statistics.{name}": array for name, array in arrays.items()}
+        try:
+            write(path, KIND, document, {**writer.arrays, **sums})
+        except OSError as error:
+            reason = f"the checkpoint cannot be written after {self.n_rows:,} rows ({error.strerror or error})"
+            before = "; the one written before is whole" if Path(path).exists() else ""
+            raise OSError(error.errno, reason + before, str(path)) from error
+
+    @classmethod
+    def read(cls, path: str | Path, feature_map: Callable[[Header, Arrays, str], FeatureMap]) -> Checkpoint:
+        """Read what `write` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+        feature_map : callable
+            Rebuilds the feature map from its fields, such as `pydirect.features.basis.Basis.from_fields`.
+
+        Raises
+        ------
+        pydirect.persistence.errors.FileFormatError
+            With the reason, when the file is not a checkpoint or is damaged.
+        """
+        try:
+            document = read(path, KIND)
+        except KindError as error:
+            raise KindError(path, f"{error.reason}: give another path for the checkpoint") from None
+        header, arrays = document.header, document.arrays
+        try:
+            features = feature_map(header["features"], arrays, "features")
+            sums = {n.partition(".")[2]: a for n, a in arrays.items() if n.startswith("statistics.")}
+            statistics = RunningStatistics.from_document(header["statistics"], sums).with_features(features)
+            require_type(header["one_dimensional"], "one_dimensional", bool)
+            n_rows = as_count(header["n_rows"], "n_rows", 0)
+            return cls(statistics, n_rows, header["identity"], list(header["layout"]), header["one_dimensional"])
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            reason = f"the file is whole but its contents are no checkpoint ({type(error).__name__}: {error})"
+            raise CorruptFileError(path, reason) from error
+
+    def require(self, path: str | Path, identity: str, source: Source) -> None:
+        """Raise unless the checkpoint is of a source that begins with the same rows and is at least as long."""
+        n_rows = source.n_rows
+        if identity != self.identity:
+            raise FileFormatError(path, "the checkpoint is of other data, which begin with other rows")
+        if n_rows is not None and n_rows < self.n_rows:
+            raise FileFormatError(path, f"the checkpoint counts {self.n_rows:,} rows, the data have {n_rows:,}")
+        layout = source.layout(self.n_rows)
+        if layout != self.layout:
+            pairs = zip([*layout, None], [*self.layout, None], strict=False)
+            found, counted = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
+            there, before = (f"{p[0] or 'a file'} of {p[1]:,} rows" if p else "none" for p in (found, counted))
+            raise FileFormatError(path, f"files that the checkpoint counts have changed: {there}, where was {before}")
