@@ -1,4 +1,4 @@
-"""The classifier as users call it: labels of any kind, weights, uncertainty, files, odd data."""
+"""The classifier as users call it: labels of any kind, weights, uncertainty, files, unusual data."""
 
 import pickle
 import warnings
@@ -55,7 +55,7 @@ def test_every_form_of_prediction_agrees(model, request):
     mean, std = model.predict_logit(NEW, return_std=True)
     np.testing.assert_array_equal(model.predict_logit(NEW), mean)
     assert (std > 0).all()
-    assert (np.abs(decision) < np.abs(mean) + 1e-9).all(), "what is uncertain is nearer to one half"
+    assert (np.abs(decision) < np.abs(mean) + 1e-9).all(), "uncertain predictions are nearer to one half"
 
 
 @pytest.mark.parametrize("basis", ["decorrelated", "raw"])
@@ -151,7 +151,7 @@ def test_rare_classes_keep_their_rate():
 
 
 @pytest.mark.parametrize("frame", ["pandas", "polars"])
-def test_frames_are_taken(frame):
+def test_data_frames_are_accepted(frame):
     module = pytest.importorskip(frame)
     table = module.DataFrame({k: X[:, i] for i, k in enumerate("abc")})
     model = DirectClassifier("linear").fit(table, Y)
@@ -160,7 +160,7 @@ def test_frames_are_taken(frame):
 
 
 @pytest.mark.parametrize("case", ["constant column", "all columns constant", "two rows", "separable"])
-def test_odd_data_give_sane_models(case):
+def test_unusual_data_give_sane_models(case):
     x, y = {
         "constant column": (np.c_[X, np.ones(90)], Y),
         "all columns constant": (np.ones((90, 2)), Y),
@@ -244,7 +244,7 @@ def test_wrong_parameters_are_named(parameters, error, message):
         fit(**parameters)
 
 
-def test_a_class_of_no_weight_is_left_out_however_the_weight_is_given():
+def test_classes_without_weight_are_left_out_however_the_weight_is_given():
     by_class = fit(THREE, features="linear", class_weight={0: 0.0, 1: 1.0, 2: 1.0})
     by_row = DirectClassifier("linear").fit(X, THREE, sample_weight=(THREE > 0).astype(float))
     np.testing.assert_array_equal(by_class.classes_, [1, 2])
@@ -295,7 +295,7 @@ def test_loaded_models_predict_the_same_bits(tmp_path, y, parameters):
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
 
 
-def test_class_weights_of_any_key_survive(tmp_path):
+def test_class_weights_with_keys_of_any_type_are_saved(tmp_path):
     model = fit(THREE, features="linear", class_weight={0: 1.0, 1: 2.0, 2: 0.5})
     model.save(tmp_path / "m")
     assert pydirect.load(tmp_path / "m").class_weight == model.class_weight

@@ -1,4 +1,4 @@
-"""Classification of rows that are only passed over: what `fit` finds, from any source, whatever stops it."""
+"""Classification of streamed rows: the model of `fit`, from any source, and after interruptions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from pydirect import DirectClassifier, StreamError, StreamInterrupt, load
 from pydirect.cli.main import main
 from pydirect.logistic import ascent
-from pydirect.streams import rows as streams
-from pydirect.streams.labels import LabelCodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -63,7 +61,7 @@ def small_blocks(monkeypatch):
         (THREE, {"class_weight": {0: 2.0, 1: 0.0}}),
     ],
 )
-def test_the_model_is_the_one_of_the_rows_in_memory(to_the_end, small_blocks, y, parameters):
+def test_the_model_is_that_of_rows_in_memory(to_the_end, small_blocks, y, parameters):
     x, y, weight = X[:200], y[:200], WEIGHT[:200]
     batch = DirectClassifier(**{**FAST, "n_features": 8, **parameters}).fit(x, y, weight)
     stream = DirectClassifier(**{**FAST, "n_features": 8, **parameters}).fit(x, y, weight)
@@ -76,7 +74,7 @@ def test_the_model_is_the_one_of_the_rows_in_memory(to_the_end, small_blocks, y,
     assert stream.n_samples_ == pytest.approx(batch.n_samples_)
 
 
-def test_another_prior_comes_to_the_bound_of_the_rows_in_memory():
+def test_another_prior_reaches_the_bound_of_rows_in_memory():
     parameters = {**FAST, "prior": "laplace"}
     batch = DirectClassifier(**parameters).fit(X, TWO)
     stream = DirectClassifier(**parameters).fit(X, TWO).fit_stream(X, TWO, keep_features=True)
@@ -84,7 +82,7 @@ def test_another_prior_comes_to_the_bound_of_the_rows_in_memory():
     np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=2e-3)
 
 
-def test_the_raw_basis_comes_to_the_bound_of_the_rows_in_memory():
+def test_the_raw_basis_reaches_the_bound_of_rows_in_memory():
     batch = DirectClassifier(**FAST, basis="raw").fit(X, TWO)
     stream = DirectClassifier(**FAST, basis="raw").fit(X, TWO).fit_stream(X, TWO, keep_features=True)
     assert stream.elbo_ == pytest.approx(batch.elbo_, abs=0.5)
@@ -141,7 +139,7 @@ def test_rows_without_a_label_are_left_out_on_request(tmp_path):
         DirectClassifier(**FAST).fit_stream(path, "label")
 
 
-def test_a_class_of_rows_without_weight_is_no_class():
+def test_classes_without_weight_are_left_out():
     weight = np.where(THREE == 2, 0.0, 1.0)
     assert DirectClassifier(**FAST).fit_stream(X, THREE, weight).classes_.tolist() == [0, 1]
 
@@ -160,13 +158,13 @@ def test_a_class_of_rows_without_weight_is_no_class():
         ({"class_weight": {0: -1.0}}, (X, THREE), ValueError, "class_weight must be finite and not negative"),
     ],
 )
-def test_what_cannot_be_streamed_is_refused_by_name(parameters, data, error, message):
+def test_unusable_arguments_are_refused_by_name(parameters, data, error, message):
     with pytest.raises(error, match=message):
         DirectClassifier(**{**FAST, **parameters}).fit_stream(*data)
 
 
 @pytest.mark.parametrize("change", ["fewer", "label"])
-def test_data_that_change_between_passes_are_told(small_blocks, change):
+def test_data_that_change_between_passes_are_refused(small_blocks, change):
     passes = []
 
     def blocks():
@@ -215,17 +213,8 @@ def test_the_command_streams_classes(tmp_path, capsys):
     assert (tmp_path / "p.csv").read_text().startswith("prediction,probability_no,probability_yes")
 
 
-def test_columns_are_compared_before_any_pass(monkeypatch):
+def test_columns_are_checked_before_any_pass(monkeypatch):
     model = DirectClassifier(**FAST).fit(X, TWO)
     monkeypatch.setattr("pydirect.streams.run.sample_stream", lambda *a, **k: pytest.fail("a pass was made"))
     with pytest.raises(ValueError, match="X must have 3 columns, as when features were fixed, got 2"):
         model.fit_stream(X[:, :2], TWO, keep_features=True)
-
-
-def test_codes_are_those_of_labels_in_order_of_appearance():
-    codes = LabelCodes()
-    assert codes.codes(np.array(["b", "a", "b"])).ravel().tolist() == [1.0, 0.0, 1.0]
-    found = codes.codes(np.array(["c", None, "a"], dtype=object)).ravel()
-    np.testing.assert_array_equal(found, [2.0, np.nan, 0.0])
-    assert codes.labels == ["a", "b", "c"]
-    assert streams.LabelCodes().codes(np.array([], dtype=object)).shape == (0, 1)

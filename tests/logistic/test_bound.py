@@ -59,7 +59,7 @@ def test_lambda_is_smooth_through_zero():
 
 
 @pytest.mark.parametrize("mean", [0.0, 3.0, 5.0])
-def test_where_the_label_is_known_from_the_logit_the_exponential_bound_is_the_tighter(mean):
+def test_the_exponential_bound_is_tighter_where_the_logit_determines_the_label(mean):
     one = np.ones(1)
     jaakkola, exponential = jaakkola_bound(one, mean * one, one, one), -np.exp(0.5 - mean)
     nodes, masses = np.polynomial.hermite_e.hermegauss(60)

@@ -38,7 +38,7 @@ def test_fitted_bounds_are_below_the_evidence(make_rows, seed, scale):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_where_classes_overlap_jaakkolas_bound_is_the_tighter(seed):
+def test_the_jaakkola_bound_is_tighter_where_classes_overlap(seed):
     rng = np.random.default_rng(seed)
     rows = LabelledRows.from_arrays(rng.standard_normal((60, 2)), rng.choice([-1.0, 1.0], 60))
     log_prior = GaussianPrior(2.0).log_mass(LEVELS)
@@ -46,7 +46,7 @@ def test_where_classes_overlap_jaakkolas_bound_is_the_tighter(seed):
     assert jaakkola > exponential + 1.0
 
 
-def test_rows_that_weigh_nothing_leave_the_prior(make_rows):
+def test_rows_of_negligible_weight_leave_the_prior(make_rows):
     rows = make_rows(30, 3)
     light = LabelledRows.from_arrays(rows.x, rows.t, np.full(30, 1e-12))
     for bound in BOUNDS:
@@ -61,7 +61,7 @@ def test_decorrelated_bounds_rise_and_are_ordered(make_rows, n, prior):
     trace = fit.posterior.elbo_trace
     assert fit.posterior.converged
     assert (np.diff(trace[:-1]) >= -1e-9 * abs(trace[-1])).all()
-    assert abs(trace[-1] - trace[-2]) < 0.01, "levels cost next to nothing"
+    assert abs(trace[-1] - trace[-2]) < 0.01, "discretisation costs next to nothing"
     loose = fit_logistic_decorrelated(rows, prior=prior, bound="exponential", max_iter=30).posterior
     assert np.isfinite(loose.elbo) and loose.converged
     mean, variance = rows.moments(ScaledLatent(fit.posterior, fit.variance))
