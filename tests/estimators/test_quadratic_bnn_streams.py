@@ -8,7 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from pydirect import NetworkCoreset, QuadraticBNNRegressor, StreamError, StreamInterrupt
-from pydirect.quadratic.coreset import MAX_MOMENTS, merged_tree, n_moments
+from pydirect.quadratic.coreset import MAX_MOMENTS, merged_tree
+from pydirect.quadratic.moments import n_moments
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 

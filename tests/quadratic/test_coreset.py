@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pydirect.quadratic.coreset import MAX_MOMENTS, NetworkCoreset, n_moments, recombine
+from pydirect.quadratic.coreset import MAX_MOMENTS, NetworkCoreset
+from pydirect.quadratic.moments import n_moments
+from pydirect.quadratic.recombination import recombine
 
 
 def random_network(rng, n_inputs, hidden, bias):

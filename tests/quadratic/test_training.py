@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pydirect import NoiseGridWarning, QuadraticNetwork, fit_quadratic_network
+from pydirect.quadratic import rounds
 from pydirect.quadratic import training as quadratic_training
 from pydirect.quadratic.training import NETWORK_ENGINES
 
@@ -104,7 +105,7 @@ def test_prior_scale_by_empirical_bayes_is_the_root_mean_square_for_a_gaussian()
     for part in posterior.shape.slices:
         w = posterior.weights
         expected = np.sqrt(np.mean(w.variance[part] + w.mean[part] ** 2))
-        assert quadratic_training._prior_scale(GaussianPrior(), w, part) == pytest.approx(expected, rel=1e-4)
+        assert rounds._prior_scale(GaussianPrior(), w, part) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("prior", ["laplace", "student_t"])
@@ -158,7 +159,7 @@ def test_interruption_leaves_a_flagged_posterior(monkeypatch, at, optimizer, n_t
 
 
 def test_interruption_between_rounds_keeps_the_last_one(monkeypatch):
-    monkeypatch.setattr(quadratic_training, "_place_anew", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(quadratic_training, "place_levels_anew", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     posterior = fit()
     assert posterior.interrupted
     assert not posterior.converged

@@ -1,1 +1,1 @@
-"""DIRECT for networks with quadratic activations."""
+"""Bayesian networks with quadratic activations and discrete weights, trained exactly (DIRECT)."""

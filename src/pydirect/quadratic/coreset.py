@@ -1,67 +1,34 @@
-"""Exact coresets: a few weighted rows that stand for all of the data of a network with quadratic activations.
+"""Exact coresets of data for networks with quadratic activations: few weighted rows with the same squared errors.
 
 Such a network is a polynomial of its inputs, so that R = Σ_l ω_l E (y_l − f(x_l))² depends on the data only through
 moments: Σ ω x^α for the degrees that f² has, Σ ω y x^β for those of f, and Σ ω y². By Carathéodory's theorem no more of
 the original rows than there are moments, with other non-negative weights, have the same moments, and with them the same
-R and the same gradient for every distribution of the weights. The number of rows leaves the training loop.
-
-Source: recombination of measures in a tree (Litterer & Lyons, "High order recombination and an application to cubature
-on Wiener space", 2012; Tchernychova, "Carathéodory cubature measures", 2015), here with simplex pivots that start from
-a pivoted QR factorisation and are applied in blocks.
+R and the same gradient for every distribution of the weights. Training then costs nothing per row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import ceil, comb, log2
+from math import ceil, log2
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_sample_weight, as_target
+from pydirect.quadratic.moments import MomentFeatures, n_moments
+from pydirect.quadratic.recombination import corrected, recombining_factor
 
-# More moments than this are refused: a factorisation of 100 MB for every halving of the rows.
+# Coresets with more moments are refused: every halving of the rows would factorise a matrix of 100 MB.
 MAX_MOMENTS = 2_500
-# Seconds of one halving are about this much times the cube of the number of moments.
+# A halving takes about this many seconds times the cube of the number of moments.
 _SECONDS_PER_CUBE = 1e-9
-# Numbers of a block of features: it stays in the cache until it is summed.
-_BLOCK_SIZE = 2**18
-# Pivots that are applied together, as one product of matrices.
-_PIVOT_BLOCK = 32
-
-
-def n_moments(n_inputs: int, depth: int, bias: bool = True, n_outputs: int = 1) -> int:
-    """Return the number of moments that R needs: the most rows that a coreset can have.
-
-    Parameters
-    ----------
-    n_inputs : int
-        Inputs d of the network, without the bias.
-    depth : int
-        Hidden layers ℓ. The network is a polynomial of degree 2^ℓ, its square one of degree 2^(ℓ+1).
-    bias : bool
-        Whether every layer has one more input fixed to one. Without, the polynomials are homogeneous, and the total
-        weight is one more moment.
-    n_outputs : int
-        Targets, each with a network of its own.
-
-    Examples
-    --------
-    >>> n_moments(3, 2), n_moments(8, 1), n_moments(8, 1, bias=False)
-    (201, 541, 368)
-    """
-    variables = as_count(n_inputs, "n_inputs") + bool(bias)
-    degree = 2 ** as_count(depth, "depth")
-    of_network, of_square = (comb(variables + k - 1, k) for k in (degree, 2 * degree))
-    return of_square + (not bias) + as_count(n_outputs, "n_outputs") * (of_network + 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkCoreset:
-    """Weighted rows with the same R as all of the data, whatever the distribution of the network's weights.
+    """Exact coreset: weighted rows with the same R as all of the data, for any distribution of the network's weights.
 
     Attributes
     ----------
@@ -70,11 +37,11 @@ class NetworkCoreset:
     y : ndarray of shape (n_rows,) or (n_rows, n_outputs)
         Their targets.
     weight : ndarray of shape (n_rows,)
-        Positive; how many rows of the data each stands for.
+        Positive; the number of rows of the data that each represents.
     n_samples : float
-        Σω of the data, the n of the likelihood.
+        Sum of the weights of the data, n of the likelihood.
     depth : int
-        Hidden layers of the networks that it serves.
+        Number of hidden layers of the networks that it serves.
     bias : bool
         Whether their layers have a bias.
     """
@@ -101,25 +68,25 @@ class NetworkCoreset:
     ) -> NetworkCoreset:
         """Reduce data to at most `n_moments` rows.
 
-        Data with no more rows than that are kept as they are. Otherwise rows are read about twice, in blocks, and
-        the effort beyond is O(D³ log(n/D)) for D moments.
+        Data with no more rows are kept as they are. Otherwise rows are read about twice, in blocks, and the rest
+        takes O(D³ log(n/D)) operations for D moments.
 
         Parameters
         ----------
         x : array_like of shape (n_samples, n_inputs)
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         depth : int
-            Hidden layers.
+            Number of hidden layers.
         bias : bool
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts.
         progress : callable, optional
-            Called with the rows removed so far and the rows to be removed in all.
+            Called with the number of rows removed so far and the total number to remove.
 
         Raises
         ------
         ValueError
-            When there would be more than `MAX_MOMENTS` moments and more rows still.
+            When there are more than `MAX_MOMENTS` moments and even more rows.
 
         Examples
         --------
@@ -168,20 +135,20 @@ class NetworkCoreset:
         sample_weight: ArrayLike | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> NetworkCoreset:
-        """Return the coreset of this one's data and of more data together; arguments as in `from_data`."""
+        """Return the coreset of this one's data and more data together; arguments as in `from_data`."""
         return self.merge(self.from_data(x, y, self.depth, self.bias, sample_weight, progress))
 
 
 def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset:
     """Return the coreset of the data of all parts, merged in pairs of equal height as they come.
 
-    At any time one part is held for every height of the tree, a logarithm of their number, and every row has been
-    through no more mergers than the tree is high: rounding errors do not add up along the stream.
+    One part at most is held for every height of the tree, a logarithm of their number in all, and no row goes through
+    more mergers than the tree is high: rounding errors do not add up along the stream.
 
     Parameters
     ----------
     parts : iterable of NetworkCoreset
-        One at least.
+        At least one.
     """
     held: list[tuple[int, NetworkCoreset]] = []
     for part in parts:
@@ -193,144 +160,6 @@ def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset:
     while held:
         total = held.pop()[1].merge(total)
     return total
-
-
-def recombine(features: ArrayLike, weights: ArrayLike) -> FloatArray:
-    """Return other non-negative weights, most of them zero, with the same sums of features (Carathéodory).
-
-    Parameters
-    ----------
-    features : array_like of shape (n_rows, n_features)
-        Include a column of ones to keep the total weight.
-    weights : array_like of shape (n_rows,)
-        Not negative.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        w ≥ 0 with featuresᵀw = featuresᵀweights to rounding error, and no more positive entries than the numerical
-        rank of the features.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.arange(6.0)
-    >>> w = recombine(np.column_stack([np.ones(6), x]), np.ones(6))
-    >>> int((w > 0).sum()), round(float(w.sum()), 9), round(float(w @ x), 9)
-    (2, 6.0, 15.0)
-    """
-    features = as_float_array(features, "features", ("n_rows", "n_features"))
-    weights = as_float_array(weights, "weights", (len(features),))
-    if (weights < 0).any():
-        raise ValueError(f"weights must not be negative, got {weights.min()}")
-    out = np.zeros(len(weights))
-    used = np.flatnonzero(weights)
-    if features[used].any():
-        with single_blas_thread():
-            columns = features[used].T * weights[used]
-            factor = _recombine(columns)
-            kept = np.flatnonzero(factor)
-            total = columns.sum(axis=1)
-            out[used[kept]] = weights[used[kept]] * _corrected(columns[:, kept], factor[kept], total)
-    return out
-
-
-# Recombination
-
-
-def _recombine(columns: FloatArray) -> FloatArray:
-    """Return u ≥ 0 with columns @ u = columns @ 1, at most as many positive entries as the rank.
-
-    A basis of the columns is chosen by pivoted QR; the coefficients B⁻¹a of the others are a simplex tableau. Every
-    other column is then removed or changes places with one of the basis, so that u stays non-negative.
-    """
-    upper, order = scipy.linalg.qr(columns, mode="r", pivoting=True, check_finite=False)
-    diagonal = np.abs(upper.diagonal())
-    # Noise taken for rank costs a row or two, rank taken for noise an error: in heavy tails the difference is small.
-    rank = int((diagonal > np.finfo(float).eps * diagonal[0]).sum())
-    tableau = np.asfortranarray(scipy.linalg.solve_triangular(upper[:rank, :rank], upper[:rank, rank:]))
-    basis = order[:rank].copy()
-    factor = np.ones(rank)
-    others = order[rank:]
-    for begin in range(0, len(others), _PIVOT_BLOCK):
-        end = min(begin + _PIVOT_BLOCK, len(others))
-        _pivot_block(tableau, begin, end, others, basis, factor)
-    out = np.zeros(columns.shape[1])
-    out[basis] = factor
-    return out
-
-
-def _pivot_block(
-    tableau: FloatArray,
-    begin: int,
-    end: int,
-    others: NDArray[np.intp],
-    basis: NDArray[np.intp],
-    factor: FloatArray,
-) -> None:
-    """Dispose of the columns begin … end of the tableau and bring those behind them up to date, in place.
-
-    A pivot on entry p of a column c turns every later column t into t − g t_p / c_p with g = c − e_p. Inside the block
-    that happens at once; for the columns behind it the multipliers t_p / c_p of all pivots solve a triangular system.
-    """
-    steps: list[FloatArray] = []
-    pivots: list[int] = []
-    values: list[float] = []
-    for j in range(begin, end):
-        column = tableau[:, j]
-        step, pivot = _ratio_test(column, factor)
-        if pivot < 0:  # removed itself
-            np.maximum(factor + column, 0.0, out=factor)
-            continue
-        np.maximum(factor - step * column, 0.0, out=factor)
-        factor[pivot] = 1.0 + step
-        basis[pivot] = others[j]
-        change, value = column.copy(), float(column[pivot])
-        change[pivot] -= 1.0
-        rest = tableau[:, j + 1 : end]
-        rest -= np.outer(change, rest[pivot] / value)
-        steps.append(change)
-        pivots.append(pivot)
-        values.append(value)
-    if pivots and end < tableau.shape[1]:
-        changes = np.stack(steps, axis=1)
-        system = np.tril(changes[pivots], -1) + np.diag(values)
-        behind = tableau[:, end:]
-        multipliers = scipy.linalg.solve_triangular(system, behind[pivots], lower=True, check_finite=False)
-        behind -= changes @ multipliers
-
-
-def _ratio_test(column: FloatArray, factor: FloatArray) -> tuple[float, int]:
-    """Return by how much the entering factor changes from one, and the entry of the basis that it sends to zero.
-
-    The entering factor may go to zero itself: step −1, entry −1. That is preferred, since it costs and harms nothing;
-    otherwise, of the two directions, the one with the larger pivot.
-    """
-    # Entries of rounding error alone are no pivots.
-    noise = 64 * np.finfo(float).eps * max(1.0, float(np.abs(column).max()))
-    with np.errstate(all="ignore"):
-        ratio = factor / column
-    down = np.where(column < -noise, ratio, -np.inf)
-    lower = int(down.argmax())
-    if down[lower] <= -1.0:
-        return -1.0, -1
-    up = np.where(column > noise, ratio, np.inf)
-    upper = int(up.argmin())
-    if np.isfinite(up[upper]) and column[upper] > -column[lower]:
-        return float(up[upper]), upper
-    return float(down[lower]), lower
-
-
-def _corrected(columns: FloatArray, factor: FloatArray, total: FloatArray) -> FloatArray:
-    """Return `factor` after one step of refinement towards columns @ factor = total, as far as it stays positive."""
-    residual = total - columns @ factor
-    step = scipy.linalg.lstsq(columns, residual, cond=1e-13, lapack_driver="gelsy", check_finite=False)[0]
-    with np.errstate(all="ignore"):
-        room = np.where(step < 0, factor / -step, np.inf).min()
-    return np.asarray(factor + step * min(1.0, float(room)))
-
-
-# Data
 
 
 def _reduce(
@@ -346,7 +175,7 @@ def _reduce(
     weight = weight[rows]
     if len(rows) <= n_moments(x.shape[1], depth, bias, y.shape[1]):
         return rows, weight
-    features = _Features.of_data(x, y, depth, bias)
+    features = MomentFeatures.of_data(x, y, depth, bias)
     size = features.n_features
     n_removed = max(len(rows) - size, 0)
     if n_removed and size > MAX_MOMENTS:
@@ -365,131 +194,13 @@ def _reduce(
         starts = np.arange(min(2 * size, len(rows))) * len(rows) // min(2 * size, len(rows))
         columns = features.group_sums(x, y, rows, weight, starts)
         total = columns.sum(axis=1) if total is None else total
-        factor = _recombine(columns)
+        factor = recombining_factor(columns)
         weight = weight * np.repeat(factor, np.diff(starts, append=len(rows)))
         rows, weight = rows[weight > 0], weight[weight > 0]
         if progress is not None:
             progress(min(n_removed, n_removed + size - len(rows)), n_removed)
     if total is not None:
         columns = features.group_sums(x, y, rows, weight, np.arange(len(rows)))
-        weight = weight * _corrected(columns, np.ones(len(rows)), total)
+        weight = weight * corrected(columns, np.ones(len(rows)), total)
     kept = weight > 0
     return rows[kept], weight[kept] * scale
-
-
-@dataclass(frozen=True)
-class _Features:
-    """A basis of all that R depends on, as functions of a row.
-
-    With a bias, products of Legendre polynomials of the decorrelated inputs, scaled to [−1, 1]; without, homogeneous
-    monomials of them. Any basis of the same space would serve, but rounding errors are those of this one.
-    """
-
-    centre: FloatArray  # (n_inputs,)
-    directions: FloatArray  # (n_inputs, n_variables)
-    y_centre: FloatArray  # (n_outputs,)
-    y_scale: FloatArray  # (n_outputs,)
-    degree: int  # of the network
-    bias: bool
-
-    @classmethod
-    def of_data(cls, x: FloatArray, y: FloatArray, depth: int, bias: bool) -> _Features:
-        # A shift of x or y leaves the space of polynomials only when lower degrees are in it.
-        centre, scale = _centre_and_scale(x, bias)
-        y_centre, y_scale = _centre_and_scale(y, bias)
-        factor = np.empty((0, x.shape[1]))
-        for begin in range(0, len(x), 2**16):
-            factor = np.linalg.qr(np.vstack([factor, (x[begin : begin + 2**16] - centre) / scale])).R
-        _, spread, axes = np.linalg.svd(factor)
-        # Directions in which all rows agree carry nothing; one is kept so that there is a polynomial.
-        n_variables = max(1, int((spread > 8 * x.shape[1] * np.finfo(float).eps * spread[0]).sum()))
-        directions = axes[:n_variables].T / scale[:, None]
-        reach = np.zeros(n_variables)
-        for begin in range(0, len(x), 2**16):
-            values = np.abs((x[begin : begin + 2**16] - centre) @ directions)
-            np.maximum(reach, values.max(axis=0), out=reach)
-        directions = directions / np.where(reach > 0, reach, 1.0)
-        return cls(centre, directions, y_centre, y_scale, 2**depth, bias)
-
-    @property
-    def n_variables(self) -> int:
-        return self.directions.shape[1]
-
-    @property
-    def n_features(self) -> int:
-        depth = self.degree.bit_length() - 1
-        return n_moments(self.n_variables, depth, self.bias, len(self.y_scale))
-
-    def group_sums(
-        self, x: FloatArray, y: FloatArray, rows: NDArray[np.intp], weight: FloatArray, starts: NDArray[np.intp]
-    ) -> FloatArray:
-        """Σ ω φ(x, y) over groups of consecutive entries of `rows`, (n_features, n_groups)."""
-        out = np.zeros((self.n_features, len(starts)))
-        length = max(64, _BLOCK_SIZE // self.n_features)
-        for begin in range(0, len(rows), length):
-            part = slice(begin, min(begin + length, len(rows)))
-            values = self.transform(x[rows[part]], y[rows[part]])
-            values *= weight[part]
-            first = int(np.searchsorted(starts, begin, side="right")) - 1
-            last = int(np.searchsorted(starts, part.stop, side="left"))
-            inside = np.maximum(starts[first:last] - begin, 0)
-            out[:, first:last] += np.add.reduceat(values, inside, axis=1)
-        return out
-
-    def transform(self, x: FloatArray, y: FloatArray) -> FloatArray:
-        """φ of every row, (n_features, n_rows)."""
-        variables = (x - self.centre) @ self.directions
-        table = (_legendre if self.bias else _powers)(variables.T, 2 * self.degree)
-        out = np.empty((self.n_features, len(x)))
-        # The total weight is a moment: among the polynomials with a bias, on its own without.
-        n_square = 0 if self.bias else 1
-        out[:n_square] = 1.0
-        n_square = _products(table, 2 * self.degree, not self.bias, out, n_square)
-        end = _products(table, self.degree, not self.bias, out, n_square)
-        first = out[n_square:end]
-        targets = ((y - self.y_centre) / self.y_scale).T
-        for k, target in reversed(list(enumerate(targets))):
-            begin = n_square + k * (len(first) + 1)
-            np.multiply(first, target, out=out[begin : begin + len(first)])
-            np.square(target, out=out[begin + len(first)])
-        return out
-
-
-def _centre_and_scale(values: FloatArray, shift: bool) -> tuple[FloatArray, FloatArray]:
-    """Middle of the range of every column, or zero, and the largest distance from it."""
-    low, high = values.min(axis=0), values.max(axis=0)
-    centre = low / 2 + high / 2 if shift else np.zeros(len(low))
-    scale = np.maximum(high - centre, centre - low)
-    return centre, np.where(scale > 0, scale, 1.0)
-
-
-def _legendre(z: FloatArray, degree: int) -> FloatArray:
-    """Legendre polynomials of degrees 0 … degree, orthonormal for the uniform distribution, (degree + 1, *z.shape)."""
-    out = np.empty((degree + 1, *z.shape))
-    out[0], out[1] = 1.0, z
-    for k in range(1, degree):
-        out[k + 1] = ((2 * k + 1) * z * out[k] - k * out[k - 1]) / (k + 1)
-    return out * np.sqrt(2 * np.arange(degree + 1) + 1.0).reshape(-1, *(1,) * z.ndim)
-
-
-def _powers(z: FloatArray, degree: int) -> FloatArray:
-    """z^k for k = 0 … degree, (degree + 1, *z.shape)."""
-    return z ** np.arange(degree + 1.0).reshape(-1, *(1,) * z.ndim)
-
-
-def _products(table: FloatArray, degree: int, homogeneous: bool, out: FloatArray, row: int) -> int:
-    """Write Π_i table[α_i, i] for all |α| ≤ degree (= degree, if homogeneous) from `row` on; return the next row."""
-    n_variables = table.shape[1]
-
-    def visit(i: int, degree: int, product: FloatArray | float) -> None:
-        nonlocal row
-        if i < n_variables - 1:
-            for k in range(degree + 1):
-                visit(i + 1, degree - k, product if k == 0 else table[k, i] * product)
-            return
-        for k in range(degree if homogeneous else 0, degree + 1):
-            np.multiply(table[k, i], product, out=out[row])
-            row += 1
-
-    visit(0, degree, 1.0)
-    return row

@@ -1,4 +1,4 @@
-"""Engines that evaluate a quadratic network: which can, and which is fastest."""
+"""Shapes of quadratic networks, and the engines that evaluate them: construction, cost and choice."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pydirect.features.inputs import LARGEST
 # A network sees standardised inputs at half their size, so that the powers that deep networks take of them stay small.
 INPUT_SCALE = 0.5
 ENGINES = ("tensor", "datum", "monomial")  # see `choose_engine`
-# More hidden layers than this are out of reach of every engine, whatever their widths.
+# No engine can evaluate more hidden layers than this, whatever their widths.
 MAX_DEPTH = 6
-# Steps of training over which the construction of an engine is spread when engines are compared.
+# Number of training steps over which the cost of an engine's construction is spread.
 EXPECTED_STEPS = 1000
-# What engines may hold beside the data.
+# Limit on what engines hold beside the data.
 MAX_ENGINE_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Widths of a network, and the order of its weights: layer by layer, then by output unit, then by input.
+    """Widths of a quadratic network, and the order of its weights: by layer, output unit, input.
 
     Parameters
     ----------
     n_inputs : int
-        Inputs of the network, the bias not among them.
+        Number of inputs, without the bias.
     hidden_layer_sizes : sequence of int, or int
         Units of each hidden layer, first to last; at least one layer. Kept as a tuple.
     bias : bool, default=True
@@ -69,7 +69,7 @@ class NetworkShape:
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
-        """Where the weights of each layer stand."""
+        """Positions of the weights of each layer."""
         ends = accumulate((fan_out * fan_in for fan_out, fan_in in self.layers), initial=0)
         return tuple(slice(a, b) for a, b in pairwise(ends))
 
@@ -89,14 +89,14 @@ class NetworkShape:
         return int(2**self.depth)
 
     def matrices(self, weights: FloatArray) -> list[FloatArray]:
-        """Cut vectors of weights (..., n_weights) into matrices (..., fan_out, fan_in), one a layer."""
+        """Split vectors of weights (..., n_weights) into a matrix (..., fan_out, fan_in) per layer."""
         return [
             weights[..., part].reshape(*weights.shape[:-1], *layer)
             for part, layer in zip(self.slices, self.layers, strict=True)
         ]
 
     def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
-        """Run networks of given weights, layer by layer.
+        """Evaluate networks with the given weights.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class NetworkShape:
 def make_engine(
     kind: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None = None
 ) -> _core.NetworkEngine:
-    """Return a compiled engine for fixed data, which it keeps; see `choose_engine` for the kinds.
+    """Return a compiled engine that holds the given data; see `choose_engine` for the kinds.
 
     Parameters
     ----------
@@ -144,22 +144,22 @@ def make_engine(
 
 
 def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
-    """Name of the engine with the fewest operations a step that serves this depth and fits into memory.
+    """Return the name of the engine with the fewest operations per step that fits into memory.
 
     ``"tensor"``: one hidden layer, from sums of products of four inputs; independent of the number of rows.
     ``"datum"``: one or two hidden layers, row by row. ``"monomial"``: the paper's forward pass with equal terms merged;
-    any depth, small networks only, independent of the number of rows.
+    any depth, small networks only; independent of the number of rows.
 
     Raises
     ------
     ValueError
-        When the engine that `kind` asks for cannot serve the network, with the memory that it would have taken.
+        When no engine of this kind can evaluate the network, with the memory that it would need.
     """
     depth = shape.depth
     if depth > {"tensor": 1, "datum": 2}.get(kind, depth):
         raise ValueError(f"engine must serve {depth} hidden layers, got {kind!r}")
     if kind == "monomial" or depth > 2:
-        return "monomial"  # it counts its terms itself
+        return "monomial"  # its constructor checks its size
     served = (kind,) if kind != "auto" else ("tensor", "datum") if depth == 1 else ("datum",)
     cost = {k: _cost(k, shape, n_rows) for k in served}
     possible = [k for k in served if cost[k][1] <= MAX_ENGINE_BYTES]
@@ -173,14 +173,14 @@ def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
 
 
 def engines_in_memory(kind: str, shape: NetworkShape, n_rows: int) -> int:
-    """Return how many engines of a kind may be held at a time, at least one."""
+    """Return the number of engines of a kind that fit into memory together, at least one."""
     return 1 if kind == "monomial" else max(1, int(MAX_ENGINE_BYTES // _cost(kind, shape, n_rows)[1]))
 
 
 def _cost(kind: str, shape: NetworkShape, n_rows: int) -> tuple[float, float]:
-    """Floating-point operations a step, a share of the construction included, and bytes held."""
+    """Return floating-point operations per step, including a share of the construction, and bytes held."""
     flops, n_bytes = _core.network_cost(kind, *shape.key, n_rows)
-    if kind == "tensor":  # products of all pairs of inputs with all pairs, summed over the rows
+    if kind == "tensor":  # products of pairs of inputs with pairs of inputs, summed over the rows
         n_pairs = shape.layers[0][1] * (shape.layers[0][1] + 1) / 2
         flops += 2.0 * n_rows * n_pairs**2 / EXPECTED_STEPS
     return flops, n_bytes

@@ -5,7 +5,7 @@ input, fixed to one. All weights are discrete and independent under q, so that t
 
     R = Σ_l ω_l E_q (y_l − f(x_l))²
 
-is a polynomial in their moments, which the compiled engines evaluate without error but rounding, with its gradient:
+is a polynomial in their moments, which the compiled engines evaluate with its gradient, exactly up to rounding:
 
     ELBO = −(n/2) log 2π − (n/2) E log σ² − ½ R E σ⁻² − KL(weights) − KL(σ²).
 """
@@ -29,7 +29,7 @@ from pydirect.regression.mean_field import MeanFieldPosterior
 
 
 class QuadraticNetwork:
-    """The model: a network of one shape on fixed data, with levels and priors of its weights and a noise grid.
+    """ELBO of a quadratic network on given data, with levels and priors of its weights and a grid of noise levels.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ class QuadraticNetwork:
     n_samples : float
         Number of data points that the engine's rows stand for: the sum of their weights.
     levels, log_prior : ndarray of shape (n_weights or 1, n_levels)
-        Values of every weight, and their log prior masses. These need not sum to one: masses of levels placed around
-        a posterior are densities times spacings, and the ELBO then approximates that of continuous weights.
+        Values of every weight, and their log prior masses. The masses need not sum to one: those of levels placed
+        around a posterior are densities times spacings, and the ELBO then approximates that of continuous weights.
     noise_levels, log_noise_prior : ndarray of shape (n_noise_levels,)
     n_threads : int
     """
@@ -66,7 +66,7 @@ class QuadraticNetwork:
 
     @property
     def n_parameters(self) -> int:
-        """Length of a vector of logits: levels are padded to the kernels' width."""
+        """Length of a vector of logits, with the levels padded to the kernels' width."""
         return self.shape.n_weights * (self.levels.shape[1] + -self.levels.shape[1] % _core.LEVEL_PADDING)
 
     def pad(self, table: FloatArray) -> FloatArray:
@@ -79,16 +79,16 @@ class QuadraticNetwork:
         return float(self.engine.evaluate(self._moments.from_probabilities(self.pad(q)), None, self.n_threads))
 
     def squared_error_slopes(self, q: FloatArray) -> tuple[float, FloatArray]:
-        """R and ``∂R/∂q``, up to a constant for every weight; (n_weights, n_levels)."""
+        """Return R and ``∂R/∂q``, up to a constant per weight; (n_weights, n_levels)."""
         table = self._moments.from_probabilities(self.pad(q))
         error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
         return error, self._moments.probability_slopes(self._slopes)[:, : self.levels.shape[1]]
 
     def sweep(self, q: FloatArray, precision: float) -> float:
-        """Set every q_k in turn to the best one given all others, in place; return R.
+        """Set every q_k in turn to its optimum given all others, in place; return R.
 
-        R is linear in each q_k: ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``. With one hidden layer a weight takes one pass over the
-        rows; with more, one evaluation of the gradient.
+        R is linear in each q_k: ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``. This costs a pass over the rows per weight with one
+        hidden layer, and an evaluation of the gradient per weight with more.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class QuadraticNetwork:
         Parameters
         ----------
         logits : ndarray of shape (n_parameters,)
-            Padded rows, one a weight.
+            Padded, row by row.
 
         Returns
         -------
@@ -152,7 +152,7 @@ class NetworkPosterior(MeanFieldPosterior):
     prior_scale : ndarray of shape (n_layers,)
         Standard deviations of the weights' priors.
     engine : str
-        Name of the engine that trained it.
+        Name of the engine used in training.
     """
 
     shape: NetworkShape = field(kw_only=True)
@@ -195,5 +195,5 @@ class NetworkPosterior(MeanFieldPosterior):
         return self.latent_moments(x)[order - 1]
 
     def sample_functions(self, x: FloatArray, weights: FloatArray) -> FloatArray:
-        """Run the networks of sampled weights; (n_rows, n_samples)."""
+        """Evaluate the networks of sampled weights; (n_rows, n_samples)."""
         return self.shape.forward(weights, x).T

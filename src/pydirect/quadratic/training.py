@@ -1,23 +1,15 @@
-"""Training of quadratic networks: several starts, L-BFGS or coordinate ascent, levels around the posterior.
-
-The prior on a symmetric grid is a saddle, because every odd moment vanishes there: starts are tilted away from it.
-After a first round on levels that all weights of a layer share, the levels of each weight are placed around its
-posterior and training goes on; the weaker half of the runs is dropped after every round.
-"""
+"""Training of quadratic networks: several starts in rounds, each of which drops the weaker half."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from pydirect._core import LEVEL_PADDING
 from pydirect._threads import for_each, resolve_n_threads
@@ -32,83 +24,27 @@ from pydirect._validation import (
     as_sample_weight,
 )
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.levels import as_level_count, evenly_spaced_levels
+from pydirect.distributions.levels import as_level_count
 from pydirect.distributions.noise import NoiseGrid, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, Prior, as_prior
-from pydirect.optimize.gradient import lbfgs
-from pydirect.optimize.outcome import Outcome
-from pydirect.quadratic.coreset import NetworkCoreset, n_moments
+from pydirect.quadratic.coreset import NetworkCoreset
 from pydirect.quadratic.engines import ENGINES, NetworkShape, choose_engine, engines_in_memory, make_engine
-from pydirect.quadratic.network import NetworkPosterior, QuadraticNetwork
+from pydirect.quadratic.moments import n_moments
+from pydirect.quadratic.network import NetworkPosterior
+from pydirect.quadratic.rounds import Problem, Run, improve, place_levels_anew, start_at_random, start_from
 
 OPTIMIZERS = ("lbfgs", "coordinate_ascent")
 NETWORK_ENGINES = ("auto", *ENGINES, "coreset")
-# Levels of the first round, in standard deviations of the prior; of later rounds, of the posterior.
-FIRST_REACH, LATER_REACH = 2.0, 3.0
-# Starts: posterior means and widths in standard deviations of the prior.
-START_SPREAD, START_WIDTH = 0.5, 0.3
-# With fewer levels their spacing says nothing of the posterior between them.
+# The spacing of fewer levels is too coarse to estimate a posterior's spread.
 FEWEST_LEVELS = 5
 LARGEST_PRIOR_SCALE = 1e6
-# Tables (n_weights, n_levels) that a run keeps, that an optimiser works with, and what all of them may take.
+# Number of tables (n_weights, n_levels) held by a run and by an optimiser, and the limit on their total size.
 TABLES_OF_A_RUN, TABLES_OF_AN_OPTIMISER = 5, 32
 MAX_TABLE_BYTES = 4 * 2**30
-# Logits of a start that has probabilities of zero.
-LOWEST_LOGIT = -40.0
-# A coreset is built unasked when it has at most so many rows, and the data so many times as many.
+# engine="auto" builds a coreset of at most this many rows from data of at least this many times as many.
 LARGEST_CORESET, CORESET_GAIN = 600, 10
-# Prior scales are not told apart below this.
-SMALLEST_SCALE = 1e-8
-# An iteration that raises the ELBO by less than this fraction of it is the last.
-RELATIVE_RISE = 1e-6
 # Noise variances, relative to targets of variance one.
 NOISE_LEVELS = np.logspace(-7, 1, 97)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One start and what has become of it."""
-
-    scale: FloatArray  # prior standard deviation of each layer
-    levels: FloatArray  # (n_weights, n_levels)
-    log_prior: FloatArray
-    logits: FloatArray
-    elbo: float = -np.inf  # of this round; −inf before it was trained
-    trace: tuple[FloatArray, ...] = ()
-    converged: bool = False
-
-    @property
-    def q(self) -> FloatArray:
-        return FactorizedCategorical.from_logits(self.levels, self.logits).q
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What every run shares."""
-
-    shape: NetworkShape
-    prior: Prior
-    n_samples: float
-    noise: NoiseGrid
-    optimizer: str
-    max_iter: int
-    stop: threading.Event  # set when the user interrupts
-
-    def model(self, engine: Any, run: _Run, n_threads: int) -> QuadraticNetwork:
-        return QuadraticNetwork(
-            self.shape,
-            engine,
-            self.n_samples,
-            run.levels,
-            run.log_prior,
-            self.noise.levels,
-            self.noise.log_prior,
-            n_threads,
-        )
-
-    def by_layer(self, values: FloatArray) -> FloatArray:
-        """Repeat one value a layer over the layer's weights, as a column."""
-        return np.repeat(values, [part.stop - part.start for part in self.shape.slices])[:, None]
 
 
 def fit_quadratic_network(
@@ -133,12 +69,12 @@ def fit_quadratic_network(
     n_threads: int | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> NetworkPosterior:
-    """Fit a Bayesian network with quadratic activations; the ELBO and its gradient are exact.
+    """Fit a Bayesian network with quadratic activations and discrete weights by exact variational inference.
 
     Parameters
     ----------
     x : array_like of shape (n_samples, n_inputs)
-        Of order one: standardise them, and halve them.
+        Of order one: standardised and halved.
     y : array_like of shape (n_samples,)
         Of order one.
     hidden_layer_sizes : int or sequence of int
@@ -147,7 +83,7 @@ def fit_quadratic_network(
     bias : bool
         Give every layer one more input, fixed to one.
     prior : str or Prior
-        Of every weight, in units of its prior standard deviation. Levels that are placed anew need a density.
+        Of every weight, in units of its prior standard deviation. It must have a density unless ``n_regrids=0``.
     prior_scale : float
         Prior standard deviation of a weight times the square root of the number of inputs of its layer.
     fit_prior_scale : bool
@@ -158,17 +94,17 @@ def fit_quadratic_network(
     n_restarts : int
     n_regrids : int
         How many times the levels of every weight are placed anew around its posterior; with 0, all weights of a layer
-        share their levels, as small devices want it. Every round has a prior of its own: ELBOs compare runs of one
-        round, and the best run of the last is kept even where an earlier round's ELBO was higher.
+        share their levels, which suits small devices. Every round has its own prior: ELBOs compare the runs of one
+        round, and the best run of the last one is kept even if an earlier ELBO was higher.
     optimizer : {"lbfgs", "coordinate_ascent"}
-        Quasi-Newton steps on all logits, or one weight after the other in closed form.
+        Quasi-Newton steps in all logits, or one weight after the other in closed form.
     engine : {"auto", "datum", "tensor", "coreset", "monomial"}
-        How the expected squared error is computed; ``"coreset"`` is ``"datum"`` on a few weighted rows that give the
-        same numbers as all. ELBO and gradient do not depend on it but for rounding, which training may amplify.
+        How the expected squared error is computed; ``"coreset"`` is ``"datum"`` on a few weighted rows with the same
+        error as all. ELBO and gradient are the same for all engines up to rounding, which training may amplify.
     max_iter : int
-        Largest number of iterations or sweeps of a round.
+        Maximum number of iterations or sweeps per round.
     start : NetworkPosterior, optional
-        One more start, of the same shape and number of levels.
+        An additional start, of the same shape and number of levels.
     random_state : numpy.random.Generator, int or None
     n_threads : int, optional
     progress : callable, optional
@@ -214,12 +150,12 @@ def fit_quadratic_network(
     rng = as_generator(random_state)
 
     n_samples = float(len(x)) if weight is None else float(weight.sum())
-    problem = _Problem(shape, prior, n_samples, noise, optimizer, as_count(max_iter, "max_iter"), threading.Event())
+    problem = Problem(shape, prior, n_samples, noise, optimizer, as_count(max_iter, "max_iter"), threading.Event())
     _check_memory(shape, n_levels, as_count(n_restarts, "n_restarts"), n_threads)
     scale = np.array([prior_scale / np.sqrt(fan_in) for _, fan_in in shape.layers])
-    runs = [_start_at_random(problem, scale, n_levels, rng) for _ in range(n_restarts)]
+    runs = [start_at_random(problem, scale, n_levels, rng) for _ in range(n_restarts)]
     if start is not None:
-        runs.insert(0, _start_from(problem, start, n_levels))
+        runs.insert(0, start_from(problem, start, n_levels))
 
     engine, rows = _prepare(engine, shape, x, y, weight)
     kind = "datum" if engine == "coreset" else engine
@@ -234,9 +170,9 @@ def fit_quadratic_network(
         for k in range(n_regrids + 1):
             if k > 0:
                 runs = sorted(runs, key=lambda run: -run.elbo)[: _survivors(len(runs), 1)]
-                runs = [_place_anew(problem, run, fit_prior_scale) for run in runs]
+                runs = [place_levels_anew(problem, run, fit_prior_scale) for run in runs]
             inner = max(1, n_threads // min(n_workers, len(runs)))
-            runs = for_each(partial(_improve, problem, engines, inner), runs, n_workers, problem.stop)
+            runs = for_each(partial(improve, problem, engines, inner), runs, n_workers, problem.stop)
             best = max((run for run in runs if run.elbo > -np.inf), key=lambda run: run.elbo, default=best)
             finished += len(runs)
             if progress is not None:
@@ -254,7 +190,7 @@ def fit_quadratic_network(
 
 
 def check_regrids(n_regrids: int, n_levels: int, prior: Prior) -> None:
-    """Refuse what levels cannot be placed anew with."""
+    """Raise if levels cannot be placed anew."""
     as_level_count(n_levels)
     if as_count(n_regrids, "n_regrids", 0) == 0:
         return
@@ -267,7 +203,7 @@ def check_regrids(n_regrids: int, n_levels: int, prior: Prior) -> None:
 
 
 def _check_memory(shape: NetworkShape, n_levels: int, n_runs: int, n_threads: int) -> None:
-    """Refuse weights whose tables would not fit, before any is made."""
+    """Raise if the tables of the weights would not fit into memory."""
     table = 8.0 * shape.n_weights * (n_levels + -n_levels % LEVEL_PADDING)
     n_bytes = table * (TABLES_OF_A_RUN * n_runs + TABLES_OF_AN_OPTIMISER * min(n_threads, n_runs))
     if n_bytes > MAX_TABLE_BYTES:
@@ -281,7 +217,7 @@ def _check_memory(shape: NetworkShape, n_levels: int, n_runs: int, n_threads: in
 def _prepare(
     engine: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None
 ) -> tuple[str, tuple[FloatArray, FloatArray, FloatArray | None]]:
-    """Return the engine to use and the rows that it is made for."""
+    """Return the engine to use and its rows."""
     as_choice(engine, "engine", NETWORK_ENGINES)
     if weight is not None:
         used = weight > 0
@@ -295,12 +231,12 @@ def _prepare(
 
 
 def _coreset_pays(shape: NetworkShape, n_rows: int) -> bool:
-    """Whether far fewer rows on every step are worth the coreset's construction."""
+    """Whether fewer rows in every step are worth the construction of a coreset."""
     size = n_moments(shape.n_inputs, shape.depth, shape.bias)
     return size <= LARGEST_CORESET and n_rows >= CORESET_GAIN * size
 
 
-def _posterior(problem: _Problem, run: _Run, engine: Any, kind: str) -> NetworkPosterior:
+def _posterior(problem: Problem, run: Run, engine: Any, kind: str) -> NetworkPosterior:
     model = problem.model(engine, run, 1)
     weights = FactorizedCategorical(run.levels, run.q)
     noise = model.noise_posterior(model.expected_squared_error(weights.q))[1]
@@ -324,124 +260,7 @@ def _posterior(problem: _Problem, run: _Run, engine: Any, kind: str) -> NetworkP
 
 
 def _survivors(n_runs: int, n_rounds: int) -> int:
-    """Return how many runs are left after so many rounds, each of which drops the weaker half."""
+    """Return the number of runs left after rounds that drop the weaker half each."""
     for _ in range(n_rounds):
         n_runs = (n_runs + 1) // 2
     return n_runs
-
-
-# --- starts
-
-
-def _start_at_random(problem: _Problem, scale: FloatArray, n_levels: int, rng: np.random.Generator) -> _Run:
-    """Levels shared by the weights of a layer; q a bump around a mean drawn for every weight."""
-    column = problem.by_layer(scale)
-    unit = np.broadcast_to(evenly_spaced_levels(n_levels, FIRST_REACH), (problem.shape.n_weights, n_levels))
-    means = START_SPREAD * rng.standard_normal((problem.shape.n_weights, 1))
-    log_prior = np.ascontiguousarray(np.broadcast_to(problem.prior.log_mass(unit[0]), unit.shape))
-    logits = np.where(np.isfinite(log_prior), -0.5 * ((unit - means) / START_WIDTH) ** 2, -np.inf)
-    return _Run(scale, unit * column, log_prior, logits)
-
-
-def _start_from(problem: _Problem, start: NetworkPosterior, n_levels: int) -> _Run:
-    if not isinstance(start, NetworkPosterior):
-        raise TypeError(f"start must be a NetworkPosterior, got {type(start).__name__}")
-    if start.shape != problem.shape or start.q.shape[1] != n_levels:
-        raise ValueError(
-            f"start must have shape {problem.shape} and {n_levels} levels, got {start.shape} and {start.q.shape[1]}"
-        )
-    logits = np.maximum(start.weights.logits, LOWEST_LOGIT)
-    log_prior = np.ascontiguousarray(np.broadcast_to(start.log_prior, logits.shape))
-    return _Run(start.prior_scale, np.array(start.levels), log_prior, logits)
-
-
-# --- rounds
-
-
-def _place_anew(problem: _Problem, run: _Run, fit_prior_scale: bool) -> _Run:
-    """Put levels evenly around each weight's posterior, prior masses = density × spacing.
-
-    The spread is the posterior's, but not below what the old levels can show. Masses that would sum to more than one,
-    of levels much wider apart than the prior is wide, are normalised, so that the ELBO stays a bound.
-    """
-    assert isinstance(problem.prior, DensityPrior)
-    weights = FactorizedCategorical(run.levels, run.q)
-    spacing = np.ptp(run.levels, axis=1) / (run.levels.shape[1] - 1)
-    spread = np.maximum(weights.std, 0.5 * spacing)[:, None]
-    scale = run.scale
-    if fit_prior_scale:
-        scale = np.array([_prior_scale(problem.prior, weights, part) for part in problem.shape.slices])
-    unit = np.linspace(-LATER_REACH, LATER_REACH, run.levels.shape[1])
-    column = problem.by_layer(scale)
-    levels = weights.mean[:, None] + spread * unit
-    log_prior = problem.prior.log_density(levels / column) + np.log(spread * (unit[1] - unit[0]) / column)
-    log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
-    logits = np.broadcast_to(-0.5 * unit**2, levels.shape)
-    return _Run(scale, levels, log_prior, logits, trace=run.trace)
-
-
-def _prior_scale(prior: Prior, weights: FactorizedCategorical, layer: slice) -> float:
-    """Scale s of a layer's prior that maximises ``Σ_j E log p(w_j / s) − log s`` (empirical Bayes)."""
-    assert isinstance(prior, DensityPrior)
-    levels, q = weights.levels[layer], weights.q[layer]
-    root_mean_square = float(np.sqrt(np.mean(weights.variance[layer] + weights.mean[layer] ** 2)))
-
-    def loss(log_scale: float) -> float:
-        return float(log_scale * len(q) - np.sum(q * prior.log_density(levels * np.exp(-log_scale))))
-
-    middle = np.log(max(root_mean_square, SMALLEST_SCALE))
-    return float(np.exp(minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").x))
-
-
-def _improve(problem: _Problem, engines: queue.SimpleQueue[Any], n_threads: int, run: _Run) -> _Run:
-    """One round of optimisation of one run; the run as it was when the user interrupts before its first step."""
-    if problem.stop.is_set():
-        return run
-    engine = engines.get()
-    try:
-        model = problem.model(engine, run, n_threads)
-        optimise = _by_lbfgs if problem.optimizer == "lbfgs" else _by_coordinates
-        logits, outcome = optimise(problem, model, run)
-    finally:
-        engines.put(engine)
-    if outcome.interrupted:
-        problem.stop.set()
-    trace = np.concatenate(outcome.trace)[-max(outcome.n_iter, 1) :]
-    if trace.size == 0 or not np.isfinite(trace[-1]):
-        return run
-    return replace(run, logits=logits, elbo=float(trace[-1]), trace=(*run.trace, trace), converged=outcome.converged)
-
-
-def _by_lbfgs(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tuple[FloatArray, Outcome]:
-    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
-        if problem.stop.is_set():
-            raise KeyboardInterrupt
-        return model.elbo_and_gradient(theta)
-
-    allowed = np.isfinite(run.log_prior)
-    theta, outcome = lbfgs(
-        objective, model.pad(np.where(allowed, run.logits, 0.0)).ravel(), problem.max_iter, RELATIVE_RISE
-    )
-    logits = theta.reshape(problem.shape.n_weights, -1)[:, : run.levels.shape[1]]
-    return np.where(allowed, logits, -np.inf), outcome
-
-
-def _by_coordinates(problem: _Problem, model: QuadraticNetwork, run: _Run) -> tuple[FloatArray, Outcome]:
-    """Exact coordinate ascent: R is linear in every q_k, so that ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)`` maximises the ELBO."""
-    q, outcome, trace = run.q, Outcome(), []
-    try:
-        _, noise = model.noise_posterior(model.expected_squared_error(q))
-        for outcome.n_iter in range(1, problem.max_iter + 1):
-            error = model.sweep(q, noise.precision)
-            fit, noise = model.noise_posterior(error)
-            trace.append(fit - FactorizedCategorical(run.levels, q).kl(run.log_prior))
-            if len(trace) > 1 and trace[-1] - trace[-2] <= RELATIVE_RISE * abs(trace[-1]):
-                outcome.converged = True
-                break
-            if problem.stop.is_set():
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        outcome.interrupted, outcome.converged = True, False
-    outcome.trace = [np.array(trace)]
-    with np.errstate(divide="ignore"):
-        return np.log(q), outcome
