@@ -236,7 +236,7 @@ def test_a_fit_that_does_not_come_to_rest_names_what_helps(options, remedy):
 
 def test_a_fit_that_ends_by_itself_names_no_limit(monkeypatch):
     def stuck(objective, start, *_):
-        return start, Outcome(3, trace=[np.array([objective(start)[0]])])
+        return start, Outcome(n_iter=3, trace=np.array([objective(start)[0]]))
 
     monkeypatch.setattr("pydirect.networks.training.lbfgs", stuck)
     with pytest.warns(ConvergenceWarning, match="not at rest after 3 iterations; the best"):

@@ -154,7 +154,7 @@ def test_outputs_after_an_interruption_have_one_component(tmp_path, monkeypatch,
     def second_interrupted(fit, on_grid=RawFit._on_grid):
         posterior = on_grid(fit)
         fits.append(posterior)
-        posterior.interrupted = len(fits) == 2
+        posterior.outcome.interrupted = len(fits) == 2
         return posterior
 
     monkeypatch.setattr(RawFit, "_on_grid", second_interrupted)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pydirect.logistic.ascent import Ascent, Evaluation, Solution, climb
+from pydirect.optimize.outcome import Outcome, WithOutcome
 
 
 @dataclass
@@ -43,15 +44,11 @@ class Toy:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A posterior with the fields that tell how a fit ended."""
+class Answer(WithOutcome):
+    """A posterior that says how its fit ended."""
 
     x: float
-    elbo: float = 0.0
-    elbo_trace: object = None
-    n_iter: int = 0
-    converged: bool = False
-    interrupted: bool = False
+    outcome: Outcome | None = None
 
 
 def solve(x, log_variance):

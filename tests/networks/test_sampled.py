@@ -18,6 +18,7 @@ from pydirect.networks.sampled import (
 )
 from pydirect.networks.schedule import TrainingSchedule
 from pydirect.networks.training import OverfittedDrawsWarning, fit_network
+from pydirect.optimize.outcome import Outcome
 
 RNG = np.random.default_rng(0)
 X, TARGETS = RNG.standard_normal((50, 3)), RNG.standard_normal((50, 2))
@@ -436,7 +437,7 @@ def test_seeds_are_checked_wherever_they_are_given(seed):
 def test_moments_of_a_trained_network_are_those_of_its_draws():
     """Radial weights: outputs vary as one length does, and not as those of Gaussian weights."""
     net = SampledNetwork(3, (5,), 1, likelihood="homoscedastic", prior=1.0, posterior="radial")
-    posterior = SampledPosterior(net, start(net, std_ratio=3.0), 0.0, np.zeros(1), 1, True, False)
+    posterior = SampledPosterior(net, start(net, std_ratio=3.0), Outcome(0.0, np.zeros(1), 1, True))
     mean, covariance = posterior.moments(X[:4])
     outputs = posterior.forward(posterior.sample_weights(20_000, np.random.default_rng(9)), X[:4])
     error = outputs.std(axis=2) / np.sqrt(1000)

@@ -7,6 +7,7 @@ from scipy.stats import multivariate_normal, norm
 from pydirect import testing
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
+from pydirect.optimize.outcome import Outcome
 from pydirect.predictive import PredictiveDistribution
 from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.statistics.gaussian import GaussianStatistics
@@ -237,7 +238,7 @@ def posterior(request, make_problem):
         FactorizedCategorical(np.atleast_2d(problem.levels), q),
         NoisePosterior(problem.noise_levels, q_noise),
         np.atleast_2d(problem.log_prior),
-        0.0,
+        Outcome(0.0),
     )
     return made, enumerate_factorized(problem.levels, q, problem.noise_levels, q_noise)
 
@@ -304,7 +305,7 @@ def test_a_certain_posterior_predicts_without_variance(phi_star):
         FactorizedCategorical(np.array([[-1.0, 0.0, 1.0]]), q),
         NoisePosterior(np.array([0.1]), np.ones(1)),
         np.zeros((1, 3)),
-        0.0,
+        Outcome(0.0),
     )
     mean, variance = fitted.latent_moments(phi_star)
     np.testing.assert_allclose(mean, phi_star @ [-1.0, 1.0, 0.0, 0.0], rtol=1e-14)

@@ -9,6 +9,7 @@ from pydirect import GaussianStatistics, MixturePrior, _core, fit_mean_field, fi
 from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning, NoisePosterior
 from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, TablePrior
+from pydirect.optimize.outcome import Outcome
 from pydirect.regression import mixture, mixture_ascent, mixture_entropy, mixture_posterior
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy, taylor_entropy
@@ -562,7 +563,7 @@ def fitted():
     levels = np.array([-1.0, 0.0, 1.5])[None]
     noise = NoisePosterior(np.array([0.5, 1.0]), np.array([0.3, 0.7]))
     return mixture_posterior.MixturePosterior(
-        levels, q, alpha, noise, np.zeros((1, 1, 3)), 0.0, *pairwise_entropy(alpha, q)
+        levels, q, alpha, noise, np.zeros((1, 1, 3)), *pairwise_entropy(alpha, q), Outcome()
     )
 
 

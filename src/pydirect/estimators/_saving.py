@@ -23,6 +23,7 @@ from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
 from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
+from pydirect.optimize.outcome import Outcome
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError
 from pydirect.persistence.fields import (
@@ -202,6 +203,10 @@ def _restore(layout: Layout, header: Header, arrays: Arrays) -> LatentFunctions:
     return model
 
 
+# Dataclasses inside every posterior of regression.
+PARTS: dict[str, type] = {"noise": NoisePosterior, "outcome": Outcome}
+
+
 def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) -> None:
     model.features_ = Basis.from_fields(header["features"], arrays, "features")
     model.posteriors_ = [
@@ -210,7 +215,7 @@ def _restore_basis(model: BasisFunctionModel, header: Header, arrays: Arrays) ->
             h,
             arrays,
             f"posterior{k}",
-            {"noise": NoisePosterior, **({} if h["kind"] == "mixture" else {"weights": FactorizedCategorical})},
+            PARTS if h["kind"] == "mixture" else PARTS | {"weights": FactorizedCategorical},
         )
         for k, h in enumerate(header["posteriors"])
     ]
@@ -223,7 +228,7 @@ def _restore_classifier(model: DirectClassifier, header: Header, arrays: Arrays)
 
 def _restore_network(model: QuadraticBNNRegressor, header: Header, arrays: Arrays) -> None:
     model.rotation_ = build(Rotation, header["rotation"], arrays, "rotation", {})
-    nested = {"weights": FactorizedCategorical, "noise": NoisePosterior, "shape": NetworkShape}
+    nested = PARTS | {"weights": FactorizedCategorical, "shape": NetworkShape}
     model.posteriors_ = [
         build(NetworkPosterior, h, arrays, f"posterior{k}", nested) for k, h in enumerate(header["posteriors"])
     ]
@@ -247,7 +252,8 @@ def _restore_sampled_classifier(model: NetworkClassifier, header: Header, arrays
 def _network_posteriors(header: Header, arrays: Arrays, posterior: Any, network: Any) -> list[Any]:
     return [
         dataclasses.replace(
-            build(posterior, h, arrays, f"posterior{k}", {}), network=_network_from_header(h["network"], network)
+            build(posterior, h, arrays, f"posterior{k}", {"outcome": Outcome}),
+            network=_network_from_header(h["network"], network),
         )
         for k, h in enumerate(header["posteriors"])
     ]

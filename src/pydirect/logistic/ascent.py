@@ -210,8 +210,8 @@ class Ascent(Generic[Posterior]):
         if not self.trace:
             raise KeyboardInterrupt
         solution = self.solution if self._best is None else self._best.solution
-        outcome = Outcome(len(self.trace), self.converged, trace=[np.array(self.trace)])
-        return with_outcome(solution.posterior, self.trace[-1], outcome, stop)
+        outcome = Outcome(self.trace[-1], np.array(self.trace), len(self.trace), self.converged)
+        return with_outcome(solution.posterior, outcome, stop)
 
     def take(self, found: Evaluation) -> None:
         """Go on with the evaluation of `latent`."""
@@ -280,14 +280,9 @@ def raise_if_set(stop: threading.Event) -> None:
         raise KeyboardInterrupt
 
 
-def with_outcome(posterior: Posterior, elbo: float, outcome: Outcome, stop: threading.Event) -> Posterior:
+def with_outcome(posterior: Posterior, outcome: Outcome, stop: threading.Event) -> Posterior:
     """Return a discrete posterior with its bound and how the optimisation ended."""
-    changed: Posterior = replace(
-        cast(Any, posterior),
-        elbo=elbo,
-        elbo_trace=np.concatenate(outcome.trace),
-        n_iter=outcome.n_iter,
-        converged=outcome.converged and not stop.is_set(),
-        interrupted=outcome.interrupted or stop.is_set(),
-    )
+    interrupted = outcome.interrupted or stop.is_set()
+    ended = replace(outcome, converged=outcome.converged and not stop.is_set(), interrupted=interrupted)
+    changed: Posterior = replace(cast(Any, posterior), outcome=ended)
     return changed

@@ -201,7 +201,7 @@ def fit_exponential(
     if batch_size is None and rows.is_held:
         q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
         weights = FactorizedCategorical(start.weights.levels, q)
-        return with_outcome(replace(start, weights=weights), float(outcome.trace[0][-1]), outcome, stop)
+        return with_outcome(replace(start, weights=weights), outcome, stop)
     q, part = start.q, sampled(rows)
     if part.is_held:
         q, _ = _ascend_weight_by_weight(replace(objective, rows=part), q, max_iter)
@@ -213,7 +213,7 @@ def fit_exponential(
         logits, outcome = adam_on_logits(objective.value, lambda: objective.batches(batch_size, rng), logits, max_iter)
     q = objective.probabilities(logits)[1]
     weights = FactorizedCategorical(start.weights.levels, q / q.sum(axis=1, keepdims=True))
-    return with_outcome(replace(start, weights=weights), objective.value(logits), outcome, stop)
+    return with_outcome(replace(start, weights=weights), replace(outcome, elbo=objective.value(logits)), stop)
 
 
 def _ascend_weight_by_weight(
@@ -248,7 +248,7 @@ def _ascend_weight_by_weight(
         objective.stop.set()
         trace.append(objective.value(_log(q)))
         outcome.interrupted = True
-    outcome.trace = [np.array(trace)]
+    outcome.elbo, outcome.trace = float(trace[-1]), np.array(trace)
     return q, outcome
 
 

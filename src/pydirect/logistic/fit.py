@@ -198,8 +198,7 @@ def fit_logistic_decorrelated(
             rng=as_generator(random_state),
             stop=stop,
         )
-        penalty = variance_prior.penalty(variance)
-        posterior = replace(posterior, elbo=posterior.elbo - penalty, elbo_trace=posterior.elbo_trace - penalty)
+        posterior = replace(posterior, outcome=posterior.outcome.less(variance_prior.penalty(variance)))
     return LogisticFit(posterior, variance, np.exp(ascent.parameters.coordinates))
 
 

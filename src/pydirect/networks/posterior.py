@@ -9,6 +9,7 @@ import numpy as np
 
 from pydirect._validation import FloatArray
 from pydirect.networks.base import VariationalNetwork
+from pydirect.optimize.outcome import Outcome, WithOutcome
 
 _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "relu": lambda a: np.maximum(a, 0.0),
@@ -19,30 +20,22 @@ FORWARD_NUMBERS = 2**19
 
 
 @dataclass
-class TrainedNetwork:
+class TrainedNetwork(WithOutcome):
     """A trained network and how its training went.
 
     Parameters
     ----------
     network : VariationalNetwork
     theta : ndarray of shape (n_parameters,)
-    elbo : float
-        Of all rows together, in nats. For fixed priors a bound of the log evidence; under empirical Bayes with the log
-        density of the prior variances.
-    elbo_trace : ndarray of shape (n_checks,)
-        After each check of Adam and each evaluation of L-BFGS.
-    n_iter : int
-        Steps of Adam and iterations of L-BFGS.
-    converged, interrupted : bool
+    outcome : Outcome
+        Its ELBO is of all rows together, in nats: for fixed priors a bound on the log evidence, under empirical Bayes
+        with the log density of the prior variances. The trace has it after each check of Adam and each evaluation of
+        L-BFGS; iterations are steps of Adam and iterations of L-BFGS.
     """
 
     network: VariationalNetwork
     theta: FloatArray
-    elbo: float
-    elbo_trace: FloatArray
-    n_iter: int
-    converged: bool
-    interrupted: bool
+    outcome: Outcome
 
     @property
     def log_noise(self) -> FloatArray:

@@ -135,9 +135,9 @@ def fit_network(
         theta[network.log_deviations] = -np.inf
     interrupted = problem.stop.is_set()
     elbo, trace = problem.total * best.bound, problem.total * np.concatenate(best.trace)
-    rest = (trace, best.n_iter, best.converged and not interrupted, interrupted)
+    outcome = Outcome(elbo, trace, best.n_iter, best.converged and not interrupted, interrupted)
     if not isinstance(network, SampledNetwork):
-        return DeterministicPosterior(network, theta, elbo, *rest)  # type: ignore[arg-type]
+        return DeterministicPosterior(network, theta, outcome)  # type: ignore[arg-type]
     fresh = _bound_of_fresh_draws(given, network, theta, n_threads)
     kept = network.kl_mode == "fixed" or given.inference == KEPT
     if kept and not elbo - fresh <= LARGEST_LOSS * given.rows.total:
@@ -147,7 +147,7 @@ def fit_network(
             OverfittedDrawsWarning,
             stacklevel=2,
         )
-    return SampledPosterior(network, theta, fresh, *rest)
+    return SampledPosterior(network, theta, replace(outcome, elbo=fresh))
 
 
 def _of_rows_that_count(objective: NetworkObjective) -> NetworkObjective:
@@ -279,7 +279,7 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
             )
         if outcome.interrupted:
             problem.stop.set()
-        trace = outcome.trace[0]
+        trace = outcome.trace
         bound = float(trace[-1]) if trace.size else run.bound
         # Below WORST an overflow looks like a gain: it is no place to go, nor to rest.
         sound = bool(np.isfinite(theta).all()) and bound != WORST

@@ -96,10 +96,10 @@ def lbfgs(
         with single_blas_thread():
             box = None if bounds is None else Bounds(*bounds)
             result = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=box, options=options)
-        outcome = Outcome(int(result.nit), bool(result.status == 0))
+        outcome = Outcome(n_iter=int(result.nit), converged=bool(result.status == 0))
     except KeyboardInterrupt:
-        outcome = Outcome(len(trace), interrupted=True)
-    outcome.trace = [np.maximum.accumulate(trace)]
+        outcome = Outcome(n_iter=len(trace), interrupted=True)
+    outcome.elbo, outcome.trace = best_value, np.maximum.accumulate(trace)
     return best, outcome
 
 
@@ -169,7 +169,7 @@ def adam_on_logits(
             trace.append(max(reached, trace[-1]))
     except KeyboardInterrupt:
         outcome.interrupted = True
-    outcome.trace = [np.array(trace)]
+    outcome.elbo, outcome.trace = trace[-1], np.array(trace)
     return best, outcome
 
 
@@ -259,5 +259,5 @@ def adam(
     except KeyboardInterrupt:
         outcome.interrupted = True
         best = best if trace else theta
-    outcome.trace = [np.maximum.accumulate(trace)]
+    outcome.elbo, outcome.trace = best_value, np.maximum.accumulate(trace)
     return best, outcome

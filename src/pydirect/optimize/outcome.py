@@ -2,22 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pydirect._validation import FloatArray
 
 
 @dataclass
 class Outcome:
-    """What an optimiser did: iterations, ELBO after each, and whether it came to rest."""
+    """How an optimisation ended: the ELBO that it reached, and how it got there.
 
+    Attributes
+    ----------
+    elbo : float
+        Lower bound on log p(y) in nats, −(n/2) log 2π included.
+    trace : ndarray of shape (n_iter,)
+        ELBO after each iteration.
+    n_iter : int
+    converged : bool
+        Whether it came to rest.
+    interrupted : bool
+        Whether it was stopped from the keyboard; the result is then the best so far.
+    """
+
+    elbo: float = np.nan
+    trace: FloatArray = field(default_factory=lambda: np.empty(0))
     n_iter: int = 0
     converged: bool = False
     interrupted: bool = False
-    trace: list[FloatArray] = field(default_factory=list)
 
-    def add(self, step: tuple[int, bool, FloatArray]) -> None:
-        """Append one stage."""
-        n_iter, self.converged, trace = step
+    def add(self, stage: tuple[int, bool, FloatArray]) -> None:
+        """Append one stage: its number of iterations, whether it came to rest, and its trace."""
+        n_iter, self.converged, trace = stage
         self.n_iter += n_iter
-        self.trace.append(trace)
+        self.trace = np.append(self.trace, trace)
+
+    def at(self, elbo: float) -> Outcome:
+        """Return the same with the exact ELBO, also in place of the last entry of the trace.
+
+        Iterations that see A in single precision round theirs.
+        """
+        trace = np.append(np.append(self.trace, elbo)[: max(self.n_iter, 1) - 1], elbo)
+        return replace(self, elbo=elbo, trace=trace)
+
+    def less(self, penalty: float) -> Outcome:
+        """Return the same with a constant subtracted from all values."""
+        return replace(self, elbo=self.elbo - penalty, trace=self.trace - penalty)
+
+
+class WithOutcome:
+    """A fitted posterior, which says how its fit ended."""
+
+    if TYPE_CHECKING:
+        outcome: Outcome
+
+    @property
+    def elbo(self) -> float:
+        """Lower bound on log p(y) in nats."""
+        return self.outcome.elbo
+
+    @property
+    def elbo_trace(self) -> FloatArray:
+        """ELBO after each iteration, (n_iter,)."""
+        return self.outcome.trace
+
+    @property
+    def n_iter(self) -> int:
+        """Number of iterations."""
+        return self.outcome.n_iter
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit came to rest."""
+        return self.outcome.converged
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the fit was stopped from the keyboard."""
+        return self.outcome.interrupted

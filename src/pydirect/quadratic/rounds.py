@@ -163,7 +163,7 @@ def improve(problem: Problem, engines: queue.SimpleQueue[Any], n_threads: int, r
         engines.put(engine)
     if outcome.interrupted:
         problem.stop.set()
-    trace = np.concatenate(outcome.trace)[-max(outcome.n_iter, 1) :]
+    trace = outcome.trace[-max(outcome.n_iter, 1) :]
     if trace.size == 0 or not np.isfinite(trace[-1]):
         return run
     return replace(run, logits=logits, elbo=float(trace[-1]), trace=(*run.trace, trace), converged=outcome.converged)
@@ -199,6 +199,6 @@ def _by_coordinates(problem: Problem, model: QuadraticNetwork, run: Run) -> tupl
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         outcome.interrupted, outcome.converged = True, False
-    outcome.trace = [np.array(trace)]
+    outcome.trace = np.array(trace)
     with np.errstate(divide="ignore"):
         return np.log(q), outcome

@@ -27,6 +27,7 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_level_count
 from pydirect.distributions.noise import NoiseGrid, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, Prior, as_prior
+from pydirect.optimize.outcome import Outcome
 from pydirect.quadratic.coreset import NetworkCoreset
 from pydirect.quadratic.engines import ENGINES, NetworkShape, choose_engine, engines_in_memory, make_engine
 from pydirect.quadratic.moments import n_moments
@@ -248,11 +249,7 @@ def _posterior(problem: Problem, run: Run, engine: Any, kind: str) -> NetworkPos
         weights,
         noise,
         run.log_prior,
-        elbo,
-        trace,
-        len(trace),
-        run.converged and not problem.stop.is_set(),
-        problem.stop.is_set(),
+        Outcome(elbo, trace, len(trace), run.converged and not problem.stop.is_set(), problem.stop.is_set()),
         shape=problem.shape,
         prior_scale=run.scale,
         engine=kind,

@@ -7,7 +7,7 @@ ELBO is the model's log evidence but for the discretisation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import logsumexp
@@ -17,6 +17,7 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_level_count
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, GaussianPrior
+from pydirect.optimize.outcome import Outcome
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
@@ -38,8 +39,8 @@ class DecorrelatedPosterior(MeanFieldPosterior):
         Variance of the directions that were dropped, which stay at their prior.
     """
 
-    vectors: FloatArray = None  # type: ignore[assignment]
-    prior_variance: float = 1.0
+    vectors: FloatArray = field(kw_only=True)
+    prior_variance: float = field(kw_only=True)
 
     @property
     def coefficients(self) -> FloatArray:
@@ -166,11 +167,7 @@ def fit_decorrelated(
         weights,
         noise_posterior,
         log_prior,
-        elbo,
-        np.array(trace),
-        len(trace),
-        converged,
-        interrupted,
+        Outcome(elbo, np.array(trace), len(trace), converged, interrupted),
         vectors=target.vectors,
         prior_variance=prior_variance,
     )

@@ -267,8 +267,8 @@ class RawFit:
         interrupted = interrupted or posterior.interrupted
         if fit.policy.n_components > 1:
             posterior = replace(fit, prior_sd=prior_sd)._split(posterior, interrupted)
-        posterior.interrupted = interrupted or posterior.interrupted
-        return in_prior_units(posterior, prior_sd), prior_sd
+        outcome = replace(posterior.outcome, interrupted=interrupted or posterior.interrupted)
+        return in_prior_units(replace(posterior, outcome=outcome), prior_sd), prior_sd
 
     def cut_short(self) -> RawFit:
         """Return the same with one iteration a stage."""

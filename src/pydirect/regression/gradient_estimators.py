@@ -13,6 +13,7 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_nu
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.gradient import through_softmax
+from pydirect.optimize.outcome import Outcome
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression
 from pydirect.regression.squared_errors import GaussianPosterior, GaussianRegression, SquaredErrors
 
@@ -54,9 +55,8 @@ class CategoricalWeights:
 
     def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
         """Return the posterior of these parameters."""
-        return MeanFieldPosterior(
-            FactorizedCategorical(self.levels, _softmax(logits)), noise, self.model.log_prior, elbo
-        )
+        weights = FactorizedCategorical(self.levels, _softmax(logits))
+        return MeanFieldPosterior(weights, noise, self.model.log_prior, Outcome(elbo))
 
 
 class GaussianWeights:
@@ -89,7 +89,7 @@ class GaussianWeights:
 
     def posterior(self, theta: FloatArray, noise: NoisePosterior, elbo: float) -> GaussianPosterior:
         """Return the posterior of these parameters."""
-        return GaussianPosterior(theta[0].copy(), np.exp(theta[1]), noise, elbo)
+        return GaussianPosterior(theta[0].copy(), np.exp(theta[1]), noise, Outcome(elbo))
 
 
 Weights = CategoricalWeights | GaussianWeights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,7 @@ from pydirect.distributions.posterior import WeightMarginals
 from pydirect.distributions.priors import as_log_masses
 from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.gradient import lbfgs_on_logits
-from pydirect.optimize.outcome import Outcome
+from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.optimize.quadratic import OPTIMIZERS, QuadraticProblem, run
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
@@ -27,7 +27,7 @@ FARTHEST_LEVELS = 1e4
 
 
 @dataclass
-class MeanFieldPosterior(WeightMarginals):
+class MeanFieldPosterior(WeightMarginals, WithOutcome):
     """A fitted factorised posterior of weights and noise.
 
     Attributes
@@ -35,25 +35,15 @@ class MeanFieldPosterior(WeightMarginals):
     weights : FactorizedCategorical
     noise : NoisePosterior
     log_prior : ndarray, (n_weights or 1, n_levels)
-    elbo : float
-        Lower bound of log p(y) in nats, −(n/2) log 2π included.
-    elbo_trace : ndarray of shape (n_iter,)
-        ELBO after each iteration. The last is exact; those before are of A in single precision, and may lie above it by
-        as much as that rounds.
-    n_iter : int
-    converged : bool
-    interrupted : bool
-        True when the fit was stopped from the keyboard; the posterior is then the best so far.
+    outcome : Outcome
+        The last ELBO of its trace is exact; those before are of A in single precision, and may lie above it by as much
+        as that rounds.
     """
 
     weights: FactorizedCategorical
     noise: NoisePosterior
     log_prior: FloatArray
-    elbo: float
-    elbo_trace: FloatArray = field(default_factory=lambda: np.empty(0))
-    n_iter: int = 0
-    converged: bool = True
-    interrupted: bool = False
+    outcome: Outcome
 
     @property
     def levels(self) -> FloatArray:
@@ -252,12 +242,7 @@ def fit_regression(
         outcome = _fit_naturals(model, solver, optimizer, start, max_iter, random_state)
         weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
         elbo, q_noise = solver.elbo(), solver.q_noise
-    # The iterations see A in single precision; the last entry is the exact value.
-    trace = np.append(np.concatenate([*outcome.trace, [elbo]])[: max(outcome.n_iter, 1) - 1], elbo)
-    noise = model.noise.posterior(q_noise)
-    return MeanFieldPosterior(
-        weights, noise, model.log_prior, elbo, trace, outcome.n_iter, outcome.converged, outcome.interrupted
-    )
+    return MeanFieldPosterior(weights, model.noise.posterior(q_noise), model.log_prior, outcome.at(elbo))
 
 
 def _fit_naturals(

@@ -488,12 +488,8 @@ class _Run:
         w, m = model.levels, model.noise.n_levels
         logits = model.log_prior + (state.eta[:, [k]] - state.kappa[:, [k]] * w) * w
         weights = FactorizedCategorical.from_logits(w, logits)
-        # The iterations see A in single precision; the last entry is the exact value.
-        trace = np.append(np.concatenate([*outcome.trace, [elbo]])[: max(outcome.n_iter, 1) - 1], elbo)
         noise = model.noise.posterior(np.ascontiguousarray(self.batch.q_noise[:m, k]))
-        return MeanFieldPosterior(
-            weights, noise, model.log_prior, elbo, trace, outcome.n_iter, outcome.converged, outcome.interrupted
-        )
+        return MeanFieldPosterior(weights, noise, model.log_prior, outcome.at(elbo))
 
     def _add(self, lanes: Lanes, traces: list[list[float]], converged: NDArray[np.bool_]) -> None:
         for k, trace, at_rest in zip(lanes, traces, converged, strict=True):

@@ -14,6 +14,7 @@ from pydirect._validation import as_choice, as_count, as_number
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.distributions.noise import warn_at_edge
 from pydirect.optimize.cholesky import in_single_precision
+from pydirect.optimize.outcome import Outcome
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression
 from pydirect.regression.mixture_ascent import (
@@ -158,18 +159,15 @@ def _posterior(state: MixtureState, climb: Climb) -> MixturePosterior:
     kept = alpha > 0
     alpha, q = alpha[kept] / alpha.sum(), np.ascontiguousarray(state.q[kept])
     lower, upper = pairwise_entropy(alpha, q)
-    trace = np.array([*state.trace[: max(state.n_iter, 1) - 1], state.elbo])
     return MixturePosterior(
         levels=climb.model.levels,
         component_q=q,
         alpha=alpha,
         noise=climb.model.noise.posterior(state.q_noise),
         log_prior=climb.priors(q)[0],
-        elbo=state.elbo,
         entropy_lower=lower,
         entropy_upper=max(lower, upper),
-        elbo_trace=trace,
-        n_iter=state.n_iter,
-        converged=state.converged,
-        interrupted=state.interrupted,
+        outcome=Outcome(state.elbo, np.array(state.trace), state.n_iter, state.converged, state.interrupted).at(
+            state.elbo
+        ),
     )

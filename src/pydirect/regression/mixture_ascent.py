@@ -374,7 +374,7 @@ def ascend_taylor(state: MixtureState, climb: Climb) -> MixtureState:
 
     best, outcome = lbfgs(objective, start, climb.max_iter, rise, n_corrections=20)
     alpha, q, _ = unpack(best)
-    trace = [] if outcome.interrupted else outcome.trace[0][: outcome.n_iter].tolist()
+    trace = [] if outcome.interrupted else outcome.trace[: outcome.n_iter].tolist()
     return MixtureState(
         alpha,
         q,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,11 +14,12 @@ from pydirect._validation import FloatArray, as_count, as_generator, as_level_in
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.posterior import WeightMarginals
+from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.regression.mixture_entropy import log_table, sample_indices
 
 
 @dataclass
-class MixturePosterior(WeightMarginals):
+class MixturePosterior(WeightMarginals, WithOutcome):
     """A fitted mixture of factorised posteriors, and a factorised posterior of the noise.
 
     Attributes
@@ -31,17 +32,12 @@ class MixturePosterior(WeightMarginals):
     noise : NoisePosterior
     log_prior : ndarray of shape (n_components or 1, n_weights or 1, n_levels)
         Under a mixture prior the effective one of each component, not normalised.
-    elbo : float
-        Lower bound of log p(y) in nats, −(n/2) log 2π included.
     entropy_lower, entropy_upper : float
         Bracket of the entropy of the weights, see `pairwise_entropy`.
-    elbo_trace : ndarray of shape (n_iter,)
-        ELBO after each iteration, under the bound or estimate that its stage ascends. The last is that of `elbo`; those
-        before are of A in single precision, and may lie above it by as much as that rounds.
-    n_iter : int
-    converged : bool
-        For the stochastic entropy, whose steps are always as many, of the pairwise fit before them.
-    interrupted : bool
+    outcome : Outcome
+        Its trace has the ELBO under the bound or estimate that each stage ascends; the last is exact, those before are
+        of A in single precision, and may lie above it by as much as that rounds. With the stochastic entropy, which
+        takes a fixed number of steps, it has converged when the pairwise fit before them has.
     """
 
     levels: FloatArray
@@ -49,13 +45,9 @@ class MixturePosterior(WeightMarginals):
     alpha: FloatArray
     noise: NoisePosterior
     log_prior: FloatArray
-    elbo: float
     entropy_lower: float
     entropy_upper: float
-    elbo_trace: FloatArray = field(default_factory=lambda: np.empty(0))
-    n_iter: int = 0
-    converged: bool = True
-    interrupted: bool = False
+    outcome: Outcome
 
     @property
     def n_components(self) -> int:

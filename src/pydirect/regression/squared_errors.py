@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from pydirect._validation import FloatArray, as_count, as_float_array, as_number
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior
+from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # Squared errors of weight vectors: from statistics, or from rows
@@ -110,30 +111,21 @@ class GaussianRegression:
 
 
 @dataclass
-class GaussianPosterior:
+class GaussianPosterior(WithOutcome):
     """A fitted factorised Gaussian posterior of the weights, and the noise.
 
     Attributes
     ----------
     mean, std : ndarray of shape (n_weights,)
     noise : NoisePosterior
-    elbo : float
-        Lower bound of log p(y) in nats, −(n/2) log 2π included.
-    elbo_trace : ndarray
-        Highest value so far, check by check.
-    n_iter : int
-    converged : bool
-    interrupted : bool
+    outcome : Outcome
+        Its trace has the highest value so far, check by check.
     """
 
     mean: FloatArray
     std: FloatArray
     noise: NoisePosterior
-    elbo: float
-    elbo_trace: FloatArray = field(default_factory=lambda: np.empty(0))
-    n_iter: int = 0
-    converged: bool = True
-    interrupted: bool = False
+    outcome: Outcome
 
     def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f* for rows of Φ; (n_rows,) each."""

@@ -248,8 +248,7 @@ def fit_stochastic(
     with single_blas_thread():
         best, outcome = adam(gradient, checks, theta, schedule, rest=ADAM_REST * model.statistics.n_samples)
     posterior = bound.posterior(best)
-    posterior.elbo_trace, posterior.n_iter = outcome.trace[0], outcome.n_iter
-    posterior.converged, posterior.interrupted = outcome.converged, outcome.interrupted
+    posterior.outcome = replace(outcome, elbo=posterior.elbo)
     steps, seconds, elbo = zip(*checks.found, strict=True)
     return StochasticFit(posterior, best, np.array(steps), np.array(seconds), np.array(elbo))
 
