@@ -769,7 +769,7 @@ def test_columns_that_single_precision_does_not_hold_are_named(estimator):
 def test_rows_that_integers_cut_off_are_counted_and_their_column_named(raw):
     x = data()[0][:9]
     x[4, 1] += 100
-    with pytest.warns(IntegerArithmeticWarning, match="at 1 of 9 rows of X: column 1 is beyond what integers tell"):
+    with pytest.warns(IntegerArithmeticWarning, match="at 1 of 9 rows of X: column 1 is beyond the range of integers"):
         quantize(raw, 4, X=x, arithmetic="integer")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, shown
-
-if TYPE_CHECKING:
-    from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.fitted import FittedBasisModel, FittedNetwork, Outputs
+from pydirect.quantized.predictors import QuantizedPredictor
+from pydirect.quantized.quantize import quantize
 
 # Rows of Φ held at a time while predicting.
 PREDICT_BYTES = 32 * 2**20
@@ -127,11 +127,22 @@ class LatentFunctions(BaseEstimator):
                     variance[rows] = block_variance
         return mean, variance
 
-    def quantize(self, n_samples: int = 16, method: str = "moments", **options: Any) -> QuantizedModel:
-        """Return a few posterior samples as packed integers, which predict by themselves; see `pydirect.quantize`."""
-        from pydirect.quantized.quantize import quantize
+    def _outputs(self) -> Outputs:
+        """Return the units of the outputs and the names of the inputs."""
+        raise NotImplementedError
 
-        check_is_fitted(self)
+    def _feature_names(self) -> tuple[str, ...]:
+        return tuple(map(str, getattr(self, "feature_names_in_", ())))
+
+    def quantizable(self) -> FittedBasisModel | FittedNetwork:
+        """Return the fitted model as data that `pydirect.quantize` takes."""
+        raise TypeError(
+            "model must be an estimator of discrete weights (DirectRegressor, DirectClassifier or "
+            f"QuadraticBNNRegressor), got {type(self).__name__}, whose weights have no levels"
+        )
+
+    def quantize(self, n_samples: int = 16, method: str = "moments", **options: Any) -> QuantizedPredictor:
+        """Return a few posterior samples as packed integers, which predict by themselves; see `pydirect.quantize`."""
         return quantize(self, n_samples, method, **options)
 
     def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_verbosity
@@ -29,6 +30,7 @@ from pydirect.features.maps import (
     random_fourier_features,
 )
 from pydirect.optimize.quadratic import OPTIMIZERS
+from pydirect.quantized.fitted import FittedBasisModel
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters that a feature map of each kind depends on.
@@ -245,6 +247,13 @@ class BasisFunctionModel(LatentFunctions):
             variance[:, k] = scale**2 * posterior.latent_moments(phi, n_threads)[1]
         missing = self._missing_variance(inputs, phi)
         return mean, variance if missing is None else variance + missing
+
+    def quantizable(self) -> FittedBasisModel:
+        """Return the fitted model as data that `pydirect.quantize` takes."""
+        check_is_fitted(self)
+        return FittedBasisModel(
+            self.features_, self.posteriors_, self.prior_scale_, self.mean_missing_variance_, self._outputs()
+        )
 
     def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
         scaled = zip(self.posteriors_, self.prior_scale_, strict=True)

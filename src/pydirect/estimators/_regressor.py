@@ -15,6 +15,7 @@ from pydirect._validation import FloatArray, as_count, as_generator, as_number, 
 from pydirect.estimators._base import LatentFunctions
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.predictive import PredictiveDistribution
+from pydirect.quantized.fitted import Outputs
 
 LARGEST_TARGET = 1e90
 
@@ -64,6 +65,17 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
     def _check_target_size(size: float) -> None:
         if not size <= LARGEST_TARGET:
             raise ValueError(f"y must be at most {LARGEST_TARGET:g} in magnitude, got {size:g}")
+
+    def _outputs(self) -> Outputs:
+        return Outputs(
+            scale=self.y_scale_,
+            offset=self.y_mean_,
+            noise=np.array([p.noise.variance for p in self.posteriors_]) * self.y_scale_**2,
+            calibration=self.calibration_scale_,
+            one_dimensional=self._one_dimensional,
+            n_features_in=self.n_features_in_,
+            feature_names=self._feature_names(),
+        )
 
     def _elbo_units(self) -> FloatArray:
         return self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units

@@ -23,6 +23,7 @@ from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.predictive import predictive_log_odds
 from pydirect.logistic.rows import LabelledRows
+from pydirect.quantized.fitted import Outputs
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import collect_statistics
 
@@ -246,6 +247,19 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             as_choice(self.class_weight, "class_weight", ("balanced",))
         elif self.class_weight is not None and not isinstance(self.class_weight, dict):
             raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
+
+    def _outputs(self) -> Outputs:
+        n_outputs = len(self.posteriors_)
+        return Outputs(
+            scale=np.ones(n_outputs),
+            offset=self.intercept_,
+            noise=np.zeros(n_outputs),
+            calibration=1.0,
+            one_dimensional=self._one_dimensional,
+            n_features_in=self.n_features_in_,
+            feature_names=self._feature_names(),
+            classes=self.classes_,
+        )
 
     def _class_weighted(
         self, x: FloatArray, y: np.ndarray, weight: FloatArray

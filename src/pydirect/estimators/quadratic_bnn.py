@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
@@ -30,6 +30,8 @@ from pydirect.quadratic.training import (
     check_regrids,
     fit_quadratic_network,
 )
+from pydirect.quantized.basis import NetworkBasis
+from pydirect.quantized.fitted import FittedNetwork
 from pydirect.streams.dask import is_dask
 from pydirect.streams.rows import READ_ROWS, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
@@ -387,6 +389,12 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         inputs = INPUT_SCALE * self.rotation_.transform(self.input_map_.transform(x))
         limit = self._shape_for(1).largest_input
         return np.clip(inputs, -limit, limit, out=inputs)
+
+    def quantizable(self) -> FittedNetwork:
+        """Return the fitted model as data that `pydirect.quantize` takes."""
+        check_is_fitted(self)
+        basis = NetworkBasis.of(self.input_map_, self.rotation_, self.posteriors_[0].shape)
+        return FittedNetwork(basis, self.posteriors_, self._outputs())
 
     def _n_columns(self) -> int:
         return max(fan_in + fan_out for fan_out, fan_in in self.posteriors_[0].shape.layers)

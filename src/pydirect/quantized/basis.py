@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.inputs import InputMap
-from pydirect.quadratic.engines import NetworkShape
+from pydirect.features.inputs import InputMap, Rotation
+from pydirect.quadratic.engines import INPUT_SCALE, NetworkShape
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class NetworkBasis:
     ----------
     input_map : InputMap
     matrix : ndarray of shape (n_columns, n_inputs)
-        Standardised columns times this are the network's inputs, cut off at ±largest.
+        The network's inputs are standardised columns times this, clipped to ±largest.
     shape : NetworkShape
     largest : float
     reach : ndarray of shape (n_layers,) or (0,)
-        Largest magnitude of network inputs, and of the sums of every hidden layer, in rows of X; empty without rows.
+        Largest magnitude of network inputs, and of the sums of every hidden layer, at rows of X; empty without rows.
     """
 
     input_map: InputMap
@@ -91,6 +91,11 @@ class NetworkBasis:
     largest: float
     reach: FloatArray
 
+    @classmethod
+    def of(cls, input_map: InputMap, rotation: Rotation, shape: NetworkShape) -> NetworkBasis:
+        """Return the inputs of a fitted network; how far they reach is not known yet."""
+        return cls(input_map, INPUT_SCALE * rotation.matrix, shape, shape.largest_input, np.empty(0))
+
     def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Return the network's inputs at rows of X, (n_rows, n_inputs); no variance is lacking, (n_rows, 1)."""
+        """Return the network's inputs at rows of X, (n_rows, n_inputs), and its missing variance, zero, (n_rows, 1)."""
         return np.clip(self.input_map.transform(x) @ self.matrix, -self.largest, self.largest), np.zeros((len(x), 1))

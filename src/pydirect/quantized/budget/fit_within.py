@@ -24,8 +24,8 @@ from pydirect.quantized.budget.costs import FEWEST_WEIGHTS, MOST_SAMPLES, UNLIMI
 from pydirect.quantized.budget.labels import LabelTask
 from pydirect.quantized.budget.task import Task
 from pydirect.quantized.levels import unit_levels
+from pydirect.quantized.losses import warn_of_losses
 from pydirect.quantized.predictors import QuantizedPredictor
-from pydirect.quantized.quantize import warn_of_losses
 from pydirect.quantized.rows import as_numpy, column_names
 
 

@@ -37,9 +37,9 @@ from pydirect.quantized.budget.frequencies import (
 )
 from pydirect.quantized.integer.compile import INPUT_LIMIT, INPUT_UNIT, lay_out
 from pydirect.quantized.lattice import centred, rounded_on_best_scale
+from pydirect.quantized.linear import without_unused
 from pydirect.quantized.packing import PackedCodes, bits_for
 from pydirect.quantized.predictors import QuantizedPredictor, QuantizedRegressor
-from pydirect.quantized.quantize import without_unused
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.evidence import maximise_evidence
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, collect_statistics

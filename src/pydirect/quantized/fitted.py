@@ -1,0 +1,100 @@
+"""Fitted models as data, which estimators hand over to be quantised: posteriors, their basis, units of the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import ArrayLike, NDArray
+
+from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.quadratic.network import NetworkPosterior
+from pydirect.quantized.basis import NetworkBasis
+from pydirect.quantized.rows import as_rows
+from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.regression.mixture_posterior import MixturePosterior
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Units of the outputs of a fitted model, and names of its inputs.
+
+    Attributes
+    ----------
+    scale, offset : ndarray of shape (n_outputs,)
+        From the model's function to units of the output; of logits one, and the prior mean.
+    noise : ndarray of shape (n_outputs,)
+        Noise variance, in squared units of the output; zero for logits.
+    calibration : float
+        Factor on standard deviations.
+    one_dimensional : bool
+        Whether predictions have no axis of outputs.
+    n_features_in : int
+    feature_names : tuple of str
+        Empty when the model was fitted to an array.
+    classes : ndarray of shape (n_classes,) or None
+        Classes of a classifier.
+    """
+
+    scale: FloatArray
+    offset: FloatArray
+    noise: FloatArray
+    calibration: float
+    one_dimensional: bool
+    n_features_in: int
+    feature_names: tuple[str, ...] = ()
+    classes: NDArray[Any] | None = None
+
+    def rows(self, X: ArrayLike) -> FloatArray:
+        """Validate rows of X; a data frame must have the columns of the fit."""
+        return as_rows(X, self.n_features_in, self.feature_names)
+
+
+@dataclass(frozen=True)
+class FittedBasisModel:
+    """Fitted model whose functions are linear in basis functions.
+
+    Attributes
+    ----------
+    basis : Basis
+    posteriors : sequence of MeanFieldPosterior, MixturePosterior or DecorrelatedPosterior
+        Per output, of weights in units of their prior standard deviation.
+    prior_scale : ndarray of shape (n_outputs,)
+        Prior standard deviation of the weights, in units of the standardised target.
+    mean_missing : float
+        Variance that the basis functions lack at an average training row, which the noise includes.
+    outputs : Outputs
+    """
+
+    basis: Basis
+    posteriors: Sequence[MeanFieldPosterior | MixturePosterior | DecorrelatedPosterior]
+    prior_scale: FloatArray
+    mean_missing: float
+    outputs: Outputs
+
+
+@dataclass(frozen=True)
+class FittedNetwork:
+    """Fitted network with quadratic activations.
+
+    Attributes
+    ----------
+    basis : NetworkBasis
+    posteriors : sequence of NetworkPosterior
+        Per output.
+    outputs : Outputs
+    """
+
+    basis: NetworkBasis
+    posteriors: Sequence[NetworkPosterior]
+    outputs: Outputs
+
+
+class Quantizable(Protocol):
+    """An estimator that `quantize` takes: it hands over its fitted model as data."""
+
+    def quantizable(self) -> FittedBasisModel | FittedNetwork:
+        """Return the fitted model as data; TypeError when its weights have no levels."""

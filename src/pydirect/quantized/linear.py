@@ -1,0 +1,217 @@
+"""Quantising models that are linear in basis functions: with the posterior's own levels, or with shared ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.features.inputs import InputMap
+from pydirect.features.maps import (
+    FeatureMap,
+    FourierFeatures,
+    NystroemFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+)
+from pydirect.quantized.assemble import Encoding, Weights, assemble
+from pydirect.quantized.basis import LinearBasis
+from pydirect.quantized.errors import IntegerArithmeticError
+from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.quantized.integer.compile import INPUT_REACH, lay_out
+from pydirect.quantized.lattice import rounded_on_best_scale, sample_targets
+from pydirect.quantized.levels import affine_levels, shared_levels, zero_code
+from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.predictors import QuantizedPredictor
+from pydirect.quantized.samples import choose_samples
+from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.regression.mixture_posterior import MixturePosterior
+
+# Ridge of the metric where rows do not determine how weights act, relative to its mean diagonal.
+METRIC_RIDGE = 1e-3
+MOST_METRIC_ROWS = 2048
+
+
+def quantize_basis_model(
+    model: FittedBasisModel,
+    n_samples: int,
+    method: str,
+    rows: FloatArray | None,
+    grid: FloatArray | None,
+    encoding: Encoding,
+    rng: np.random.Generator,
+) -> QuantizedPredictor:
+    """Quantise a model that is linear in basis functions; see `quantize`.
+
+    Parameters
+    ----------
+    model : FittedBasisModel
+    n_samples : int
+    method : {"moments", "draw", "most_probable"}
+    rows : ndarray of shape (n_rows, n_features_in), optional
+    grid : ndarray of shape (n_levels,), optional
+        Levels that samples are rounded to, at the best scale; by default the posterior's own levels.
+    encoding : Encoding
+    rng : numpy.random.Generator
+    """
+    precomputed = isinstance(model.basis.map, PrecomputedFeatures)
+    if precomputed and encoding.arithmetic == "integer" and rows is None:
+        raise ValueError("X must be given for integers of precomputed columns: rows that show the columns' ranges")
+    phi = None
+    if rows is not None and not isinstance(model.basis.map, TransformerFeatures):
+        chosen = rows[np.sort(rng.permutation(len(rows))[:MOST_METRIC_ROWS])]
+        phi = np.asarray(model.basis.transform(chosen, n_threads=resolve_n_threads(None)))
+    if grid is None or phi is None:
+        basis, weights = _posterior_samples(model, n_samples, method, phi, rng)
+    else:
+        basis, weights = _rounded_samples(model, n_samples, method, phi, grid, rng)
+    quantised = assemble(basis, weights, model.outputs, encoding)
+    return _with_ranges(quantised, rows) if precomputed and rows is not None else quantised
+
+
+def _posterior_samples(
+    model: FittedBasisModel, n_samples: int, method: str, phi: FloatArray | None, rng: np.random.Generator
+) -> tuple[LinearBasis, Weights]:
+    """Choose samples of the posterior's own level indices."""
+    features, posteriors = model.basis.map, model.posteriors
+    if isinstance(features, TransformerFeatures):
+        raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
+    samples = []
+    for p in posteriors:
+        independent = phi @ p.vectors if isinstance(p, DecorrelatedPosterior) and phi is not None else phi
+        samples.append(choose_samples(p, n_samples, method, rng, independent).T)
+    tables = [affine_levels(p.levels if isinstance(p, MixturePosterior) else p.weights.levels) for p in posteriors]
+    levels = shared_levels([t[0] for t in tables])
+    if isinstance(posteriors[0], DecorrelatedPosterior):
+        basis, codes, centre, spread = _in_blocks(model, samples, tables, max(zero_code(levels), 0))
+    else:
+        codes = np.hstack(samples)
+        order = _order(features, (codes != zero_code(levels)).any(axis=1))
+        centre, spread = (np.stack([t[k] for t in tables], axis=1) for k in (1, 2))
+        if len(centre) > 1:
+            centre, spread = centre[order], spread[order]
+        basis, codes = without_unused(_linear_basis(model, order)), codes[order]
+    if not centre.any() and (spread == spread[0]).all():
+        centre, spread = centre[:1], spread[:1]
+    return basis, Weights(codes, levels, model.prior_scale, centre, spread)
+
+
+def _in_blocks(
+    model: FittedBasisModel,
+    samples: list[NDArray[np.uint8]],
+    tables: list[tuple[FloatArray, FloatArray, FloatArray]],
+    unused: int,
+) -> tuple[LinearBasis, NDArray[np.uint8], FloatArray, FloatArray]:
+    """Return basis, codes, centre and spread of decorrelated posteriors.
+
+    Every output has its own directions: they form consecutive blocks, with no spread for the other outputs.
+    """
+    posteriors = [p for p in model.posteriors if isinstance(p, DecorrelatedPosterior)]
+    edges = np.cumsum([0] + [len(s) for s in samples])
+    n_columns = samples[0].shape[1]
+    codes = np.full((edges[-1], len(samples) * n_columns), unused, dtype=np.uint8)
+    centre, spread = np.zeros((2, edges[-1], len(samples)))
+    for k, (s, table) in enumerate(zip(samples, tables, strict=True)):
+        here = slice(edges[k], edges[k + 1])
+        codes[here, k * n_columns : (k + 1) * n_columns] = s
+        centre[here, k], spread[here, k] = table[1], table[2]
+    basis = replace(
+        _linear_basis(model, np.arange(edges[-1])),
+        vectors=np.hstack([p.vectors for p in posteriors]),
+        outside_scale=np.array([p.prior_variance for p in posteriors]) * model.prior_scale**2,
+        edges=edges,
+    )
+    return basis, codes, centre, spread
+
+
+def _rounded_samples(
+    model: FittedBasisModel, n_samples: int, method: str, phi: FloatArray, grid: FloatArray, rng: np.random.Generator
+) -> tuple[LinearBasis, Weights]:
+    """Round samples of the posterior of Φ's own weights to levels that all of them share."""
+    features, posteriors = model.basis.map, model.posteriors
+    if isinstance(features, NystroemFeatures | TransformerFeatures):
+        raise IntegerArithmeticError(
+            f"shared levels need features of their own weights, got {features.kind!r}: fit with features='fourier' and "
+            "rank_inputs=False, or let pydirect.fit_within choose a model of a given size"
+        )
+    metric = phi.T @ phi
+    metric[np.diag_indices_from(metric)] += METRIC_RIDGE * metric.diagonal().mean() + 1e-300
+    codes, scales = [], np.empty(len(posteriors))
+    for k, p in enumerate(posteriors):
+        targets = sample_targets(p, n_samples if method != "most_probable" else 1, method, rng)
+        chosen, scales[k] = rounded_on_best_scale(targets, grid, metric)
+        codes.append(chosen.T)
+    matrix = np.hstack(codes)
+    order = _order(features, (matrix != zero_code(grid)).any(axis=1))
+    basis = without_unused(_linear_basis(model, order))
+    return basis, Weights.on_grid(matrix[order], grid, scales * model.prior_scale)
+
+
+def _linear_basis(model: FittedBasisModel, order: NDArray[np.intp]) -> LinearBasis:
+    n_outputs = len(model.posteriors)
+    return LinearBasis(
+        on_device(model.basis),
+        order,
+        None,
+        model.mean_missing,
+        np.broadcast_to(model.prior_scale**2, (n_outputs,)).copy(),
+        np.zeros(n_outputs),
+        np.zeros(n_outputs + 1, dtype=np.intp),
+    )
+
+
+def on_device(basis: Basis) -> Basis:
+    """Return a basis without what only fits need."""
+    return replace(basis, target_scale=None, names=None, parameters={})
+
+
+def _order(features: FeatureMap, used: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the columns that are used, in the order of an integer program if there is one."""
+    try:
+        return lay_out(features, used).order
+    except IntegerArithmeticError:
+        return np.flatnonzero(used)
+
+
+def without_unused(basis: LinearBasis) -> LinearBasis:
+    """Drop frequencies that no weight uses, keeping one if none is used."""
+    features = basis.features.map
+    if not isinstance(features, FourierFeatures):
+        return basis
+    f = features.n_frequencies
+    kept = np.unique(basis.order[basis.order < 2 * f] % f)
+    if not kept.size:  # a feature map has at least one; no program stores it
+        kept = np.zeros(1, dtype=np.intp)
+    smaller = FourierFeatures(
+        np.ascontiguousarray(features.frequencies[:, kept]),
+        features.amplitudes[kept],
+        features.linear_scale,
+        features.constant,
+    )
+    new = np.full(features.n_weights, -1)
+    new[np.concatenate([kept, f + kept, np.arange(2 * f, features.n_weights)])] = np.arange(smaller.n_weights)
+    return replace(basis, features=replace(basis.features, map=smaller), order=new[basis.order])
+
+
+def _with_ranges(model: QuantizedPredictor, rows: FloatArray) -> QuantizedPredictor:
+    """Divide precomputed columns by powers of two, so that integers hold twice their largest magnitude in rows of X.
+
+    Weights are multiplied by the same powers; columns with the same power are adjacent.
+    """
+    basis = model.basis
+    if not isinstance(basis, LinearBasis) or basis.vectors is not None or model.spread.shape[0] > 1:
+        return model
+    largest = np.abs(rows).max(axis=0)
+    unit = 2.0 ** np.ceil(np.log2(np.where(largest > 0, largest, 1.0) * 2 / INPUT_REACH))
+    order = np.argsort(-unit[basis.order], kind="stable")
+    packed, scaled = model.packed, replace(InputMap.identity(basis.features.n_features_in), scale=unit)
+    return replace(
+        model,
+        basis=replace(basis, features=replace(basis.features, input_map=scaled), order=basis.order[order]),
+        packed=PackedCodes.pack(np.ascontiguousarray(model.codes[order]), packed.bits, packed.zero, packed.layout),
+        spread=model.spread * unit[basis.order[order], None],
+    )
