@@ -67,6 +67,23 @@ class DensityPrior:
         return log_p - logsumexp(log_p, axis=-1, keepdims=True)
 
 
+def grid_log_mass(prior: DensityPrior, levels: FloatArray, spacing: FloatArray) -> FloatArray:
+    """Log masses density × spacing of evenly spaced levels, so that an ELBO approximates the continuous evidence.
+
+    Masses that would sum to more than one, at a kink of the density or of levels much further apart than the prior is
+    wide, are normalised, so that the ELBO stays a bound.
+
+    Parameters
+    ----------
+    prior : DensityPrior
+    levels : ndarray of shape (n_weights, n_levels)
+    spacing : ndarray of shape (n_weights, 1)
+    """
+    log_mass = prior.log_density(levels) + np.log(spacing)
+    log_mass -= np.maximum(logsumexp(log_mass, axis=1, keepdims=True), 0.0)
+    return log_mass
+
+
 @dataclass(frozen=True)
 class GaussianPrior(DensityPrior):
     """The Gaussian prior of standard deviation `scale`, the paper's choice."""

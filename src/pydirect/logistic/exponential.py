@@ -14,7 +14,7 @@ from scipy.special import logsumexp, softmax
 from pydirect import _core
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.priors import DensityPrior
+from pydirect.distributions.priors import DensityPrior, grid_log_mass
 from pydirect.logistic.ascent import RELATIVE_RISE, RISE, raise_if_set, with_outcome
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.start import sampled
@@ -290,8 +290,7 @@ def fit_exponential_decorrelated(
     posterior = start
     for left in range(PLACEMENTS - 1, -1, -1):
         levels = centre[:, None] + spread[:, None] * grid
-        log_prior = prior.log_density(levels) + np.log(spread * (grid[1] - grid[0]))[:, None]
-        log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
+        log_prior = grid_log_mass(prior, levels, spread[:, None] * (grid[1] - grid[0]))
         logits = -0.5 * ((levels - posterior.mean[:, None]) / np.maximum(posterior.std, 1e-3 * spread)[:, None]) ** 2
         weights = FactorizedCategorical.from_logits(levels, logits)
         posterior = replace(posterior, weights=weights, log_prior=log_prior)

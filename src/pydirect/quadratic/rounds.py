@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGrid
-from pydirect.distributions.priors import DensityPrior, Prior
+from pydirect.distributions.priors import DensityPrior, Prior, grid_log_mass
 from pydirect.optimize.gradient import lbfgs
 from pydirect.optimize.outcome import Outcome
 from pydirect.quadratic.engines import NetworkShape
@@ -118,8 +117,7 @@ def start_from(problem: Problem, start: NetworkPosterior, n_levels: int) -> Run:
 def place_levels_anew(problem: Problem, run: Run, fit_prior_scale: bool) -> Run:
     """Place levels evenly around each weight's posterior, with prior masses density × spacing.
 
-    The spread is the posterior's, but not below what the old levels can resolve. Masses that would sum to more than
-    one, of levels much further apart than the prior is wide, are normalised, so that the ELBO stays a bound.
+    The spread is the posterior's, but not below what the old levels can resolve.
     """
     assert isinstance(problem.prior, DensityPrior)
     weights = FactorizedCategorical(run.levels, run.q)
@@ -131,8 +129,7 @@ def place_levels_anew(problem: Problem, run: Run, fit_prior_scale: bool) -> Run:
     unit = np.linspace(-LATER_REACH, LATER_REACH, run.levels.shape[1])
     column = problem.by_layer(scale)
     levels = weights.mean[:, None] + spread * unit
-    log_prior = problem.prior.log_density(levels / column) + np.log(spread * (unit[1] - unit[0]) / column)
-    log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
+    log_prior = grid_log_mass(problem.prior, levels / column, spread * (unit[1] - unit[0]) / column)
     logits = np.broadcast_to(-0.5 * unit**2, levels.shape)
     return Run(scale, levels, log_prior, logits, trace=run.trace)
 

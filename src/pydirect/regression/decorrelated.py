@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pydirect._validation import FloatArray, as_count, as_number
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_level_count
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
-from pydirect.distributions.priors import DensityPrior, GaussianPrior
+from pydirect.distributions.priors import DensityPrior, GaussianPrior, grid_log_mass
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
@@ -129,10 +128,7 @@ def fit_decorrelated(
     rounds = 1 if isinstance(prior, GaussianPrior) else 3  # other posteriors are not where the Gaussian one is
     for _ in range(rounds):
         levels = centre[:, None] + spread[:, None] * grid
-        # Mass = density × spacing, so that the ELBO approximates the continuous evidence; at a kink of the density the
-        # masses would sum to more than one, and the ELBO would be no bound.
-        log_prior = prior.log_density(levels) + np.log(spread * (grid[1] - grid[0]))[:, None]
-        log_prior -= np.maximum(logsumexp(log_prior, axis=1, keepdims=True), 0.0)
+        log_prior = grid_log_mass(prior, levels, spread[:, None] * (grid[1] - grid[0]))
         weights = _tilted(levels, log_prior, tau, c, eigenvalues)
         centre, spread = weights.mean, weights.std
 
