@@ -18,9 +18,9 @@ import pydirect
 from pydirect import DVIClassifier, DVIRegressor, plotting
 from pydirect.estimators._base import PREDICT_BYTES
 from pydirect.estimators.dvi import _delta_log_probabilities, _draw_outputs, _normal_points
-from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.objective import NetworkObjective
+from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.schedule import TrainingSchedule
 from pydirect.networks.training import _Problem, fit_network
 from pydirect.optimize.outcome import Outcome

@@ -221,7 +221,7 @@ def test_the_bound_is_that_of_fresh_draws():
     assert model.elbo_ < model.elbo_trace_[-1]
 
 
-@pytest.mark.parametrize("prior", [0.5, ("laplace", 0.0, 1.0), pydirect.networks.base.EmpiricalBayes(2.0, 3.0)])
+@pytest.mark.parametrize("prior", [0.5, ("laplace", 0.0, 1.0), pydirect.networks.prior.EmpiricalBayes(2.0, 3.0)])
 def test_priors_are_given_in_every_form(prior):
     named = isinstance(prior, tuple)
     model = fit(prior=prior, kl_mode="independent", n_kl_draws=20)

@@ -10,9 +10,10 @@ from scipy import optimize, stats
 from scipy.special import log_softmax
 
 from pydirect import _core
-from pydirect.networks.base import LIKELIHOODS, EmpiricalBayes, VariationalNetwork
+from pydirect.networks.base import LIKELIHOODS, VariationalNetwork
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.objective import NetworkObjective
+from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.unit_moments import heaviside_covariance, heaviside_moments, relu_covariance, relu_moments
 from pydirect.testing import finite_difference_gradient
 
@@ -356,7 +357,7 @@ def test_prior_variance_is_the_best_one(alpha, beta):
 
 
 def test_the_released_codes_hyperprior_has_its_mode_at_the_initial_variance():
-    objective, _, alpha, beta = EmpiricalBayes.released_code()._key(7)
+    objective, _, alpha, beta = EmpiricalBayes.released_code().key(7)
     assert (objective, alpha) == ("code", 4.4798)
     assert beta / (alpha + 1) == pytest.approx(5 / 7, rel=1e-14)
 

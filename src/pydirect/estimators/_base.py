@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pydirect._progress import Progress
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, shown
 from pydirect.quantized.fitted import FittedBasisModel, FittedNetwork, Outputs
@@ -22,6 +23,25 @@ from pydirect.quantized.quantize import quantize
 
 # Rows of Φ held at a time while predicting.
 PREDICT_BYTES = 32 * 2**20
+
+
+def fit_each(columns: Iterable[Any], progress: Progress, fit: Callable[[Any, bool], Any]) -> list[Any]:
+    """Fit a posterior per output; after an interruption, the remaining ones in as little time as possible.
+
+    Parameters
+    ----------
+    columns : iterable
+        What is passed to `fit` for each output.
+    progress : Progress
+    fit : callable
+        From a column, and whether an earlier fit was interrupted, to a posterior.
+    """
+    posteriors: list[Any] = []
+    for column in columns:
+        interrupted = any(p.interrupted for p in posteriors)
+        with progress.stage("training"):
+            posteriors.append(fit(column, interrupted))
+    return posteriors
 
 
 class LatentFunctions(BaseEstimator):

@@ -1,4 +1,4 @@
-"""What estimators of Bayesian networks share, whatever their training: two bases on those of all estimators."""
+"""Bases of the regressors and classifiers that are Bayesian networks trained by variational inference."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from sklearn.base import ClassifierMixin
 from pydirect._progress import Progress
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_number
-from pydirect.estimators._base import LatentFunctions
+from pydirect.estimators._base import LatentFunctions, fit_each
 from pydirect.estimators._classifier import ProbabilisticClassifier
 from pydirect.estimators._regressor import ProbabilisticRegressor
-from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import InputMap
 from pydirect.networks.base import VariationalNetwork
+from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.schedule import TrainingSchedule
 from pydirect.networks.training import fit_network
 
 NOISES = ("heteroscedastic", "homoscedastic", "softplus")
 # Nodes of the mixture over the log noise variance.
 N_NODES = 20
-# Log noise variances of standardised targets beyond this are not told from it: their exponentials stay finite.
+# Log noise variances of standardised targets are clipped here: their exponentials stay finite.
 LARGEST_LOG_VARIANCE = 60.0
-# Standardised inputs beyond this are at the edge: fourth powers of what the network makes of them stay finite.
+# Standardised inputs are clipped here: fourth powers of the network's outputs stay finite.
 LARGEST_INPUT = 1e20
 
 
 class NetworkModel(LatentFunctions):
-    """Training of networks, moments of their outputs, draws of networks.
+    """Training of networks, moments of their outputs, sampled networks.
 
     A subclass provides `_network_with`, `_inference`, `_n_columns` and `_output_moments`, and has the parameters that
     are declared here.
@@ -75,7 +75,7 @@ class NetworkModel(LatentFunctions):
         )
 
     def _inference(self) -> str:
-        """Name the objective that is trained."""
+        """Return the name of the inference, as `fit_network` takes it."""
         raise NotImplementedError
 
     def _network(self, n_inputs: int, n_outputs: int) -> VariationalNetwork:
@@ -101,26 +101,24 @@ class NetworkModel(LatentFunctions):
         inputs = self._inputs(x)
         network, schedule = self._network(inputs.shape[1], n_outputs), self._schedule()
         self._stages = schedule.stages(network.inference(self._inference()))
-        self.posteriors_ = []
-        for column in columns:
-            # After an interruption the outputs that are left get one step each.
-            interrupted = any(p.interrupted for p in self.posteriors_)
-            with progress.stage("training"):
-                posterior = fit_network(
-                    self._network_to_train(network, rng),
-                    inputs,
-                    column,
-                    sample_weight=weight,
-                    inference=self._inference(),
-                    n_draws=self.n_draws,
-                    schedule=TrainingSchedule("adam", n_steps=1) if interrupted else schedule,
-                    initial_scale=self.initial_scale,
-                    n_restarts=1 if interrupted else self.n_restarts,
-                    random_state=rng,
-                    n_threads=self.n_threads,
-                    progress=_report if self.verbose else None,
-                )
-            self.posteriors_.append(posterior)
+
+        def fit(column: FloatArray, interrupted: bool) -> TrainedNetwork:
+            return fit_network(
+                self._network_to_train(network, rng),
+                inputs,
+                column,
+                sample_weight=weight,
+                inference=self._inference(),
+                n_draws=self.n_draws,
+                schedule=TrainingSchedule("adam", n_steps=1) if interrupted else schedule,
+                initial_scale=self.initial_scale,
+                n_restarts=1 if interrupted else self.n_restarts,
+                random_state=rng,
+                n_threads=self.n_threads,
+                progress=_report if self.verbose else None,
+            )
+
+        self.posteriors_ = fit_each(columns, progress, fit)
         most = {"adam": schedule.steps(int(np.count_nonzero(weight))), "lbfgs": schedule.max_iter}
         self._most_iterations = sum(most[stage] for stage in self._stages)
         self.fit_seconds_ = progress.seconds
@@ -136,7 +134,7 @@ class NetworkModel(LatentFunctions):
         return f"{self.n_iter_} {' and '.join(counted[stage] for stage in self._stages)}"
 
     def _inputs(self, x: FloatArray) -> FloatArray:
-        """Return what the network sees of rows of X: standardised, and far from overflow; zeros if nothing varies."""
+        """Return the network's inputs: rows of X standardised and clipped, or zeros if no column varies."""
         inputs = self.input_map_.transform(x) if self.input_map_.n_outputs else np.zeros((len(x), 1))
         return np.ascontiguousarray(np.clip(inputs, -LARGEST_INPUT, LARGEST_INPUT, out=inputs))
 
@@ -149,7 +147,7 @@ class NetworkModel(LatentFunctions):
         return 0.0  # a Gaussian weight is never exactly zero
 
     def _output_sampler(self, n_samples: int, rng: np.random.Generator) -> Callable[[FloatArray], list[FloatArray]]:
-        """Return a function from rows to the outputs of networks drawn from q, (n_rows, n_outputs, n_samples) each."""
+        """Return a function from rows to the outputs of sampled networks, (n_rows, n_outputs, n_samples) each."""
         draws = [p.sample_weights(n_samples, rng) for p in self.posteriors_]
 
         def draw(rows: FloatArray) -> list[FloatArray]:
@@ -159,14 +157,14 @@ class NetworkModel(LatentFunctions):
         return draw
 
     def _n_columns_of_draws(self, n_samples: int) -> int:
-        """Numbers a row that are held while outputs of so many networks are drawn."""
+        """Return the number of floats per row that are held while `n_samples` networks are evaluated."""
         network = self.posteriors_[0].network
         outputs = len(self.posteriors_) * network.n_outputs * n_samples
         return network.n_inputs + 4 * max(network.hidden_layer_sizes) + 4 * outputs
 
 
 class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
-    """Networks of one target each, with a noise variance that may be another output."""
+    """Base of regressors: one network per target, whose noise variance may be another output of the network."""
 
     noise: str
     mean_noise_: FloatArray
@@ -193,13 +191,10 @@ class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
         Warns
         -----
         ConvergenceWarning
-            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
+            When the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
-        x, targets, _, weight = self._start_fit(X, y, sample_weight)
-        # Training is not convex: data that differ by rounding only could end in different optima.
-        x, targets, counts = distinct_rows(x, targets, weight)
-        standardised = self._standardise_targets(targets, counts)
+        x, standardised, counts = self._start_fit_to_distinct_rows(X, y, sample_weight)
         self._train(x, list(standardised.T), counts, 1)
         noise = np.empty((len(x), len(self.posteriors_)))
         for rows in self._blocks(x):
@@ -254,7 +249,7 @@ class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
 
 
 class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
-    """One network with an output for each class."""
+    """Base of classifiers: one network with an output per class."""
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit from scratch.
@@ -265,7 +260,7 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         y : array_like of shape (n_samples,)
             Labels: strings, numbers or booleans.
         sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts; a row of weight zero is a row that is not there.
+            How many times each row counts; rows of weight zero are left out.
 
         Returns
         -------
@@ -279,7 +274,7 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         Warns
         -----
         ConvergenceWarning
-            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
+            When the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
         x, index, weight = self._start_fit(X, y, sample_weight)
         self._one_dimensional = True  # one network
@@ -335,7 +330,7 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         Returns
         -------
         mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Of two classes the log-odds of the second; of more each class' logit less the mean of all.
+            Log-odds of the second of two classes; of more classes, each logit minus their mean.
         std : ndarray of the same shape
         """
         x = self._check_rows(X)
@@ -348,7 +343,7 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
     def sample_proba(
         self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
     ) -> FloatArray:
-        """Draw networks from the posterior and return the probabilities that each draw gives.
+        """Predict the classes' probabilities by each of several networks sampled from the posterior.
 
         Parameters
         ----------
@@ -374,14 +369,14 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
 
 
 def _within(log_variance: FloatArray) -> FloatArray:
-    """Bring log variances where their exponentials are finite."""
+    """Clip log variances to where their exponentials are finite."""
     return np.clip(log_variance, -LARGEST_LOG_VARIANCE, LARGEST_LOG_VARIANCE)
 
 
 def log_noise_nodes(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Gauss-Hermite nodes (n_rows, N_NODES) and weights (N_NODES,) for the second output.
 
-    However far out: conditional means are linear in them, and average to the mean only over all of them.
+    Nodes are not clipped: conditional means are linear in them, and average to the mean only over all of them.
     """
     z, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
     return mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z, weights / weights.sum()
@@ -394,7 +389,7 @@ def log_odds_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArr
 
 
 def log_mean_softmax(logits: FloatArray, classes: int, draws: int) -> FloatArray:
-    """Log of the softmax along one axis, averaged along another one; the logits are overwritten."""
+    """Log of the softmax along one axis, averaged along another; the logits are overwritten."""
     logits -= logits.max(axis=classes, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=classes, keepdims=True))
     largest = logits.max(axis=draws, keepdims=True)
@@ -403,9 +398,9 @@ def log_mean_softmax(logits: FloatArray, classes: int, draws: int) -> FloatArray
 
 
 def centred_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of each class' logit less the mean of all, (n_rows, n_classes) each.
+    """Mean and variance of each class' logit minus the mean of all, (n_rows, n_classes) each.
 
-    A number added to all logits changes nothing: what it varies by is not uncertainty.
+    Adding a number to all logits changes no probability, so its variance is no uncertainty.
     """
     between = covariance.mean(axis=2)
     diagonal = np.einsum("nii->ni", covariance)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
 from pydirect.estimators._base import LatentFunctions
+from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.predictive import PredictiveDistribution
 from pydirect.quantized.fitted import Outputs
@@ -52,6 +53,17 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         self._one_dimensional = given.ndim == 1
         targets = np.asarray(given, dtype=np.float64).reshape(len(x), -1)
         return x, targets, self._standardise_targets(targets, weight), weight
+
+    def _start_fit_to_distinct_rows(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return distinct rows, their standardised targets and their counts, for training that is not convex.
+
+        Data that differ only by rounding could otherwise end in different optima.
+        """
+        x, targets, _, weight = self._start_fit(X, y, sample_weight)
+        x, targets, counts = distinct_rows(x, targets, weight)
+        return x, self._standardise_targets(targets, counts), counts
 
     def _standardise_targets(self, targets: FloatArray, weight: FloatArray | None) -> FloatArray:
         """Learn the targets' location and scale; constant ones become exact zeros."""

@@ -19,9 +19,9 @@ from pydirect.distributions.priors import PRIORS, TablePrior
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap, Rotation
 from pydirect.features.maps import TransformerFeatures
-from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
 from pydirect.networks.posterior import TrainedNetwork
+from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
 from pydirect.optimize.outcome import Outcome
 from pydirect.persistence.container import read, write

@@ -21,8 +21,8 @@ from pydirect.estimators._networks import (
     log_odds_moments,
 )
 from pydirect.logistic.predictive import predictive_log_odds
-from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.schedule import BATCH_SIZE
 from pydirect.predictive import PredictiveDistribution
 

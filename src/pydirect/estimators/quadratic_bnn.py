@@ -17,8 +17,8 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight, as_verbosity
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import as_prior
+from pydirect.estimators._base import fit_each
 from pydirect.estimators._regressor import ProbabilisticRegressor
-from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import InputMap, Rotation
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree
 from pydirect.quadratic.engines import INPUT_SCALE, NetworkShape
@@ -187,10 +187,8 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         """
         self._check_parameters()
         self.__dict__.pop("coreset_", None)
-        x, targets, _, weight = self._start_fit(X, y, sample_weight)
-        # Training is not convex: data that differ by rounding only could end in different optima.
-        x, targets, weight = distinct_rows(x, targets, weight)
-        self._fit_networks(x, self._standardise_targets(targets, weight), weight, [None] * targets.shape[1])
+        x, standardised, counts = self._start_fit_to_distinct_rows(X, y, sample_weight)
+        self._fit_networks(x, standardised, counts, [None] * standardised.shape[1])
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -315,7 +313,6 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     def _fit_networks(
         self, x: FloatArray, y: FloatArray, weight: FloatArray | None, starts: Sequence[NetworkPosterior | None]
     ) -> None:
-        n_threads = resolve_n_threads(self.n_threads)
         rng = self._generator()
         progress = Progress(self.verbose)
         with single_blas_thread(), progress.stage("inputs"):
@@ -328,36 +325,35 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         if inputs.shape[1] == 0 and not self.bias:
             raise ValueError("X must have a column that varies when bias=False")
         shape = self._shape_for(inputs.shape[1])
-        posteriors: list[NetworkPosterior] = []
-        for k, start in enumerate(starts):
+
+        def fit(column: tuple[FloatArray, NetworkPosterior | None], interrupted: bool) -> NetworkPosterior:
+            target, start = column
             fits = start is not None and start.shape == shape and start.q.shape[1] == self.n_levels
-            # The user has had enough: what is left is kept short.
-            enough = any(p.interrupted for p in posteriors)
-            with progress.stage("training"), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoiseGridWarning)  # of a grid that is not the user's
-                posteriors.append(
-                    fit_quadratic_network(
-                        inputs,
-                        np.ascontiguousarray(y[:, k]),
-                        self.hidden_layer_sizes,
-                        sample_weight=weight,
-                        bias=self.bias,
-                        prior=self.prior,
-                        prior_scale=self.prior_scale,
-                        fit_prior_scale=self.fit_prior_scale,
-                        n_levels=self.n_levels,
-                        n_restarts=1 if enough else self.n_restarts,
-                        n_regrids=0 if enough else self.n_regrids,
-                        optimizer=self.optimizer,
-                        engine=self.engine,
-                        max_iter=1 if enough else self.max_iter,
-                        start=start if fits else None,
-                        random_state=rng,
-                        n_threads=n_threads,
-                        progress=_report if self.verbose else None,
-                    )
+                return fit_quadratic_network(
+                    inputs,
+                    target,
+                    self.hidden_layer_sizes,
+                    sample_weight=weight,
+                    bias=self.bias,
+                    prior=self.prior,
+                    prior_scale=self.prior_scale,
+                    fit_prior_scale=self.fit_prior_scale,
+                    n_levels=self.n_levels,
+                    n_restarts=1 if interrupted else self.n_restarts,
+                    n_regrids=0 if interrupted else self.n_regrids,
+                    optimizer=self.optimizer,
+                    engine=self.engine,
+                    max_iter=1 if interrupted else self.max_iter,
+                    start=start if fits else None,
+                    random_state=rng,
+                    n_threads=self.n_threads,
+                    progress=_report if self.verbose else None,
                 )
-        self.posteriors_, self.fit_seconds_ = posteriors, progress.seconds
+
+        self.posteriors_ = fit_each(zip(y.T, starts, strict=True), progress, fit)
+        self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(len(x) if weight is None else weight.sum())
         self._set_results()
         self._warn_if_unfinished()

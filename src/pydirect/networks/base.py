@@ -1,4 +1,4 @@
-"""Networks with Gaussian weights: layers, likelihood, prior and the bound that they share."""
+"""Description shared by Bayesian networks with independent weights: layers, parameters, likelihood and prior."""
 
 from __future__ import annotations
 
@@ -23,61 +23,21 @@ from pydirect._validation import (
     as_number,
     as_sample_weight,
     as_widths,
-    shown,
 )
 from pydirect.networks.inference import Inference
+from pydirect.networks.prior import EmpiricalBayes, as_network_prior
 
 ACTIVATIONS = ("relu", "heaviside")
 CLASSIFICATIONS = ("classification", "tilted_classification")
 LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", *CLASSIFICATIONS)
-# Mode of the released program's hyperprior, times the inputs of a layer.
-RELEASED_MODE = 5.0
-# At the start of training.
+# Initial log noise variance, spread of the hidden biases' means, and factor of the weights of the log noise.
 FIRST_LOG_NOISE = -1.0
 BIAS_SPREAD = 0.5
 LOG_NOISE_SPREAD = 0.1
-# Squares of the KL term's gradient are finite for prior variances within these.
-PRIOR_VARIANCES = (1e-100, 1e100)
-
-
-@dataclass(frozen=True)
-class EmpiricalBayes:
-    """Prior variance of each weight matrix and bias vector, chosen by its weights under InverseGamma(alpha, beta).
-
-    The best variance is known, ``s* = (Σ (σ² + M²) + 2β) / (Ω + 2α + 2)`` for Ω weights (eq. 13).
-
-    Parameters
-    ----------
-    alpha : float, default=1.0
-    beta : float or None, default=10.0
-        None: ``5 (alpha + 1) / n_in``, which puts the mode of the hyperprior at the variance ``5 / n_in``.
-    objective : {"map", "code"}, default="map"
-        ``"map"``: eq. (12), the hyperprior's density at s* included. ``"code"``: the divergence at s* alone, as the
-        authors' released program has it.
-    """
-
-    alpha: float = 1.0
-    beta: float | None = 10.0
-    objective: str = "map"
-
-    def __post_init__(self) -> None:
-        as_number(self.alpha, "alpha", above=0.0)
-        if self.beta is not None:
-            as_number(self.beta, "beta", above=0.0)
-        as_choice(self.objective, "objective", ("map", "code"))
-
-    @classmethod
-    def released_code(cls) -> EmpiricalBayes:
-        """Hyperprior and objective of the authors' released program."""
-        return cls(alpha=4.4798, beta=None, objective="code")
-
-    def _key(self, n_in: int) -> tuple[str, float, float, float]:
-        beta = RELEASED_MODE * (self.alpha + 1.0) / n_in if self.beta is None else self.beta
-        return self.objective, 1.0, float(self.alpha), float(beta)
 
 
 class LayerParameters(NamedTuple):
-    """Views into a vector of parameters: one layer's means and log standard deviations."""
+    """Means and log standard deviations of one layer's weights and biases, as views into θ."""
 
     weight_mean: FloatArray  # (n_in, n_out)
     bias_mean: FloatArray  # (n_out,)
@@ -101,10 +61,11 @@ class NetworkRows(NamedTuple):
 
 @dataclass(frozen=True)
 class VariationalNetwork(ABC):
-    """A network of independent weights, each with a mean and a deviation: what does not depend on how bounds are found.
+    """Base of Bayesian networks whose weights are independent, each with a mean and a standard deviation.
 
-    Parameters are one vector θ: the means of all weights, their log standard deviations, and, for homoscedastic noise,
-    a log noise variance per target. Weights stand layer by layer, the matrix (n_in, n_out) row by row, then the biases.
+    The parameters are one vector θ: the means of all weights, their log standard deviations, and, for homoscedastic
+    noise, a log noise variance per target. Weights are ordered by layer: the matrix (n_in, n_out) row by row, then the
+    biases.
 
     Parameters
     ----------
@@ -112,27 +73,27 @@ class VariationalNetwork(ABC):
     hidden_layer_sizes : sequence of int, or int
         Units of each hidden layer, first to last. Kept as a tuple.
     n_targets : int, default=1
-        Targets of a regression, or classes.
+        Number of targets of a regression, or of classes.
     likelihood : str, default="heteroscedastic"
         ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or ``"tilted_classification"``.
-        Regression: the network's outputs are the targets' means and, but for ``"homoscedastic"``, after them as many
-        values l that give the noise variances exp l, or log(1 + exp l) for ``"softplus"``. Targets are independent
-        given the outputs.
+        Regression: the outputs are the targets' means, followed, except for ``"homoscedastic"``, by one value l per
+        target that gives the noise variance exp l, or log(1 + exp l) for ``"softplus"``. Targets are independent given
+        the outputs.
     skip : bool, default=False
         Add the pre-activations of a hidden layer to those of the next one where both have the same width (appendix
-        C.1); there must be such a pair.
+        C.1); at least one such pair is required.
     prior : EmpiricalBayes, float, or sequence of float, default=EmpiricalBayes()
-        Numbers are fixed prior variances, from 1e-100 to 1e100: one for all weights or one for the matrix and one for
-        the biases of every layer in turn.
+        Numbers are fixed prior variances, from 1e-100 to 1e100: one for all weights, or one for the matrix and one for
+        the biases of each layer in turn.
 
     Attributes
     ----------
     n_parameters : int
         Length of θ.
     n_outputs : int
-        Units of the output layer.
+        Number of units of the output layer.
     inferences : tuple of Inference
-        How its expected log-likelihood can be found.
+        Ways to find the expected log-likelihood, the default first.
     """
 
     inferences: ClassVar[tuple[Inference, ...]]
@@ -154,14 +115,7 @@ class VariationalNetwork(ABC):
         object.__setattr__(self, "skip", as_flag(self.skip, "skip"))
         if self.skip and not any(n_in == n_out for n_in, n_out in pairwise(widths)):
             raise ValueError(f"hidden_layer_sizes must hold two equal widths in turn for skips, got {widths}")
-        if not isinstance(self.prior, EmpiricalBayes):
-            n_sets = 2 * self.n_layers
-            variances = as_float_array(self.prior, "prior", (n_sets,) if np.ndim(self.prior) else ())
-            low, high = PRIOR_VARIANCES
-            if not ((low <= variances) & (variances <= high)).all():
-                raise ValueError(f"prior must hold variances from {low} to {high}, got {shown(self.prior)}")
-            prior = float(variances) if variances.ndim == 0 else tuple(variances.tolist())
-            object.__setattr__(self, "prior", prior)
+        object.__setattr__(self, "prior", as_network_prior(self.prior, 2 * self.n_layers))
 
     @abstractmethod
     def negative_bound(
@@ -201,22 +155,22 @@ class VariationalNetwork(ABC):
 
     @property
     def n_outputs(self) -> int:
-        """Units of the output layer."""
+        """Number of units of the output layer."""
         return self.n_targets * (2 if self.likelihood in ("heteroscedastic", "softplus") else 1)
 
     @property
     def n_layers(self) -> int:
-        """Weight matrices, one more than hidden layers."""
+        """Number of weight matrices, one more than hidden layers."""
         return len(self.hidden_layer_sizes) + 1
 
     @cached_property
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """``(n_in, n_out)`` of every layer, the output last."""
+        """``(n_in, n_out)`` of each layer, the output last."""
         return tuple(pairwise((self.n_inputs, *self.hidden_layer_sizes, self.n_outputs)))
 
     @cached_property
     def n_weights(self) -> int:
-        """Weights and biases."""
+        """Number of weights and biases."""
         return sum((n_in + 1) * n_out for n_in, n_out in self.layers)
 
     @cached_property
@@ -226,17 +180,17 @@ class VariationalNetwork(ABC):
 
     @property
     def means(self) -> slice:
-        """Where θ holds the means."""
+        """Position of the means in θ."""
         return slice(0, self.n_weights)
 
     @property
     def log_deviations(self) -> slice:
-        """Where θ holds the log standard deviations, in the order of the means."""
+        """Position of the log standard deviations in θ, in the order of the means."""
         return slice(self.n_weights, 2 * self.n_weights)
 
     @property
     def log_noise(self) -> slice:
-        """Where θ holds the log noise variances, (n_targets,); empty unless the noise is homoscedastic."""
+        """Position of the log noise variances in θ, (n_targets,); empty unless the noise is homoscedastic."""
         first = 2 * self.n_weights
         return slice(first, first + (self.n_targets if self.likelihood == "homoscedastic" else 0))
 
@@ -262,10 +216,10 @@ class VariationalNetwork(ABC):
         return views
 
     def initial_parameters(self, rng: np.random.Generator, *, std_ratio: float = 0.05) -> FloatArray:
-        """Draw where training starts: weights' means from N(0, 1/n_in) and σ = std_ratio / √n_in.
+        """Draw initial parameters: means from N(0, 1/n_in), standard deviations std_ratio / √n_in.
 
-        Activations are of order one. Hidden biases' means have a spread of their own, so that the hinges of the first
-        layer are spread over the data; the log noise variance is nearly constant.
+        Activations are then of order one. The means of hidden biases have a spread of their own, so that the hinges of
+        the first layer are spread over the data; the log noise variance is nearly constant.
 
         Parameters
         ----------
@@ -292,12 +246,12 @@ class VariationalNetwork(ABC):
         return theta
 
     def prior_variances(self, theta: ArrayLike) -> FloatArray:
-        """Prior variance of every set of weights: matrix and biases of every layer in turn.
+        """Prior variance of each set of weights: matrix and biases of each layer in turn.
 
         Parameters
         ----------
         theta : array_like of shape (n_parameters,)
-            Log deviations of −inf make it those of a point estimate.
+            With log deviations of −inf, those of a point estimate.
 
         Returns
         -------
@@ -311,7 +265,7 @@ class VariationalNetwork(ABC):
     def _compiled(self) -> _core.GaussianNetwork:
         widths = [self.n_inputs, *self.hidden_layer_sizes, self.n_outputs]
         if isinstance(self.prior, EmpiricalBayes):
-            priors = [self.prior._key(n_in) for n_in, _ in self.layers for _ in range(2)]
+            priors = [self.prior.key(n_in) for n_in, _ in self.layers for _ in range(2)]
         else:
             variances = np.broadcast_to(np.asarray(self.prior, dtype=float), 2 * self.n_layers)
             priors = [("fixed", float(v), 1.0, 1.0) for v in variances]
@@ -319,7 +273,7 @@ class VariationalNetwork(ABC):
 
     @property
     def _propagation(self) -> tuple[str, bool, str]:
-        """Activation, whether covariances are carried, and kernel, where moments are propagated."""
+        """Activation, whether covariances are propagated, and kernel of the moments."""
         return self.activation, True, "exact"
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence
 from pydirect.monte_carlo.draws import as_seed
 from pydirect.monte_carlo.posteriors import PosteriorFamily
-from pydirect.networks.base import EmpiricalBayes, NetworkRows, VariationalNetwork
+from pydirect.networks.base import NetworkRows, VariationalNetwork
 from pydirect.networks.inference import KEPT, MCVI, RMCVI, Inference
 from pydirect.networks.posterior import TrainedNetwork
+from pydirect.networks.prior import EmpiricalBayes
 
 POSTERIORS = ("normal", "laplace", "logistic", "radial")
 SAMPLED_LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", "classification")
