@@ -8,7 +8,7 @@ import numpy as np
 
 from ..common import N_INPUTS, SIZES, fit, make_data, make_features, make_problem, make_statistics
 
-OPTIMIZERS = ("pipeline", "large_neighbourhood", "lattice", "newton", "coordinate_ascent", "annealed", "lbfgs")
+OPTIMIZERS = ("pipeline", "large_neighbourhood", "coordinate_ascent", "lbfgs")
 
 
 def _cholesky_seconds(a: np.ndarray) -> float:

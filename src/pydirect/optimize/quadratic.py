@@ -1,10 +1,11 @@
-"""Ascent of quadratic problems with discrete weights: lattice, coordinates, Newton, neighbourhoods."""
+"""Ascent of quadratic problems with discrete weights: coordinate ascent, Newton's method, large neighbourhoods."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,19 @@ from pydirect.optimize.outcome import Outcome
 MOVE_THRESHOLD = 1e-3
 # An iteration that raises the ELBO by less than this fraction of it is the last.
 RELATIVE_RISE = 1e-6
+# Sweeps between computations of the residual c − As afresh.
+REFRESH_EVERY = 20
+# The pipeline's stages; Newton's systems are solved by conjugate gradients.
+FIRST_SWEEPS, FIRST_NEIGHBOURHOODS = 10, 40
+NEWTON_STEPS, NEWTON_TOLERANCE, NEWTON_RISE = 30, 1e-4, 3e-6
+CG_STEPS, CG_TOLERANCE = 20, 0.2
 # Levels are coarse when tau mean(diag A) spacing² exceeds this: then inference is an integer least-squares problem.
 COARSE_LEVELS = 20.0
 BLOCK_SIZE = 150
-# Up to so many weights, where it costs nothing, iterations go on until rounding decides: data that differ by rounding
-# only (a row given twice, a weight of two) then give results that do.
+# With at most this many weights, where it costs nothing, iterations go on until rounding decides: data that differ by
+# rounding only (a row given twice, a weight of two) then give results that do.
 SMALL_PROBLEM = 300
-OPTIMIZERS = ("pipeline", "large_neighbourhood", "lattice", "newton", "coordinate_ascent", "annealed", "lbfgs")
+OPTIMIZERS = ("pipeline", "large_neighbourhood", "coordinate_ascent", "lbfgs")
 
 
 @dataclass(frozen=True)
@@ -53,21 +60,27 @@ class QuadraticProblem:
         return np.asarray(factor, dtype=np.float32), solve_factored(factor, self.c)
 
 
-def _sweeps(solver: Any, problem: QuadraticProblem, n: int) -> tuple[int, bool, FloatArray]:
-    fine = problem.precision
-    return solver.coordinate_ascent(min(n, problem.max_iter), fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, 20, 0)
+# Number of iterations, whether it came to rest, and the ELBO after each.
+StageResult: TypeAlias = tuple[int, bool, FloatArray]
+Stage: TypeAlias = Callable[[Any, QuadraticProblem], StageResult]
 
 
-def _sweeps_alone(solver: Any, problem: QuadraticProblem, anneal: int) -> tuple[int, bool, FloatArray]:
+def _sweeps(solver: Any, problem: QuadraticProblem, n_sweeps: int | None = None) -> StageResult:
+    fine, n_sweeps = problem.precision, min(n_sweeps or problem.max_iter, problem.max_iter)
+    return solver.coordinate_ascent(n_sweeps, fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, REFRESH_EVERY, 0)
+
+
+def _sweeps_alone(solver: Any, problem: QuadraticProblem) -> StageResult:
     """Coordinate ascent with nothing after it: it crawls where levels are fine, so that a small rise is no rest."""
-    return solver.coordinate_ascent(problem.max_iter, MOVE_THRESHOLD, 1e-3 * RELATIVE_RISE, 20, anneal)
+    return solver.coordinate_ascent(problem.max_iter, MOVE_THRESHOLD, 1e-3 * RELATIVE_RISE, REFRESH_EVERY, 0)
 
 
-def _newton(solver: Any, problem: QuadraticProblem) -> tuple[int, bool, FloatArray]:
-    return solver.newton(min(30, problem.max_iter), 1e-4 * problem.precision, 20, 0.2, 3e-6 * problem.precision, False)
+def _newton(solver: Any, problem: QuadraticProblem) -> StageResult:
+    fine, n_steps = problem.precision, min(NEWTON_STEPS, problem.max_iter)
+    return solver.newton(n_steps, NEWTON_TOLERANCE * fine, CG_STEPS, CG_TOLERANCE, NEWTON_RISE * fine, False)
 
 
-def neighbourhoods(solver: Any, problem: QuadraticProblem, n_steps: int) -> tuple[int, bool, FloatArray]:
+def neighbourhoods(solver: Any, problem: QuadraticProblem, n_steps: int) -> StageResult:
     """Take large-neighbourhood steps on random blocks of weights."""
     b = problem.a.shape[0]
     rng = np.random.default_rng(problem.random_state)
@@ -76,15 +89,8 @@ def neighbourhoods(solver: Any, problem: QuadraticProblem, n_steps: int) -> tupl
     return solver.large_neighbourhood(blocks, 2, 100 * MOVE_THRESHOLD)
 
 
-def _start_from_lattice(solver: Any, problem: QuadraticProblem) -> None:
-    solver.start_from_lattice(*problem.ridge(solver.tau))
-
-
-Stage = Callable[[Any, QuadraticProblem], tuple[int, bool, FloatArray]]
-
-
-def _lattice_stages(problem: QuadraticProblem, tau: float) -> list[Stage]:
-    """Sweeps from the lattice start, then what helps at this coarseness, then sweeps until nothing moves.
+def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
+    """Stages after the lattice start: sweeps, then what helps at this coarseness, then sweeps until nothing moves.
 
     On the six problems of 2000 weights that bench/paper/reference_problems.py rebuilds, Newton's method gained 1 to 2
     nats over sweeps where δ < 6 and nothing, at the price of a factorisation, where δ > 200; forty neighbourhoods there
@@ -92,12 +98,12 @@ def _lattice_stages(problem: QuadraticProblem, tau: float) -> list[Stage]:
     """
     coarse = problem.coarseness(tau) > COARSE_LEVELS
     small = problem.a.shape[0] <= SMALL_PROBLEM
-    stages: list[Stage] = [lambda s, p: _sweeps(s, p, 10)]
+    stages: list[Stage] = [partial(_sweeps, n_sweeps=FIRST_SWEEPS)]
     if coarse:
-        stages.append(lambda s, p: neighbourhoods(s, p, 40))
+        stages.append(partial(neighbourhoods, n_steps=FIRST_NEIGHBOURHOODS))
     if small or not coarse:
         stages.append(_newton)
-    return [*stages, lambda s, p: _sweeps(s, p, p.max_iter)]
+    return [*stages, _sweeps]
 
 
 def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
@@ -118,27 +124,16 @@ def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = Fal
     """
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     if not warm:
-        if optimizer in ("coordinate_ascent", "annealed"):
+        if optimizer == "coordinate_ascent":
             solver.start_from_prior()
-        elif optimizer == "newton":
-            solver.start_from_ridge(problem.ridge(solver.tau)[1])
         else:
-            _start_from_lattice(solver, problem)
-    stages: dict[str, list[Stage]] = {
-        "coordinate_ascent": [lambda s, p: _sweeps_alone(s, p, 0)],
-        "annealed": [lambda s, p: _sweeps_alone(s, p, min(40, p.max_iter))],
-        "newton": [_newton, lambda s, p: _sweeps(s, p, p.max_iter)],
-        "lattice": [lambda s, p: _sweeps(s, p, 10), _newton, lambda s, p: _sweeps(s, p, p.max_iter)],
-        "pipeline": _lattice_stages(problem, solver.tau),
-        "large_neighbourhood": [
-            *_lattice_stages(problem, solver.tau),
-            lambda s, p: neighbourhoods(s, p, 200),
-            lambda s, p: _sweeps(s, p, p.max_iter),
-        ],
-    }
+            solver.start_from_lattice(*problem.ridge(solver.tau))
+    stages = [_sweeps_alone] if optimizer == "coordinate_ascent" else _pipeline(problem, solver.tau)
+    if optimizer == "large_neighbourhood":
+        stages += [partial(neighbourhoods, n_steps=200), _sweeps]
     outcome = Outcome()
     try:
-        for stage in stages[optimizer]:
+        for stage in stages:
             outcome.add(stage(solver, problem))
     except KeyboardInterrupt:
         outcome.interrupted, outcome.converged = True, False

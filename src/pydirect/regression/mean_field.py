@@ -177,7 +177,7 @@ def fit_mean_field(
     optimizer : str
         ``"pipeline"`` (default): lattice start, coordinate ascent, then Newton steps where levels are finer than the
         posterior and large-neighbourhood steps where they are coarser. ``"large_neighbourhood"``: the same and 200
-        more such steps. Its parts: ``"lattice"``, ``"newton"``, ``"coordinate_ascent"``, ``"annealed"``. ``"lbfgs"``
+        more such steps. ``"coordinate_ascent"``: its sweeps alone, from the prior. ``"lbfgs"``
         is the published method, a baseline.
     start : MeanFieldPosterior, optional
         Warm start on the same levels.

@@ -22,7 +22,21 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoiseGrid, warn_at_edge
 from pydirect.optimize.cholesky import cholesky_of_ridge, in_single_precision, solve_factored
 from pydirect.optimize.outcome import Outcome
-from pydirect.optimize.quadratic import COARSE_LEVELS, MOVE_THRESHOLD, RELATIVE_RISE, SMALL_PROBLEM, neighbourhoods
+from pydirect.optimize.quadratic import (
+    CG_STEPS,
+    CG_TOLERANCE,
+    COARSE_LEVELS,
+    FIRST_NEIGHBOURHOODS,
+    FIRST_SWEEPS,
+    MOVE_THRESHOLD,
+    NEWTON_RISE,
+    NEWTON_STEPS,
+    NEWTON_TOLERANCE,
+    REFRESH_EVERY,
+    RELATIVE_RISE,
+    SMALL_PROBLEM,
+    neighbourhoods,
+)
 from pydirect.regression.mean_field import (
     MeanFieldPosterior,
     MeanFieldRegression,
@@ -37,8 +51,6 @@ REFINEMENTS = 8
 FEW = 4
 # Models of unlike ridges are faster one by one where A is smaller.
 ANY_RIDGES = 800
-REFRESH_EVERY = 20
-NEWTON_STEPS, CG_STEPS, CG_TOLERANCE = 30, 20, 0.2
 # Steps of conjugate gradients after which a preconditioner made for earlier variances is made anew.
 FEW_STEPS = 5
 # Vectors at most that stand for A's largest eigenvalues in preconditioners.
@@ -468,9 +480,11 @@ class _Run:
         with single_blas_thread():
             batch.start_from_lattice()
             try:
-                self.sweep(10)
+                self.sweep(FIRST_SWEEPS)
                 if coarse.any():
-                    self.alone(self.all[coarse], lambda solver, k: neighbourhoods(solver, problems[k], 40))
+                    self.alone(
+                        self.all[coarse], lambda solver, k: neighbourhoods(solver, problems[k], FIRST_NEIGHBOURHOODS)
+                    )
                 if self.small or not coarse.all():
                     self.newton(self.all if self.small else self.all[~coarse])
                 self.sweep(self.max_iter)
@@ -565,7 +579,7 @@ class _Run:
 
     def newton(self, lanes: Lanes) -> None:
         """Newton's method in eta, as in the single fit, for models whose levels are fine."""
-        tolerance, rise = 1e-4 * self.precision, 3e-6 * self.precision
+        tolerance, rise = NEWTON_TOLERANCE * self.precision, NEWTON_RISE * self.precision
         sketch, deflation, n_steps = _sketch(self.batch.a), None, 0
         part = self.batch.take(lanes)
         traces: dict[int, list[float]] = {int(k): [] for k in lanes}
