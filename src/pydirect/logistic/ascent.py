@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -32,34 +32,26 @@ class Latent(Protocol):
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance for rows of Φ; (n_rows,) each."""
-        ...  # pragma: no cover
 
 
 class BoundParameters(Protocol):
     """Parameters of the bound: ξ of every row or, where rows are not held, the sums that follow from it."""
 
+    memory: ClassVar[int]  # number of steps that Anderson's method remembers
+
     @property
     def coordinates(self) -> FloatArray:
         """The parameters as the vector that Anderson's method extrapolates."""
-        ...  # pragma: no cover
 
     @property
     def unit(self) -> float:
         """Change of coordinates that weighs as much as one of the log prior variance by 1."""
-        ...  # pragma: no cover
-
-    @property
-    def memory(self) -> int:
-        """Number of steps that Anderson's method remembers."""
-        ...  # pragma: no cover
 
     def moved(self, coordinates: FloatArray) -> Self:
         """Return the parameters at extrapolated coordinates, where they are not too far from these."""
-        ...  # pragma: no cover
 
     def regression(self) -> GaussianStatistics:
         """Return the statistics of the regression that the bound is: A = Σ 2λω φφᵀ, c = Σ ω(t/2 − 2λ offset)φ."""
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,6 @@ class RowSource(Protocol):
     @property
     def n_threads(self) -> int:
         """Number of threads."""
-        ...  # pragma: no cover
 
     def evaluate(self, latents: Sequence[Latent | None]) -> list[Evaluation | None]:
         """Evaluate each problem's posterior, where one is given, at all rows.
@@ -94,7 +85,6 @@ class RowSource(Protocol):
         KeyboardInterrupt
             When the user interrupts.
         """
-        ...  # pragma: no cover
 
 
 Posterior = TypeVar("Posterior")
@@ -129,8 +119,8 @@ Solve = Callable[[GaussianStatistics, float], Solution[Posterior]]
 
 
 @dataclass(frozen=True)
-class _Step(Generic[Posterior]):
-    """The best step so far: its bound, solution and log prior variance, and the parameters that follow from it."""
+class Step(Generic[Posterior]):
+    """A step's bound, solution and log prior variance, and the parameters of the bound that follow from it."""
 
     bound: float
     solution: Solution[Posterior]
@@ -150,16 +140,26 @@ class Ascent(Generic[Posterior]):
         Log of the prior variance to start from.
     max_iter : int
         Largest number of evaluations.
+
+    Attributes
+    ----------
+    solution : Solution
+        The one to evaluate next.
+    best : Step
+        The best step so far; the start, with a bound of −inf, until there is an evaluation.
+    trace : list of float
+        Bound of the best step after each evaluation.
+    converged : bool
     """
 
     def __init__(self, solve: Solve[Posterior], start: BoundParameters, log_variance: float, max_iter: int) -> None:
         self.solve, self.max_iter, self._unit = solve, max_iter, start.unit
         self.trace: list[float] = []
         self.converged = False
-        self._best: _Step[Posterior] | None = None
         self._memory = Anderson(start.memory)
         self._retreats: list[float] = []  # log variances of plain steps to take instead of what has failed
         self._solve_at(start, log_variance)
+        self.best = Step(-np.inf, self.solution, log_variance, start)
 
     @property
     def finished(self) -> bool:
@@ -171,36 +171,13 @@ class Ascent(Generic[Posterior]):
         """The posterior to evaluate next."""
         return None if self.finished else self.solution.latent
 
-    @property
-    def best(self) -> _Step[Posterior]:
-        """The best step so far.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            When the user interrupted before there was one.
-        """
-        if self._best is None:
-            raise KeyboardInterrupt
-        return self._best
-
-    @property
-    def log_variance(self) -> float:
-        """Log of the best posterior's prior variance; of the first one's, where that was not evaluated."""
-        return self._log_variance if self._best is None else self._best.log_variance
-
-    @property
-    def parameters(self) -> BoundParameters:
-        """Parameters that follow from the best posterior; the first ones, where it was not evaluated."""
-        return self._parameters if self._best is None else self._best.parameters
-
     def continue_trace(self, before: Ascent[Any]) -> None:
         """Let the first evaluation, if there was one, be the last one of another ascent."""
         self.trace = [*before.trace[:-1], *(self.trace or before.trace[-1:])]
         self.converged = before.converged
 
     def result(self, stop: threading.Event) -> Posterior:
-        """Return the best posterior with how the iteration ended; the first one, where that was not evaluated.
+        """Return the best posterior with how the iteration ended.
 
         Raises
         ------
@@ -209,14 +186,12 @@ class Ascent(Generic[Posterior]):
         """
         if not self.trace:
             raise KeyboardInterrupt
-        solution = self.solution if self._best is None else self._best.solution
         outcome = Outcome(self.trace[-1], np.array(self.trace), len(self.trace), self.converged)
-        return with_outcome(solution.posterior, outcome, stop)
+        return with_outcome(self.best.solution.posterior, outcome, stop)
 
     def take(self, found: Evaluation) -> None:
         """Go on with the evaluation of `latent`."""
-        bound = found.log_likelihood - self.solution.cost
-        before = -np.inf if self._best is None else self._best.bound
+        bound, before = found.log_likelihood - self.solution.cost, self.best.bound
         lower = bound < before - ROUNDING * (abs(before) + 1)
         self.trace.append(max(bound, before))
         if lower:
@@ -225,7 +200,7 @@ class Ascent(Generic[Posterior]):
             self._memory.steps.clear()
             self.converged = not self._retreats
         else:
-            self._best = _Step(bound, self.solution, self._log_variance, found.parameters)
+            self.best = Step(bound, self.solution, self._log_variance, found.parameters)
             self._retreats = list(dict.fromkeys((self.solution.log_variance, self._log_variance)))
             self.converged = bound - before <= RISE + RELATIVE_RISE * abs(bound)
         if self.finished or self.solution.interrupted:

@@ -107,10 +107,12 @@ def ascend_decorrelated(
         for parameters, log_variance in starts
     ]
     climb(source, continuous, stop)
+    if not all(ascent.trace for ascent in continuous):
+        raise KeyboardInterrupt
     single_step = isinstance(prior, GaussianPrior) or stop.is_set()
     solve, shift = decorrelated_solve(prior, n_levels, variance_prior), float(np.log(prior.variance))
     discrete = [
-        Ascent(solve, before.best.parameters, before.log_variance - shift, 1 if single_step else max_iter)
+        Ascent(solve, before.best.parameters, before.best.log_variance - shift, 1 if single_step else max_iter)
         for before in continuous
     ]
     climb(source, discrete, stop)

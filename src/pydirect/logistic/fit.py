@@ -186,7 +186,7 @@ def fit_logistic_decorrelated(
     [ascent] = ascend_decorrelated(
         rows, [start], prior=prior, variance_prior=variance_prior, n_levels=n_levels, max_iter=max_iter, stop=stop
     )
-    posterior, variance = ascent.result(stop), float(np.exp(ascent.log_variance))
+    posterior, variance = ascent.result(stop), float(np.exp(ascent.best.log_variance))
     if bound == "exponential" and not posterior.interrupted and posterior.vectors.shape[1] > 0:
         posterior = fit_exponential_decorrelated(
             rows,
@@ -199,7 +199,7 @@ def fit_logistic_decorrelated(
             stop=stop,
         )
         posterior = replace(posterior, outcome=posterior.outcome.less(variance_prior.penalty(variance)))
-    return LogisticFit(posterior, variance, np.exp(ascent.parameters.coordinates))
+    return LogisticFit(posterior, variance, np.exp(ascent.best.parameters.coordinates))
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def fit_passes_decorrelated(
     ascents = ascend_decorrelated(
         passes, starts, prior=prior, variance_prior=variance_prior, n_levels=n_levels, max_iter=max_iter, stop=stop
     )
-    return [LogisticFit(ascent.result(stop), float(np.exp(ascent.log_variance))) for ascent in ascents]
+    return [LogisticFit(ascent.result(stop), float(np.exp(ascent.best.log_variance))) for ascent in ascents]
 
 
 def fit_passes(

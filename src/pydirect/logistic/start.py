@@ -59,7 +59,7 @@ def starting_point(
         return RowParameters.at_one(rows), log_variance
     ascent = ascend_gaussian(RowParameters.at_one(sample), log_variance, variance_prior, max_iter, stop)
     mean, variance = rows.moments(ascent.best.solution.latent)
-    return RowParameters(rows, best_log_xi(mean, variance)), ascent.log_variance
+    return RowParameters(rows, best_log_xi(mean, variance)), ascent.best.log_variance
 
 
 def starting_sums(
@@ -78,7 +78,7 @@ def starting_sums(
     start = RowParameters.at_one(rows.sample(min(start_size(rows), rows.n_samples)))
     ascent = ascend_gaussian(start, float(np.log(variance_prior.centre)), variance_prior, max_iter, stop)
     raise_if_set(stop)
-    return SumParameters(ascent.best.parameters.regression()), ascent.log_variance
+    return SumParameters(ascent.best.parameters.regression()), ascent.best.log_variance
 
 
 def _stochastic_start(
