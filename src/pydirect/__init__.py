@@ -72,7 +72,7 @@ _PUBLIC = {
     "predictive_probability": "pydirect.logistic.predictive",
     "PredictiveDistribution": "pydirect.predictive",
     "Concrete": "pydirect.regression.gradient_estimators",
-    "GaussianRegression": "pydirect.regression.squared_errors",
+    "GaussianRegression": "pydirect.regression.gaussian_weights",
     "Reinforce": "pydirect.regression.gradient_estimators",
     "Reparameterization": "pydirect.regression.gradient_estimators",
     "StochasticELBO": "pydirect.regression.stochastic",

@@ -27,7 +27,9 @@ from pydirect import (
 )
 from pydirect.estimators import fit_many as _many
 from pydirect.metrics import crps_scorer
+from pydirect.optimize.conjugate_gradients import Deflation, conjugate_gradients, sketch_of
 from pydirect.regression import mean_fields as many
+from pydirect.regression.lanes import Batch
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
@@ -201,13 +203,13 @@ def test_newton_systems_of_many_models_take_few_products():
     def product(x):
         return narrow @ x + shift.astype(np.float32) * x
 
-    deflation = many._Deflation(many._sketch(narrow), a.diagonal(), shift)
-    x, n_steps = many._conjugate_gradients(product, deflation, right.astype(np.float32), 60, 1e-3)
+    deflation = Deflation(sketch_of(narrow), a.diagonal(), shift)
+    x, n_steps = conjugate_gradients(product, deflation, right.astype(np.float32), 60, 1e-3)
     expected = np.stack([np.linalg.solve(a + np.diag(d), r) for d, r in zip(shift.T, right.T, strict=True)], axis=1)
     np.testing.assert_allclose(x, expected, atol=5e-3 * np.abs(expected).max())
     assert n_steps <= 12
     inverse = (1.0 / (shift + a.diagonal()[:, None])).astype(np.float32)
-    assert many._conjugate_gradients(product, lambda r: inverse * r, right.astype(np.float32), 60, 1e-3)[1] > n_steps
+    assert conjugate_gradients(product, lambda r: inverse * r, right.astype(np.float32), 60, 1e-3)[1] > n_steps
 
 
 def test_one_iteration_is_not_converged_and_flags_are_each_models_own():
@@ -243,7 +245,7 @@ def test_an_interrupted_step_of_newton_is_taken_back(monkeypatch, name, n_calls)
     }
     models = of_targets(GaussianStatistics.from_arrays(phi, y / y.std(axis=0)), 6, **options)
     calls, accepted = iter(range(1, 1000)), []
-    climb, newton, take, product = many._Batch.climb, many._Run.newton, many._Batch.take, many._Batch.product
+    climb, newton, take, product = Batch.climb, many._Run.newton, Batch.take, Batch.product
 
     def interrupted(original):
         def call(*arguments):
@@ -271,11 +273,11 @@ def test_an_interrupted_step_of_newton_is_taken_back(monkeypatch, name, n_calls)
         return part
 
     monkeypatch.setattr(many._Run, "newton", begun)
-    monkeypatch.setattr(many._Batch, "climb", climbed)
+    monkeypatch.setattr(Batch, "climb", climbed)
     if name == "tilt":
-        monkeypatch.setattr(many._Batch, "take", taken)
+        monkeypatch.setattr(Batch, "take", taken)
     else:
-        monkeypatch.setattr(many._Batch, "product", interrupted(product))
+        monkeypatch.setattr(Batch, "product", interrupted(product))
     found = fit_mean_fields(models)
     for k, (posterior, model) in enumerate(zip(found, models, strict=True)):
         assert posterior.interrupted

@@ -10,7 +10,7 @@ from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning, NoisePosterior
 from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, TablePrior
 from pydirect.optimize.outcome import Outcome
-from pydirect.regression import mixture, mixture_ascent, mixture_entropy, mixture_posterior
+from pydirect.regression import mixture, mixture_ascent, mixture_entropy, mixture_gradients, mixture_posterior
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy, taylor_entropy
 from pydirect.testing import (
@@ -429,10 +429,10 @@ def test_the_taylor_bound_gains_most_of_what_the_pairwise_one_does(seed):
 def test_the_best_centre_is_stationary_and_above_the_marginals():
     alpha, q = random_mixture(r=3, b=6, concentration=0.3)
     state = mixture_ascent.MixtureState(alpha, q, np.ones(1), -np.inf)
-    best, _ = mixture_ascent._best_centre(state, 1000, 1e-15)
+    best, _ = mixture_gradients._best_centre(state, 1000, 1e-15)
     value, _, _, gradient = taylor_entropy(alpha, q, best)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
-    assert taylor_entropy(alpha, q, mixture_ascent._log_marginal(state))[0] < value <= entropy_of(alpha, q)
+    assert taylor_entropy(alpha, q, mixture_gradients._log_marginal(state))[0] < value <= entropy_of(alpha, q)
 
 
 @pytest.mark.parametrize("entropy", ENTROPIES)
@@ -525,7 +525,7 @@ def test_interrupting_the_search_for_a_centre_keeps_the_pairwise_fit(make_proble
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mixture_ascent, "taylor_entropy", stop)
+    monkeypatch.setattr(mixture_gradients, "taylor_entropy", stop)
     posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy="taylor")
     assert posterior.interrupted and not posterior.converged
     assert posterior.elbo == pairwise.elbo
@@ -752,7 +752,7 @@ def test_stochastic_prior_gradients_are_unbiased():
     draws = []
     for _ in range(400):
         indices = mixture_entropy.sample_indices(alpha, q, 50, rng)
-        d_alpha, d_q = mixture_ascent._exact_prior_gradient(table, alpha, q, indices, 1)
+        d_alpha, d_q = mixture_gradients._exact_prior_gradient(table, alpha, q, indices, 1)
         draws.append(np.concatenate([d_alpha, d_q.ravel()]))
     mean, error = monte_carlo_mean(draws)
     assert (np.abs(mean - np.concatenate(exact)) <= 5 * error + 1e-7).all()
@@ -780,7 +780,7 @@ def test_stochastic_steps_never_end_below_their_start(make_problem, seed):
     assert stochastic.elbo >= pairwise.elbo
     assert stochastic.n_iter > pairwise.n_iter
     assert stochastic.elbo == pytest.approx(
-        mixture_ascent._Energy(climb_of(problem))(stochastic.alpha, stochastic.component_q)[0]
+        mixture_gradients.Energy(climb_of(problem))(stochastic.alpha, stochastic.component_q)[0]
         + stochastic.entropy_bracket[0],
         abs=1e-6,
     )
@@ -805,7 +805,7 @@ def problem_with_noise(problem, noise_levels):
 def test_energy_gradients_agree_with_finite_differences(make_problem, prior):
     problem = correlated_problem(make_problem)
     table = None if prior is None else prior.table(problem.levels, 5)
-    energy = mixture_ascent._Energy(climb_of(problem, table))
+    energy = mixture_gradients.Energy(climb_of(problem, table))
     alpha, q = random_mixture(b=5)
     _, d_alpha, d_q, _ = energy(alpha, q)
     for got, function, at in ((d_alpha, lambda x: energy(x, q)[0], alpha), (d_q, lambda x: energy(alpha, x)[0], q)):

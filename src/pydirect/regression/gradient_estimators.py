@@ -14,8 +14,9 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.gradient import through_softmax
 from pydirect.optimize.outcome import Outcome
+from pydirect.regression.gaussian_weights import GaussianPosterior, GaussianRegression
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression
-from pydirect.regression.squared_errors import GaussianPosterior, GaussianRegression, SquaredErrors
+from pydirect.regression.squared_errors import SquaredErrors
 
 CONTROLS = ("none", "moving_average", "leave_one_out")
 # Share of the past that a moving average keeps at every step.

@@ -17,17 +17,11 @@ from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.outcome import Outcome
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression
-from pydirect.regression.mixture_ascent import (
-    Climb,
-    MixtureState,
-    ascend_stochastic,
-    ascend_taylor,
-    fit_factorized,
-    split_components,
-    start_state,
-)
+from pydirect.regression.mixture_ascent import Climb, MixtureState, fit_factorized, start_state
 from pydirect.regression.mixture_entropy import ENTROPIES, pairwise_entropy
+from pydirect.regression.mixture_gradients import ascend_stochastic, ascend_taylor
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
+from pydirect.regression.mixture_split import split_components
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # A component of less weight than this is dropped, as is one whose overlap with another differs from one by less.

@@ -8,10 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._validation import FloatArray, as_count, as_float_array, as_number
-from pydirect.distributions.noise import NoiseGrid, NoisePosterior
-from pydirect.optimize.outcome import Outcome, WithOutcome
-from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
+from pydirect._validation import FloatArray, as_count, as_float_array
+from pydirect.statistics.gaussian import TargetStatistics
 
 # Squared errors of weight vectors: from statistics, or from rows
 
@@ -76,60 +74,6 @@ class ErrorsFromRows:
             return self.phi, self.y, 1.0
         chosen = rng.choice(n, self.batch_size, replace=False, shuffle=False)
         return self.phi[chosen], self.y[chosen], n / self.batch_size
-
-
-# What is inferred: the exact parts of both bounds
-
-
-@dataclass(frozen=True)
-class GaussianRegression:
-    """The same regression with continuous weights: Gaussian prior, factorised Gaussian posterior (REPARAM's model).
-
-    Parameters
-    ----------
-    statistics : TargetStatistics
-    prior_variance : float
-        Of every weight.
-    noise : NoiseGrid
-    """
-
-    statistics: TargetStatistics
-    prior_variance: float
-    noise: NoiseGrid
-
-    @classmethod
-    def of(
-        cls,
-        statistics: TargetStatistics | GaussianStatistics,
-        prior_variance: float,
-        noise_levels: ArrayLike,
-        log_noise_prior: ArrayLike | None = None,
-    ) -> GaussianRegression:
-        """Validate statistics of one target, the prior variance, and the noise as `fit_mean_field` describes it."""
-        variance = as_number(prior_variance, "prior_variance", above=0.0)
-        return cls(as_target_statistics(statistics), variance, NoiseGrid.of(noise_levels, log_noise_prior))
-
-
-@dataclass
-class GaussianPosterior(WithOutcome):
-    """A fitted factorised Gaussian posterior of the weights, and the noise.
-
-    Attributes
-    ----------
-    mean, std : ndarray of shape (n_weights,)
-    noise : NoisePosterior
-    outcome : Outcome
-        Its trace has the highest value so far, check by check.
-    """
-
-    mean: FloatArray
-    std: FloatArray
-    noise: NoisePosterior
-    outcome: Outcome
-
-    def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f* for rows of Φ; (n_rows,) each."""
-        return phi @ self.mean, np.square(phi) @ np.square(self.std)
 
 
 def errors_of(

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_generator, as_instance, as_number
 from pydirect.optimize.gradient import ADAM_REST, AdamSchedule, adam, through_softmax
+from pydirect.regression.gaussian_weights import GaussianPosterior, GaussianRegression
 from pydirect.regression.gradient_estimators import (
     CategoricalWeights,
     Concrete,
@@ -32,7 +33,7 @@ from pydirect.regression.gradient_estimators import (
     log_sum_exp,
 )
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression
-from pydirect.regression.squared_errors import GaussianPosterior, GaussianRegression, errors_of
+from pydirect.regression.squared_errors import errors_of
 
 # The bound, and how it is climbed
 
