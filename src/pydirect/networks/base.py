@@ -59,6 +59,17 @@ class NetworkRows(NamedTuple):
         return NetworkRows(self.x[index], self.y[index], weight[index], float(weight[index].sum()))
 
 
+class Evaluation(NamedTuple):
+    """How the training objective is evaluated."""
+
+    rows: NetworkRows
+    inference: Inference
+    kl_factor: float
+    n_draws: int
+    seed: int
+    n_threads: int
+
+
 @dataclass(frozen=True)
 class VariationalNetwork(ABC):
     """Base of Bayesian networks whose weights are independent, each with a mean and a standard deviation.
@@ -118,17 +129,7 @@ class VariationalNetwork(ABC):
         object.__setattr__(self, "prior", as_network_prior(self.prior, 2 * self.n_layers))
 
     @abstractmethod
-    def negative_bound(
-        self,
-        theta: FloatArray,
-        rows: NetworkRows,
-        inference: Inference,
-        *,
-        kl_factor: float,
-        n_draws: int,
-        seed: int,
-        n_threads: int,
-    ) -> tuple[float, FloatArray]:
+    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
         """Evaluate ``kl_factor`` · KL(q ‖ p) − mean of E_q log p(y | x, w) and its gradient; see `NetworkObjective`."""
 
     @abstractmethod

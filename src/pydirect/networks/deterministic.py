@@ -1,7 +1,7 @@
 """Deterministic variational inference for Bayesian networks (Wu et al., ICLR 2019).
 
-Every weight has a Gaussian of its own, q(w) = N(M, σ²). Mean and covariance of the pre-activations are carried from
-layer to layer in closed form, and with them the expected log-likelihood (ELL), so that the objective
+Every weight has its own Gaussian, q(w) = N(M, σ²). Mean and covariance of the pre-activations are propagated from layer
+to layer in closed form, and with them the expected log-likelihood (ELL), so that the objective
 
     F(θ) = (kl_weight / N) KL(q ‖ p) − mean over rows of E_q log p(y | x, w)
 
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
-from pydirect.networks.base import ACTIVATIONS, NetworkRows, VariationalNetwork
+from pydirect.networks.base import ACTIVATIONS, Evaluation, VariationalNetwork
 from pydirect.networks.inference import DVI, MAP, MCVI, RMCVI, Inference
 from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.unit_moments import KERNELS
@@ -29,7 +29,7 @@ COVARIANCES = ("full", "diagonal")
 
 @dataclass(frozen=True)
 class DeterministicNetwork(VariationalNetwork):
-    """A network of Gaussian weights whose moments are carried from layer to layer.
+    """Network of Gaussian weights whose moments are propagated from layer to layer (DVI).
 
     Other parameters are those of `VariationalNetwork`.
 
@@ -37,19 +37,19 @@ class DeterministicNetwork(VariationalNetwork):
     ----------
     activation : {"relu", "heaviside"}, default="relu"
     covariance : {"full", "diagonal"}, default="full"
-        Whether covariances between the units of a layer are carried (DVI) or dropped (dDVI).
+        Whether covariances between the units of a layer are propagated (DVI) or dropped (dDVI).
     kernel : {"exact", "paper", "fast"}, default="exact"
-        How the covariance of two units is found: exactly, by the approximation of eq. (6), or to about 1e-7.
+        How the covariance of two units is computed: exactly, by the approximation of eq. (6), or to about 1e-7.
 
     Notes
     -----
-    Classes have a softmax, whose expected logarithm is taken to second order in the logits' covariance (eq. 21), or,
-    for ``"tilted_classification"``, is bounded from below: the second order vanishes between logits that are far apart,
+    Classes have a softmax. Its expected logarithm is expanded to second order in the logits' covariance (eq. 21) or,
+    for ``"tilted_classification"``, bounded from below: the second order vanishes between logits that are far apart,
     and training then lets their variances grow without limit.
 
-    All of it is in double precision: variances of certain units and their derivatives do not fit single precision.
-    Rows are taken in blocks, so that memory does not grow with them: an evaluation of the objective takes 16 MB for two
-    hidden layers of 128 units and 500 rows, and 3 MB for each further thread.
+    All computations are in double precision: single precision cannot represent the variances of nearly certain units
+    and their derivatives. Rows are processed in blocks, so that memory does not grow with them: an evaluation of the
+    objective takes 16 MB for two hidden layers of 128 units and 500 rows, and 3 MB for each further thread.
     """
 
     inferences: ClassVar[tuple[Inference, ...]] = (DVI, MCVI, RMCVI, MAP)
@@ -71,18 +71,9 @@ class DeterministicNetwork(VariationalNetwork):
             raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {name!r}")
         return inference
 
-    def negative_bound(
-        self,
-        theta: FloatArray,
-        rows: NetworkRows,
-        inference: Inference,
-        *,
-        kl_factor: float,
-        n_draws: int,
-        seed: int,
-        n_threads: int,
-    ) -> tuple[float, FloatArray]:
+    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
         """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`."""
+        rows, inference, kl_factor, n_draws, seed, n_threads = how
         if inference.kind == "moments":
             return self._compiled.objective(theta, *rows, kl_factor, n_threads)
         if inference.kind == "mean":
@@ -90,7 +81,7 @@ class DeterministicNetwork(VariationalNetwork):
         return self._compiled.sampled_objective(theta, *rows, kl_factor, inference.kind, n_draws, seed, n_threads)
 
     def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
-        """KL(q ‖ p), with empirical Bayes at the best prior variances, and its gradient.
+        """KL(q ‖ p) and its gradient; under empirical Bayes at the optimal prior variances.
 
         Returns
         -------
@@ -131,7 +122,7 @@ class DeterministicNetwork(VariationalNetwork):
 
 @dataclass
 class DeterministicPosterior(TrainedNetwork):
-    """A trained `DeterministicNetwork`: factorised Gaussians over its weights.
+    """Trained `DeterministicNetwork`: a factorised Gaussian posterior of its weights.
 
     Parameters as for `TrainedNetwork`.
     """

@@ -1,7 +1,7 @@
-"""A linear layer of independent Gaussian weights on random units, alone: moments of its outputs, and their adjoint.
+"""Moments of a linear layer with independent Gaussian weights and random inputs, and their adjoint, in NumPy.
 
-Together with `pydirect.networks.unit_moments` these are what `pydirect.networks.deterministic` fuses into one compiled
-call; here they are plain NumPy, for models that are put together by hand.
+`pydirect.networks.deterministic` fuses these and `pydirect.networks.unit_moments` into one compiled call; here they are
+plain NumPy, for models that are assembled by hand.
 
 References
 ----------
@@ -27,9 +27,9 @@ def linear_moments(
     Parameters
     ----------
     units : UnitMoments
-        Moments of h, each of shape (n, n_in). Of a certain h they are h, h² and zeros.
+        Moments of h, each of shape (n, n_in). For a deterministic h they are h, h² and zeros.
     layer : LayerParameters
-        Means and log standard deviations of W and b, as `DeterministicNetwork.unpack` gives them; −inf: certain ones.
+        Means and log standard deviations of W and b, as from `DeterministicNetwork.unpack`; −inf: known weights.
     covariance : array_like of shape (n, n_in, n_in), optional
         Of h, the variances of `units` on its diagonal; by default units are independent.
 
@@ -41,7 +41,7 @@ def linear_moments(
     Raises
     ------
     ValueError, TypeError
-        When shapes differ, a value is not finite, or an argument is no tuple of the right kind.
+        When shapes differ, a value is not finite, or an argument is not of the right type.
     """
     units = _as_units(units)
     layer = _as_layer(layer, units.mean.shape[1])

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_instance, as_number
 from pydirect.monte_carlo.draws import as_seed
-from pydirect.networks.base import VariationalNetwork
+from pydirect.networks.base import Evaluation, VariationalNetwork
 
 
 class NetworkObjective:
@@ -84,16 +84,15 @@ class NetworkObjective:
         float, ndarray of shape (n_parameters,)
             Where something has overflown, infinity and a gradient of zeros.
         """
-        factor = as_number(kl_weight, "kl_weight", at_least=0.0) / self.n_total
-        return self.network.negative_bound(
-            self.network.as_theta(theta),
+        how = Evaluation(
             self.rows,
             self.inference,
-            kl_factor=factor,
-            n_draws=self.n_draws,
-            seed=as_seed(seed),
-            n_threads=resolve_n_threads(n_threads),
+            as_number(kl_weight, "kl_weight", at_least=0.0) / self.n_total,
+            self.n_draws,
+            as_seed(seed),
+            resolve_n_threads(n_threads),
         )
+        return self.network.negative_bound(self.network.as_theta(theta), how)
 
     def of_rows(self, index: NDArray[np.intp], n_total: float | None = None) -> NetworkObjective:
         """Return the objective of some of the rows, a batch of `n_total` data points if there are others."""

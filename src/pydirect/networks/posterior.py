@@ -1,4 +1,4 @@
-"""A trained network: parameters, what was reached, outputs of sampled networks."""
+"""Trained networks: parameters, outcome of the training, outputs of sampled networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "relu": lambda a: np.maximum(a, 0.0),
     "heaviside": lambda a: (a > 0).astype(np.float64),
 }
-# Size of the largest array while sampled networks run.
+# Size of the largest array while sampled networks are evaluated.
 FORWARD_NUMBERS = 2**19
 
 
@@ -48,7 +48,7 @@ class TrainedNetwork(WithOutcome):
         return self.network.prior_variances(self.theta)
 
     def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
-        """Run networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples)."""
+        """Evaluate networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples)."""
         network = self.network
         out = np.empty((len(x), network.n_outputs, len(weights)))
         size = max(1, FORWARD_NUMBERS // max(1, len(x) * max(network.hidden_layer_sizes)))

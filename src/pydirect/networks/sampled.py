@@ -1,10 +1,9 @@
-"""Bayesian networks whose weights have other laws than the Gaussian, trained from draws (Nazarovs et al., UAI 2021).
+"""Bayesian networks whose weights have normal, Laplace, logistic or radial laws (Nazarovs et al., UAI 2021).
 
-Every weight is w = M + σ ξ with ξ of a standardised law, normal, Laplace, logistic or radial, so that σ is its standard
-deviation whatever the law. Hidden layers are sampled; the output layer's weights are integrated over in closed form
-where the likelihood allows it (section 4.2); the divergence from the prior comes from moments of ξ, exact or estimated
-from draws that its gradient never has to visit (section 3). Shapes, parameters, likelihoods and training are shared
-with `pydirect.networks.deterministic`.
+Every weight is w = M + σ ξ with ξ of a standardised law, so that σ is its standard deviation for any law. Hidden layers
+are sampled; the output layer's weights are integrated over in closed form where the likelihood allows it (section 4.2);
+the divergence from the prior comes from moments of ξ, exact or estimated from draws that are not needed for its
+gradient (section 3). Shapes, parameters, likelihoods and training are shared with `pydirect.networks.deterministic`.
 """
 
 from __future__ import annotations
@@ -21,45 +20,45 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence
 from pydirect.monte_carlo.draws import as_seed
 from pydirect.monte_carlo.posteriors import PosteriorFamily
-from pydirect.networks.base import NetworkRows, VariationalNetwork
+from pydirect.networks.base import Evaluation, VariationalNetwork
 from pydirect.networks.inference import KEPT, MCVI, RMCVI, Inference
 from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.prior import EmpiricalBayes
 
 POSTERIORS = ("normal", "laplace", "logistic", "radial")
 SAMPLED_LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", "classification")
-# Draws of the moments of outputs.
+# Number of draws for the moments of outputs.
 MOMENT_DRAWS = 1000
-# Entropy of a standard normal number.
+# Entropy of a standard normal variable.
 NORMAL_ENTROPY = 0.5 * np.log(2.0 * np.pi * np.e)
 
 
 @dataclass(frozen=True)
 class SampledNetwork(VariationalNetwork):
-    """A network with independent weights M + σ ξ, and how its bound is estimated.
+    """Network of independent weights M + σ ξ whose bound is estimated from draws.
 
     Other parameters are those of `VariationalNetwork`. Log standard deviations in θ are those of the weights, for every
-    law: of those in `pydirect.monte_carlo` the ones on the whole real line with a finite variance, as weights of a
-    network must have either sign, and a layer's outputs a variance.
+    law. Laws are those of `pydirect.monte_carlo` on the whole real line with a finite variance: weights of a network
+    need either sign, and the outputs of a layer a variance.
 
     Parameters
     ----------
     posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
-        Law of ξ. Radial weights are drawn by whole sets, a matrix or the biases of a layer at a time: a direction on
-        the sphere and one normal length.
+        Law of ξ. Radial weights are drawn together, a matrix or the biases of a layer at a time: a uniform
+        direction and one normal length.
     weight_prior : tuple of a str and float, default=()
-        A prior of every weight that takes the place of ``prior``: a name and its parameters, as for
-        `pydirect.monte_carlo`, for example ``("laplace", 0.0, 1.0)``.
+        Prior of every weight, in place of ``prior``: a name and its parameters, as in `pydirect.monte_carlo`, for
+        example ``("laplace", 0.0, 1.0)``.
     kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
-        Where the divergence's moments of ξ come from: their expectations, or draws (see `pydirect.monte_carlo`).
+        How the moments of ξ in the divergence are computed: exactly, or from draws (see `MonteCarloDivergence`).
         ``"fixed"``: drawn once.
     n_kl_draws : int, default=100
-        Draws a weight for the other modes than ``"exact"``.
+        Number of draws per weight in all modes but ``"exact"``.
     exact_last_layer : bool, default=True
         Integrate over the output layer's weights in closed form: for homoscedastic noise, and for normal weights
         wherever the noise is Gaussian. Elsewhere they are drawn.
     seed : int, default=0
-        Of draws that are kept. Networks that differ in nothing else are equal.
+        Of draws that are kept. Networks that differ only in it are equal.
     """
 
     inferences: ClassVar[tuple[Inference, ...]] = (MCVI, RMCVI, KEPT)
@@ -87,7 +86,7 @@ class SampledNetwork(VariationalNetwork):
 
     @property
     def last_layer_is_exact(self) -> bool:
-        """Whether the expectation over the output layer's weights is taken in closed form."""
+        """Whether the output layer's weights are integrated over in closed form."""
         gaussian = self.posterior == "normal" and self.likelihood != "classification"
         return self.exact_last_layer and (gaussian or self.likelihood == "homoscedastic")
 
@@ -98,18 +97,9 @@ class SampledNetwork(VariationalNetwork):
             raise ValueError(f"posterior must be 'normal' for draws of pre-activations, got {self.posterior!r}")
         return inference
 
-    def negative_bound(
-        self,
-        theta: FloatArray,
-        rows: NetworkRows,
-        inference: Inference,
-        *,
-        kl_factor: float,
-        n_draws: int,
-        seed: int,
-        n_threads: int,
-    ) -> tuple[float, FloatArray]:
+    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
         """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`."""
+        rows, inference, kl_factor, n_draws, seed, n_threads = how
         seed = self.seed if inference == KEPT else seed
         value, gradient = self._compiled.sampled_objective(
             theta, *rows, 0.0, inference.kind, n_draws, seed, n_threads, self.posterior, self.last_layer_is_exact
@@ -129,7 +119,7 @@ class SampledNetwork(VariationalNetwork):
         ----------
         theta : array_like of shape (n_parameters,)
         seed : int, optional
-            Of the draws, by default the network's own; ``"exact"`` has none, ``"fixed"`` has always its own.
+            Of the draws; by default, and in mode ``"fixed"`` always, the network's own. ``"exact"`` has none.
         n_threads : int, optional
 
         Returns
@@ -159,7 +149,7 @@ class SampledNetwork(VariationalNetwork):
         return value, gradient
 
     def _sets(self) -> Iterator[tuple[slice, slice]]:
-        """Where θ holds the means and the log standard deviations of each set of weights."""
+        """Positions in θ of the means and of the log standard deviations of each set of weights."""
         first = 0
         for size in self.set_sizes:
             yield slice(first, first + size), slice(self.n_weights + first, self.n_weights + first + size)
@@ -168,7 +158,7 @@ class SampledNetwork(VariationalNetwork):
     def _estimated_kl(
         self, theta: FloatArray, divergences: list[MonteCarloDivergence], deviations: FloatArray
     ) -> tuple[float, FloatArray, list[float]]:
-        """Σ KL of the sets of weights, each in units of a deviation s of its own; gradient; derivatives in log s."""
+        """Return Σ KL of the sets of weights, each in units of its own deviation s, its gradient and that in log s."""
         value, gradient, in_units = 0.0, np.zeros_like(theta), []
         for divergence, deviation, (mean, log_deviation) in zip(divergences, deviations, self._sets(), strict=True):
             size = divergence.group_size
@@ -180,18 +170,18 @@ class SampledNetwork(VariationalNetwork):
         return value, gradient, in_units
 
     def _log_base_deviation(self, size: int) -> float:
-        """Log standard deviation of the ξ of the library, which is not standardised."""
+        """Log standard deviation of ξ in `pydirect.monte_carlo`, where it is not standardised."""
         return 0.5 * np.log(PosteriorFamily(self.posterior).moment(2, size))
 
     def _divergences(self, seed: int | None, n_threads: int | None) -> list[MonteCarloDivergence]:
-        """One for every set of weights, with draws of a seed where they are not kept."""
+        """Return the divergence of each set of weights, with draws of a seed unless they are kept."""
         if self.kl_mode in ("exact", "fixed"):
             return self._kept_divergences
         seed = self.seed if seed is None else as_seed(seed)
         return [self._divergence(k, self.kl_mode, seed, n_threads) for k in range(len(self.set_sizes))]
 
     def _divergence(self, k: int, mode: str, seed: int, n_threads: int | None = 1) -> MonteCarloDivergence:
-        """Of the k-th set of weights, from the named prior or from N(0, 1)."""
+        """Return the divergence of the k-th set of weights from the named prior or from N(0, 1)."""
         return MonteCarloDivergence(
             self.posterior,
             self.weight_prior or ("normal", 0.0, 1.0),
@@ -217,11 +207,11 @@ class SampledNetwork(VariationalNetwork):
 
     @property
     def set_sizes(self) -> list[int]:
-        """Weights of the matrix and of the biases of each layer in turn."""
+        """Number of weights in the matrix and of biases of each layer in turn."""
         return [size for n_in, n_out in self.layers for size in (n_in * n_out, n_out)]
 
     def standardised_draws(self, n_draws: int, seed: int) -> FloatArray:
-        """ξ of all weights, (n_draws, n_weights): the numbers that the objectives of that seed use.
+        """Return the standardised draws ξ of all weights, (n_draws, n_weights), that objectives of this seed use.
 
         Parameters
         ----------
@@ -231,7 +221,7 @@ class SampledNetwork(VariationalNetwork):
 
 
 def lost_entropy(law: str, size: int) -> float:
-    """Entropy of so many standard normal numbers less that of a set of ξ.
+    """Entropy of `size` standard normal variables minus that of a set of `size` standardised ξ.
 
     Parameters
     ----------
@@ -245,7 +235,7 @@ def lost_entropy(law: str, size: int) -> float:
 
 @dataclass
 class SampledPosterior(TrainedNetwork):
-    """A trained `SampledNetwork`; its moments and bound are those of draws.
+    """Trained `SampledNetwork`, whose moments and bound are estimated from draws.
 
     Parameters as for `TrainedNetwork`.
     """

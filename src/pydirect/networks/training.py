@@ -1,8 +1,8 @@
 """Training of networks: Adam, or L-BFGS, on a deterministic bound; Adam alone on stochastic estimates of it.
 
 The objective F = λ KL/N − mean expected log-likelihood (Wu et al. 2019, section 4) is per row and of order one; the
-optimisers climb −F. λ is one at the end, and may be zero at first and rise after (warm-up and ramp), so that a network
-finds the data before its prior prunes it.
+optimisers climb −F. λ is one at the end; it may be zero at first and then rise (warm-up and ramp), so that a network
+fits the data before its prior prunes it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -134,15 +134,20 @@ def fit_network(
     if given.inference == MAP:
         theta[network.log_deviations] = -np.inf
     interrupted = problem.stop.is_set()
-    elbo, trace = problem.total * best.bound, problem.total * np.concatenate(best.trace)
-    outcome = Outcome(elbo, trace, best.n_iter, best.converged and not interrupted, interrupted)
+    outcome = replace(
+        best.outcome,
+        elbo=problem.total * best.bound,
+        trace=problem.total * best.outcome.trace,
+        converged=best.outcome.converged and not interrupted,
+        interrupted=interrupted,
+    )
     if not isinstance(network, SampledNetwork):
         return DeterministicPosterior(network, theta, outcome)  # type: ignore[arg-type]
     fresh = _bound_of_fresh_draws(given, network, theta, n_threads)
     kept = network.kl_mode == "fixed" or given.inference == KEPT
-    if kept and not elbo - fresh <= LARGEST_LOSS * given.rows.total:
+    if kept and not outcome.elbo - fresh <= LARGEST_LOSS * given.rows.total:
         warnings.warn(
-            f"the bound of fresh draws is {elbo - fresh:.6g} nats below that of the draws that were kept: "
+            f"the bound of fresh draws is {outcome.elbo - fresh:.6g} nats below that of the draws that were kept: "
             "the weights have adapted to their draws; take more of them, or fresh ones",
             OverfittedDrawsWarning,
             stacklevel=2,
@@ -173,7 +178,7 @@ def _bound_of_fresh_draws(
 
 @dataclass(frozen=True)
 class _Problem:
-    """What every run shares."""
+    """What all runs share."""
 
     objective: NetworkObjective
     schedule: TrainingSchedule
@@ -192,7 +197,7 @@ class _Problem:
         return low, high
 
     def heed_interruption(self) -> None:
-        """End this run when the user has interrupted another one."""
+        """Stop this run if the user has interrupted another one."""
         if self.stop.is_set():
             raise KeyboardInterrupt
 
@@ -222,14 +227,15 @@ class _Problem:
 
 @dataclass(frozen=True)
 class _Run:
-    """One start and what has become of it."""
+    """One start and its current state."""
 
     theta: FloatArray
     rng: np.random.Generator
-    bound: float = -np.inf  # −F on all rows
-    trace: tuple[FloatArray, ...] = ()
-    n_iter: int = 0
-    converged: bool = False
+    outcome: Outcome = field(default_factory=lambda: Outcome(elbo=-np.inf))  # of −F on all rows
+
+    @property
+    def bound(self) -> float:
+        return self.outcome.elbo
 
 
 def _best_of(
@@ -263,7 +269,7 @@ def _best_of(
 
 
 def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
-    """Run the stages in turn; when the user interrupts, return what there is by then."""
+    """Run the stages in turn; after an interruption, return the best so far."""
     seed = int(run.rng.integers(2**31))
 
     def value_and_gradient(theta: FloatArray) -> tuple[float, FloatArray]:
@@ -279,23 +285,24 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
             )
         if outcome.interrupted:
             problem.stop.set()
-        trace = outcome.trace
-        bound = float(trace[-1]) if trace.size else run.bound
-        # Below WORST an overflow looks like a gain: it is no place to go, nor to rest.
+        bound = float(outcome.trace[-1]) if outcome.trace.size else run.bound
+        # An overflow is an improvement on bounds below WORST: neither accept it nor stop there.
         sound = bool(np.isfinite(theta).all()) and bound != WORST
         run = replace(
             run,
             theta=theta if sound else run.theta,
-            bound=bound if sound else run.bound,
-            trace=(*run.trace, trace),
-            n_iter=run.n_iter + outcome.n_iter,
-            converged=outcome.converged and sound,
+            outcome=Outcome(
+                elbo=bound if sound else run.bound,
+                trace=np.append(run.outcome.trace, outcome.trace),
+                n_iter=run.outcome.n_iter + outcome.n_iter,
+                converged=outcome.converged and sound,
+            ),
         )
         if problem.stop.is_set():
             break
     if not np.isfinite(run.bound):  # interrupted before anything was evaluated
         bound = problem.bound(run.theta, seed, n_threads)[0]
-        run = replace(run, bound=bound, trace=(np.array([bound]),))
+        run = replace(run, outcome=replace(run.outcome, elbo=bound, trace=np.array([bound])))
     return run
 
 

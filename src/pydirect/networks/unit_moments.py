@@ -1,8 +1,8 @@
 """Moments of h = f(a) for Gaussian pre-activations a, f the ReLU or the Heaviside function, and their adjoints.
 
-Units one by one in closed form; pairs by a one-dimensional quadrature or series (``'exact'``, to 1e-11), by the same
-with fewer nodes (``'fast'``, 2e-7), or by the approximation of Wu et al. (``'paper'``), which need not be positive
-semidefinite. A unit of variance zero is deterministic.
+Moments of single units have closed forms. Covariances of pairs come from a one-dimensional quadrature or series
+(``'exact'``, to 1e-11), the same with fewer nodes (``'fast'``, 2e-7), or the approximation of Wu et al. (``'paper'``),
+which need not be positive semidefinite. A unit of variance zero is deterministic.
 
 References
 ----------
@@ -22,7 +22,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_float_array
 
 KERNELS = ("exact", "paper", "fast")
-# How far beyond one a correlation may be, and how unequal the two triangles, from rounding.
+# Tolerance for rounding: of correlations above one, and of differences between the two triangles.
 _ROUNDING = 1e-8
 
 
@@ -38,7 +38,7 @@ class UnitMoments(NamedTuple):
 
 
 def relu_moments(mean: ArrayLike, variance: ArrayLike, *, n_threads: int | None = None) -> UnitMoments:
-    """Moments of max(a, 0), each to a few units in the last place wherever a is.
+    """Moments of max(a, 0), each accurate to a few units in the last place.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def relu_moments(mean: ArrayLike, variance: ArrayLike, *, n_threads: int | None 
 
 
 def heaviside_moments(mean: ArrayLike, variance: ArrayLike, *, n_threads: int | None = None) -> UnitMoments:
-    """Moments of [a > 0]; parameters as in `relu_moments`. At mean and variance zero they are those of a fair coin."""
+    """Moments of [a > 0]; parameters as in `relu_moments`. At mean and variance zero, those of a fair coin."""
     return _moments("heaviside", mean, variance, n_threads)
 
 
