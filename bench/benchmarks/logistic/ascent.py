@@ -1,4 +1,4 @@
-"""Both bounds of the logistic likelihood: one evaluation against its limit, and a whole fit."""
+"""Both bounds on the logistic likelihood: one evaluation against its limit, and a whole fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_rows(n_rows: int, n_weights: int) -> object:
 
 
 def adding_and_multiplying(n: int = 4_096) -> Yardstick:
-    """Multiply and add inside the first-level cache, two flops an element: what the kernels forgo fusing."""
+    """Multiply and add inside the first-level cache, two flops per element, not fused, as in the kernels."""
     x, out = np.ones(n), np.ones(n)
 
     def run() -> None:
@@ -32,8 +32,8 @@ def adding_and_multiplying(n: int = 4_096) -> Yardstick:
 class Exponential:
     """Value, and value with gradient, of n rows, b weights and 15 levels.
 
-    Limit: n b m̄ multiplications and additions for the value, twice that with the gradient, and an exponential a feature
-    besides; `track_multiple_*` is the time over that of so many in NumPy, inside the first-level cache.
+    Limit: n b m̄ multiplications and additions for the value, twice that with the gradient, and one exponential per
+    feature; `track_multiple_*` is the time relative to that of as many flops in NumPy, inside the first-level cache.
     """
 
     params = (((2_000, 500), (2_000, 2_000)),)
