@@ -165,6 +165,26 @@ def test_a_weight_is_a_repetition(score, gaussians):
     assert score(y, mean, std, weight) == pytest.approx(score(*repeated, None), rel=1e-12)
 
 
+# Reliability
+
+
+def test_the_reliability_curve_averages_over_bins():
+    p = np.array([0.05, 0.08, 0.52, 0.58, 1.0])
+    predicted, observed, weight = metrics.reliability_curve([0, 1, 1, 1, 1], p, sample_weight=[1.0, 3.0, 1.0, 1.0, 2.0])
+    np.testing.assert_allclose(predicted, [(0.05 + 3 * 0.08) / 4, 0.55, 1.0])
+    np.testing.assert_allclose(observed, [0.75, 1.0, 1.0])
+    np.testing.assert_array_equal(weight, [4.0, 2.0, 2.0])
+    expected = (4 * abs(observed[0] - predicted[0]) + 2 * 0.45) / 8
+    assert metrics.expected_calibration_error([0, 1, 1, 1, 1], p, sample_weight=[1, 3, 1, 1, 2]) == pytest.approx(
+        expected
+    )
+    for bad in ([0.5, 1.5], [0.5]):
+        with pytest.raises(ValueError, match="probability must hold values between 0 and 1"):
+            metrics.reliability_curve([0, 1], bad)
+    with pytest.raises(ValueError, match="y_true must hold booleans"):
+        metrics.reliability_curve([0, 2], [0.1, 0.2])
+
+
 # Scorers
 
 

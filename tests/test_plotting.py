@@ -10,8 +10,15 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.metrics import coverage_curve
-from pydirect.plotting import CalibrationDisplay, ELBODisplay, PosteriorDisplay, PredictionIntervalDisplay
+from pydirect.plotting import (
+    CalibrationDisplay,
+    ELBODisplay,
+    PosteriorDisplay,
+    PredictionIntervalDisplay,
+    ReliabilityDisplay,
+)
 from pydirect.predictive import PredictiveDistribution
 
 
@@ -163,6 +170,22 @@ def test_curves_on_shared_axes_differ_in_colour_and_share_the_reference(kind):
     assert colours[0] != colours[1]
     if kind == "pit":
         assert second.ax_.get_ylim()[1] > max(artist.get_data().values.max() for artist in artists)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_reliability_is_drawn_with_the_counts_of_its_bins(n_classes):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 2))
+    y = (X[:, 0] + 0.5 * rng.logistic(size=80) > 0) + (n_classes - 2) * (X[:, 1] > 1)
+    model = DirectClassifier("linear").fit(X, y)
+    display = ReliabilityDisplay.from_estimator(model, X, y)
+    assert 0 <= display.calibration_error < 0.3
+    (line,) = [artist for artist in display.ax_.get_lines() if artist.get_gid() == "pydirect"]
+    x, height = line.get_data()
+    assert ((x >= 0) & (x <= 1) & (height >= 0) & (height <= 1)).all()
+    counts = [int(text.get_text()) for text in display.ax_.texts]
+    assert len(counts) == len(x) and sum(counts) == len(y) * (1 if y.max() == 1 else 3)
+    assert display.from_predictions(y > 0, model.predict_proba(X)[:, 0], ax=display.ax_).ax_ is display.ax_
 
 
 # ELBO

@@ -1,4 +1,4 @@
-"""Classes in tables and pictures: the command line and the display of reliability."""
+"""Tables of classes on the command line: fits, predictions and plots."""
 
 import csv
 import json
@@ -8,8 +8,6 @@ import pytest
 
 import pydirect
 from pydirect.cli import main as cli
-from pydirect.metrics import expected_calibration_error, reliability_curve
-from pydirect.plotting import ReliabilityDisplay
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((80, 2))
@@ -75,7 +73,7 @@ def test_true_and_false_are_classes(tmp_path, capsys, names):
     assert type(pydirect.load(model)) is pydirect.DirectRegressor
 
 
-def test_zeros_and_ones_give_a_hint_at_classification(tmp_path, capsys):
+def test_targets_of_zeros_and_ones_suggest_classification(tmp_path, capsys):
     zeros_and_ones, others = write(tmp_path / "t.csv", NUMBER), write(tmp_path / "o.csv", NUMBER + 1)
     fit = ["--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--test-fraction", "0"]
     hint = "--task classification"
@@ -94,39 +92,8 @@ def test_classes_of_several_targets_are_refused(tmp_path, capsys):
     assert "only one --target can hold classes" in capsys.readouterr().err
 
 
-# Reliability
-
-
-def test_a_reliability_curve_is_means_of_bins():
-    p = np.array([0.05, 0.08, 0.52, 0.58, 1.0])
-    predicted, observed, weight = reliability_curve([0, 1, 1, 1, 1], p, sample_weight=[1.0, 3.0, 1.0, 1.0, 2.0])
-    np.testing.assert_allclose(predicted, [(0.05 + 3 * 0.08) / 4, 0.55, 1.0])
-    np.testing.assert_allclose(observed, [0.75, 1.0, 1.0])
-    np.testing.assert_array_equal(weight, [4.0, 2.0, 2.0])
-    expected = (4 * abs(observed[0] - predicted[0]) + 2 * 0.45) / 8
-    assert expected_calibration_error([0, 1, 1, 1, 1], p, sample_weight=[1, 3, 1, 1, 2]) == pytest.approx(expected)
-    for bad in ([0.5, 1.5], [0.5]):
-        with pytest.raises(ValueError, match="probability must hold values between 0 and 1"):
-            reliability_curve([0, 1], bad)
-    with pytest.raises(ValueError, match="y_true must hold booleans"):
-        reliability_curve([0, 2], [0.1, 0.2])
-
-
-@pytest.mark.parametrize("y", [NUMBER, NUMBER + (X[:, 1] > 1)], ids=["two", "three"])
-def test_reliability_is_drawn(y):
-    model = pydirect.DirectClassifier("linear").fit(X, y)
-    display = ReliabilityDisplay.from_estimator(model, X, y)
-    assert 0 <= display.calibration_error < 0.3
-    (line,) = [artist for artist in display.ax_.get_lines() if artist.get_gid() == "pydirect"]
-    x, height = line.get_data()
-    assert ((x >= 0) & (x <= 1) & (height >= 0) & (height <= 1)).all()
-    counts = [int(text.get_text()) for text in display.ax_.texts]
-    assert len(counts) == len(x) and sum(counts) == len(y) * (1 if y.max() == 1 else 3)
-    assert display.from_predictions(y > 0, model.predict_proba(X)[:, 0], ax=display.ax_).ax_ is display.ax_
-
-
 @pytest.mark.parametrize("labels", [np.array(["no", "yes"]), np.array(["low", "mid", "top"])], ids=len)
-def test_a_picture_of_classes_has_no_empty_place_and_names_them(tmp_path, capsys, monkeypatch, labels):
+def test_the_plot_of_classes_has_two_panels_and_names_the_classes(tmp_path, capsys, monkeypatch, labels):
     figures = []
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
     kinds = labels[NUMBER + (X[:, 1] > 1) * (len(labels) - 2)]
