@@ -28,13 +28,13 @@ from pydirect.predictive import PredictiveDistribution
 
 REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
 CLASSIFIER_PREDICTIVES = ("qmc", "delta")
-# Draws of the outputs for predictive="mc", and quasi-random points for several classes: a power of two.
+# Number of draws of the outputs for predictive="mc"; of quasi-random points for several classes, a power of two.
 N_DRAWS = 100
 N_POINTS = 256
 
 
 class DeterministicModel(NetworkModel):
-    """What the two estimators share: parameters, and moments of the outputs by propagation."""
+    """Base of the two estimators: parameters, and moments of the outputs by propagation."""
 
     activation: str
     covariance: str
@@ -72,60 +72,61 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
 
     Means and variances of the activations are propagated in closed form, so that the evidence lower bound and its
     gradient carry no sampling noise (Wu et al. 2019, "Deterministic variational inference for robust Bayesian neural
-    networks", ICLR). The noise may depend on the inputs; the prior variance of each layer is found by empirical Bayes.
+    networks", ICLR). The noise may depend on the inputs; empirical Bayes finds the prior variance of each layer.
 
     Parameters
     ----------
     hidden_layer_sizes : sequence of int, default=(50,)
         Units of each hidden layer.
     activation : {"relu", "heaviside"}, default="relu"
-        Heaviside units have no gradient but that of their moments: for ``inference="dvi"`` only.
+        Heaviside units have a gradient only through their moments: ``inference="dvi"`` only.
     noise : {"heteroscedastic", "homoscedastic", "softplus"}, default="heteroscedastic"
-        Whether the noise variance depends on the inputs, as the exponential or as the softplus of an output of the
-        network, or is one number that is learned.
+        Whether the noise variance is the exponential or the softplus of an output of the network, which depends on
+        the inputs, or one learned number.
     covariance : {"full", "diagonal"}, default="full"
-        Of the activations. ``"diagonal"`` (dDVI) is cheaper for two hidden layers and more, and less exact.
+        Of the activations. ``"diagonal"`` (dDVI) is cheaper for two or more hidden layers, and less exact.
     kernel : {"exact", "paper", "fast"}, default="exact"
-        Covariance of two units: to rounding, the published approximation, or to six digits.
+        Covariance of two units: exact up to rounding, the published approximation, or accurate to six digits.
     skip_connections : bool, default=False
-        Add the pre-activations of a hidden layer to those of the next one where both have the same width; there must be
-        such a pair.
+        Add the pre-activations of a hidden layer to those of the next one where both have the same width; at least one
+        such pair is required.
     prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
-        Prior variance of the weights: found for every weight matrix and bias vector, under the paper's hyperprior or
-        another one, or one fixed number.
+        Prior variance of the weights: estimated for each weight matrix and bias vector, under the paper's hyperprior
+        or another one, or one fixed number.
     inference : {"dvi", "mcvi", "rmcvi", "map"}, default="dvi"
-        Baselines: the bound is estimated from draws of weights ("mcvi") or of pre-activations ("rmcvi"), or there is no
-        posterior but the mode ("map").
+        The deterministic bound, or a baseline: the bound estimated from draws of weights (``"mcvi"``) or of
+        pre-activations (``"rmcvi"``), or the posterior mode (``"map"``).
     n_draws : int, default=10
-        Draws a step for ``"mcvi"`` and ``"rmcvi"``.
+        Draws per step for ``"mcvi"`` and ``"rmcvi"``.
     optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
-        Adam on batches of shuffled rows. L-BFGS, on all rows, takes the bound to its optimum where it is deterministic;
-        predictions gain by that where there is next to no noise, and lose where the noise depends on the inputs.
-        ``"lbfgs"`` alone knows neither batches nor a KL term that rises.
+        Adam on batches of shuffled rows. L-BFGS, on all rows, converges to an optimum of a deterministic bound; that
+        improves predictions where there is almost no noise, and harms them where the noise depends on the inputs.
+        ``"lbfgs"`` alone uses neither batches nor the warm-up of the KL term.
     n_steps : int, optional
-        Steps of Adam: 3000 by default, or as many as 100 passes over the rows take if that is more. Of small sets the
-        bound then still rises: with 10 000 steps held-out rows of simulated buildings, next to free of noise, gained
-        0.2 nats each, under empirical Bayes as with a fixed prior; those of four measured sets gained none or lost.
+        Steps of Adam: by default 3000, or as many as 100 passes over the rows take if that is more. On small data sets
+        the bound then still rises: 10 000 steps gained 0.2 nats per held-out row of simulated buildings, which have
+        almost no noise, under empirical Bayes and with a fixed prior; on four measured data sets they gained nothing
+        or lost.
     learning_rate : float, default=0.01
-        Of Adam at first; it falls to zero along half a cosine.
+        Initial step size of Adam; it falls to zero along half a cosine.
     batch_size : int or None, default=100
-        Rows of a step of Adam; None for all of them.
+        Rows per step of Adam; None for all of them.
     kl_warmup, kl_ramp : float, default=0.0
-        Fraction of Adam's steps without the KL term, and of steps after these in which its weight rises to one: at most
-        0.9 together.
+        Fraction of Adam's steps without the KL term, and of the following steps in which its weight rises to one; at
+        most 0.9 together.
     max_iter : int, default=2000
-        Iterations of L-BFGS at most; after Adam only the best of several starts has them.
+        Maximum number of iterations of L-BFGS, which after Adam improves the best of several starts alone.
     initial_scale : float, default=0.05
-        First posterior standard deviations, in units of the spread of the first means.
+        Initial posterior standard deviations, relative to the initial spread of the means.
     n_restarts : int, default=1
-        Random starts; the one with the highest bound is kept. It is not always the one that predicts best where the
-        noise depends on the inputs.
+        Number of random starts; the one with the highest bound is kept. Where the noise depends on the inputs, another
+        one may predict better.
     predictive : {"quadrature", "moment", "mc"}, default="quadrature"
         Distribution of the target given the Gaussian outputs: a mixture over the nodes of a Gauss-Hermite rule for the
-        log noise variance, exact in the limit; one Gaussian with its two moments, as published; or a mixture over draws
-        of the outputs.
+        log noise variance, exact in the limit; one Gaussian with the same two moments, as published; or a mixture over
+        draws of the outputs.
     n_threads : int, optional
-        What OpenMP says by default. Results have the same bits for any number.
+        By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
         Seed of the starts and of the batches.
     verbose : int, default=0
@@ -134,24 +135,24 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
     Attributes
     ----------
     posterior_ : DeterministicPosterior, or a list of them for several outputs
-        One network an output.
+        One network per output.
     prior_variances_ : ndarray of shape (2 n_layers,), or a list of them
         Prior variance of the weights and of the biases of each layer in turn.
     elbo_ : float
         Evidence lower bound of the targets in their own units, in nats, summed over outputs: under empirical Bayes
         together with the log density of the prior variances; for ``inference="map"`` the log density of the mode.
     elbo_trace_ : ndarray of shape (n_checks,), or a list of them
-        Of the run that was kept.
+        Of the start that was kept.
     n_iter_ : int
         Steps of Adam and iterations of L-BFGS.
     converged_ : bool
-        For Adam, whether the bound rose towards the end by less than 0.05 nats a row on the way on which every
-        parameter could move by one: where it did not, more steps help.
+        For Adam, whether the bound per row rose in the last quarter of the checks by less than 0.05 nats times the sum
+        of the step sizes there. If not, more steps help.
     interrupted_ : bool
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Expected noise variance in squared units of y, an average over the training rows.
+        Expected noise variance in squared units of y, averaged over the training rows.
     calibration_scale_ : float
-        1, or what `calibrate` found.
+        1, or the scale found by `calibrate`.
     fit_seconds_ : dict of str to float
         Seconds of each stage.
 
@@ -160,9 +161,9 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
     ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9, with the noise variance
     E exp(l) = exp(E l + Σ_ll / 2) for heteroscedastic noise. `predict_distribution` and what follows from it
     (intervals, quantiles, densities) give those of its components: the same mean for ``"quadrature"`` and
-    ``"moment"``, and the same standard deviation for ``"moment"``. A rule of 20 nodes, like any number of draws, misses
-    the tail that this expectation lives on where Σ_ll is large: far from the data the distribution's standard deviation
-    is smaller.
+    ``"moment"``, and the same standard deviation for ``"moment"``. Where Σ_ll is large, this expectation is dominated
+    by a tail that 20 nodes, or any number of draws, miss: far from the data the distribution's standard deviation is
+    smaller.
 
     With one hidden layer mean and variance of f are exact under q; intervals, quantiles and densities take the outputs
     as Gaussian with these moments, as the bound does.
@@ -245,8 +246,8 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
         ----------
         X : array_like of shape (n_rows, n_features_in)
         return_std : bool
-            Also return the standard deviation of the target, noise included: of the moments of eq. 9, whatever
-            `predictive` is. Far from the data it may exceed the standard deviation of `predict_distribution`.
+            Also return the standard deviation of the target, noise included: by the moments of eq. 9 for any
+            `predictive`. Far from the data it may exceed the standard deviation of `predict_distribution`.
 
         Returns
         -------
@@ -257,7 +258,7 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
         return super().predict(X, return_std)
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
-        """Predict the full distribution of the target: a Gaussian mixture, by `predictive`.
+        """Predict the full distribution of the target: a Gaussian mixture, as `predictive` says.
 
         Parameters
         ----------
@@ -265,14 +266,14 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
 
         Returns
         -------
-        PredictiveDistribution, or a list of them, one an output
+        PredictiveDistribution, or a list of them, one per output
             In the target's units. Its moments are those of the mixture: of 20 nodes for ``"quadrature"``, of draws for
             ``"mc"``, and those that `predict` gives for ``"moment"``.
         """
         return super().predict_distribution(X)
 
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        """Of f and the output l that the noise variance is a function of: a constant for homoscedastic noise."""
+        """Return moments of f and of the output l that gives the noise variance, constant for homoscedastic noise."""
         moments = super()._output_moments(rows)
         if self.noise != "homoscedastic":
             return moments
@@ -316,7 +317,7 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
         return weights, means, rest[:, None] + self._noise_variances(nodes)
 
     def _drawn_components(self, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mix over draws of the outputs, the same standard normal ones for every row."""
+        """Mix over draws of the outputs, from the same standard normal draws for every row."""
         draws = _draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((N_DRAWS, 2)))
         return np.full(N_DRAWS, 1 / N_DRAWS), draws[:, :, 0], self._noise_variances(draws[:, :, 1])
 
@@ -326,10 +327,10 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
 
     Means and covariances of the logits are propagated in closed form. The expected log-likelihood of the softmax is
     replaced by a tight lower bound (Knowles and Minka 2011): the published second-order expansion (Wu et al. 2019,
-    appendix B.4) rewards large variances of logits that are far apart, and training takes advantage of it; it is to be
-    had from `DeterministicNetwork` with ``likelihood="classification"`` alone. A row costs the square of the number of
-    classes: with 50 units thirty classes take 0.03 to 0.05 ms a row and step, hundred 0.2 to 0.3 ms, more where the
-    logits' variances are large. Parameters as in `DVIRegressor`.
+    appendix B.4) rewards large variances of logits that are far apart, and training exploits that; it is available only
+    from `DeterministicNetwork` with ``likelihood="classification"``. The cost grows with the square of the number of
+    classes: with 50 units, thirty classes take 0.03 to 0.05 ms per row and step, a hundred 0.2 to 0.3 ms, more where
+    the logits' variances are large. Parameters as in `DVIRegressor`.
 
     Parameters
     ----------
@@ -350,9 +351,9 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     initial_scale : float, default=0.05
     n_restarts : int, default=1
     predictive : {"qmc", "delta"}, default="qmc"
-        Probabilities are expectations over the logits' Gaussian: by quasi-random points, the same for all rows (for two
-        classes by quadrature of the one logit that matters), or to second order in the covariance (eq. 23), less of it
-        where probabilities would be negative.
+        How expectations of the softmax over the logits' Gaussian are computed: by quasi-random points, the same for all
+        rows (for two classes by quadrature over their log-odds), or to second order in the covariance (eq. 23), which
+        is scaled down where probabilities would be negative.
     n_threads : int, optional
     random_state : int, RandomState or None, default=0
     verbose : int, default=0
@@ -363,7 +364,7 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     posterior_ : DeterministicPosterior
     prior_variances_ : ndarray of shape (2 n_layers,)
     elbo_ : float
-        Lower bound of the log-probability of the labels, in nats.
+        Lower bound on the log-probability of the labels, in nats.
     elbo_trace_ : ndarray of shape (n_checks,)
     n_iter_ : int
     converged_ : bool
@@ -453,7 +454,7 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
 
 
 def _draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> FloatArray:
-    """Return outputs (n_rows, n_draws, n_outputs) from standard normal numbers z (n_draws, n_outputs)."""
+    """Return outputs (n_rows, n_draws, n_outputs) from standard normal draws z (n_draws, n_outputs)."""
     values, axes = np.linalg.eigh(covariance)  # covariances may be singular
     root = axes * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     return mean[:, None, :] + z @ np.swapaxes(root, 1, 2)
@@ -462,14 +463,14 @@ def _draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> Fl
 def _normal_points(n_points: int, n_dimensions: int) -> FloatArray:
     """Quasi-random standard normal points, (n_points, n_dimensions): the same at every call."""
     points = qmc.Sobol(n_dimensions, scramble=False).random(n_points)
-    return ndtri(points + 0.5 / n_points)  # in every dimension the middles of so many equal parts
+    return ndtri(points + 0.5 / n_points)  # in every dimension the midpoints of n_points equal intervals
 
 
 def _delta_log_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
     """Expand E softmax to second order in the covariance (eq. 23), E p_i ≈ p_i (1 + ½ (v_i − Σ_j p_j v_j)).
 
-    v_i is the variance of logit i less the logits' average under p. Where it would make probabilities negative, the
-    second order is scaled down.
+    v_i is the variance of logit i minus the logits' average under p. The second order is scaled down where it would
+    make probabilities negative.
     """
     p = np.exp(log_softmax(mean, axis=1))
     sp = np.einsum("nij,nj->ni", covariance, p)

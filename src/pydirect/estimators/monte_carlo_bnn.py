@@ -1,4 +1,4 @@
-"""`MonteCarloBNNRegressor` and `MonteCarloBNNClassifier`: networks with weights of several laws, trained from draws."""
+"""`MonteCarloBNNRegressor` and `MonteCarloBNNClassifier`: networks with weights of several laws, trained by draws."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pydirect.networks.schedule import BATCH_SIZE, NETWORK_OPTIMIZERS
 from pydirect.predictive import PredictiveDistribution
 
 SAMPLINGS = ("weights", "pre_activations")
-# Of the draws that all predictions use.
+# Seed of the draws that all predictions use.
 PREDICTIVE_SEED = 0
 
 
 class SampledModel(NetworkModel):
-    """What the two estimators share: parameters, training, outputs of networks drawn from the posterior."""
+    """Base of the two estimators: parameters, training, outputs of networks sampled from the posterior."""
 
     posterior: str
     kl_mode: str
@@ -39,7 +39,7 @@ class SampledModel(NetworkModel):
         return replace(network, seed=int(rng.integers(2**31)))  # of draws that are kept
 
     def _inference(self) -> str:
-        """Name the objective: L-BFGS must have the same draws at every step."""
+        """Return the name of the inference: L-BFGS needs the same draws at every step."""
         if "lbfgs" in self.optimizer:
             return "kept"
         return "mcvi" if self.sampling == "weights" else "rmcvi"
@@ -84,7 +84,7 @@ class SampledModel(NetworkModel):
         return self._n_columns_of_draws(self.n_predictive_draws)
 
     def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
-        """Return outputs of the networks that predictions average over, (n_rows, n_outputs, n_draws) each."""
+        """Return outputs of the sampled networks that predictions average over, (n_rows, n_outputs, n_draws) each."""
         return self._output_sampler(self.n_predictive_draws, np.random.default_rng(PREDICTIVE_SEED))(rows)
 
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
@@ -97,11 +97,11 @@ class SampledModel(NetworkModel):
 
 
 class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
-    """Bayesian neural network whose weights have laws of several kinds, trained from draws.
+    """Bayesian neural network with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
 
-    Every weight is w = M + σ ξ. The expected log-likelihood is estimated from draws of the hidden layers, and for the
-    output layer taken in closed form where there is one; the divergence from the prior needs no draws or reduces them
-    to sums before its gradient is taken (Nazarovs et al. 2021, "Graph reparameterizations for enabling 1000+ Monte
+    Every weight is w = M + σ ξ. The expected log-likelihood is estimated from draws of the hidden layers; the output
+    layer is integrated over in closed form where possible; the divergence from the prior needs no draws, or reduces
+    them to sums before its gradient is taken (Nazarovs et al. 2021, "Graph reparameterizations for enabling 1000+ Monte
     Carlo iterations in Bayesian deep neural networks", UAI). Rectified linear units.
 
     Parameters
@@ -111,25 +111,25 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     noise : {"heteroscedastic", "homoscedastic", "softplus"}, default="heteroscedastic"
         As in `DVIRegressor`.
     posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
-        Law of ξ. Radial: the weights of a matrix, or of the biases of a layer, have a uniform direction and a normal
+        Law of ξ. Radial: the weights of a matrix, or the biases of a layer, have a uniform direction and a normal
         length.
     prior : "empirical_bayes", EmpiricalBayes, float or tuple, default="empirical_bayes"
-        Gaussian, with a variance found for every weight matrix and bias vector or one fixed number; or the name of
-        another law and its parameters, for example ``("laplace", 0.0, 1.0)``, where `kl_mode` can serve it.
+        Gaussian, with a variance estimated for each weight matrix and bias vector or one fixed number; or the name of
+        another law and its parameters, for example ``("laplace", 0.0, 1.0)``, where `kl_mode` supports it.
     kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
-        Where the divergence comes from: expectations, or draws of several kinds, fresh at every step or, for
-        ``"fixed"``, made once.
+        How the divergence is computed: exactly, or from draws of several kinds, fresh at every step or, for
+        ``"fixed"``, made once; see `MonteCarloDivergence`.
     n_kl_draws : int, default=100
-        Draws a weight for the other modes than ``"exact"``.
+        Draws per weight in all modes but ``"exact"``.
     n_draws : int, default=10
-        Draws of the network a step.
+        Draws of the network per step.
     sampling : {"weights", "pre_activations"}, default="weights"
-        What is drawn: weights, the same for all rows of a step, or every row's own pre-activations, of smaller
-        variance, for normal weights (local reparameterisation).
+        What is drawn: weights, the same for all rows of a step, or every row's own pre-activations (local
+        reparameterisation), which have a smaller variance; for normal weights only.
     exact_last_layer : bool, default=True
-        Integrate over the output layer's weights in closed form: for homoscedastic noise and for normal weights.
+        Integrate over the output layer's weights in closed form, for homoscedastic noise or normal weights.
     optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
-        L-BFGS for ``kl_mode="fixed"`` only, and with draws of the network, too, that are kept from the first step.
+        L-BFGS for ``kl_mode="fixed"`` only; the draws of the network, too, are then kept from the first step.
     n_steps : int, default=3000
     learning_rate : float, default=0.01
     batch_size : int or None, default=100
@@ -137,43 +137,43 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     max_iter : int, default=2000
     initial_scale : float, default=0.05
     n_restarts : int, default=1
-        These as in `DVIRegressor`.
+        The last eight as in `DVIRegressor`.
     n_predictive_draws : int, default=200
-        Networks that predictions average over, the same ones for all rows and calls.
+        Number of sampled networks that predictions average over, the same for all rows and calls.
     n_threads : int, optional
-        What OpenMP says by default. Results have the same bits for any number.
+        By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
-        Seed of the starts, the batches and the draws.
+        Seed of the starts, batches and draws.
     verbose : int, default=0
         1 reports stages on standard error.
 
     Attributes
     ----------
     posterior_ : SampledPosterior, or a list of them for several outputs
-        One network an output.
+        One network per output.
     prior_variances_ : ndarray of shape (2 n_layers,), or a list of them
         Prior variance of the weights and of the biases of each layer in turn; only for Gaussian priors.
     elbo_ : float
-        Evidence lower bound of the targets in their own units, in nats, summed over outputs: an estimate from 100
-        draws of the networks that training has not seen.
+        Evidence lower bound of the targets in their own units, in nats, summed over outputs, estimated from 100 draws
+        of the networks that training has not seen.
     elbo_trace_ : ndarray of shape (n_checks,), or a list of them
-        Of the run that was kept, by training's own draws: those of L-BFGS make it higher than fresh ones do.
+        Of the start that was kept, with training's own draws: for L-BFGS it is higher than with fresh ones.
     n_iter_ : int
     converged_ : bool
-        For Adam, whether the bound rose towards the end by less than 0.05 nats a row on the way on which every
-        parameter could move by one: where it did not, more steps help.
+        For Adam, whether the bound per row rose in the last quarter of the checks by less than 0.05 nats times the sum
+        of the step sizes there. If not, more steps help.
     interrupted_ : bool
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Expected noise variance in squared units of y, an average over the training rows; its logarithm is taken to be
+        Expected noise variance in squared units of y, averaged over the training rows; its logarithm is treated as
         Gaussian with the moments of the draws.
     calibration_scale_ : float
     fit_seconds_ : dict of str to float
 
     Notes
     -----
-    Draws of the network that are kept for L-BFGS are few beside the weights, which adapt to them: the bound that is
-    climbed is then no bound of the evidence, and predictions suffer; ``elbo_`` tells by how much it was too high, and
-    an `OverfittedDrawsWarning` when that is more than a nat a row. Fresh draws have no such bias.
+    The draws kept for L-BFGS are far fewer than the weights, which adapt to them: the objective is then no bound on the
+    evidence, and predictions suffer. ``elbo_`` is free of this bias; an `OverfittedDrawsWarning` is issued when the
+    objective was too high by more than one nat per row. Fresh draws have no such bias.
 
     Examples
     --------
@@ -238,7 +238,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     # --- prediction
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the target, by an average over drawn networks.
+        """Predict the target by an average over sampled networks.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         return super().predict(X, return_std)
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
-        """Predict the full distribution of the target: a mixture of Gaussians, one a drawn network.
+        """Predict the full distribution of the target: a mixture of Gaussians, one per sampled network.
 
         Parameters
         ----------
@@ -263,13 +263,13 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
 
         Returns
         -------
-        PredictiveDistribution, or a list of them, one an output
-            In the target's units, with the moments that `predict` gives.
+        PredictiveDistribution, or a list of them, one per output
+            In the target's units, with the moments that `predict` returns.
         """
         return super().predict_distribution(X)
 
     def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
-        """Of f and the output l that the noise variance is a function of: a constant for homoscedastic noise."""
+        """Return draws of f and of the output l that gives the noise variance, constant for homoscedastic noise."""
         outputs = super()._drawn_outputs(rows)
         if self.noise != "homoscedastic":
             return outputs
@@ -293,9 +293,9 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
 
 
 class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
-    """Bayesian neural network for classes whose weights have laws of several kinds, trained from draws.
+    """Bayesian neural network for classes with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
 
-    The log-likelihood of the softmax is averaged over drawn networks, in training as in prediction; parameters and
+    The softmax is averaged over sampled networks, its logarithm in training and itself in prediction; parameters and
     source as in `MonteCarloBNNRegressor`.
 
     Parameters
@@ -327,7 +327,7 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     prior_variances_ : ndarray of shape (2 n_layers,)
         Only for Gaussian priors.
     elbo_ : float
-        Lower bound of the log-probability of the labels, in nats, estimated from 100 fresh draws.
+        Lower bound on the log-probability of the labels, in nats, estimated from 100 fresh draws.
     elbo_trace_ : ndarray of shape (n_checks,)
     n_iter_ : int
     converged_ : bool

@@ -42,41 +42,41 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
 
     Every weight takes one of a few levels; the evidence lower bound, its gradient and the predictive mean and variance
     are exact (Evans & Nair 2018, section 3.2 and appendix D). A network of ℓ hidden layers is a polynomial of degree
-    2^ℓ in the inputs: ridge regression on squares and products is what one hidden layer has to beat.
+    2^ℓ in the inputs: compare one hidden layer with ridge regression on squares and products.
 
     Parameters
     ----------
     hidden_layer_sizes : sequence of int, default=(16, 8)
-        Units of each hidden layer. One or two layers of any width; three only while the network is very small.
+        Units of each hidden layer. One or two layers of any width; three only in very small networks.
     n_levels : int, default=15
-        Values that a weight can take; 16 or fewer fit into 4 bits. At least 5, or 2 with ``n_regrids=0``.
+        Number of values that a weight can take; 16 or fewer fit into 4 bits. At least 5, or 2 with ``n_regrids=0``.
     prior : str or Prior, default="gaussian"
-        Of a weight, in units of its prior standard deviation; see `DirectRegressor`. Without a density only with
+        Of a weight, in units of its prior standard deviation; see `DirectRegressor`. It must have a density unless
         ``n_regrids=0``.
     prior_scale : float, default=1.5
         Prior standard deviation of a weight times the square root of the number of inputs of its layer.
     fit_prior_scale : bool, default=True
-        Choose the prior standard deviation of each layer by empirical Bayes whenever levels are placed anew.
+        Estimate the prior standard deviation of each layer by empirical Bayes whenever levels are placed anew.
     whiten : bool, default=True
         Rotate the standardised inputs to their principal axes, each scaled to variance one: correlated inputs would
-        make the weights' posterior correlated, which a factorised posterior cannot follow. Directions without variance
-        are dropped.
+        make the exact posterior of the weights correlated, which a factorised one cannot be. Directions without
+        variance are dropped.
     bias : bool, default=True
-        Give every layer one more input, fixed to one.
+        Give every layer an additional input, fixed to one.
     n_restarts : int, default=4
-        Random starts; after every round the half with the lower ELBO is dropped.
+        Number of random starts; after every round the half with the lower ELBO is dropped.
     n_regrids : int, default=3
         How many times the levels of every weight are placed anew around its posterior. With 0 all weights of a layer
-        share evenly spaced levels, as small devices want them, at a price in accuracy.
+        share evenly spaced levels, which suits small devices and costs accuracy.
     optimizer : {"lbfgs", "coordinate_ascent"}, default="lbfgs"
     engine : {"auto", "datum", "tensor", "coreset", "monomial"}, default="auto"
-        How the expected squared error is computed, by operation count and memory unless forced; see
-        `pydirect.fit_quadratic_network`. ``"tensor"``, ``"coreset"`` and ``"monomial"`` make a step independent of the
-        number of rows.
+        How the expected squared error is computed; ``"auto"`` decides by operation count and memory. See
+        `pydirect.fit_quadratic_network`. The cost of a step of ``"tensor"``, ``"coreset"`` and ``"monomial"`` does not
+        depend on the number of rows.
     max_iter : int, default=150
-        Largest number of iterations of a round.
+        Maximum number of iterations per round.
     n_threads : int, optional
-        What OpenMP says by default. Results have the same bits for any number.
+        By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
         Seed of the starts.
     verbose : int, default=0
@@ -85,14 +85,14 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     Attributes
     ----------
     posterior_ : NetworkPosterior, or a list of them for several outputs
-        One network an output.
+        One network per output.
     coefs_ : list of ndarray of shape (fan_out, fan_in), or a list of such lists
         Posterior means of the weights of each layer; the bias is the last input.
     elbo_ : float
         Evidence lower bound of the targets in their own units, in nats, summed over outputs. It compares starts and
         noise levels; it does not rank architectures as the test error does.
     elbo_trace_ : ndarray of shape (n_iter,), or a list of them
-        Of the run that was kept; it may step down where levels were placed anew.
+        Of the start that was kept; it may fall where levels were placed anew.
     n_iter_ : int
     converged_ : bool
     interrupted_ : bool
@@ -101,15 +101,15 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y.
     calibration_scale_ : float
-        1, or what `calibrate` found.
+        1, or the scale found by `calibrate`.
     coreset_ : NetworkCoreset
-        After `partial_fit` or `fit_stream`: weighted rows that stand for all rows seen, in the units of X and y.
+        After `partial_fit` or `fit_stream`: weighted rows that represent all rows seen, in the units of X and y.
     fit_seconds_ : dict of str to float
         Seconds of each stage.
 
     Notes
     -----
-    Predictive means and variances of f are exact; intervals, quantiles and densities take f as Gaussian with these
+    Predictive means and variances of f are exact; intervals, quantiles and densities treat f as Gaussian with these
     moments. Far from the training data a polynomial grows without bound, and so do the predicted deviations.
 
     Examples
@@ -178,12 +178,12 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         ------
         ValueError, TypeError
             When the data or a parameter is not as described, or the network is too large for exact inference, with
-            the memory that it would have taken.
+            the memory that it would need.
 
         Warns
         -----
         ConvergenceWarning
-            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
+            When the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
         self.__dict__.pop("coreset_", None)
@@ -192,12 +192,12 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to these rows and all earlier ones, which a coreset stands for.
+        """Fit to these rows and all earlier ones, represented by a coreset.
 
-        Rows of an earlier ``fit`` are not kept: begin with this method. Training has the last posterior as one more
-        start. The coreset holds the data exactly, as far as networks of this depth can tell: the ELBO and its optima
-        are those of all rows together, in whatever blocks they came. It is feasible for few inputs only (see
-        `NetworkCoreset`). When it fails, the rows are not counted.
+        Rows of an earlier ``fit`` are not kept: begin with this method. Training uses the last posterior as an
+        additional start. The coreset is exact for networks of this depth: the ELBO and its optima are those of all rows
+        together, in whatever blocks they came. It is feasible for few inputs only (see `NetworkCoreset`). After an
+        error the rows are not counted.
 
         Parameters
         ----------
@@ -240,9 +240,9 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     def fit_stream(self, X: Any, y: Any = None, sample_weight: Any = None, *, drop_missing: bool = False) -> Self:
         """Fit to data that need not fit into memory, in one pass that keeps a coreset.
 
-        Blocks of rows are reduced to coresets, and these are merged in a tree: the coreset of coresets stands for all
-        rows exactly. Memory is that of a block and of some coresets, whatever the number of rows. It is feasible for
-        few inputs only, as `partial_fit`, which can go on from here where there is one target.
+        Blocks of rows are reduced to coresets, and these are merged in a tree: the result represents all rows exactly.
+        Memory is that of a block and a few coresets, whatever the number of rows. It is feasible for few inputs only,
+        as `partial_fit`, which can continue from here if there is one target.
 
         Parameters
         ----------
@@ -251,7 +251,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         y, sample_weight : optional
             As in `DirectRegressor.fit_stream`.
         drop_missing : bool
-            Leave out rows with missing values, which are an error otherwise.
+            Leave out rows with missing values, which otherwise raise an error.
 
         Returns
         -------
@@ -381,7 +381,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     # --- prediction
 
     def _inputs(self, x: FloatArray) -> FloatArray:
-        """Return what the network sees of rows of X: standardised, rotated, scaled, and far from overflow."""
+        """Return the network's inputs: rows of X standardised, rotated, scaled and clipped."""
         inputs = INPUT_SCALE * self.rotation_.transform(self.input_map_.transform(x))
         limit = self._shape_for(1).largest_input
         return np.clip(inputs, -limit, limit, out=inputs)
