@@ -1,29 +1,23 @@
-import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp, softmax, xlogy
+from scipy.special import logsumexp, xlogy
 
-from pydirect import GaussianStatistics, MixturePrior, _core, fit_mean_field, fit_mixture, pairwise_entropy
+from pydirect import GaussianStatistics, MixturePrior, fit_mean_field, fit_mixture
 from pydirect.distributions.levels import evenly_spaced_levels
-from pydirect.distributions.noise import NoiseGridWarning, NoisePosterior
+from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, TablePrior
-from pydirect.optimize.outcome import Outcome
-from pydirect.regression import mixture, mixture_ascent, mixture_entropy, mixture_gradients, mixture_posterior
-from pydirect.regression.mean_field import MeanFieldRegression
-from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy, taylor_entropy
+from pydirect.regression import mixture, mixture_ascent
 from pydirect.testing import (
     enumerate_elbo,
     enumerate_hypotheses,
     enumerate_log_evidence,
     enumerate_mixture,
-    enumerate_predictive_moments,
-    finite_difference_gradient,
-    monte_carlo_mean,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
+
 ENTROPIES = ("pairwise", "taylor", "stochastic")
 
 
@@ -75,141 +69,6 @@ def log_prior_of_hypotheses(problem):
     return table[np.arange(b), indices_of_hypotheses(b, m)].sum(axis=1)
 
 
-# Entropies
-
-
-def test_pairwise_bracket_is_tight_for_one_component_and_for_disjoint_ones():
-    alpha, q = random_mixture(r=1)
-    np.testing.assert_allclose(pairwise_entropy(alpha, q), entropy_of(alpha, q), rtol=1e-12)
-    alpha, q = random_mixture(r=2, m=4)
-    q[0, 1, :2], q[1, 1, 2:] = 0.0, 0.0
-    q /= q.sum(axis=2, keepdims=True)
-    np.testing.assert_allclose(pairwise_entropy(alpha, q), entropy_of(alpha, q), rtol=1e-12)
-
-
-def test_pairwise_and_taylor_bounds_are_each_closer_where_they_should_be():
-    alpha, apart = random_mixture(r=3, concentration=0.1, seed=1)
-    near = random_mixture(r=1, concentration=5.0)[1] + 0.02 * random_mixture(r=3, seed=2)[1]
-    near /= near.sum(axis=2, keepdims=True)
-
-    def taylor(q):
-        return taylor_entropy(alpha, q, np.log(np.einsum("i,ijw->jw", alpha, q)))[0]
-
-    for q in (apart, near):
-        assert taylor(q) <= entropy_of(alpha, q)
-        assert pairwise_entropy(alpha, q)[0] <= entropy_of(alpha, q)
-    assert pairwise_entropy(alpha, apart)[0] > taylor(apart)
-    assert pairwise_entropy(alpha, near)[0] < taylor(near)
-
-
-def test_taylor_bound_is_exact_about_a_factorised_distribution():
-    alpha, q = random_mixture(r=1)
-    value, _, _, gradient = taylor_entropy(alpha, q, np.log(q[0]))
-    assert value == pytest.approx(entropy_of(alpha, q), rel=1e-12)
-    np.testing.assert_allclose(gradient, 0.0, atol=1e-12)
-
-
-def test_taylor_gradients_agree_with_finite_differences():
-    alpha, q = random_mixture()
-    centre = np.log(random_mixture(r=1, seed=5)[1][0] + 0.1)
-    _, d_alpha, d_q, d_centre = taylor_entropy(alpha, q, centre)
-    for got, function, at in (
-        (d_alpha, lambda x: taylor_entropy(x, q, centre)[0], alpha),
-        (d_q, lambda x: taylor_entropy(alpha, x, centre)[0], q),
-        (d_centre, lambda x: taylor_entropy(alpha, q, x)[0], centre),
-    ):
-        np.testing.assert_allclose(got, finite_difference_gradient(function, at), rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize("control", [False, True], ids=["eq. 11", "control variate"])
-def test_stochastic_entropy_gradient_is_unbiased(control):
-    alpha, q = random_mixture(b=3, concentration=2.0)
-    rng = np.random.default_rng(0)
-    batches = []
-    for _ in range(400):
-        indices = mixture_entropy.sample_indices(alpha, q, 50, rng)
-        if control:
-            values, d_alpha, d_q = stochastic_entropy(alpha, q, indices)
-        else:
-            at = np.arange(3)
-            log_q = logsumexp(np.log(alpha) + np.log(q[:, at, indices]).sum(axis=2).T, axis=1)
-            d_alpha, d_q = (-g for g in score_gradient(alpha, q, indices, log_q + 1, np.zeros(q.shape[1:])))
-            values = -log_q
-        batches.append(np.concatenate([[values.mean()], d_alpha, d_q.ravel()]))
-    mean, error = monte_carlo_mean(batches)
-    exact = np.concatenate(
-        [
-            [entropy_of(alpha, q)],
-            finite_difference_gradient(lambda x: entropy_of(x, q), alpha),
-            finite_difference_gradient(lambda x: entropy_of(alpha, x), q).ravel(),
-        ]
-    )
-    assert (np.abs(mean - exact) <= 5 * error + 1e-7).all()
-
-
-def test_the_control_variate_lowers_the_variance():
-    alpha, q = random_mixture(b=8, concentration=2.0)
-    indices = mixture_entropy.sample_indices(alpha, q, 4000, np.random.default_rng(0))
-    masses_of = _core.component_log_masses(indices, mixture_entropy.log_table(q), 1) + np.log(alpha)
-    assert stochastic_entropy(alpha, q, indices)[0].var() < 0.2 * logsumexp(masses_of, axis=1).var()
-
-
-def test_samplers_of_the_core_are_sums_over_levels():
-    q = random_mixture(r=3, b=70, m=5)[1]
-    rng = np.random.default_rng(0)
-    indices = rng.integers(0, 5, (130, 70)).astype(np.uint8)
-    expected = np.log(q)[:, np.arange(70), indices].sum(axis=2).T
-    np.testing.assert_allclose(
-        _core.component_log_masses(indices, mixture_entropy.log_table(q), 2), expected, rtol=1e-12
-    )
-    coefficients = rng.standard_normal((130, 3))
-    out = np.zeros((70, 5, 3))
-    _core.sum_by_level(indices, coefficients, out, 2)
-    expected = np.stack([(coefficients.T @ (indices == k)).T for k in range(5)], axis=1)
-    np.testing.assert_allclose(out, expected, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("indices", "error", "message"),
-    [
-        (np.full((2, 4), 200, np.uint8), ValueError, "indices must be from 0 to 2, got 200 to 200"),
-        (np.full((2, 4), -1), ValueError, "indices must be from 0 to 2, got -1 to -1"),
-        (np.zeros(4, np.uint8), ValueError, "indices must have shape .n_samples, 4., got .4,."),
-        (np.zeros((2, 5), np.uint8), ValueError, "indices must have shape .n_samples, 4., got .2, 5."),
-        (np.zeros((2, 4)), TypeError, "indices must hold integers, got dtype float64"),
-    ],
-)
-def test_level_indices_are_checked(fitted, indices, error, message):
-    alpha, q = fitted.alpha, fitted.component_q
-    table = MixturePrior(("gaussian",)).table([-1.0, 0.0, 1.5], 4)
-    for call in (
-        lambda: fitted.log_mass(indices),
-        lambda: score_gradient(alpha, q, indices, np.zeros(2), np.zeros((4, 3))),
-        lambda: stochastic_entropy(alpha, q, indices),
-        lambda: table.log_mass_of(indices),
-    ):
-        with pytest.raises(error, match=message):
-            call()
-
-
-def test_level_indices_may_be_of_any_integers(fitted):
-    indices = indices_of_hypotheses(4, 3)
-    np.testing.assert_array_equal(fitted.log_mass(indices.astype(int)), fitted.log_mass(indices))
-
-
-def test_score_gradients_check_their_tables(fitted):
-    indices = np.zeros((2, 4), np.uint8)
-    for values, additive, message in (
-        (np.zeros(3), np.zeros((4, 3)), "values must have shape"),
-        (np.zeros(2), np.zeros((4, 2)), "additive must have shape"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            score_gradient(fitted.alpha, fitted.component_q, indices, values, additive)
-
-
-# The compiled solver
-
-
 def climb_of(problem, table=None, n_threads=1):
     model = problem.model
     return mixture_ascent.Climb(model, table, model.statistics.A.astype(np.float32), 1000, 1e-9, n_threads)
@@ -221,88 +80,6 @@ def random_state(problem, r, seed=0, concentration=1.0):
     return mixture_ascent.MixtureState(
         alpha, q, np.random.default_rng(seed).dirichlet(np.ones(problem.noise_levels.size)), -np.inf
     )
-
-
-@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (9, 3), (17, 4), (33, 2)], ids=str)
-@pytest.mark.parametrize("per_weight", [False, True])
-def test_solver_evaluates_the_pairwise_bound(isa_level, make_problem, shape, per_weight):
-    n_levels, r = shape
-    problem = make_problem(b=5, n_levels=n_levels, per_weight=per_weight)
-    state = random_state(problem, r)
-    solver = climb_of(problem).solver(state)
-    components = [problem.model.elbo(q, state.q_noise) for q in state.q]
-    own = sum(-xlogy(q, q).sum() * a for a, q in zip(state.alpha, state.q, strict=True))
-    expected = state.alpha @ components - own + pairwise_entropy(state.alpha, state.q)[0]
-    assert solver.elbo() == pytest.approx(expected, rel=1e-12)
-    np.testing.assert_allclose(solver.probabilities()[:, :, :n_levels], state.q, atol=1e-15)
-    np.testing.assert_allclose(
-        solver.mean,
-        [q @ problem.levels if not per_weight else (q * problem.levels).sum(1) for q in state.q],
-        rtol=1e-12,
-    )
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("r", [2, 3, 5])
-def test_ascent_never_lowers_the_bound_nor_leaves_it_above_the_truth(isa_level, make_problem, r, seed):
-    problem = correlated_problem(make_problem, seed=seed)
-    start = random_state(problem, r, seed, concentration=3.0)
-    climb = climb_of(problem)
-    before = climb.solver(start).elbo()
-    state = climb.ascend(start)
-    assert (np.diff([before, *state.trace]) >= -1e-9).all()
-    assert state.elbo >= before - 1e-9
-    truth = elbo_by_definition(
-        problem,
-        enumerate_mixture(problem.levels, state.alpha, state.q, problem.noise_levels, state.q_noise),
-        log_prior_of_hypotheses(problem),
-    )
-    assert state.elbo <= truth + 1e-9
-
-
-def test_ascent_stops_where_no_component_can_rise_alone(make_problem):
-    """At rest every q_j is the maximiser of its tangent bound: weights far from other components are at Theorem 1's."""
-    problem = correlated_problem(make_problem, seed=3)
-    posterior = fit_mixture(*problem.fit_arguments, n_components=3)
-    climb = climb_of(problem)
-    state = mixture_ascent.MixtureState(posterior.alpha, posterior.component_q, posterior.noise.q, posterior.elbo)
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        logits = np.log(np.maximum(state.q, 1e-300)) + 0.05 * rng.standard_normal(state.q.shape)
-        moved = mixture_ascent.MixtureState(state.alpha, softmax(logits, axis=2), state.q_noise, -np.inf)
-        assert climb.solver(moved).elbo() <= posterior.elbo + 1e-9
-
-
-def test_components_that_meet_within_one_sweep_are_not_at_rest():
-    """Two weights whose difference is known: from (0, 0) and (1, 1), which are far apart, both would spread alike."""
-    statistics = GaussianStatistics.from_arrays(np.tile([[1.0, -1.0]], (10, 1)), np.zeros(10))
-    model = MeanFieldRegression.of(statistics, [0.0, 1.0], np.log([0.5, 0.5]), [2.0])
-    climb = mixture_ascent.Climb(model, None, statistics.A.astype(np.float32), 1000, 1e-9, 1)
-    q = np.eye(2)[[[0, 0], [1, 1]]]
-    start = mixture_ascent.MixtureState(np.full(2, 0.5), q, np.ones(1), -np.inf)
-    state = climb.ascend(start)
-    assert state.elbo == pytest.approx(climb.solver(start).elbo())
-    assert not state.converged
-
-
-def test_results_have_the_same_bits_at_every_level_and_for_any_number_of_threads(at_every_level):
-    rng = np.random.default_rng(0)
-    phi = rng.standard_normal((300, 600))
-    statistics = GaussianStatistics.from_arrays(phi, phi[:, :5].sum(axis=1) + rng.standard_normal(300))
-    levels = evenly_spaced_levels(15)
-
-    def fit(n_threads=1):
-        posterior = fit_mixture(
-            statistics, levels, GaussianPrior().log_mass(levels), [0.5, 1.0], n_components=4, n_threads=n_threads
-        )
-        return posterior.component_q, posterior.alpha, np.array(posterior.elbo)
-
-    alone = at_every_level(fit)
-    for got, expected in zip(fit(3), alone, strict=True):
-        assert got.tobytes() == expected.tobytes()
-
-
-# Fits
 
 
 @pytest.mark.parametrize("entropy", ENTROPIES)
@@ -411,30 +188,6 @@ def test_a_start_must_be_possible(make_problem):
         fit_mixture(problem.statistics, problem.levels, log_prior, problem.noise_levels, n_components=1, start=start)
 
 
-@pytest.mark.parametrize("seed", [0, 2])
-def test_the_taylor_bound_gains_most_of_what_the_pairwise_one_does(seed):
-    """Components that differ in many weights: about a centre at the marginals its terms are exponentially many."""
-    rng = np.random.default_rng(seed)
-    phi = rng.standard_normal((40, 60))
-    phi[:, 1::2] = phi[:, ::2] + 0.2 * phi[:, 1::2]
-    levels = evenly_spaced_levels(9, 2.0)
-    statistics = GaussianStatistics.from_arrays(phi, phi @ rng.choice(levels, 60) + 0.5 * rng.standard_normal(40))
-    arguments = statistics, levels, GaussianPrior().log_mass(levels), [0.25]
-    one = fit_mean_field(*arguments).elbo
-    pairwise, taylor = (fit_mixture(*arguments, n_components=4, entropy=e).elbo for e in ("pairwise", "taylor"))
-    assert pairwise - one > 0.5
-    assert taylor - one > 0.99 * (pairwise - one)
-
-
-def test_the_best_centre_is_stationary_and_above_the_marginals():
-    alpha, q = random_mixture(r=3, b=6, concentration=0.3)
-    state = mixture_ascent.MixtureState(alpha, q, np.ones(1), -np.inf)
-    best, _ = mixture_gradients._best_centre(state, 1000, 1e-15)
-    value, _, _, gradient = taylor_entropy(alpha, q, best)
-    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
-    assert taylor_entropy(alpha, q, mixture_gradients._log_marginal(state))[0] < value <= entropy_of(alpha, q)
-
-
 @pytest.mark.parametrize("entropy", ENTROPIES)
 def test_weights_that_the_data_decide_leave_no_component_without_any_weight(entropy):
     rng = np.random.default_rng(0)
@@ -518,20 +271,6 @@ def test_interrupting_keeps_the_factorised_posterior(make_problem, monkeypatch, 
     np.testing.assert_allclose(posterior.q, factorised.q, atol=1e-12)
 
 
-def test_interrupting_the_search_for_a_centre_keeps_the_pairwise_fit(make_problem, monkeypatch):
-    problem = correlated_problem(make_problem)
-    pairwise = fit_mixture(*problem.fit_arguments, n_components=3)
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(mixture_gradients, "taylor_entropy", stop)
-    posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy="taylor")
-    assert posterior.interrupted and not posterior.converged
-    assert posterior.elbo == pairwise.elbo
-    np.testing.assert_array_equal(posterior.component_q, pairwise.component_q)
-
-
 def test_arguments_are_checked(make_problem):
     arguments = make_problem().fit_arguments
     for options, message in (
@@ -552,63 +291,6 @@ def test_a_noise_grid_too_narrow_is_warned_of(make_problem):
         warnings.simplefilter("error", NoiseGridWarning)
         with pytest.raises(NoiseGridWarning, match="upper edge"):
             fit_mixture(problem.statistics, problem.levels, problem.log_prior, [1e-4, 2e-4, 4e-4], n_components=2)
-
-
-# Posteriors
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    alpha, q = random_mixture(r=3, b=4, m=3, seed=4)
-    levels = np.array([-1.0, 0.0, 1.5])[None]
-    noise = NoisePosterior(np.array([0.5, 1.0]), np.array([0.3, 0.7]))
-    return mixture_posterior.MixturePosterior(
-        levels, q, alpha, noise, np.zeros((1, 1, 3)), *pairwise_entropy(alpha, q), Outcome()
-    )
-
-
-def test_predictive_moments_are_the_enumerated_ones(fitted):
-    phi = np.random.default_rng(1).standard_normal((7, 4))
-    expected = enumerate_predictive_moments(phi, enumerated(fitted))
-    mean, variance = fitted.latent_moments(phi)
-    np.testing.assert_allclose(mean, expected.mean, rtol=1e-10)
-    np.testing.assert_allclose(variance, expected.variance, rtol=1e-10)
-    for order, cumulant in enumerate(expected, start=1):
-        np.testing.assert_allclose(fitted.latent_cumulant(phi, order), cumulant, rtol=1e-10, atol=1e-10)
-    means, variances = fitted.component_moments(phi)
-    assert means.shape == variances.shape == (7, 3)
-
-
-def test_weights_have_the_moments_of_the_mixture(fitted):
-    listed = enumerated(fitted)
-    np.testing.assert_allclose(fitted.mean, listed.mean, rtol=1e-12)
-    np.testing.assert_allclose(fitted.variance, listed.covariance.diagonal(), rtol=1e-12)
-    np.testing.assert_allclose(fitted.std**2, fitted.variance, rtol=1e-12)
-    np.testing.assert_array_equal(fitted.coefficients, fitted.mean)
-    zeros = (listed.weights == 0).mean(axis=1)
-    assert fitted.expected_sparsity() == pytest.approx(listed.weight_probability @ zeros)
-
-
-def test_masses_and_the_most_probable_weights_are_the_enumerated_ones(fitted):
-    indices = indices_of_hypotheses(4, 3)
-    probability = enumerated(fitted).weight_probability
-    np.testing.assert_allclose(np.exp(fitted.log_mass(indices)), probability, rtol=1e-12)
-    modes = np.stack([c.most_probable() for c in fitted.components])
-    assert fitted.log_mass(fitted.most_probable()[None])[0] == fitted.log_mass(modes).max()
-
-
-def test_samples_have_the_mixtures_probabilities(fitted):
-    indices = fitted.sample_indices(20_000, 0)
-    assert indices.dtype == np.uint8 and indices.shape == (20_000, 4)
-    code = indices.astype(int) @ 3 ** np.arange(3, -1, -1)
-    mean, error = monte_carlo_mean(code[:, None] == np.arange(81))
-    probability = enumerated(fitted).weight_probability
-    assert (np.abs(mean - probability) <= 5 * error + 1e-3 * (probability < 1e-3)).all()
-    weights = fitted.sample_weights(50, np.random.default_rng(0))
-    assert set(np.unique(weights)) <= {-1.0, 0.0, 1.5}
-
-
-# Priors
 
 
 def prior_of_hypotheses(prior, levels, b):
@@ -635,32 +317,6 @@ PRIORS = {
     "jensen": MixturePrior((GaussianPrior(0.5), GaussianPrior(2.0)), bound="jensen"),
     "stochastic": MixturePrior((GaussianPrior(0.5), GaussianPrior(2.0)), bound="stochastic"),
 }
-
-
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_tables_give_the_prior_by_definition(prior):
-    levels = np.array([-1.0, 0.0, 1.0])
-    table = prior.table(levels, 5)
-    expected = prior_of_hypotheses(prior, levels, 5)
-    np.testing.assert_allclose(table.log_mass_of(indices_of_hypotheses(5, 3)), expected, rtol=1e-12)
-    assert logsumexp(expected) == pytest.approx(0.0, abs=1e-12)
-    # One weight alone.
-    p, indices = np.exp(expected), indices_of_hypotheses(5, 3)
-    marginal = np.array([p[indices[:, 0] == k].sum() for k in range(3)])
-    np.testing.assert_allclose(np.exp(np.broadcast_to(table.marginal, (5, 3))[0]), marginal, rtol=1e-12)
-    np.testing.assert_allclose(np.exp(prior.log_mass(levels)), marginal, rtol=1e-12)
-
-
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_responsibilities_attain_the_bound(prior):
-    levels = np.array([-1.0, 0.0, 1.0])
-    table = prior.table(levels, 5)
-    q = random_mixture(r=1, b=5)[1][0]
-    rho = table.responsibilities(q)
-    value = (q * table.effective(rho)).sum() + table.offset(rho)
-    assert value == pytest.approx(table.expectation(q), rel=1e-12)
-    expected = masses([1.0], q[None]) @ prior_of_hypotheses(prior, levels, 5)
-    assert value <= expected + 1e-12
 
 
 @pytest.mark.parametrize("n_components", [1, 3])
@@ -734,102 +390,6 @@ def test_groups_that_do_nothing_are_switched_off():
     assert (zero[:2] < 0.01).all() and (zero[2:] > 0.99).all()
 
 
-def test_stochastic_prior_gradients_are_unbiased():
-    prior = PRIORS["stochastic"]
-    levels = np.array([-1.0, 0.0, 1.0])
-    table = prior.table(levels, 3)
-    alpha, q = random_mixture(b=3, concentration=2.0)
-    log_prior = prior_of_hypotheses(prior, levels, 3)
-
-    def bound(a, x):
-        return sum(w * table.expectation(component) for w, component in zip(a, x, strict=True))
-
-    exact = [
-        finite_difference_gradient(lambda x: masses(x, q) @ log_prior - bound(x, q), alpha),
-        finite_difference_gradient(lambda x: masses(alpha, x) @ log_prior - bound(alpha, x), q).ravel(),
-    ]
-    rng = np.random.default_rng(0)
-    draws = []
-    for _ in range(400):
-        indices = mixture_entropy.sample_indices(alpha, q, 50, rng)
-        d_alpha, d_q = mixture_gradients._exact_prior_gradient(table, alpha, q, indices, 1)
-        draws.append(np.concatenate([d_alpha, d_q.ravel()]))
-    mean, error = monte_carlo_mean(draws)
-    assert (np.abs(mean - np.concatenate(exact)) <= 5 * error + 1e-7).all()
-
-
-def test_both_stochastic_terms_train_together(make_problem):
-    problem = correlated_problem(make_problem)
-    prior = PRIORS["stochastic"]
-    posterior = fit_mixture(
-        problem.statistics, problem.levels, prior, [0.1], n_components=2, entropy="stochastic", n_samples=300
-    )
-    truth = elbo_by_definition(
-        problem_with_noise(problem, [0.1]), enumerated(posterior), prior_of_hypotheses(prior, problem.levels, 5)
-    )
-    assert posterior.elbo <= truth + 1e-9
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_stochastic_steps_never_end_below_their_start(make_problem, seed):
-    problem = correlated_problem(make_problem, seed=seed)
-    pairwise, stochastic = (
-        fit_mixture(*problem.fit_arguments, n_components=3, entropy=entropy, n_samples=50)
-        for entropy in ("pairwise", "stochastic")
-    )
-    assert stochastic.elbo >= pairwise.elbo
-    assert stochastic.n_iter > pairwise.n_iter
-    assert stochastic.elbo == pytest.approx(
-        mixture_gradients.Energy(climb_of(problem))(stochastic.alpha, stochastic.component_q)[0]
-        + stochastic.entropy_bracket[0],
-        abs=1e-6,
-    )
-
-
-def test_masses_under_a_prior_take_little_memory():
-    table = MixturePrior.of_scales([0.3, 0.5, 1.0, 2.0]).table(evenly_spaced_levels(15), 400)
-    indices = np.random.default_rng(0).integers(0, 15, (500, 400)).astype(np.uint8)
-    tracemalloc.start()
-    table.log_mass_of(indices)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 * indices.size
-
-
 def problem_with_noise(problem, noise_levels):
     problem.noise_levels, problem.log_noise_prior = np.asarray(noise_levels), np.zeros(1)
     return problem
-
-
-@pytest.mark.parametrize("prior", [None, *PRIORS.values()], ids=["factorised", *PRIORS])
-def test_energy_gradients_agree_with_finite_differences(make_problem, prior):
-    problem = correlated_problem(make_problem)
-    table = None if prior is None else prior.table(problem.levels, 5)
-    energy = mixture_gradients.Energy(climb_of(problem, table))
-    alpha, q = random_mixture(b=5)
-    _, d_alpha, d_q, _ = energy(alpha, q)
-    for got, function, at in ((d_alpha, lambda x: energy(x, q)[0], alpha), (d_q, lambda x: energy(alpha, x)[0], q)):
-        np.testing.assert_allclose(got, finite_difference_gradient(function, at), rtol=1e-5, atol=1e-5)
-
-
-def test_mixture_priors_are_checked():
-    levels = np.array([-1.0, 0.0, 1.0])
-    for build, message in (
-        (lambda: MixturePrior(()), "components must be at least one"),
-        (lambda: MixturePrior.of_scales([0.0, 1.0]), "scales must be positive, got 0.0"),
-        (lambda: MixturePrior(("gaussian",), bound="exact"), "bound must be one of"),
-        (lambda: MixturePrior(("gaussian",), (0.0,)), "weights must be positive"),
-        (lambda: MixturePrior(("gaussian",), (1.0, 2.0)), "weights must have shape"),
-        (lambda: MixturePrior(("gaussian",), groups=[0.5, 1.0]), "groups must be a vector of integers"),
-        (lambda: MixturePrior(("gaussian",), groups=[0, 1]).table(levels, 3), "groups must have one number a weight"),
-        (lambda: MixturePrior((TablePrior([0, 1, 0]), "gaussian")).table(levels, 3), "must allow the same levels"),
-        (lambda: MixturePrior.switched(leak=0.0), "leak must be above 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            build()
-
-
-@pytest.mark.parametrize("components", [None, "gaussian", 3, GaussianPrior()], ids=repr)
-def test_components_are_a_sequence(components):
-    with pytest.raises(TypeError, match="components must be a sequence of priors, got"):
-        MixturePrior(components)

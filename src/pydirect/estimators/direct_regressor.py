@@ -396,11 +396,15 @@ class DirectRegressor(GrowingModel):
 
     def _raw_policy(self, n_weights: int, n_threads: int) -> RawPolicy:
         levels, prior = shared_levels(self.levels, self.n_levels, n_weights), as_prior(self.prior)
-        mixture = isinstance(prior, MixturePrior)
+        log_prior: FloatArray | MixturePriorTable
+        if isinstance(prior, MixturePrior):
+            log_prior = self._prior_table(prior, levels, n_weights)
+        else:
+            log_prior = prior.log_mass(levels)
         noise = self.noise if isinstance(self.noise, str) else "fixed"
         return RawPolicy(
             levels,
-            self._prior_table(prior, levels, n_weights) if mixture else prior.log_mass(levels),
+            log_prior,
             noise="evidence" if noise == "auto" else noise,
             n_noise_levels=self.n_noise_levels,
             scale_levels=self.prior_scale == "elbo",
