@@ -330,16 +330,6 @@ def test_a_saved_regressor_comes_back(tmp_path, options):
     np.testing.assert_array_equal(again.sample_y(NEW, 3), model.sample_y(NEW, 3))
 
 
-def test_files_of_networks_that_had_more_fields_are_read(tmp_path):
-    model = fit(n_steps=5)
-    model.save(tmp_path / "new.pydirect")
-    document = persistence.read(tmp_path / "new.pydirect", "pydirect.MonteCarloBNNRegressor")
-    for posterior in document.header["posteriors"]:
-        posterior["network"] |= {"activation": "relu", "covariance": "full", "kernel": "exact"}
-    persistence.write(tmp_path / "old.pydirect", document.kind, document.header, document.arrays)
-    np.testing.assert_array_equal(pydirect.load(tmp_path / "old.pydirect").predict(NEW), model.predict(NEW))
-
-
 def test_a_saved_classifier_comes_back(tmp_path, classifier):
     classifier.save(tmp_path / "m.pydirect")
     other = pydirect.load(tmp_path / "m.pydirect")

@@ -31,6 +31,7 @@ from test_container import mutate_and_sign, mutate_bytes, mutate_length_fields
 import pydirect
 from pydirect import persistence, quantized
 from pydirect.cli.main import main as run_command
+from pydirect.estimators._parameters import as_json
 from pydirect.persistence.container import FORMAT_VERSION
 
 RNG = np.random.default_rng(0)
@@ -146,7 +147,7 @@ def stable_header(document: persistence.Document) -> dict[str, Any]:
 
 @cache
 def saved_defaults(estimator: Any) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in estimator().get_params(deep=False).items()}
+    return {k: as_json(k, v) for k, v in estimator().get_params(deep=False).items()}
 
 
 def difference(one: dict[str, Any], other: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp, xlogy
 
 from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded
+from pydirect.persistence.fields import require_positive, require_probabilities
 
 
 class NoiseGridWarning(UserWarning):
@@ -48,6 +49,11 @@ class NoisePosterior:
         if self.q[0] > 0.5:
             return "lower"
         return "upper" if self.q[-1] > 0.5 else None
+
+    def check(self) -> None:
+        """Raise unless all numbers are in their ranges."""
+        require_probabilities(self.q, "noise q", "n_noise_levels")
+        require_positive(self.levels, "noise levels", *self.q.shape)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,9 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+import pydirect
 from pydirect._progress import Progress
-from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, shown
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_count, shown
+from pydirect.estimators._parameters import as_json
+from pydirect.persistence.container import write
+from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_number, require_type
 from pydirect.quantized.fitted import FittedBasisModel, FittedNetwork, Outputs
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
@@ -48,16 +52,26 @@ class LatentFunctions(BaseEstimator):
     """Base of estimators that predict moments of latent functions f*, block by block.
 
     A subclass provides ``_n_columns`` (width of a row while predicting), ``_latent(rows, with_variance)`` (mean and
-    variance of f*, (n_rows, n_outputs) each), ``_sampler`` (draws of f*) and a ``fit`` that begins with `_forget`, sets
-    ``posteriors_``, one a function, ``n_samples_`` and ``_one_dimensional`` (whether there is no axis of outputs), and
-    ends with `_set_results` and `_warn_if_unfinished`.
+    variance of f*, (n_rows, n_outputs) each), ``_sampler`` (draws of f*), ``_posterior_types`` (classes of its
+    posteriors), ``_to_fields`` and ``_from_fields`` (contents of its files) and a ``fit`` that begins with `_forget`,
+    sets ``posteriors_`` (one per function), ``n_samples_`` and ``_one_dimensional`` (whether there is no axis of
+    outputs), and ends with `_set_results` and `_warn_if_unfinished`.
     """
 
+    _posterior_types: ClassVar[tuple[type, ...]]
     max_iter: int
+    n_threads: int | None
     random_state: Any
     posteriors_: list[Any]
     n_samples_: float
+    fit_seconds_: dict[str, float]
+    metadata_: dict[str, Any]
+    n_features_in_: int
     _one_dimensional: bool
+
+    def _check_parameters(self) -> None:
+        """Raise unless all parameters have their types and ranges."""
+        raise NotImplementedError
 
     def _generator(self) -> np.random.Generator:
         try:
@@ -180,7 +194,56 @@ class LatentFunctions(BaseEstimator):
         TypeError
             When features are a transformer, or a parameter is an object that a header cannot hold.
         """
-        from pydirect.estimators._saving import save_model
-
         check_is_fitted(self)
-        save_model(self, path, metadata)
+        if not type(self).__module__.startswith("pydirect."):
+            raise TypeError(f"{type(self).__name__} is not an estimator of pydirect's own: pickle it instead")
+        writer = Writer()
+        header = {
+            **self._to_fields(writer),  # first: it says which features cannot be saved
+            "library": pydirect.__version__,
+            "parameters": {k: as_json(k, v) for k, v in self.get_params(deep=False).items()},
+            "metadata": getattr(self, "metadata_", {}) if metadata is None else metadata,
+        }
+        write(path, f"pydirect.{type(self).__name__}", header, writer.arrays)
+
+    def _to_fields(self, writer: Writer) -> Header:
+        """Return the header of a file and collect its arrays; a subclass adds its own fitted attributes."""
+        return {
+            "one_dimensional": self._one_dimensional,
+            "n_features_in": self.n_features_in_,
+            "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+            "n_samples": self.n_samples_,
+            "fit_seconds": self.fit_seconds_,
+            "posteriors": [writer.fields(p, f"posterior{k}") for k, p in enumerate(self.posteriors_)],
+        }
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        """Set what `_to_fields` wrote; raise unless it has its types and shapes and fits together."""
+        self._check_parameters()
+        resolve_n_threads(self.n_threads)
+        self.metadata_, self.fit_seconds_ = header["metadata"], header["fit_seconds"]
+        require_type(self.metadata_, "metadata", dict)
+        require_type(self.fit_seconds_, "fit_seconds", dict)
+        d = self.n_features_in_ = as_count(header["n_features_in"], "n_features_in")
+        names = header["feature_names"]
+        require_type(names, "feature_names", list)
+        if len(names) not in (0, d) or not all(isinstance(n, str) for n in names):
+            raise ValueError(f"feature_names must be {d} strings or none")
+        self._set_input_names(d, names or None)
+        self.n_samples_ = require_number(header["n_samples"], "n_samples", above=0.0)
+        self._one_dimensional = header["one_dimensional"]
+        require_type(self._one_dimensional, "one_dimensional", bool)
+        require_type(header["posteriors"], "posteriors", list)
+        self.posteriors_ = [
+            build_one(self._posterior_types, h, arrays, f"posterior{k}") for k, h in enumerate(header["posteriors"])
+        ]
+        n_outputs = len(self.posteriors_)
+        if n_outputs != 1 and (n_outputs == 0 or self._one_dimensional):
+            raise ValueError("posteriors do not fit the outputs")
+
+    def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
+        """Set the number of columns of X, and their names if they have any."""
+        self.n_features_in_ = n_features_in
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)

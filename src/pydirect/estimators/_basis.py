@@ -30,6 +30,15 @@ from pydirect.features.maps import (
     random_fourier_features,
 )
 from pydirect.optimize.quadratic import OPTIMIZERS
+from pydirect.persistence.fields import (
+    Arrays,
+    Header,
+    Writer,
+    build_one,
+    require_array,
+    require_number,
+    require_positive,
+)
 from pydirect.quantized.fitted import FittedBasisModel
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
@@ -219,6 +228,39 @@ class BasisFunctionModel(LatentFunctions):
     def _set_results(self) -> None:
         super()._set_results()
         self.coef_ = self.coefficients_[:, 0] if self._one_dimensional else self.coefficients_.T
+
+    # --- files
+
+    def _to_fields(self, writer: Writer) -> Header:
+        if isinstance(self.features_.map, TransformerFeatures):
+            raise TypeError(
+                "features must be built in to be saved without pickle, got a transformer: save its output's model with "
+                "features='precomputed', or pickle the whole model"
+            )
+        writer.arrays |= {"prior_scale": self.prior_scale_, "coefficients": self.coefficients_}
+        return {
+            **super()._to_fields(writer),
+            "features": writer.fields(self.features_, "features"),
+            "mean_missing_variance": self.mean_missing_variance_,
+        }
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        self.features_ = build_one((Basis,), header["features"], arrays, "features")
+        if self.features_.n_features_in != self.n_features_in_:
+            raise ValueError("features do not take the columns")
+        n_weights, n_outputs = self.features_.n_weights, len(self.posteriors_)
+        if self.features_.target_scale is not None:
+            require_positive(self.features_.target_scale, "target_scale", n_outputs)
+        missing = require_number(header["mean_missing_variance"], "mean_missing_variance", at_least=0.0)
+        self.mean_missing_variance_ = missing
+        self.prior_scale_, self.coefficients_ = arrays["prior_scale"], arrays["coefficients"]
+        require_positive(self.prior_scale_, "prior_scale", n_outputs)
+        require_array(self.coefficients_, "coefficients", n_weights, n_outputs)
+        if len({type(posterior) for posterior in self.posteriors_}) != 1:
+            raise ValueError("posteriors must be of one kind")
+        for posterior in self.posteriors_:
+            posterior.check(n_weights)
 
     # --- prediction
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 from pydirect._validation import FloatArray, as_sample_weight
 from pydirect.estimators._base import LatentFunctions
 from pydirect.features.evidence import distinct_rows
+from pydirect.persistence.fields import Arrays, Header, Writer, classes_from_header, classes_to_header
 
 
 class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
@@ -27,6 +28,13 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = True
         return tags
+
+    def _to_fields(self, writer: Writer) -> Header:
+        return {**super()._to_fields(writer), "classes": classes_to_header(self.classes_)}
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        self.classes_ = classes_from_header(header["classes"])
 
     def _class_weighted(
         self, x: FloatArray, y: np.ndarray, weight: FloatArray

@@ -22,6 +22,7 @@ from pydirect.networks.base import VariationalNetwork
 from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.schedule import TrainingSchedule
 from pydirect.networks.training import fit_network
+from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_positive
 
 NOISES = ("heteroscedastic", "homoscedastic", "softplus")
 # Nodes of the mixture over the log noise variance.
@@ -124,6 +125,24 @@ class NetworkModel(LatentFunctions):
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(weight.sum())
 
+    # --- files
+
+    def _to_fields(self, writer: Writer) -> Header:
+        return {**super()._to_fields(writer), "input_map": writer.fields(self.input_map_, "input_map")}
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        self.input_map_ = build_one((InputMap,), header["input_map"], arrays, "input_map")
+        self.input_map_.check(self.n_features_in_)
+
+    def _check_posteriors(self, n_outputs: int) -> None:
+        """Raise unless the posteriors are of the network with this number of targets or classes."""
+        network = self._network(max(self.input_map_.n_outputs, 1), n_outputs)
+        for posterior in self.posteriors_:
+            posterior.check(network)
+
+    # --- results
+
     def _limit(self) -> str:
         if self.n_iter_ < self._most_iterations:  # no line search of L-BFGS found a better point
             return ""
@@ -209,6 +228,16 @@ class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
         as_choice(self.noise, "noise", NOISES)
         super()._check_parameters()
 
+    def _to_fields(self, writer: Writer) -> Header:
+        writer.arrays["mean_noise"] = self.mean_noise_
+        return super()._to_fields(writer)
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        self.mean_noise_ = arrays["mean_noise"]
+        require_positive(self.mean_noise_, "mean_noise", len(self.posteriors_))
+        self._check_posteriors(1)
+
     def _mean_noise_variance(self) -> FloatArray:
         return self.mean_noise_
 
@@ -282,6 +311,12 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         self._set_results()
         self._warn_if_unfinished()
         return self
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        if len(self.posteriors_) != 1 or not self._one_dimensional:
+            raise ValueError("posteriors do not fit the classes")
+        self._check_posteriors(len(self.classes_))
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Log-odds of the second of two classes, or log-probabilities of more.

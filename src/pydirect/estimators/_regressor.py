@@ -15,10 +15,13 @@ from pydirect._validation import FloatArray, as_count, as_generator, as_number, 
 from pydirect.estimators._base import LatentFunctions
 from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import weighted_location_scale
+from pydirect.persistence.fields import Arrays, Header, Writer, require_array, require_number, require_positive
 from pydirect.predictive import PredictiveDistribution
 from pydirect.quantized.fitted import Outputs
 
 LARGEST_TARGET = 1e90
+# Its square must stay finite.
+LARGEST_CALIBRATION_SCALE = 1e150
 
 
 class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
@@ -88,6 +91,18 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
             n_features_in=self.n_features_in_,
             feature_names=self._feature_names(),
         )
+
+    def _to_fields(self, writer: Writer) -> Header:
+        writer.arrays |= {"y_mean": self.y_mean_, "y_scale": self.y_scale_}
+        return {**super()._to_fields(writer), "calibration_scale": self.calibration_scale_}
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        self.y_mean_, self.y_scale_ = arrays["y_mean"], arrays["y_scale"]
+        require_array(self.y_mean_, "y_mean", len(self.posteriors_))
+        require_positive(self.y_scale_, "y_scale", len(self.posteriors_))
+        limits = {"above": 0.0, "at_most": LARGEST_CALIBRATION_SCALE}
+        self.calibration_scale_ = require_number(header["calibration_scale"], "calibration_scale", **limits)
 
     def _elbo_units(self) -> FloatArray:
         return self.n_samples_ * np.log(self.y_scale_)  # a density in y's own units

@@ -98,9 +98,3 @@ class StreamedModel(BasisFunctionModel):
             raise ValueError(
                 f"X must have the columns {list(known)}, in this order, as when features were fixed, got {names}"
             )
-
-    def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
-        self.n_features_in_ = n_features_in
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)

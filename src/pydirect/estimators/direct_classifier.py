@@ -23,7 +23,9 @@ from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.predictive import predictive_log_odds
 from pydirect.logistic.rows import LabelledRows
+from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.quantized.fitted import Outputs
+from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import collect_statistics
 
@@ -129,6 +131,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     >>> probabilities = model.predict_proba(X[1::2])
     >>> logit, std = model.predict_logit(X[1::2], return_std=True)
     """
+
+    _posterior_types = (MeanFieldPosterior, DecorrelatedPosterior)
 
     def __init__(
         self,
@@ -304,6 +308,20 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         if self.features_.hyperparameters is not None and self.length_scale is None:
             return VariancePrior(LOGIT_UNIT**2, KERNEL_LOG_VARIANCE_SD)
         return VariancePrior.wide(mean_square)
+
+    # --- files
+
+    def _to_fields(self, writer: Writer) -> Header:
+        writer.arrays["intercept"] = self.intercept_
+        return super()._to_fields(writer)
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        n_outputs, two = len(self.posteriors_), len(self.classes_) == 2
+        if n_outputs != (1 if two else len(self.classes_)) or self._one_dimensional != two:
+            raise ValueError("posteriors do not fit the classes")
+        self.intercept_ = arrays["intercept"]
+        require_array(self.intercept_, "intercept", n_outputs)
 
     # --- inference
 

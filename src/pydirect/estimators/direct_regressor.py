@@ -18,6 +18,7 @@ from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTabl
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._growing import GrowingModel
 from pydirect.features.evidence import distinct_rows
+from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.empirical_bayes import (
     HeldOut,
     InitialHyperparameters,
@@ -167,6 +168,8 @@ class DirectRegressor(GrowingModel):
     >>> mean, std = model.predict(X[400:], return_std=True)
     >>> lower, upper = model.predict_interval(X[400:], level=0.9)
     """
+
+    _posterior_types = (MeanFieldPosterior, DecorrelatedPosterior, MixturePosterior)
 
     def __init__(
         self,

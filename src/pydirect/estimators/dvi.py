@@ -21,7 +21,7 @@ from pydirect.estimators._networks import (
     log_odds_moments,
 )
 from pydirect.logistic.predictive import predictive_log_odds
-from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
 from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.schedule import BATCH_SIZE
 from pydirect.predictive import PredictiveDistribution
@@ -36,6 +36,7 @@ N_POINTS = 256
 class DeterministicModel(NetworkModel):
     """Base of the two estimators: parameters, and moments of the outputs by propagation."""
 
+    _posterior_types = (DeterministicPosterior,)
     activation: str
     covariance: str
     kernel: str

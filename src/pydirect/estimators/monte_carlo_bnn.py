@@ -26,6 +26,7 @@ PREDICTIVE_SEED = 0
 class SampledModel(NetworkModel):
     """Base of the two estimators: parameters, training, outputs of networks sampled from the posterior."""
 
+    _posterior_types = (SampledPosterior,)
     posterior: str
     kl_mode: str
     n_kl_draws: int

@@ -20,12 +20,12 @@ from pydirect.distributions.priors import as_prior
 from pydirect.estimators._base import fit_each
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.features.inputs import InputMap, Rotation
+from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree
-from pydirect.quadratic.engines import INPUT_SCALE, NetworkShape
+from pydirect.quadratic.engines import INPUT_SCALE, NETWORK_ENGINES, NetworkShape
 from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quadratic.training import (
     LARGEST_PRIOR_SCALE,
-    NETWORK_ENGINES,
     OPTIMIZERS,
     check_regrids,
     fit_quadratic_network,
@@ -122,6 +122,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     """
 
     coreset_: NetworkCoreset
+    _posterior_types = (NetworkPosterior,)
     input_map_: InputMap
     rotation_: Rotation
     fit_seconds_: dict[str, float]
@@ -275,10 +276,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         coreset = self._coreset_of_stream(source, drop_missing, progress)
         self._forget()
         self._one_dimensional = source.one_dimensional
-        self.n_features_in_ = coreset.x.shape[1]
-        self.__dict__.pop("feature_names_in_", None)
-        if source.names is not None:
-            self.feature_names_in_ = np.array(source.names, dtype=object)
+        self._set_input_names(coreset.x.shape[1], source.names)
         targets = coreset.y.reshape(len(coreset.y), -1)
         standardised = self._standardise_targets(targets, coreset.weight)
         self._fit_networks(coreset.x, standardised, coreset.weight, [None] * targets.shape[1])
@@ -369,6 +367,32 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
         as_choice(self.engine, "engine", NETWORK_ENGINES)
         check_regrids(self.n_regrids, self.n_levels, as_prior(self.prior))
+
+    # --- files
+
+    def _to_fields(self, writer: Writer) -> Header:
+        coreset = getattr(self, "coreset_", None)
+        return {
+            **super()._to_fields(writer),
+            "input_map": writer.fields(self.input_map_, "input_map"),
+            "rotation": writer.fields(self.rotation_, "rotation"),
+            "coreset": None if coreset is None else writer.fields(coreset, "coreset"),
+        }
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        self.input_map_ = build_one((InputMap,), header["input_map"], arrays, "input_map")
+        n_inputs = self.input_map_.check(self.n_features_in_)
+        self.rotation_ = build_one((Rotation,), header["rotation"], arrays, "rotation")
+        matrix = require_array(self.rotation_.matrix, "rotation", n_inputs, "n_outputs")
+        shape = self._shape_for(matrix.shape[1])
+        for posterior in self.posteriors_:
+            posterior.check(shape.n_weights)
+            if posterior.shape != shape:
+                raise ValueError("posteriors are not of the network's shape")
+        if header["coreset"] is not None:
+            self.coreset_ = build_one((NetworkCoreset,), header["coreset"], arrays, "coreset")
+            self.coreset_.check(self.n_features_in_, shape.depth)
 
     def _shape_for(self, n_inputs: int) -> NetworkShape:
         return NetworkShape(n_inputs, self.hidden_layer_sizes, self.bias)

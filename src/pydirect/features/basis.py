@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -17,20 +17,11 @@ from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
     Block,
     FeatureMap,
-    FourierFeatures,
-    LinearFeatures,
     NystroemFeatures,
     PolynomialFeatures,
-    PrecomputedFeatures,
-    TransformerFeatures,
 )
-from pydirect.persistence.fields import Arrays, Header, build, require_number, require_positive, require_type
+from pydirect.persistence.fields import Arrays, Header, build, build_one, require_number, require_positive, require_type
 from pydirect.statistics.running import fingerprint
-
-# Feature maps that files can hold.
-MAP_CLASSES: dict[str, Any] = {
-    c.kind: c for c in (PrecomputedFeatures, LinearFeatures, PolynomialFeatures, FourierFeatures, NystroemFeatures)
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +158,9 @@ class Basis:
         ValueError, TypeError
             When parts do not fit together or a number is out of its range.
         """
-        m = build(InputMap, header["input_map"], arrays, f"{name}.input_map", {})
-        fields = header["map"]
-        if fields.get("n_features_in", m.n_outputs) != m.n_outputs:  # before anything is sized by it
+        m = build_one((InputMap,), header["input_map"], arrays, f"{name}.input_map")
+        if header["map"].get("n_features_in", m.n_outputs) != m.n_outputs:  # before anything is sized by it
             raise ValueError("features do not take the inputs")
-        nested = {"input_map": InputMap, "map": MAP_CLASSES[fields["kind"]], "hyperparameters": KernelHyperparameters}
         require_type(header["parameters"], "parameters", dict)
         for value in header["parameters"].values():
             for item in value if isinstance(value, list) else [value]:
@@ -181,7 +170,7 @@ class Basis:
         if names is not None:
             require_type(names, "names", list)
             names = tuple(names)
-        basis: Self = build(cls, header | {"names": names, "parameters": parameters}, arrays, name, nested)
+        basis: Self = build(cls, header | {"names": names, "parameters": parameters}, arrays, name)
         basis._check()
         return basis
 
@@ -191,8 +180,7 @@ class Basis:
         n_inputs = self.input_map.check(d)
         if self.map.n_features_in != n_inputs:
             raise ValueError("features do not take the inputs")
-        if not isinstance(self.map, TransformerFeatures):  # which are never in files
-            self.map.check()
+        self.map.check()
         for parameters in (self.hyperparameters, getattr(self.map, "hyperparameters", None)):
             if parameters is not None:
                 parameters.check(n_inputs)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,7 +20,7 @@ from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_float_array
 from pydirect.features.inputs import LARGEST
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
-from pydirect.persistence.fields import Arrays, Header, build, require_array, require_number, require_type
+from pydirect.persistence.fields import require_array, require_number, require_type
 
 Block = NDArray[Any]
 
@@ -269,12 +269,6 @@ class NystroemFeatures:
             f"{far:.1g} length-scales away: drop far rows or raise length_scale"
         )
 
-    @classmethod
-    def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
-        """Rebuild from what `pydirect.persistence.fields.Writer.fields` made of it."""
-        built: Self = build(cls, header, arrays, name, {"hyperparameters": KernelHyperparameters})
-        return built
-
     @property
     def n_features_in(self) -> int:
         """Number of inputs."""
@@ -348,6 +342,10 @@ class TransformerFeatures:
         out = self.transformer.transform(x)
         out = out.toarray() if hasattr(out, "toarray") else np.asarray(out)
         return np.ascontiguousarray(as_float_array(out, "transformed X", (x.shape[0], self.n_weights)), dtype=dtype)
+
+    def check(self) -> None:
+        """Raise: files hold no transformers."""
+        raise TypeError("features must be built in, got a transformer")
 
 
 FixedFeatures = PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures | NystroemFeatures

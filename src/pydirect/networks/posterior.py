@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_float_array_unbounded
 from pydirect.networks.base import VariationalNetwork
 from pydirect.optimize.outcome import Outcome, WithOutcome
 
@@ -36,6 +36,15 @@ class TrainedNetwork(WithOutcome):
     network: VariationalNetwork
     theta: FloatArray
     outcome: Outcome
+
+    def check(self, network: VariationalNetwork) -> None:
+        """Raise unless the posterior is of this network and its numbers are in their ranges."""
+        if self.network != network:
+            raise ValueError("posteriors are not of the network's shape")
+        theta = as_float_array_unbounded(self.theta, "theta", (network.n_parameters,))
+        if np.isnan(theta).any() or not np.isfinite(theta[network.means]).all():
+            raise ValueError("means of weights must be finite")
+        self.outcome.check()
 
     @property
     def log_noise(self) -> FloatArray:

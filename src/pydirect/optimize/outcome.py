@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_count
+from pydirect.persistence.fields import require_array, require_number, require_type
 
 
 @dataclass
@@ -50,6 +51,14 @@ class Outcome:
     def less(self, penalty: float) -> Outcome:
         """Return the same with a constant subtracted from all values."""
         return replace(self, elbo=self.elbo - penalty, trace=self.trace - penalty)
+
+    def check(self) -> None:
+        """Raise unless all fields have their types and ranges."""
+        require_number(self.elbo, "elbo")
+        require_array(self.trace, "elbo_trace", *self.trace.shape[:1])
+        as_count(self.n_iter, "n_iter", 0)
+        require_type(self.converged, "converged", bool)
+        require_type(self.interrupted, "interrupted", bool)
 
 
 class WithOutcome:

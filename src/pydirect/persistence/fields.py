@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
-from pydirect._validation import as_float_array, as_number
+from pydirect._validation import as_float_array, as_float_array_unbounded, as_number
 
 # Bound on the numbers of a fitted model except raw inputs: products of three of them do not overflow.
 LARGEST_NUMBER = 1e100
@@ -22,8 +24,8 @@ class Writer:
         self.arrays: Arrays = {}
 
     def fields(self, value: Any, name: str) -> Header:
-        """Return the header of a dataclass, with its ``kind`` if it has one, and collect its arrays."""
-        header: Header = {"kind": value.kind} if hasattr(value, "kind") else {}
+        """Return the header of a dataclass, with its kind, and collect its arrays."""
+        header: Header = {"kind": _kind(type(value))}
         for f in dataclasses.fields(value):
             item, key = getattr(value, f.name), f"{name}.{f.name}"
             if isinstance(item, np.ndarray):
@@ -35,8 +37,11 @@ class Writer:
         return header
 
 
-def build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str, Any]) -> Any:
+def build(cls: Any, header: Header, arrays: Arrays, name: str) -> Any:
     """Rebuild a dataclass from the header and arrays of `Writer.fields`.
+
+    Fields whose annotations are dataclasses are rebuilt likewise, or by their classes' own ``from_fields(header,
+    arrays, name)``; of several classes the header's ``kind`` chooses.
 
     Parameters
     ----------
@@ -45,12 +50,10 @@ def build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str,
     arrays : dict of str to ndarray
     name : str
         Name that it was written under.
-    nested : dict of str to type
-        Classes of the fields that are dataclasses, or None in the header. A class with a method ``from_fields(header,
-        arrays, name)`` is rebuilt by that.
     """
     values: Header = {}
     require_type(header, name, dict)
+    parts = _parts(cls)
     names = {f.name for f in dataclasses.fields(cls)}
     if not header.keys() <= names | {"kind"}:
         raise ValueError(f"{name} has no {', '.join(map(repr, header.keys() - names))}")
@@ -58,13 +61,46 @@ def build(cls: Any, header: Header, arrays: Arrays, name: str, nested: dict[str,
         key = f"{name}.{f.name}"
         if key in arrays:
             values[f.name] = arrays[key]
-        elif f.name in nested and header[f.name] is not None:
-            inner = nested[f.name]
-            own = getattr(inner, "from_fields", None)
-            values[f.name] = own(header[f.name], arrays, key) if own else build(inner, header[f.name], arrays, key, {})
+        elif f.name in parts and isinstance(header[f.name], dict):
+            values[f.name] = build_one(parts[f.name].classes, header[f.name], arrays, key)
         else:
+            if f.name in parts and not ((parts[f.name].optional and header[f.name] is None) or parts[f.name].others):
+                raise TypeError(f"{key} must be a dict, got {type(header[f.name]).__name__}")
             values[f.name] = header[f.name]
     return cls(**values)
+
+
+def build_one(classes: Sequence[Any], header: Header, arrays: Arrays, name: str) -> Any:
+    """Rebuild a dataclass of one of these classes, the one that the header's ``kind`` names."""
+    require_type(header, name, dict)
+    require_type(header["kind"], "kind", str)
+    cls = {_kind(c): c for c in classes}[header["kind"]]
+    return cls.from_fields(header, arrays, name) if hasattr(cls, "from_fields") else build(cls, header, arrays, name)
+
+
+def _kind(cls: Any) -> str:
+    return str(getattr(cls, "kind", cls.__name__))
+
+
+class _Part(NamedTuple):
+    """What a field may hold: dataclasses, None, values of other types."""
+
+    classes: tuple[Any, ...]
+    optional: bool
+    others: bool
+
+
+@cache
+def _parts(cls: Any) -> dict[str, _Part]:
+    """Return what the fields may hold that may hold a dataclass, by name."""
+    hints, parts = get_type_hints(cls), {}
+    for f in dataclasses.fields(cls):
+        types = get_args(hints[f.name]) or (hints[f.name],)
+        classes = tuple(t for t in types if dataclasses.is_dataclass(t))
+        if classes:
+            optional = type(None) in types
+            parts[f.name] = _Part(classes, optional, len(types) > len(classes) + optional)
+    return parts
 
 
 def classes_to_header(classes: np.ndarray) -> Header:
@@ -122,3 +158,17 @@ def require_type(value: Any, name: str, *types: type) -> None:
     """Raise unless the value is of exactly one of these types."""
     if type(value) not in types:
         raise TypeError(f"{name} must be {' or '.join(t.__name__ for t in types)}, got {type(value).__name__}")
+
+
+def require_probabilities(value: Any, name: str, *shape: int | str) -> None:
+    """Raise unless the value is a float64 array of this shape whose last axis holds probabilities."""
+    mass = require_array(value, name, *shape)
+    if (mass < 0).any() or not np.allclose(mass.sum(axis=-1), 1.0, rtol=0, atol=1e-6):
+        raise ValueError(f"{name} must be probabilities")
+
+
+def require_log_masses(value: Any, name: str, *shape: int | str) -> None:
+    """Raise unless the value is a float64 array of this shape below infinity."""
+    require_float64(value, name)
+    if not (as_float_array_unbounded(value, name, shape) < np.inf).all():
+        raise ValueError(f"{name} must be below infinity")

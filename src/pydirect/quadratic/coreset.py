@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_sample_weight, as_target
+from pydirect.persistence.fields import require_array, require_number, require_positive, require_type
 from pydirect.quadratic.moments import MomentFeatures, n_moments
 from pydirect.quadratic.recombination import corrected, recombining_factor
 
@@ -52,6 +53,16 @@ class NetworkCoreset:
     n_samples: float
     depth: int
     bias: bool
+
+    def check(self, n_features_in: int, depth: int) -> None:
+        """Raise unless the coreset is of this number of inputs, serves networks of this depth, and is in its ranges."""
+        require_type(self.bias, "coreset.bias", bool)
+        if not self.bias or as_count(self.depth, "coreset.depth") < depth:
+            raise ValueError("coreset does not serve the network")
+        require_number(self.n_samples, "coreset.n_samples", above=0.0)
+        require_array(self.x, "coreset.x", len(self.y), n_features_in, largest=np.inf)
+        require_array(self.y, "coreset.y", *self.y.shape[:1])
+        require_positive(self.weight, "coreset.weight", len(self.y))
 
     def __repr__(self) -> str:
         return f"<NetworkCoreset: {len(self.x)} rows for {self.n_samples:g}, depth {self.depth}, bias {self.bias}>"

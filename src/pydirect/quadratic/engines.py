@@ -17,6 +17,7 @@ from pydirect.features.inputs import LARGEST
 # A network sees standardised inputs at half their size, so that the powers that deep networks take of them stay small.
 INPUT_SCALE = 0.5
 ENGINES = ("tensor", "datum", "monomial")  # see `choose_engine`
+NETWORK_ENGINES = ("auto", *ENGINES, "coreset")
 # No engine can evaluate more hidden layers than this, whatever their widths.
 MAX_DEPTH = 6
 # Number of training steps over which the cost of an engine's construction is spread.

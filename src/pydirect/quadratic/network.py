@@ -20,11 +20,12 @@ import numpy as np
 from scipy.special import softmax
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_float_array_unbounded
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_levels, pad_levels
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior
-from pydirect.quadratic.engines import NetworkShape, make_engine
+from pydirect.persistence.fields import require_positive, require_type
+from pydirect.quadratic.engines import NETWORK_ENGINES, NetworkShape, make_engine
 from pydirect.regression.mean_field import MeanFieldPosterior
 
 
@@ -197,3 +198,12 @@ class NetworkPosterior(MeanFieldPosterior):
     def sample_functions(self, x: FloatArray, weights: FloatArray) -> FloatArray:
         """Evaluate the networks of sampled weights; (n_rows, n_samples)."""
         return self.shape.forward(weights, x).T
+
+    def check(self, n_weights: int) -> None:
+        """Raise unless the posterior is of this number of weights and its numbers are in their ranges."""
+        require_type(self.shape.bias, "bias", bool)
+        if self.shape.n_weights != n_weights:
+            raise ValueError("posteriors are not of the network's shape")
+        require_positive(self.prior_scale, "prior_scale", self.shape.depth + 1)
+        as_choice(self.engine, "engine", NETWORK_ENGINES)
+        super().check(n_weights)

@@ -29,13 +29,12 @@ from pydirect.distributions.noise import NoiseGrid, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, Prior, as_prior
 from pydirect.optimize.outcome import Outcome
 from pydirect.quadratic.coreset import NetworkCoreset
-from pydirect.quadratic.engines import ENGINES, NetworkShape, choose_engine, engines_in_memory, make_engine
+from pydirect.quadratic.engines import NETWORK_ENGINES, NetworkShape, choose_engine, engines_in_memory, make_engine
 from pydirect.quadratic.moments import n_moments
 from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quadratic.rounds import Problem, Run, improve, place_levels_anew, start_at_random, start_from
 
 OPTIMIZERS = ("lbfgs", "coordinate_ascent")
-NETWORK_ENGINES = ("auto", *ENGINES, "coreset")
 # The spacing of fewer levels is too coarse to estimate a posterior's spread.
 FEWEST_LEVELS = 5
 LARGEST_PRIOR_SCALE = 1e6

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from pydirect._validation import as_choice, as_count, as_number
-from pydirect.features.basis import Basis
-from pydirect.features.inputs import InputMap
 from pydirect.persistence.container import read
 from pydirect.persistence.errors import CorruptFileError
-from pydirect.persistence.fields import build, classes_from_header, require_array, require_type
-from pydirect.quadratic.engines import NetworkShape
+from pydirect.persistence.fields import build_one, classes_from_header, require_array, require_type
 from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.model import ARITHMETICS
 from pydirect.quantized.packing import BITS, LAYOUTS, PackedCodes
@@ -50,13 +47,9 @@ def load(path: str | Path) -> QuantizedPredictor:
 
 
 def _restore(cls: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedPredictor:
-    packed = build(PackedCodes, header["packed"], arrays, "packed", {})
+    packed = build_one((PackedCodes,), header["packed"], arrays, "packed")
     packed = replace(packed, shape=tuple(as_count(n, "shape", 0) for n in packed.shape))
-    nested: dict[str, Any] = {"input_map": InputMap, "shape": NetworkShape}
-    kind: type[LinearBasis | NetworkBasis] = NetworkBasis
-    if "features" in header["basis"]:
-        kind, nested = LinearBasis, {"features": Basis}
-    basis = build(kind, header["basis"], arrays, "basis", nested)
+    basis = build_one((LinearBasis, NetworkBasis), header["basis"], arrays, "basis")
     fields = {name: header[name] for name in ITEMS}
     fields |= {name: arrays[name] for name in ARRAYS}
     fields["feature_names"] = tuple(header["feature_names"])

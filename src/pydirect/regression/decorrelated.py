@@ -17,6 +17,7 @@ from pydirect.distributions.levels import as_level_count
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, grid_log_mass
 from pydirect.optimize.outcome import Outcome
+from pydirect.persistence.fields import require_array, require_number
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
@@ -71,6 +72,13 @@ class DecorrelatedPosterior(MeanFieldPosterior):
             free = np.sqrt(self.prior_variance) * rng.standard_normal(drawn.shape)
             drawn += free - (free @ self.vectors) @ self.vectors.T
         return drawn
+
+    def check(self, n_weights: int) -> None:
+        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
+        n_directions = self.vectors.shape[1]
+        require_array(self.vectors, "vectors", n_weights, n_directions)
+        require_number(self.prior_variance, "prior_variance", above=0.0)
+        self._check_factors(n_directions)
 
 
 def fit_decorrelated(

@@ -20,6 +20,7 @@ from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.gradient import lbfgs_on_logits
 from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.optimize.quadratic import OPTIMIZERS, QuadraticProblem, run
+from pydirect.persistence.fields import require_array, require_log_masses, require_probabilities
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # Levels w around an offset much larger than their range lose their differences in second moments.
@@ -63,6 +64,19 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights of Φ, (n_samples, n_weights)."""
         return self.weights.sample(n_samples, rng)
+
+    def check(self, n_weights: int) -> None:
+        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
+        self._check_factors(n_weights)
+
+    def _check_factors(self, n_factors: int) -> None:
+        levels, rows = self.weights.levels, len(self.log_prior)
+        n_levels = self.weights.q.shape[1]
+        require_probabilities(self.weights.q, "q", n_factors, n_levels)
+        require_array(levels, "levels", n_factors if len(levels) == n_factors else 1, n_levels)
+        require_log_masses(self.log_prior, "log_prior", n_factors if rows == n_factors else 1, n_levels)
+        self.noise.check()
+        self.outcome.check()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,13 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.posterior import WeightMarginals
 from pydirect.optimize.outcome import Outcome, WithOutcome
+from pydirect.persistence.fields import (
+    require_array,
+    require_log_masses,
+    require_number,
+    require_positive,
+    require_probabilities,
+)
 from pydirect.regression.mixture_entropy import log_table, sample_indices
 
 
@@ -128,6 +135,20 @@ class MixturePosterior(WeightMarginals, WithOutcome):
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights of Φ, (n_samples, n_weights)."""
         return self.components[0].values(self.sample_indices(n_samples, rng))
+
+    def check(self, n_weights: int) -> None:
+        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
+        r, _, n_levels = self.component_q.shape
+        require_probabilities(self.component_q, "component_q", r, n_weights, n_levels)
+        require_probabilities(self.alpha, "alpha", r)
+        require_positive(self.alpha, "alpha", r)
+        require_array(self.levels, "levels", n_weights if len(self.levels) == n_weights else 1, n_levels)
+        sizes = zip(self.log_prior.shape[:2], (r, n_weights), strict=True)
+        require_log_masses(self.log_prior, "log_prior", *(n if size == n else 1 for size, n in sizes), n_levels)
+        lower = require_number(self.entropy_lower, "entropy_lower")
+        require_number(self.entropy_upper, "entropy_upper", at_least=lower)
+        self.noise.check()
+        self.outcome.check()
 
 
 def as_component_count(n_components: int) -> int:
