@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import re
 
 import pytest
@@ -60,7 +59,7 @@ def test_size_of_a_sample_follows_from_the_weights(shown):
     assert zeros == pytest.approx(100 * raw.sparsity_, abs=0.05)
 
 
-def test_files(shown):
+def test_its_files_are_named_with_their_sizes(shown):
     directory, out, _ = shown
     assert {path.name for path in directory.iterdir()} == {"demo.pydirect", "demo-raw.pydirect", "demo.png"}
     assert (directory / "demo.png").read_bytes().startswith(b"\x89PNG")
@@ -75,15 +74,8 @@ def test_progress_goes_to_standard_error(shown):
         assert f"Fitting {name} ... " in shown[2]
 
 
-def test_quiet_and_without_matplotlib(tmp_path, monkeypatch, capsys):
-    real = builtins.__import__
-
-    def without_matplotlib(name, *arguments, **keywords):
-        if name.split(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return real(name, *arguments, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+def test_it_runs_quietly_and_without_matplotlib(tmp_path, hide_module, capsys):
+    hide_module("matplotlib")
     assert main(["demo", "--output-dir", str(tmp_path), "--quiet", "--seed", "1"]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -92,7 +84,7 @@ def test_quiet_and_without_matplotlib(tmp_path, monkeypatch, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {"demo.pydirect", "demo-raw.pydirect"}
 
 
-def test_missing_directory_is_found_before_the_work(tmp_path, capsys, monkeypatch):
+def test_a_missing_directory_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "_load", None)
     assert main(["demo", "--output-dir", str(tmp_path / "no")]) == 2
     captured = capsys.readouterr()

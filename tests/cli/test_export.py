@@ -1,4 +1,4 @@
-"""``pydirect export``: models on the command line become headers and graphs, with a report of their size."""
+"""``pydirect export``: headers and graphs from model files, with a report of their size."""
 
 from __future__ import annotations
 
@@ -12,19 +12,6 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
-from pydirect.cli.main import main
-
-
-def run(*arguments):
-    return main([str(argument) for argument in arguments])
-
-
-def refused(capsys, *arguments):
-    """The message of a command that must fail with one line."""
-    assert run(*arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.startswith("pydirect: error: ") and captured.err.count("\n") == 1
-    return captured.err
 
 
 @pytest.fixture
@@ -41,7 +28,7 @@ def data(tmp_path):
 
 
 @pytest.fixture
-def fit(tmp_path, data, capsys):
+def fit(tmp_path, data, capsys, run):
     def command(*options, target="y"):
         drop = "label" if target == "y" else "y"
         path = tmp_path / "m.pydirect"
@@ -56,7 +43,7 @@ def fit(tmp_path, data, capsys):
 LINEAR = ["--basis", "raw", "--features", "linear"]
 
 
-def test_header_and_report(tmp_path, fit, data, capsys):
+def test_a_header_is_written_and_reported(tmp_path, fit, data, capsys, run):
     model = fit(*LINEAR)
     assert run("export", model, "-o", tmp_path / "m.h", "--integer", "--data", data, "--prefix", "plant") == 0
     captured = capsys.readouterr()
@@ -72,7 +59,7 @@ def test_header_and_report(tmp_path, fit, data, capsys):
         subprocess.run([tmp_path / "main"], check=True)
 
 
-def test_graph_by_the_name_of_the_output(tmp_path, fit, capsys):
+def test_the_name_of_the_output_selects_a_graph(tmp_path, fit, capsys, run):
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     path = fit(*LINEAR, target="label")
@@ -87,40 +74,39 @@ def test_graph_by_the_name_of_the_output(tmp_path, fit, capsys):
 
 
 @pytest.mark.parametrize("options", [["--single"], ["--method", "draw", "--interval", "0.5"], ["--format", "c"]])
-def test_options_of_floating_point_headers(tmp_path, fit, options, capsys):
+def test_options_of_floating_point_headers(tmp_path, fit, options, capsys, run):
     assert run("export", fit(*LINEAR), "-o", tmp_path / "m", *options) == 0
     text = (tmp_path / "m").read_text()
     assert ("typedef float" in text) == ("--single" in options)
     assert ("_LEVEL 0.5" in text) == ("0.5" in options)
     out = capsys.readouterr().out
     assert "float" in out
-    # As many bytes of tables as the header says.
     assert re.search(r"^tables +(\d+) bytes", out, re.MULTILINE)[1] == re.search(r"   tables: (\d+) bytes", text)[1]
 
 
-def test_levels_of_their_own(tmp_path, fit, data, capsys):
+def test_levels_of_each_weight_need_shared_ones_for_integers(tmp_path, fit, data, capsys, run, assert_refused):
     model = fit("--features", "linear")  # decorrelated: levels are the weights' own
     output = tmp_path / "m.h"
-    assert "--levels even: needs --data" in refused(capsys, "export", model, "-o", output, "--levels", "even")
+    assert_refused("export", model, "-o", output, "--levels", "even", message="--levels even: needs --data")
     arguments = ["--levels", "power_of_two", "--integer", "--data", data]
     assert run("export", model, "-o", output, *arguments) == 0
     assert "_powers[" in output.read_text()
     capsys.readouterr()
-    assert "integers need levels" in refused(capsys, "export", model, "-o", output, "--integer")
+    assert_refused("export", model, "-o", output, "--integer", message="integers need levels")
 
 
-def test_budget(tmp_path, fit, data, capsys):
+def test_a_budget_is_kept(tmp_path, fit, data, capsys, run, assert_refused):
     model, output = fit(*LINEAR), tmp_path / "m.h"
     assert run("export", model, "-o", output, "--max-bytes", 600, "--data", data) == 0
     out = capsys.readouterr().out
     assert "integer" in out
     assert int(re.search(r"(\d+) bytes \(", out)[1]) <= 600
-    assert "--max-bytes: needs --data" in refused(capsys, "export", model, "-o", output, "--max-bytes", 600)
-    message = refused(capsys, "export", model, "-o", output, "--max-bytes", 600, "--data", data, "--method", "draw")
-    assert "--max-bytes: not with" in message
+    assert_refused("export", model, "-o", output, "--max-bytes", 600, message="--max-bytes: needs --data")
+    arguments = ["export", model, "-o", output, "--max-bytes", 600, "--data", data, "--method", "draw"]
+    assert_refused(*arguments, message="--max-bytes: not with")
 
 
-def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys):
+def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys, run, assert_refused):
     pandas = pytest.importorskip("pandas")
     model, output = tmp_path / "m.pydirect", tmp_path / "m.h"
     table = tmp_path / "small.csv"
@@ -129,14 +115,14 @@ def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys
     frame.assign(goal=x[:, 0] - x[:, 1]).to_csv(table, index=False)
     pydirect.DirectRegressor("linear", basis="raw", rank_inputs=False).fit(frame, x[:, 0] - x[:, 1]).save(model)
     arguments = ["export", model, "-o", output, "--max-nonzero", 4, "--data", table, "--samples", 2]
-    assert "--target" in refused(capsys, *arguments)
+    assert_refused(*arguments, message="--target")
     assert run(*arguments, "--target", "goal") == 0
     capsys.readouterr()
-    assert "1 targets, got 2" in refused(capsys, *arguments, "--target", "goal", "--target", "x0")
-    assert "--target: only with" in refused(capsys, "export", model, "-o", output, "--target", "goal")
+    assert_refused(*arguments, "--target", "goal", "--target", "x0", message="1 targets, got 2")
+    assert_refused("export", model, "-o", output, "--target", "goal", message="--target: only with")
 
 
-def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys):
+def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys, run, assert_refused):
     output = tmp_path / "m.h"
     classifier = fit(*LINEAR, target="label")
     assert run("export", classifier, "-o", output, "--max-bytes", 600, "--data", data) == 0
@@ -145,28 +131,29 @@ def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys):
     assert float(re.search(r"same class as the model for ([\d.]+)%", out)[1]) > 85
     assert "class 1 = low" in output.read_text()
     (tmp_path / "gaps.csv").write_text(data.read_text().replace(",low", ",").replace(",high", ",", 1))
-    message = refused(capsys, "export", classifier, "-o", output, "--max-bytes", 600, "--data", tmp_path / "gaps.csv")
-    assert "label" in message
+    assert_refused(
+        "export", classifier, "-o", output, "--max-bytes", 600, "--data", tmp_path / "gaps.csv", message="label"
+    )
     both = fit(*LINEAR, "--target", "z")
     assert run("export", both, "-o", output, "--max-bytes", 700, "--data", data) == 0
     assert "_N_OUTPUTS 2" in output.read_text()
 
 
-def test_numbers_of_weights_and_bits_of_features(tmp_path, fit, data, capsys):
+def test_the_number_of_weights_and_the_bits_of_features_are_limited(tmp_path, fit, data, capsys, run, assert_refused):
     model, output = fit(*LINEAR), tmp_path / "m.h"
     arguments = ["--max-nonzero", 6, "--feature-bits", 8, "--samples", 4]
     assert run("export", model, "-o", output, *arguments, "--data", data) == 0
     assert "_ONE 127" in output.read_text()
     assert int(re.search(r"non-zero weights\s+(\d+)", capsys.readouterr().out)[1]) <= 6 * 4
-    assert "--feature-bits: only with" in refused(capsys, "export", model, "-o", output, "--feature-bits", 8)
+    assert_refused("export", model, "-o", output, "--feature-bits", 8, message="--feature-bits: only with")
 
 
-def test_a_default_model_is_told_the_ways_to_c(tmp_path, fit, capsys):
-    message = refused(capsys, "export", fit(), "-o", tmp_path / "m.h")
+def test_a_default_model_gets_a_hint_at_its_exports(tmp_path, fit, assert_refused):
+    message = assert_refused("export", fit(), "-o", tmp_path / "m.h", message="")
     assert "OUT.onnx" in message and "--max-bytes BYTES --data TABLE" in message
 
 
-def test_networks_in_integers_need_rows(tmp_path, capsys):
+def test_networks_in_integers_need_rows(tmp_path, capsys, run, assert_refused):
     pandas = pytest.importorskip("pandas")
     model, output, table = tmp_path / "m.pydirect", tmp_path / "m.h", tmp_path / "rows.csv"
     frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((30, 2)), columns=["x0", "x1"])
@@ -174,17 +161,17 @@ def test_networks_in_integers_need_rows(tmp_path, capsys):
     network = pydirect.QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=1)
     network.fit(frame, frame["x0"] ** 2).save(model)
     arguments = ["export", model, "-o", output, "--integer"]
-    assert "a network needs --data" in refused(capsys, *arguments)
+    assert_refused(*arguments, message="a network needs --data")
     assert run(*arguments, "--data", table) == 0
     assert "proved" in capsys.readouterr().out and "typedef int32_t pydirect_input;" in output.read_text()
     for limit in ("--max-bytes", "--max-nonzero"):
-        message = refused(capsys, "export", model, "-o", output, limit, 600, "--data", table, "--target", "x0")
-        assert f"{limit}: not for a network" in message
-    message = refused(capsys, *arguments, "--data", table, "--feature-bits", 8)
+        limited = ["export", model, "-o", output, limit, 600, "--data", table, "--target", "x0"]
+        assert_refused(*limited, message=f"{limit}: not for a network")
+    message = assert_refused(*arguments, "--data", table, "--feature-bits", 8, message="")
     assert "feature_bits must be 16" in message and "--max-bytes" not in message
 
 
-def test_models_whose_weights_have_no_levels_are_refused(tmp_path, capsys):
+def test_models_whose_weights_have_no_levels_are_refused(tmp_path, assert_refused):
     pandas = pytest.importorskip("pandas")
     table = tmp_path / "rows.csv"
     frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((20, 2)), columns=["x0", "x1"])
@@ -195,33 +182,33 @@ def test_models_whose_weights_have_no_levels_are_refused(tmp_path, capsys):
             estimator.fit(frame, frame["x0"]).save(tmp_path / "m.pydirect")
         for limit in ([], ["--max-bytes", 600]):
             arguments = ["export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h", *limit, "--data", table]
-            assert f"weights of a {type(estimator).__name__} have no levels" in refused(capsys, *arguments)
+            assert_refused(*arguments, message=f"weights of a {type(estimator).__name__} have no levels")
 
 
-def test_models_that_do_not_name_their_columns_are_told_the_way(tmp_path, capsys):
+def test_models_without_column_names_are_refused_with_the_remedy(tmp_path, assert_refused):
     x = np.random.default_rng(0).standard_normal((20, 2))
     pydirect.DirectRegressor("linear").fit(x, x[:, 0]).save(tmp_path / "m.pydirect")
-    assert "fit it to a data frame" in refused(capsys, "export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h")
+    assert_refused("export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h", message="fit it to a data frame")
 
 
-def test_options_of_c_are_not_for_graphs(tmp_path, fit, capsys):
+def test_options_for_c_are_refused_for_graphs(tmp_path, fit, assert_refused):
     model = fit(*LINEAR)
     for option in (["--prefix", "p"], ["--interval", "0.5"]):
-        assert f"{option[0]}: only for C" in refused(capsys, "export", model, "-o", tmp_path / "m.onnx", *option)
+        assert_refused("export", model, "-o", tmp_path / "m.onnx", *option, message=f"{option[0]}: only for C")
 
 
-def test_wrong_usage_is_refused(tmp_path, fit, data, capsys):
+def test_wrong_usage_is_refused(tmp_path, fit, data, assert_refused):
     model = fit(*LINEAR)
-    assert "would overwrite" in refused(capsys, "export", model, "-o", model)
-    assert "existing directory" in refused(capsys, "export", model, "-o", tmp_path / "none" / "m.h")
+    assert_refused("export", model, "-o", model, message="would overwrite")
+    assert_refused("export", model, "-o", tmp_path / "none" / "m.h", message="existing directory")
     output = tmp_path / "m.h"
-    assert "prefix must be" in refused(capsys, "export", model, "-o", output, "--prefix", "1x")
-    assert "--single: not with" in refused(capsys, "export", model, "-o", output, "--single", "--integer")
-    assert "expected an integer" in refused(capsys, "export", model, "-o", output, "--samples", "0")
-    assert "not a pydirect file" in refused(capsys, "export", data, "-o", output)
+    assert_refused("export", model, "-o", output, "--prefix", "1x", message="prefix must be")
+    assert_refused("export", model, "-o", output, "--single", "--integer", message="--single: not with")
+    assert_refused("export", model, "-o", output, "--samples", "0", message="expected an integer")
+    assert_refused("export", data, "-o", output, message="not a pydirect file")
     assert not output.exists()
 
 
-def test_without_onnx_the_extra_is_named(tmp_path, fit, capsys, monkeypatch):
+def test_without_onnx_the_extra_is_named(tmp_path, fit, monkeypatch, assert_refused):
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    assert "pydirect[onnx]" in refused(capsys, "export", fit(*LINEAR), "-o", tmp_path / "m.onnx")
+    assert_refused("export", fit(*LINEAR), "-o", tmp_path / "m.onnx", message="pydirect[onnx]")
