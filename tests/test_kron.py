@@ -1,4 +1,4 @@
-"""Kronecker algebra: sizes that no expansion reaches, edges, refusals."""
+"""Kronecker algebra: sizes beyond any expansion, edge cases, refusals."""
 
 from decimal import Decimal, localcontext
 
@@ -28,7 +28,7 @@ def relative_error(got, exact):
 
 
 @pytest.mark.parametrize("reach", [0, 150, 300])
-def test_products_of_two_thousand_factors_of_any_size_and_sign_lose_nothing(reach):
+def test_products_of_two_thousand_factors_keep_full_precision(reach):
     rng = np.random.default_rng(reach)
     # Positive within a factor, so that no sum cancels; the signs are those of whole factors.
     f, g = (
@@ -65,7 +65,7 @@ def test_coefficients_far_from_one_are_kept():
     assert ScaledNumbers(got.mantissa[:1], got.exponent[:1]).value == 0.0
 
 
-def test_a_zero_among_the_factors_makes_zero():
+def test_a_zero_factor_makes_the_product_zero():
     f = np.ones((2000, 3))
     f[1000] = [1.0, -1.0, 0.0]
     got = kronecker_vector(2 * f).inner(kronecker_vector(np.ones((2000, 3))))
@@ -134,7 +134,7 @@ def test_slow_and_fast_paths_agree():
     a = KroneckerSum.from_terms((3,) * 4, terms, rng.standard_normal((4, 9)))
     q = kronecker_vector(rng.uniform(0.1, 1.0, (4, 3)))
     fast = a.inner(q).value
-    slow = (a * 1e200).inner(q)  # its coefficients are beyond what the fast path takes
+    slow = (a * 1e200).inner(q)  # its coefficients are too large for the fast path
     np.testing.assert_allclose(slow.value / 1e200, fast, rtol=1e-13)
 
 
@@ -247,7 +247,7 @@ def test_large_expansions_are_refused_with_their_size():
         kronecker_vector(np.ones((4, 2))).expand(10)
 
 
-def test_other_grids_and_other_numbers_of_data_points_are_refused():
+def test_different_grids_and_numbers_of_data_points_are_refused():
     a = KroneckerSum.from_terms((2, 3), [{}], [[1.0, 2.0]])
     for operation in (a.__add__, a.__mul__, a.inner):
         with pytest.raises(ValueError, match="the same sizes at all positions"):
@@ -256,7 +256,7 @@ def test_other_grids_and_other_numbers_of_data_points_are_refused():
             operation(KroneckerSum.from_terms((2, 3), [{}], [[1.0, 2.0, 3.0]]))
 
 
-def test_bad_terms_are_refused():
+def test_invalid_terms_are_refused():
     with pytest.raises(ValueError, match="positions below 2, got 2"):
         KroneckerSum.from_terms((2, 2), [{2: [1.0, 2.0]}])
     with pytest.raises(ValueError, match=r"factor at position 1 must have shape \(2,\), got \(3,\)"):
@@ -269,7 +269,7 @@ def test_bad_terms_are_refused():
         KroneckerSum.from_terms((0,), [{}])
 
 
-def test_bad_points_are_refused():
+def test_invalid_points_are_refused():
     a = kronecker_vector([[1.0, 2.0], [3.0, 4.0]])
     with pytest.raises(TypeError, match="points must hold integers"):
         a.evaluate([[0.5, 1.0]])
@@ -280,7 +280,7 @@ def test_bad_points_are_refused():
             a.evaluate(bad)
 
 
-def test_logarithms_and_exponentials_that_are_none_are_refused():
+def test_undefined_logarithms_and_exponentials_are_refused():
     two = KroneckerSum.from_terms((2, 2), [{0: [1.0, 2.0]}, {1: [1.0, 2.0]}])
     with pytest.raises(ValueError, match="one term and one data point, got 2 and 1"):
         two.log()
@@ -296,7 +296,7 @@ def test_logarithms_and_exponentials_that_are_none_are_refused():
         kronecker_vector([[1.0, 0.0]]).log()
 
 
-def test_numbers_of_one_exponent_too_far_apart_are_an_error():
+def test_numbers_too_far_apart_for_one_exponent_are_refused():
     with pytest.raises(OverflowError, match=r"entries of a product of factors must lie within 2\^2045 .* 2\^2657"):
         kronecker_vector([[1e200, 1e-200]]).square()
     with pytest.raises(OverflowError, match="coefficients of a term must lie within"):
@@ -305,7 +305,7 @@ def test_numbers_of_one_exponent_too_far_apart_are_an_error():
         (kronecker_vector([[1.0, 2.0]]) * 1e200 * 1e200).expand()
 
 
-def test_strangers_are_refused_by_name():
+def test_operands_of_other_types_are_refused_by_name():
     a = kronecker_vector([[1.0, 2.0]])
     with pytest.raises(TypeError, match="other must be a KroneckerSum, got 3"):
         a.inner(3)
@@ -355,7 +355,7 @@ GOOD = {
         ("values", [np.inf, 0.0, 0.0, 0.0, 0.0], "values must be finite, got inf"),
     ],
 )
-def test_arrays_that_make_no_sum_are_refused(name, value, message):
+def test_inconsistent_arrays_are_refused(name, value, message):
     with pytest.raises(ValueError, match=message):
         KroneckerSum(**{**GOOD, name: np.array(value, dtype=GOOD[name].dtype)})
 
@@ -382,7 +382,7 @@ def test_compiled_functions_read_nothing_out_of_bounds():
         _core.kron_inner(a._arrays, kronecker_vector([[1.0]])._arrays, 1)
 
 
-def test_arrays_of_the_caller_stay_the_callers():
+def test_arrays_of_the_caller_are_copied():
     own = {name: array.copy() for name, array in GOOD.items()}
     a = KroneckerSum(**own)
     own["values"][:] = 7.0

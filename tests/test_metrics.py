@@ -1,3 +1,5 @@
+"""Scores of predictions: against their definitions, in searches, and for wrong arguments."""
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -57,7 +59,7 @@ def test_every_form_of_prediction_scores_the_same(score, gaussians):
         assert score(np.column_stack([y, y]), several) == pytest.approx(single, rel=1e-12)
 
 
-def test_outputs_are_averaged_with_equal_weight(gaussians):
+def test_outputs_are_averaged_with_equal_weights(gaussians):
     y, mean, std = gaussians
     both = metrics.crps(np.column_stack([y, y + 1.0]), outputs(mean, std, 2)[0])
     assert both == pytest.approx(0.5 * (metrics.crps(y, (mean, std)) + metrics.crps(y + 1.0, (mean, std))))
@@ -112,7 +114,7 @@ def test_pit_is_the_cdf_in_the_shape_of_the_observations(gaussians):
     assert metrics.pit(y[:, None], (mean, std)).shape == (200, 1)
 
 
-def test_msll_is_zero_for_the_trivial_model_and_free_of_units(gaussians):
+def test_msll_is_zero_for_the_trivial_model_in_any_units(gaussians):
     y, mean, std = gaussians
     trivial = np.full(200, y.mean()), np.full(200, y.std())
     assert metrics.msll(y, trivial, y) == pytest.approx(0.0, abs=1e-12)
@@ -158,7 +160,7 @@ def test_calibration_error_is_small_only_for_the_right_spread():
         lambda y, m, s, w: metrics.msll(y, (m, s), [0.0, 1.0], sample_weight=w),
     ],
 )
-def test_a_weight_is_a_repetition(score, gaussians):
+def test_weights_count_repetitions(score, gaussians):
     y, mean, std = gaussians
     weight = np.random.default_rng(6).integers(0, 4, size=200)
     repeated = [np.repeat(a, weight) for a in (y, mean, std)]
@@ -213,7 +215,7 @@ class SkewedRegressor(RegressorMixin, BaseEstimator):
 
     def __init__(self, n_outputs=1, steps=10):
         self.n_outputs = n_outputs
-        self.steps = steps  # a number by the name of a pipeline's list must not be mistaken for one
+        self.steps = steps  # not a pipeline's list, though it has the same name
 
     def fit(self, X, y):
         self.fitted_ = True

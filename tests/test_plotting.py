@@ -1,3 +1,5 @@
+"""Displays: what they draw, labels, and wrong arguments."""
+
 import sys
 from types import SimpleNamespace
 

@@ -1,3 +1,5 @@
+"""Predictive distributions: Gaussian mixtures against their definitions, and their limits."""
+
 import pickle
 
 import numpy as np
@@ -185,7 +187,7 @@ def test_crps_of_a_gaussian_is_the_textbook_formula():
 # Degenerate variances
 
 
-def test_a_point_mass_gives_its_limits_and_no_nan():
+def test_a_point_mass_has_finite_limits():
     d = PredictiveDistribution.gaussian([3.0, 0.0, -1e200], 0.0)
     y = np.array([4.0, 0.0, -1e200])
     np.testing.assert_allclose(d.crps(y) / [1.0, 1.0, 1e200], [1.0, 0.0, 0.0], atol=1e-15)
@@ -242,7 +244,7 @@ def test_affine_is_the_change_of_variables(d, scale, shift):
     np.testing.assert_allclose(moved.crps(scale * y + shift), abs(scale) * d.crps(y), rtol=1e-6, atol=1e-8 * abs(scale))
 
 
-def test_arrays_given_are_neither_changed_nor_changeable_through_the_distribution():
+def test_given_arrays_are_not_changed_and_cannot_be_through_the_distribution():
     weights, means, variances = np.array([0.4, 0.6]), np.zeros((3, 2)), np.ones((3, 2))
     d = PredictiveDistribution(weights, means, variances)
     with pytest.raises(ValueError, match="read-only"):
@@ -259,7 +261,7 @@ def test_pickle_and_repr():
     assert repr(d) == "PredictiveDistribution(n_rows=5, n_components=4)"
 
 
-def test_no_rows_is_no_error():
+def test_zero_rows_are_accepted():
     d = PredictiveDistribution(np.empty((0, 2)), np.empty((0, 2)), np.empty((0, 2)))
     assert d.quantile([0.1, 0.9]).shape == (0, 2)
     assert d.crps(np.empty(0)).shape == d.mean.shape == (0,)

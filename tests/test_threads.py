@@ -150,7 +150,7 @@ def two_blas_threads():
         yield
 
 
-def test_blas_is_limited_to_one_thread_for_as_long_as_asked(two_blas_threads):
+def test_blas_is_limited_to_one_thread_inside_the_context(two_blas_threads):
     with single_blas_thread():
         assert set(blas_threads()) == {1}
         with single_blas_thread():
@@ -159,13 +159,13 @@ def test_blas_is_limited_to_one_thread_for_as_long_as_asked(two_blas_threads):
     assert set(blas_threads()) == {2}
 
 
-def test_blas_is_freed_after_an_error(two_blas_threads):
+def test_the_limit_on_blas_ends_after_an_error(two_blas_threads):
     with pytest.raises(RuntimeError), single_blas_thread():
         raise RuntimeError
     assert set(blas_threads()) == {2}
 
 
-def test_the_limit_holds_for_a_blas_that_is_loaded_later():
+def test_the_limit_holds_for_a_blas_loaded_later():
     code = """
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -195,6 +195,6 @@ def test_fits_in_python_threads_do_not_disturb_each_other(wide):
             assert got.elbo == pytest.approx(expected.elbo, abs=1e-2)
 
 
-def test_absurd_numbers_of_threads_are_cut():
+def test_excessive_numbers_of_threads_are_capped():
     assert resolve_n_threads(1_000_000) == max(MOST_THREADS, os.cpu_count() or 1)
     assert resolve_n_threads(3) == 3
