@@ -96,7 +96,7 @@ class Problem:
 
 def make_features(n_weights: int, n_inputs: int = N_INPUTS, length: float = 3.0) -> Any:
     """Random Fourier features of a squared exponential kernel of variance one."""
-    from pydirect import FourierFeatures
+    from pydirect.features import FourierFeatures
 
     frequencies = np.random.default_rng(1).standard_normal((n_inputs, n_weights // 2)) / length
     return FourierFeatures(frequencies, np.full(n_weights // 2, np.sqrt(2.0 / n_weights)))

@@ -25,18 +25,18 @@ import numpy as np  # noqa: E402
 from scipy.linalg import eigh, lapack  # noqa: E402
 
 from pydirect import (  # noqa: E402
-    FourierFeatures,
     GaussianPrior,
     GaussianStatistics,
     PredictiveDistribution,
     collect_statistics,
-    decorrelate,
     evenly_spaced_levels,
     fit_decorrelated,
     fit_mean_field,
-    maximise_evidence,
 )
+from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.optimize.quadratic import OPTIMIZERS  # noqa: E402
+from pydirect.regression import maximise_evidence  # noqa: E402
+from pydirect.statistics import decorrelate  # noqa: E402
 
 N_FREQUENCIES = 1000
 LEVELS = evenly_spaced_levels(15, 3.0)

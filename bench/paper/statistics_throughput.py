@@ -24,7 +24,8 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 
-from pydirect import FourierFeatures, collect_statistics  # noqa: E402
+from pydirect import collect_statistics  # noqa: E402
+from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.statistics.gaussian import block_rows  # noqa: E402
 
 N_INPUTS, N_FREQUENCIES = 11, 1000

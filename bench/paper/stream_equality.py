@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pydirect import DirectRegressor, FourierFeatures, GaussianStatistics, LinearFeatures, RunningStatistics
+from pydirect import DirectRegressor, GaussianStatistics, RunningStatistics
+from pydirect.features import FourierFeatures, LinearFeatures
 
 N_INPUTS = 11
 

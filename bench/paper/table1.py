@@ -29,15 +29,9 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import (  # noqa: E402
-    DirectRegressor,
-    GaussianRegression,
-    GaussianStatistics,
-    PredictiveDistribution,
-    Reparameterization,
-    fit_stochastic,
-)
+from pydirect import DirectRegressor, GaussianStatistics, PredictiveDistribution  # noqa: E402
 from pydirect.metrics import coverage  # noqa: E402
+from pydirect.regression import GaussianRegression, Reparameterization, fit_stochastic  # noqa: E402
 
 BASES = {
     "default": {},  # Nyström features, decorrelated basis

@@ -39,17 +39,15 @@ from pydirect import (  # noqa: E402
     DirectRegressor,
     DirectSearchCV,
     GaussianPrior,
-    MeanFieldRegression,
     _core,
     collect_statistics,
-    decorrelate,
     evenly_spaced_levels,
     fit_decorrelated,
     fit_many,
     fit_mean_field,
-    fit_mean_fields,
-    maximise_evidence,
 )
+from pydirect.regression import MeanFieldRegression, fit_mean_fields, maximise_evidence  # noqa: E402
+from pydirect.statistics import decorrelate  # noqa: E402
 
 LEVELS = evenly_spaced_levels(15, 3.0)
 LOG_PRIOR = GaussianPrior().log_mass(LEVELS)

@@ -1,6 +1,6 @@
-"""Quantised models: accuracy against size, networks in integers, and predictions a second.
+"""Quantised models: accuracy against size, networks in integers, and predictions per second.
 
-    python bench/scripts/quantized.py accuracy [--sets yacht,housing] [--budgets 1024,4096] [--folds 7] [--plot sizes.png]
+    python bench/scripts/quantized.py accuracy [--sets yacht,housing] [--budgets 1024,4096] [--folds 7]
     python bench/scripts/quantized.py networks [--sets yacht,energy] [--folds 2] [--samples 8] [--sizes 16,8]
     python bench/scripts/quantized.py throughput [--rows 20000] [--inputs 8]
 
@@ -38,7 +38,8 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import DirectRegressor, FourierFeatures, QuadraticBNNRegressor, fit_within  # noqa: E402
+from pydirect import DirectRegressor, QuadraticBNNRegressor, fit_within  # noqa: E402
+from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
 from pydirect.quantized.integer.compile import build_program, lay_out  # noqa: E402
 from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine  # noqa: E402
@@ -175,7 +176,7 @@ def median_seconds(call: Any, repeats: int) -> float:
 
 
 def throughput(arguments: argparse.Namespace) -> None:
-    """Print predictions a second."""
+    """Print predictions per second."""
     rng = np.random.default_rng(0)
     n, d, f, s = arguments.rows, arguments.inputs, 1000, 16
     x = rng.standard_normal((n, d))

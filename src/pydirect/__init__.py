@@ -1,7 +1,8 @@
 """Exact variational inference with discrete weights.
 
-The estimators follow scikit-learn's habits; the layers below them are public and usable alone. Everything is imported
-on first use, so that ``import pydirect`` costs no more than NumPy and SciPy do.
+The names listed here are the most common ones. Everything else is imported from its room, such as
+`pydirect.regression`, and the layers below the estimators are usable alone. All imports happen on first use, so that
+``import pydirect`` itself is fast.
 """
 
 from __future__ import annotations
@@ -15,91 +16,67 @@ _PUBLIC = {
     "DirectRegressor": "pydirect.estimators.direct_regressor",
     "DirectClassifier": "pydirect.estimators.direct_classifier",
     "QuadraticBNNRegressor": "pydirect.estimators.quadratic_bnn",
-    "DVIClassifier": "pydirect.estimators.dvi",
     "DVIRegressor": "pydirect.estimators.dvi",
-    "MonteCarloBNNClassifier": "pydirect.estimators.monte_carlo_bnn",
+    "DVIClassifier": "pydirect.estimators.dvi",
     "MonteCarloBNNRegressor": "pydirect.estimators.monte_carlo_bnn",
+    "MonteCarloBNNClassifier": "pydirect.estimators.monte_carlo_bnn",
     "DirectSearchCV": "pydirect.estimators.search",
     "fit_many": "pydirect.estimators.fit_many",
     "load": "pydirect.estimators._saving",
-    "FactorizedCategorical": "pydirect.distributions.categorical",
+    "quantize": "pydirect.quantized.quantize",
+    "fit_within": "pydirect.quantized.budget.fit_within",
+    "GaussianStatistics": "pydirect.statistics.gaussian",
+    "RunningStatistics": "pydirect.statistics.running",
+    "collect_statistics": "pydirect.statistics.gaussian",
     "GaussianPrior": "pydirect.distributions.priors",
     "LaplacePrior": "pydirect.distributions.priors",
-    "SpikeAndSlabPrior": "pydirect.distributions.priors",
     "StudentTPrior": "pydirect.distributions.priors",
+    "SpikeAndSlabPrior": "pydirect.distributions.priors",
     "TablePrior": "pydirect.distributions.priors",
+    "MixturePrior": "pydirect.distributions.mixture_priors",
     "evenly_spaced_levels": "pydirect.distributions.levels",
-    "FourierFeatures": "pydirect.features.maps",
-    "LinearFeatures": "pydirect.features.maps",
-    "PolynomialFeatures": "pydirect.features.maps",
-    "GaussianStatistics": "pydirect.statistics.gaussian",
-    "collect_statistics": "pydirect.statistics.gaussian",
-    "RunningStatistics": "pydirect.statistics.running",
+    "fit_mean_field": "pydirect.regression.mean_field",
+    "fit_mixture": "pydirect.regression.mixture",
+    "fit_decorrelated": "pydirect.regression.decorrelated",
+    "fit_logistic": "pydirect.logistic.fit",
+    "fit_quadratic_network": "pydirect.quadratic.training",
+    "fit_network": "pydirect.networks.training",
+    "PredictiveDistribution": "pydirect.predictive",
     "FeatureMapWarning": "pydirect.estimators._streamed",
     "ForgottenRowsWarning": "pydirect.estimators._growing",
+    "NoiseGridWarning": "pydirect.distributions.noise",
     "StreamError": "pydirect.streams.rows",
     "StreamInterrupt": "pydirect.streams.rows",
-    "MeanFieldPosterior": "pydirect.regression.mean_field",
-    "MeanFieldRegression": "pydirect.regression.mean_field",
-    "NetworkCoreset": "pydirect.quadratic.coreset",
-    "NetworkPosterior": "pydirect.quadratic.network",
-    "NetworkShape": "pydirect.quadratic.engines",
-    "QuadraticNetwork": "pydirect.quadratic.network",
-    "fit_quadratic_network": "pydirect.quadratic.training",
-    "DeterministicPosterior": "pydirect.networks.deterministic",
-    "TrainingSchedule": "pydirect.networks.schedule",
-    "fit_network": "pydirect.networks.training",
-    "NoiseGridWarning": "pydirect.distributions.noise",
-    "NoisePosterior": "pydirect.distributions.noise",
-    "fit_mean_field": "pydirect.regression.mean_field",
-    "fit_mean_fields": "pydirect.regression.mean_fields",
-    "MixturePrior": "pydirect.distributions.mixture_priors",
-    "MixturePosterior": "pydirect.regression.mixture_posterior",
-    "fit_mixture": "pydirect.regression.mixture",
-    "pairwise_entropy": "pydirect.regression.mixture_entropy",
-    "best_level_scale": "pydirect.regression.level_scale",
-    "best_prior_scale": "pydirect.regression.level_scale",
-    "fit_level_scale": "pydirect.regression.level_scale",
-    "DecorrelatedPosterior": "pydirect.regression.decorrelated",
-    "RotatedStatistics": "pydirect.statistics.rotated",
-    "decorrelate": "pydirect.statistics.rotated",
-    "fit_decorrelated": "pydirect.regression.decorrelated",
-    "log_evidence": "pydirect.regression.evidence",
-    "maximise_evidence": "pydirect.regression.evidence",
-    "LabelledRows": "pydirect.logistic.rows",
-    "fit_logistic": "pydirect.logistic.fit",
-    "fit_logistic_decorrelated": "pydirect.logistic.fit",
-    "predictive_probability": "pydirect.logistic.predictive",
-    "PredictiveDistribution": "pydirect.predictive",
-    "Concrete": "pydirect.regression.gradient_estimators",
-    "GaussianRegression": "pydirect.regression.gaussian_weights",
-    "Reinforce": "pydirect.regression.gradient_estimators",
-    "Reparameterization": "pydirect.regression.gradient_estimators",
-    "StochasticELBO": "pydirect.regression.stochastic",
-    "fit_stochastic": "pydirect.regression.stochastic",
-    "fit_within": "pydirect.quantized.budget.fit_within",
-    "LinearOutput": "pydirect.monte_carlo.last_layer",
-    "MonteCarloDivergence": "pydirect.monte_carlo.divergence",
-    "quantize": "pydirect.quantized.quantize",
+    "FileFormatError": "pydirect.persistence.errors",
 }
-# Modules that public names come from are attributes too, and so are these.
-_OTHER_MODULES = (
+_ROOMS = (
+    "distributions",
+    "estimators",
+    "features",
     "kron",
+    "logistic",
     "metrics",
+    "monte_carlo",
+    "networks",
     "optimize",
     "persistence",
     "plotting",
+    "predictive",
+    "quadratic",
+    "quantized",
+    "regression",
+    "statistics",
+    "streams",
     "testing",
 )
-_MODULES = sorted({*_OTHER_MODULES, *(module.split(".")[1] for module in _PUBLIC.values())})
 
-__all__ = [*_PUBLIC, *_MODULES, "__version__", "show_config"]
+__all__ = [*_PUBLIC, *_ROOMS, "__version__", "show_config"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
-    if name in _MODULES:
+    if name in _ROOMS:
         return importlib.import_module(f"pydirect.{name}")
     raise AttributeError(f"module 'pydirect' has no attribute {name!r}")
 

@@ -19,9 +19,7 @@ from hypothesis import strategies as st
 import pydirect
 from pydirect import (
     DirectRegressor,
-    FourierFeatures,
     GaussianStatistics,
-    LinearFeatures,
     RunningStatistics,
     StreamError,
     _core,
@@ -29,6 +27,7 @@ from pydirect import (
     collect_statistics,
 )
 from pydirect.cli.main import main
+from pydirect.features import FourierFeatures, LinearFeatures
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import PolynomialFeatures, TransformerFeatures

@@ -7,7 +7,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
-from pydirect import DirectRegressor, GaussianPrior, MixturePosterior, MixturePrior, SpikeAndSlabPrior
+from pydirect import DirectRegressor, GaussianPrior, MixturePrior, SpikeAndSlabPrior
+from pydirect.regression import MixturePosterior
 from pydirect.regression.empirical_bayes import RawFit
 from pydirect.testing import monte_carlo_mean
 

@@ -12,8 +12,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import QuadraticBNNRegressor, QuadraticNetwork, plotting
+from pydirect import QuadraticBNNRegressor, plotting
 from pydirect.persistence import container as persistence
+from pydirect.quadratic import QuadraticNetwork
 
 FAST = {"hidden_layer_sizes": (3,), "n_restarts": 1, "n_regrids": 1, "max_iter": 60}
 CONFIGURATIONS = [

@@ -7,7 +7,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from pydirect import NetworkCoreset, QuadraticBNNRegressor, StreamError, StreamInterrupt
+from pydirect import QuadraticBNNRegressor, StreamError, StreamInterrupt
+from pydirect.quadratic import NetworkCoreset
 from pydirect.quadratic.coreset import MAX_MOMENTS, merged_tree
 from pydirect.quadratic.moments import n_moments
 

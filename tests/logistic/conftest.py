@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from pydirect import LabelledRows
+from pydirect.logistic import LabelledRows
 
 
 @pytest.fixture(scope="session")

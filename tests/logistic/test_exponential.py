@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from pydirect import (
-    GaussianPrior,
-    LabelledRows,
-    SpikeAndSlabPrior,
-    evenly_spaced_levels,
-    fit_logistic,
-)
+from pydirect import GaussianPrior, SpikeAndSlabPrior, evenly_spaced_levels, fit_logistic
+from pydirect.logistic import LabelledRows
 from pydirect.logistic import exponential as exponential_module
 from pydirect.logistic import rows as rows_module
 from pydirect.logistic.exponential import exponential_bound, exponential_log_terms

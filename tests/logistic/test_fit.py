@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from pydirect import (
-    GaussianPrior,
-    LabelledRows,
-    LaplacePrior,
-    evenly_spaced_levels,
-    fit_logistic,
-    fit_logistic_decorrelated,
-)
+from pydirect import GaussianPrior, LaplacePrior, evenly_spaced_levels, fit_logistic
+from pydirect.logistic import LabelledRows, fit_logistic_decorrelated
 from pydirect.logistic.bound import jaakkola_bound
 from pydirect.logistic.discrete import ScaledLatent
 from pydirect.logistic.fit import BOUNDS

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from pydirect import (
-    GaussianPrior,
-    evenly_spaced_levels,
-    fit_logistic,
-    predictive_probability,
-)
+from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
+from pydirect.logistic import predictive_probability
 from pydirect.logistic.predictive import predictive_log_odds
 from pydirect.testing import enumerate_factorized, enumerate_logistic_predictive
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pydirect import LabelledRows
+from pydirect.logistic import LabelledRows
 from pydirect.logistic.bound import jaakkola_lambda
 
 

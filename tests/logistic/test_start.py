@@ -5,8 +5,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from pydirect import fit_logistic_decorrelated
-from pydirect.logistic import start
+from pydirect.logistic import fit_logistic_decorrelated, start
 from pydirect.logistic.bound import best_log_xi
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.rows import RowParameters

@@ -275,7 +275,8 @@ def subjects(directory: Path) -> dict[str, Subject]:
             for name, make in MODELS.items()
         }
         result |= {
-            name: subject(saved(make(), path), path, quantized.load, check_model) for name, make in QUANTISED.items()
+            name: subject(saved(make(), path), path, quantized.load_quantized, check_model)
+            for name, make in QUANTISED.items()
         }
         result["command line"] = subject(table_model(path), path, read_with_commands, check_codes, 0.2)
     return result

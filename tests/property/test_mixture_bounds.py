@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import logsumexp, softmax, xlogy
 
-from pydirect import GaussianStatistics, MixturePrior, fit_mixture, pairwise_entropy
+from pydirect import GaussianStatistics, MixturePrior, fit_mixture
 from pydirect.distributions.priors import TablePrior
+from pydirect.regression import pairwise_entropy
 from pydirect.regression.mixture_entropy import taylor_entropy
 from pydirect.testing import enumerate_elbo, enumerate_hypotheses, enumerate_log_evidence
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from pydirect import NetworkShape, QuadraticNetwork
+from pydirect.quadratic import NetworkShape, QuadraticNetwork
 from pydirect.quadratic.engines import MAX_ENGINE_BYTES, choose_engine, make_engine
 from pydirect.testing import finite_difference_gradient
 

@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 import pytest
 
-from pydirect import NoiseGridWarning, QuadraticNetwork, fit_quadratic_network
-from pydirect.quadratic import rounds
+from pydirect import NoiseGridWarning, fit_quadratic_network
+from pydirect.quadratic import QuadraticNetwork, rounds
 from pydirect.quadratic import training as quadratic_training
 from pydirect.quadratic.training import NETWORK_ENGINES
 

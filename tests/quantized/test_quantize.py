@@ -28,7 +28,7 @@ from pydirect.quantized.integer.linear import Group, IntegerProgram
 from pydirect.quantized.integer.units import integer_levels
 from pydirect.quantized.lattice import round_to_levels
 from pydirect.quantized.levels import shared_levels
-from pydirect.quantized.loading import load
+from pydirect.quantized.loading import load_quantized
 from pydirect.quantized.packing import BITS, PackedCodes, pack_dense, unpack_dense, unpack_sparse
 from pydirect.quantized.samples import matched_samples
 
@@ -545,7 +545,7 @@ def test_models_need_no_frequency(target, tmp_path):
     np.testing.assert_allclose(integer.predict(x), model.predict(x), atol=float(model.rounding_bound()[0]))
     assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.25
     integer.save(tmp_path / "m")
-    np.testing.assert_array_equal(load(tmp_path / "m").predict(x), integer.predict(x))
+    np.testing.assert_array_equal(load_quantized(tmp_path / "m").predict(x), integer.predict(x))
 
 
 @pytest.mark.parametrize("target", ["linear", "constant"])
@@ -564,7 +564,7 @@ def test_data_frames_must_have_the_columns_of_the_fit_in_their_order(tmp_path):
     frame = pandas.DataFrame(x, columns=["a", "b", "c"])
     model = quantize(fitted(DirectRegressor(**RAW), frame, y), 4, X=frame)
     model.save(tmp_path / "m")
-    for own in (model, model.using("integer"), load(tmp_path / "m")):
+    for own in (model, model.using("integer"), load_quantized(tmp_path / "m")):
         assert own.feature_names == ("a", "b", "c")
         np.testing.assert_array_equal(own.predict(frame), own.predict(x))
         with pytest.raises(ValueError, match=r"X must have the columns \['a', 'b', 'c'\] in this order, got \['c'"):
@@ -874,7 +874,7 @@ def test_saved_models_predict_the_same_bits(raw, decorrelated, tmp_path):
     ):
         path = tmp_path / f"{k}.pydirect"
         model.save(path)
-        again = load(path)
+        again = load_quantized(path)
         assert type(again) is type(model) and again.arithmetic == model.arithmetic
         np.testing.assert_array_equal(again.functions(x), model.functions(x))
         if k < 5:
@@ -905,7 +905,7 @@ def test_damaged_files_are_refused_whatever_was_done_to_them(raw, tmp_path):
             damaged.insert(int(rng.integers(len(whole))), int(rng.integers(256)))
         path.write_bytes(bytes(damaged))
         with pytest.raises(FileFormatError):
-            load(path)
+            load_quantized(path)
 
 
 def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
@@ -917,7 +917,7 @@ def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
         new_header = {**document.header, **dict(header)}
         write(path, document.kind, new_header, {**document.arrays, **dict(arrays)})
         with pytest.raises(FileFormatError, match="do not make a model"):
-            load(path)
+            load_quantized(path)
 
     packed = document.header["packed"]
     for change in ({"shape": [3, 4]}, {"shape": [2**20, 2**30]}, {"bits": 5}, {"layout": "thin"}, {"zero": 3}):
@@ -946,7 +946,7 @@ def test_files_whose_networks_integers_do_not_hold_are_refused(network, tmp_path
     for changed in (reach[:1], -reach, reach * 1e4, reach[:0], reach.astype(np.float32)):
         write(path, document.kind, document.header, {**document.arrays, "basis.reach": changed})
         with pytest.raises(FileFormatError, match="do not make a model"):
-            load(path)
+            load_quantized(path)
 
 
 # --- budgets
@@ -1055,7 +1055,7 @@ def test_classes_share_the_basis_functions_of_a_budget(n_classes, limits, tmp_pa
     assert np.mean(model.predict(x[160:]) == labels[160:]) > 0.8
     np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
     model.save(tmp_path / "m")
-    np.testing.assert_array_equal(load(tmp_path / "m").predict_proba(x), model.predict_proba(x))
+    np.testing.assert_array_equal(load_quantized(tmp_path / "m").predict_proba(x), model.predict_proba(x))
 
 
 def test_weights_of_classes_and_rows_count_in_a_budget():

@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from pydirect import (
-    FactorizedCategorical,
-    GaussianPrior,
-    GaussianStatistics,
-    best_level_scale,
-    best_prior_scale,
-    fit_level_scale,
-    fit_mean_field,
-    fit_mixture,
-)
+from pydirect import GaussianPrior, GaussianStatistics, fit_mean_field, fit_mixture
+from pydirect.distributions import FactorizedCategorical
 from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.regression import best_level_scale, best_prior_scale, fit_level_scale
 from pydirect.regression.mean_field import MeanFieldRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")

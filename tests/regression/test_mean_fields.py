@@ -17,17 +17,16 @@ from pydirect import (
     GaussianPrior,
     GaussianStatistics,
     LaplacePrior,
-    MeanFieldRegression,
     RunningStatistics,
     _core,
     evenly_spaced_levels,
     fit_many,
     fit_mean_field,
-    fit_mean_fields,
 )
 from pydirect.estimators import fit_many as _many
 from pydirect.metrics import crps_scorer
 from pydirect.optimize.conjugate_gradients import Deflation, conjugate_gradients, sketch_of
+from pydirect.regression import MeanFieldRegression, fit_mean_fields
 from pydirect.regression import mean_fields as many
 from pydirect.regression.lanes import Batch
 

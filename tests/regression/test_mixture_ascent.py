@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.special import softmax, xlogy
 
-from pydirect import GaussianStatistics, fit_mixture, pairwise_entropy
+from pydirect import GaussianStatistics, fit_mixture
 from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
-from pydirect.regression import mixture_ascent
+from pydirect.regression import mixture_ascent, pairwise_entropy
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.testing import (
     enumerate_hypotheses,

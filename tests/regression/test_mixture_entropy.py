@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, xlogy
 
-from pydirect import _core, pairwise_entropy
+from pydirect import _core
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome
-from pydirect.regression import mixture_entropy, mixture_posterior
+from pydirect.regression import mixture_entropy, mixture_posterior, pairwise_entropy
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy, taylor_entropy
 from pydirect.testing import (
     enumerate_hypotheses,

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from pydirect import MixturePrior, pairwise_entropy
+from pydirect import MixturePrior
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome
-from pydirect.regression import mixture_posterior
+from pydirect.regression import mixture_posterior, pairwise_entropy
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy
 from pydirect.testing import (
     enumerate_hypotheses,

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from pydirect import (
+from pydirect import GaussianStatistics, fit_mean_field
+from pydirect.regression import (
     Concrete,
     GaussianRegression,
-    GaussianStatistics,
     Reinforce,
     Reparameterization,
     StochasticELBO,
-    fit_mean_field,
     fit_stochastic,
+    gradient_estimators,
+    squared_errors,
 )
-from pydirect.regression import gradient_estimators, squared_errors
 from pydirect.testing import enumerate_elbo, enumerate_factorized, finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")

@@ -251,7 +251,7 @@ class Sampling:
     n_samples = 50
 
     def setup(self) -> None:
-        from pydirect import FactorizedCategorical
+        from pydirect.distributions import FactorizedCategorical
 
         logits = np.random.default_rng(0).standard_normal((2_000, 15))
         self.q = FactorizedCategorical.from_logits(np.linspace(-3, 3, 15), logits)

@@ -86,18 +86,18 @@ class Decorrelated:
     number, repeat, warmup_time = 1, (3, 5, 20.0), 0
 
     def setup(self, size: str) -> None:
-        from pydirect import decorrelate
+        from pydirect.statistics import decorrelate
 
         self.statistics = make_statistics(size)
         self.rotation = decorrelate(self.statistics)
 
     def time_decorrelate(self, size: str) -> None:
-        from pydirect import decorrelate
+        from pydirect.statistics import decorrelate
 
         decorrelate(self.statistics)
 
     def time_maximise_evidence(self, size: str) -> None:
-        from pydirect import maximise_evidence
+        from pydirect.regression import maximise_evidence
 
         maximise_evidence(self.rotation, 0.1)
 

@@ -96,12 +96,12 @@ class Jaakkola:
     track_multiple.unit = "products"
 
     def time_fit(self, size: tuple[int, int]) -> None:
-        from pydirect import fit_logistic_decorrelated
+        from pydirect.logistic import fit_logistic_decorrelated
 
         fit_logistic_decorrelated(self.rows)
 
     def track_steps(self, size: tuple[int, int]) -> int:
-        from pydirect import fit_logistic_decorrelated
+        from pydirect.logistic import fit_logistic_decorrelated
 
         return fit_logistic_decorrelated(self.rows).posterior.n_iter
 

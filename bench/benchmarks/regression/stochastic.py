@@ -60,7 +60,7 @@ class StochasticGradient:
 @cache
 def make_bounds() -> dict[str, Any]:
     """The bound of the small problem as each estimator sees it."""
-    from pydirect import Concrete, Reinforce, StochasticELBO
+    from pydirect.regression import Concrete, Reinforce, StochasticELBO
     from pydirect.regression.gradient_estimators import Exact
     from pydirect.regression.mean_field import MeanFieldRegression
 

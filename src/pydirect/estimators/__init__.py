@@ -1,1 +1,27 @@
 """scikit-learn estimators: the only room that imports scikit-learn."""
+
+from pydirect.estimators._growing import ForgottenRowsWarning
+from pydirect.estimators._saving import load
+from pydirect.estimators._streamed import FeatureMapWarning
+from pydirect.estimators.direct_classifier import DirectClassifier
+from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
+from pydirect.estimators.fit_many import fit_many
+from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
+from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
+from pydirect.estimators.search import DirectSearchCV
+
+__all__ = [
+    "DVIClassifier",
+    "DVIRegressor",
+    "DirectClassifier",
+    "DirectRegressor",
+    "DirectSearchCV",
+    "FeatureMapWarning",
+    "ForgottenRowsWarning",
+    "MonteCarloBNNClassifier",
+    "MonteCarloBNNRegressor",
+    "QuadraticBNNRegressor",
+    "fit_many",
+    "load",
+]

@@ -1,1 +1,27 @@
-"""From columns to basis functions Φ."""
+"""From columns to basis functions Φ: input scaling, kernels and feature maps."""
+
+from pydirect.features.basis import Basis
+from pydirect.features.evidence import fit_hyperparameters
+from pydirect.features.inputs import InputMap
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import (
+    FourierFeatures,
+    LinearFeatures,
+    NystroemFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+)
+
+__all__ = [
+    "Basis",
+    "FourierFeatures",
+    "InputMap",
+    "KernelHyperparameters",
+    "LinearFeatures",
+    "NystroemFeatures",
+    "PolynomialFeatures",
+    "PrecomputedFeatures",
+    "TransformerFeatures",
+    "fit_hyperparameters",
+]

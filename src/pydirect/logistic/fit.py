@@ -77,7 +77,8 @@ def fit_logistic(
     Examples
     --------
     >>> import numpy as np
-    >>> from pydirect import GaussianPrior, LabelledRows, evenly_spaced_levels, fit_logistic
+    >>> from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
+    >>> from pydirect.logistic import LabelledRows
     >>> rng = np.random.default_rng(0)
     >>> phi = rng.standard_normal((500, 2))
     >>> t = np.where(phi @ [3.0, 0.0] + rng.logistic(size=500) > 0, 1, -1)

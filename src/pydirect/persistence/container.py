@@ -15,8 +15,9 @@ Layout, all integers little-endian::
     then          the arrays in the order of the table, raw, little-endian, each at a multiple of 64
 
 Every entry of the array table gives name, dtype, shape, order in memory, offset from the start of the data, number of
-bytes and BLAKE2b digest. The order is kept because BLAS rounds products of C- and Fortran-ordered arrays differently. The gaps between arrays are zero bytes, each offset has exactly one valid value, and nothing follows the last
-array. So each byte of the file is covered: by the first digest, by an array's digest, or by having to be zero.
+bytes and BLAKE2b digest. The order is kept because BLAS rounds products of C- and Fortran-ordered arrays differently.
+The gaps between arrays are zero bytes, each offset has exactly one valid value, and nothing follows the last array. So
+each byte of the file is covered: by the first digest, by an array's digest, or by having to be zero.
 Separate digests let `describe` verify the header without reading the data.
 
 BLAKE2b rather than CRC-32: CRC-32 accepts one in 2**32 damaged files, is fooled by splices of valid data, and saves

@@ -1,11 +1,13 @@
 """Quantised models: posterior samples in a few bits per weight, and predictions in integer arithmetic."""
 
+from pydirect.quantized.budget.fit_within import fit_within
+from pydirect.quantized.budget.task import NoModelError
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.integer.counts import RawInputs
 from pydirect.quantized.integer.linear import IntegerProgram
-from pydirect.quantized.loading import load
+from pydirect.quantized.loading import load_quantized
 from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor
 from pydirect.quantized.quantize import quantize
 
 __all__ = [
@@ -13,11 +15,12 @@ __all__ = [
     "IntegerArithmeticError",
     "IntegerArithmeticWarning",
     "IntegerProgram",
+    "NoModelError",
     "QuantizedClassifier",
     "QuantizedModel",
-    "QuantizedPredictor",
     "QuantizedRegressor",
     "RawInputs",
-    "load",
+    "fit_within",
+    "load_quantized",
     "quantize",
 ]

@@ -21,7 +21,7 @@ from pydirect.quantized.saving import ARRAYS, ITEMS
 KINDS = {f"pydirect.{c.__name__}": c for c in (QuantizedRegressor, QuantizedClassifier)}
 
 
-def load(path: str | Path) -> QuantizedPredictor:
+def load_quantized(path: str | Path) -> QuantizedPredictor:
     """Read a quantised model written by its ``save``; its predictions are the same bit for bit.
 
     Parameters

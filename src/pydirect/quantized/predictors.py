@@ -98,7 +98,7 @@ class QuantizedPredictor(QuantizedModel):
         to_onnx(self, path, **options)
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, without pickle; `pydirect.quantized.load` reads it."""
+        """Write the model to one file, without pickle; `pydirect.quantized.load_quantized` reads it."""
         save_model(self, path)
 
 

@@ -16,7 +16,7 @@ ARRAYS = ("levels", "centre", "spread", "scale", "offset", "noise")
 
 
 def save_model(model: QuantizedModel, path: str | Path) -> None:
-    """Write a quantised model to one file; `pydirect.quantized.load` reads it."""
+    """Write a quantised model to one file; `pydirect.quantized.load_quantized` reads it."""
     writer = Writer()
     header: dict[str, Any] = {
         "library": pydirect.__version__,

@@ -1,1 +1,48 @@
-"""DIRECT for linear-Gaussian models."""
+"""DIRECT for linear-Gaussian models: posteriors from sufficient statistics, and baselines."""
+
+from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
+from pydirect.regression.evidence import log_evidence, maximise_evidence
+from pydirect.regression.gaussian_weights import GaussianPosterior, GaussianRegression
+from pydirect.regression.gradient_estimators import (
+    CategoricalWeights,
+    Concrete,
+    Exact,
+    GaussianWeights,
+    Reinforce,
+    Reparameterization,
+)
+from pydirect.regression.level_scale import best_level_scale, best_prior_scale, fit_level_scale
+from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
+from pydirect.regression.mean_fields import fit_mean_fields
+from pydirect.regression.mixture import fit_mixture
+from pydirect.regression.mixture_entropy import pairwise_entropy
+from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.regression.stochastic import StochasticELBO, StochasticFit, fit_stochastic
+
+__all__ = [
+    "CategoricalWeights",
+    "Concrete",
+    "DecorrelatedPosterior",
+    "Exact",
+    "GaussianPosterior",
+    "GaussianRegression",
+    "GaussianWeights",
+    "MeanFieldPosterior",
+    "MeanFieldRegression",
+    "MixturePosterior",
+    "Reinforce",
+    "Reparameterization",
+    "StochasticELBO",
+    "StochasticFit",
+    "best_level_scale",
+    "best_prior_scale",
+    "fit_decorrelated",
+    "fit_level_scale",
+    "fit_mean_field",
+    "fit_mean_fields",
+    "fit_mixture",
+    "fit_stochastic",
+    "log_evidence",
+    "maximise_evidence",
+    "pairwise_entropy",
+]

@@ -95,8 +95,9 @@ def fit_mean_fields(
     Examples
     --------
     >>> import numpy as np
-    >>> from pydirect import GaussianPrior, GaussianStatistics, MeanFieldRegression, evenly_spaced_levels
-    >>> from pydirect import fit_mean_fields
+    >>> from pydirect import GaussianPrior, GaussianStatistics, evenly_spaced_levels
+    >>> from pydirect.regression import MeanFieldRegression
+    >>> from pydirect.regression import fit_mean_fields
     >>> rng = np.random.default_rng(0)
     >>> phi = rng.standard_normal((200, 3))
     >>> Y = phi @ [[1.0, 0.0], [0.0, 1.0], [-2.0, 2.0]] + 0.1 * rng.standard_normal((200, 2))

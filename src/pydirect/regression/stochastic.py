@@ -67,7 +67,8 @@ class StochasticELBO:
     Examples
     --------
     >>> import numpy as np
-    >>> from pydirect import GaussianRegression, GaussianStatistics, Reparameterization, StochasticELBO
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.regression import GaussianRegression, Reparameterization, StochasticELBO
     >>> phi, y = np.eye(3), np.array([1.0, 0.0, -1.0])
     >>> model = GaussianRegression.of(GaussianStatistics.from_arrays(phi, y), 1.0, [0.5])
     >>> bound = StochasticELBO(model, Reparameterization(n_samples=100))
@@ -221,8 +222,9 @@ def fit_stochastic(
     Examples
     --------
     >>> import numpy as np
-    >>> from pydirect import GaussianPrior, GaussianStatistics, MeanFieldRegression, Reinforce, evenly_spaced_levels
-    >>> from pydirect import fit_stochastic
+    >>> from pydirect import GaussianPrior, GaussianStatistics, evenly_spaced_levels
+    >>> from pydirect.regression import MeanFieldRegression, Reinforce
+    >>> from pydirect.regression import fit_stochastic
     >>> rng = np.random.default_rng(0)
     >>> phi = rng.standard_normal((200, 3))
     >>> y = phi @ [1.0, 0.0, -1.0] + 0.1 * rng.standard_normal(200)

@@ -89,7 +89,8 @@ class RunningStatistics:
     Examples
     --------
     >>> import numpy as np
-    >>> from pydirect import LinearFeatures, RunningStatistics
+    >>> from pydirect import RunningStatistics
+    >>> from pydirect.features import LinearFeatures
     >>> statistics = RunningStatistics.empty(LinearFeatures(2))
     >>> for block in np.array_split(np.arange(12.0).reshape(6, 2), 3):
     ...     _ = statistics.update(block, block.sum(axis=1))

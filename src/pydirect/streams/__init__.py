@@ -1,1 +1,19 @@
-"""Where rows come from, block by block."""
+"""Sources of rows, read block by block, and passes over them."""
+
+from pydirect.streams.labels import LabelCodes
+from pydirect.streams.parquet import ParquetSource
+from pydirect.streams.passes import collect_stream
+from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
+from pydirect.streams.sources import ArraySource, BlockSource
+
+__all__ = [
+    "ArraySource",
+    "BlockSource",
+    "LabelCodes",
+    "ParquetSource",
+    "Rows",
+    "Source",
+    "StreamError",
+    "StreamInterrupt",
+    "collect_stream",
+]
