@@ -18,11 +18,8 @@ import pydirect
 from pydirect import DVIClassifier, DVIRegressor, plotting
 from pydirect.estimators._base import PREDICT_BYTES
 from pydirect.estimators.dvi import _delta_log_probabilities, _draw_outputs, _normal_points
-from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.objective import NetworkObjective
 from pydirect.networks.prior import EmpiricalBayes
-from pydirect.networks.schedule import TrainingSchedule
-from pydirect.networks.training import _Problem, fit_network
 from pydirect.optimize.outcome import Outcome
 from pydirect.persistence import container as persistence
 
@@ -36,7 +33,7 @@ IRIS = load_iris(return_X_y=True)
 
 
 @pytest.fixture(autouse=True)
-def _rest_is_not_the_point():
+def _without_convergence_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
@@ -70,7 +67,7 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
 # ---------------------------------------- regression
 
 
-def test_noise_that_depends_on_the_inputs_is_found(fitted):
+def test_input_dependent_noise_is_found(fitted):
     mean, epistemic, aleatoric = fitted.predict_parts([[0.3, -0.5], [0.3, 0.5]])
     np.testing.assert_allclose(mean, 3.6, atol=0.25)
     assert aleatoric[0] < 0.15
@@ -80,7 +77,7 @@ def test_noise_that_depends_on_the_inputs_is_found(fitted):
 
 @pytest.mark.parametrize("noise", ["heteroscedastic", "homoscedastic", "softplus"])
 @pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
-def test_parts_add_up_and_every_form_agrees(noise, targets):
+def test_parts_add_up_and_all_predictions_agree(noise, targets):
     model = fit(y=targets, noise=noise)
     mean, std = model.predict(NEW, return_std=True)
     np.testing.assert_array_equal(model.predict(NEW), mean)
@@ -145,7 +142,7 @@ def test_units_of_inputs_and_targets_do_not_matter():
     assert other.elbo_ == pytest.approx(model.elbo_ - 90 * np.log(2**30), abs=1e-9)
 
 
-def test_constant_columns_and_targets_are_no_harm():
+def test_constant_columns_and_targets():
     assert np.isfinite(fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2)))).all()
     np.testing.assert_allclose(fit(X, np.full(90, 7.0), n_steps=1000).predict(NEW), 7.0, atol=0.05)
 
@@ -194,7 +191,7 @@ def test_every_inference_learns(inference):
     assert model.predict_parts(NEW)[1].max() > 0 or inference == "map"
 
 
-def test_the_estimates_come_near_the_deterministic_bound():
+def test_estimated_bounds_are_near_the_deterministic_one():
     exact = fit(n_steps=600)
     for inference in ("mcvi", "rmcvi"):
         assert fit(inference=inference, n_steps=600).elbo_ == pytest.approx(exact.elbo_, abs=0.3 * len(Y))
@@ -214,7 +211,7 @@ def test_restarts_never_lower_the_bound():
     assert fit(n_restarts=3).elbo_ >= fit(n_restarts=1).elbo_
 
 
-def test_defaults_come_to_rest():
+def test_defaults_converge():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 2))
     with warnings.catch_warnings():
@@ -229,12 +226,12 @@ def test_defaults_come_to_rest():
         ({"n_steps": 1}, r"1 steps \(raise n_steps=1\)"),
     ],
 )
-def test_a_fit_that_does_not_come_to_rest_names_what_helps(options, remedy):
+def test_the_convergence_warning_names_the_parameter_to_raise(options, remedy):
     with pytest.warns(ConvergenceWarning, match=remedy):
         fit(**options)
 
 
-def test_a_fit_that_ends_by_itself_names_no_limit(monkeypatch):
+def test_the_convergence_warning_names_no_parameter_if_none_was_the_limit(monkeypatch):
     def stuck(objective, start, *_):
         return start, Outcome(n_iter=3, trace=np.array([objective(start)[0]]))
 
@@ -244,24 +241,24 @@ def test_a_fit_that_ends_by_itself_names_no_limit(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{"n_steps": 5}, {"learning_rate": 1e-9}, {"initial_scale": 100.0}])
-def test_steps_that_lead_nowhere_do_not_count_as_rest(options):
+def test_steps_without_progress_do_not_count_as_convergence(options):
     assert not fit(**options).converged_
 
 
 @pytest.mark.parametrize("n_steps", [100, 400])
-def test_a_short_run_is_not_at_rest_because_its_last_steps_are_small(n_steps):
+def test_small_last_steps_of_a_short_run_do_not_count_as_convergence(n_steps):
     options = {"hidden_layer_sizes": (20,), "n_steps": n_steps}
     assert not DVIRegressor(**options).fit(X, Y).converged_
     assert not DVIClassifier(**options).fit(*IRIS).converged_
 
 
-def test_the_longest_warm_up_leaves_checks_to_be_at_rest_by():
+def test_the_longest_warm_up_leaves_checks_for_convergence():
     model = fit(n_steps=1000, kl_ramp=0.9)
     assert len(model.elbo_trace_) == 5
     assert model.converged_
 
 
-def test_the_best_of_several_starts_alone_goes_on():
+def test_lbfgs_improves_the_best_start_alone():
     options = {"n_restarts": 3, "optimizer": "adam+lbfgs"}
     adam, both = fit(n_restarts=3), fit(**options)
     assert adam.n_iter_ == 150
@@ -277,19 +274,6 @@ def test_results_have_the_same_bits_for_any_number_of_threads():
     assert one.predict(NEW).tobytes() == two.predict(NEW).tobytes()
 
 
-def test_batches_make_an_unbiased_bound():
-    """The mean over the batches of an epoch is the gradient of all rows, weights and all."""
-    model = fit()
-    network, theta = model.posterior_.network, model.posterior_.theta
-    weight = RNG.uniform(0.1, 3.0, 90)
-    x, y = model.input_map_.transform(X), (Y - model.y_mean_) / model.y_scale_
-    problem = _Problem(NetworkObjective(network, x, y, sample_weight=weight), TrainingSchedule(), None)
-    whole = problem.bound(theta, 0, 1)
-    batches = [problem.bound(theta, 0, 1, np.arange(90)[k::3]) for k in range(3)]
-    np.testing.assert_allclose(np.mean([value for value, _ in batches]), whole[0], rtol=1e-10)
-    np.testing.assert_allclose(np.mean([gradient for _, gradient in batches], axis=0), whole[1], atol=1e-9)
-
-
 def test_mini_batches_find_the_same_fit():
     x = RNG.uniform(-1, 1, (1500, 1))
     y = np.abs(x[:, 0]) + 0.1 * RNG.standard_normal(len(x))
@@ -297,21 +281,10 @@ def test_mini_batches_find_the_same_fit():
     assert np.sqrt(np.mean((model.predict(x) - np.abs(x[:, 0])) ** 2)) < 0.05
 
 
-def test_the_kl_term_warms_up_and_rises():
-    schedule = TrainingSchedule(kl_warmup=0.25, kl_ramp=0.5)
-    assert [schedule.kl_weight(p) for p in (0.0, 0.24, 0.5, 0.75, 0.99)] == [0.0, 0.0, 0.5, 1.0, 1.0]
+def test_warm_up_and_ramp_of_the_kl_term():
     model = fit(kl_warmup=0.2, kl_ramp=0.5)
     assert np.isfinite(model.elbo_trace_).all()
     assert len(model.elbo_trace_) == 15  # every third step from λ = 1 on
-
-
-def test_steps_grow_with_the_rows():
-    schedule = TrainingSchedule(batch_size=100)
-    assert [schedule.steps(n) for n in (50, 3000, 10_000)] == [3000, 3000, 10_000]
-    assert TrainingSchedule(n_steps=7).steps(10_000) == 7
-    whole = TrainingSchedule(batch_size=None)
-    assert [whole.n_batches(n) for n in (1, 10_000)] == [1, 1]
-    assert whole.steps(10_000) == 3000
 
 
 def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
@@ -375,13 +348,13 @@ def test_an_objective_that_overflows_is_survived(monkeypatch):
         ({"optimizer": "lbfgs", "kl_ramp": 0.5}, "kl_ramp must be 0.0 for optimizer='lbfgs', got 0.5"),
     ],
 )
-def test_wrong_parameters_are_told(options, message):
+def test_wrong_parameters_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         fit(**options)
 
 
 @pytest.mark.parametrize("weight", [1e-200, 1e-300])
-def test_weights_that_vanish_are_told(weight):
+def test_vanishing_weights_are_refused(weight):
     with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
         DVIRegressor(**FAST).fit(X, Y, sample_weight=np.full(90, weight))
     with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
@@ -397,7 +370,7 @@ def test_models_at_the_edge_are_finite(options):
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "lbfgs", "adam+lbfgs"])
-def test_a_bound_that_is_finite_nowhere_is_told(monkeypatch, optimizer):
+def test_a_bound_that_is_finite_nowhere_is_an_error(monkeypatch, optimizer):
     def overflowing(network, theta, *args, **kwargs):
         return np.inf, np.zeros_like(theta)
 
@@ -406,36 +379,15 @@ def test_a_bound_that_is_finite_nowhere_is_told(monkeypatch, optimizer):
         fit(optimizer=optimizer)
 
 
-def test_unfitted_models_say_so():
+def test_unfitted_models_are_refused():
     with pytest.raises(NotFittedError):
         DVIRegressor().predict(X)
-
-
-def test_networks_can_be_fitted_without_estimators(fitted):
-    network = fitted.posterior_.network
-    posterior = fit_network(network, X, Y - 3, schedule=TrainingSchedule(n_steps=200))
-    mean, covariance = posterior.moments(NEW)
-    assert mean.shape == (25, 2)
-    assert covariance.shape == (25, 2, 2)
-    with pytest.raises(ValueError, match="x must have shape"):
-        fit_network(network, X[:, :1], Y)
-
-
-@pytest.mark.parametrize("likelihood", ["heteroscedastic", "homoscedastic", "softplus"])
-def test_several_targets_share_a_network(likelihood):
-    network = DeterministicNetwork(2, (8,), 2, likelihood=likelihood)
-    y = TWO - TWO.mean(axis=0)
-    posterior = fit_network(network, X, y / y.std(axis=0), schedule=TrainingSchedule(n_steps=500))
-    mean = posterior.moments(X)[0][:, :2]
-    assert np.mean((mean - y / y.std(axis=0)) ** 2) < 0.3
-    with pytest.raises(ValueError, match="y must have shape"):
-        fit_network(network, X, Y)
 
 
 # ---------------------------------------- classification
 
 
-def test_one_class_is_told_as_python_shows_it():
+def test_a_single_class_is_shown_as_a_python_value():
     for label, text in ((np.int64(3), "3"), (np.str_("a"), "'a'")):
         with pytest.raises(ValueError, match=f"got one class, {text}$"):
             DVIClassifier(**FAST).fit(X, np.full(90, label))
@@ -573,7 +525,7 @@ def test_the_bound_can_be_plotted(fitted):
     assert display.ax_.get_ylabel() == "ELBO (nats)"
 
 
-def test_tools_for_discrete_weights_say_that_there_are_none(fitted, classifier):
+def test_tools_for_discrete_weights_refuse_networks(fitted, classifier):
     for model in (fitted, classifier):
         with pytest.raises(TypeError, match=f"model must be an estimator of discrete.*got {type(model).__name__}"):
             model.quantize(4)

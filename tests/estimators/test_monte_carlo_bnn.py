@@ -37,7 +37,7 @@ IRIS = load_iris(return_X_y=True)
 
 
 @pytest.fixture(autouse=True)
-def _rest_is_not_the_point():
+def _without_convergence_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
@@ -89,7 +89,7 @@ def test_a_curve_is_learned_better_than_by_ridge_regression(posterior):
 
 @pytest.mark.parametrize("noise", ["heteroscedastic", "homoscedastic", "softplus"])
 @pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
-def test_parts_add_up_and_every_form_agrees(noise, targets):
+def test_parts_add_up_and_all_predictions_agree(noise, targets):
     model = fit(y=targets, noise=noise)
     mean, std = model.predict(NEW, return_std=True)
     np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-12)
@@ -121,7 +121,7 @@ def test_rows_are_predicted_the_same_alone_and_together():
     np.testing.assert_allclose([model.predict(row[None])[0] for row in NEW[:5]], model.predict(NEW)[:5], rtol=1e-12)
 
 
-def test_constant_columns_and_targets_are_no_harm():
+def test_constant_columns_and_targets():
     assert np.isfinite(fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2)))).all()
     np.testing.assert_allclose(fit(X, np.full(120, 7.0), n_steps=150).predict(NEW), 7.0, atol=0.5)
 
@@ -160,13 +160,13 @@ def exact_bound():
 
 
 @pytest.mark.parametrize("kl_mode", ["direct", "independent"])
-def test_estimated_divergences_come_near_the_exact_bound(kl_mode, exact_bound):
+def test_bounds_by_estimated_divergences_are_near_the_exact_one(kl_mode, exact_bound):
     assert bound_of_few_rows(kl_mode) == pytest.approx(exact_bound, abs=0.5)
 
 
 @pytest.mark.parametrize("factor", [0.0, 3.0])
-def test_a_wrong_divergence_is_seen_in_the_bound(factor, exact_bound, monkeypatch):
-    """What the test above protects from."""
+def test_a_wrong_divergence_lowers_the_bound(factor, exact_bound, monkeypatch):
+    """The failure that the test above detects."""
     true = SampledNetwork.kl
 
     def wrong(self, *arguments):
@@ -176,7 +176,7 @@ def test_a_wrong_divergence_is_seen_in_the_bound(factor, exact_bound, monkeypatc
     assert bound_of_few_rows("independent") < exact_bound - 5.0
 
 
-def test_the_bound_comes_near_the_deterministic_one():
+def test_the_bound_is_near_the_deterministic_one():
     """The ELBO of a normal posterior of DVI, by moments and from draws: its one hidden layer is nearly Gaussian."""
     options = {"hidden_layer_sizes": (8,), "noise": "homoscedastic", "n_restarts": 1}
     model = MonteCarloBNNRegressor(n_steps=500, sampling="pre_activations", n_draws=4, **options).fit(X, Y)
@@ -184,7 +184,7 @@ def test_the_bound_comes_near_the_deterministic_one():
     assert model.elbo_ == pytest.approx(other.elbo_, abs=0.2 * len(Y))
 
 
-def test_draws_that_are_kept_serve_lbfgs():
+def test_lbfgs_with_kept_draws():
     model = fit(kl_mode="fixed", optimizer="adam+lbfgs", max_iter=30)
     assert 60 < model.n_iter_ <= 90
     assert model._inference() == "kept"
@@ -215,14 +215,14 @@ def test_adam_draws_networks_anew_where_the_divergence_keeps_its_draws(sampling,
 
 
 def test_the_bound_is_that_of_fresh_draws():
-    """Posteriors by fixed draws: what these promise is more than others keep, and too much of it is told."""
+    """With fixed draws the objective exceeds the bound; a large excess is a warning."""
     with pytest.warns(OverfittedDrawsWarning, match="the weights have adapted to their draws"):
         model = fit(kl_mode="fixed", noise="homoscedastic", n_draws=2, optimizer="adam+lbfgs", max_iter=100)
     assert model.elbo_ < model.elbo_trace_[-1]
 
 
 @pytest.mark.parametrize("prior", [0.5, ("laplace", 0.0, 1.0), pydirect.networks.prior.EmpiricalBayes(2.0, 3.0)])
-def test_priors_are_given_in_every_form(prior):
+def test_every_form_of_prior(prior):
     named = isinstance(prior, tuple)
     model = fit(prior=prior, kl_mode="independent", n_kl_draws=20)
     assert np.isfinite(model.elbo_)
@@ -241,11 +241,11 @@ def test_a_generator_of_the_same_seed_gives_the_same_fit():
     assert fit(random_state=0, **options).elbo_ == fit(random_state=np.random.RandomState(0), **options).elbo_
 
 
-def test_a_short_run_is_not_at_rest():
+def test_a_short_run_has_not_converged():
     assert not MonteCarloBNNRegressor((20,), n_steps=100).fit(X, Y).converged_
 
 
-def test_mini_batches_and_a_rising_divergence_find_the_fit():
+def test_mini_batches_with_warm_up_and_ramp_find_the_fit():
     model = fit(batch_size=40, kl_warmup=0.1, kl_ramp=0.3, hidden_layer_sizes=(10,), n_steps=800)
     assert np.sqrt(np.mean((model.predict(NEW) - curve(NEW)) ** 2)) < 0.25
 
@@ -278,7 +278,7 @@ def test_several_layers_are_trained():
         ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),
     ],
 )
-def test_wrong_parameters_are_told(options, message):
+def test_wrong_parameters_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         fit(**options)
 
@@ -297,7 +297,7 @@ def test_iris_is_learned(posterior):
     np.testing.assert_allclose(model.sample_proba(x, 2000).mean(axis=2), p, atol=0.1)
 
 
-def test_two_classes_have_one_decision():
+def test_two_classes_have_one_decision_value():
     model = MonteCarloBNNClassifier(**FAST | {"n_steps": 300}).fit(X, np.where(Y > 3.5, "high", "low"))
     decision = model.decision_function(NEW)
     assert decision.shape == (400,)

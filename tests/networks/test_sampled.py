@@ -16,8 +16,6 @@ from pydirect.networks.sampled import (
     SampledPosterior,
     lost_entropy,
 )
-from pydirect.networks.schedule import TrainingSchedule
-from pydirect.networks.training import OverfittedDrawsWarning, fit_network
 from pydirect.optimize.outcome import Outcome
 
 RNG = np.random.default_rng(0)
@@ -106,7 +104,7 @@ def test_radial_draws_have_uniform_directions_and_normal_lengths():
     assert stats.kstest(np.hypot(*xi.T), stats.halfnorm.cdf).pvalue > 1e-3
 
 
-def test_draws_of_an_element_do_not_depend_on_the_number_of_draws():
+def test_draws_do_not_depend_on_their_number():
     net = network(posterior="radial")
     np.testing.assert_array_equal(net.standardised_draws(3, 7), net.standardised_draws(9, 7)[:3])
 
@@ -120,14 +118,14 @@ def test_draws_of_an_element_do_not_depend_on_the_number_of_draws():
         ("radial", 0.37989877522226345, 0.3614249443644807),
     ],
 )
-def test_draws_of_a_seed_stay_what_they_are(law, first, last):
+def test_draws_of_a_seed_never_change(law, first, last):
     """Predictions of models in files depend on them."""
     draws = SampledNetwork(2, (3,), posterior=law).standardised_draws(2, 7)
     np.testing.assert_allclose(draws[[0, -1], [0, -1]], [first, last], rtol=1e-9)
 
 
 @pytest.mark.parametrize(("law", "distribution"), [("laplace", stats.laplace), ("logistic", stats.logistic)])
-def test_lost_entropy_is_that_of_a_gaussian_of_the_same_variance(law, distribution):
+def test_lost_entropy_is_relative_to_a_gaussian_of_the_same_variance(law, distribution):
     scaled = distribution(scale=1.0 / distribution.std())
     assert lost_entropy(law, 3) == pytest.approx(3 * (stats.norm.entropy() - scaled.entropy()), rel=1e-9)
 
@@ -162,7 +160,7 @@ def test_the_estimate_is_the_average_over_its_draws(posterior, likelihood):
 @pytest.mark.parametrize("likelihood", ["homoscedastic", "heteroscedastic", "softplus", "classification"])
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "drawn"])
-def test_gradients_with_draws_that_are_kept_are_those_of_finite_differences(posterior, likelihood, exact):
+def test_gradients_with_kept_draws_agree_with_finite_differences(posterior, likelihood, exact):
     net = network(likelihood, posterior=posterior, exact_last_layer=exact, seed=5)
     check_gradient(net, "kept")
 
@@ -231,7 +229,7 @@ def test_normal_weights_are_those_of_the_gaussian_network():
         np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-12, atol=1e-13)
 
 
-def test_draws_that_are_kept_are_those_of_the_seed():
+def test_kept_draws_are_those_of_the_seed():
     net, other = network(seed=1), network(seed=2)
     theta = start(net)
     assert net == other
@@ -291,7 +289,7 @@ def test_estimated_divergences_and_their_gradients_are_unbiased(posterior, kl_mo
 
 
 @pytest.mark.parametrize("kl_mode", ["direct", "shared", "independent", "naive"])
-def test_the_bound_tends_to_the_exact_one_as_draws_grow_many(kl_mode):
+def test_the_bound_tends_to_the_exact_one_with_more_draws(kl_mode):
     """E10: at the same draws of the network, the mean and the spread of the gap for growing M."""
     exact = small(prior=0.7)
     theta, n = start(exact, std_ratio=0.1), len(X)
@@ -325,7 +323,7 @@ def test_the_variance_of_the_gradient_falls_as_one_over_the_draws():
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("prior", [0.7, EmpiricalBayes(), EmpiricalBayes.released_code()], ids=str)
-def test_draws_of_the_divergence_that_are_kept_make_it_deterministic(posterior, prior):
+def test_kept_draws_make_the_divergence_deterministic(posterior, prior):
     net, other = (network(posterior=posterior, prior=prior, kl_mode="fixed", n_kl_draws=5, seed=s) for s in (1, 2))
     theta = start(net)
     value, gradient = net.kl(theta, 5)
@@ -359,35 +357,6 @@ def test_named_priors_are_those_of_the_average_over_draws(posterior, prior, kl_m
     assert abs(estimates.mean() - (cross.mean() - entropy)) < 4.5 * error
 
 
-# ---------------------------------------- training
-
-
-def test_networks_of_both_kinds_are_siblings():
-    assert not issubclass(SampledNetwork, DeterministicNetwork)
-    for name in ("moments", "covariance", "kernel"):
-        assert not hasattr(small(), name)
-    data = X[:, :2], TARGETS[:, 0]
-    with pytest.raises(TypeError, match="network must be a VariationalNetwork, got str"):
-        fit_network("dvi", *data)
-    with pytest.raises(ValueError, match="inference must be one of 'dvi', 'mcvi', 'rmcvi', 'map', got 'kept'"):
-        fit_network(DeterministicNetwork(2, (3,)), *data, inference="kept")
-    with pytest.raises(ValueError, match="inference must be one of 'mcvi', 'rmcvi', 'kept', got 'map'"):
-        fit_network(small(), *data, inference="map")
-
-
-def test_the_bound_of_a_trained_network_is_of_draws_that_training_has_not_seen():
-    data, options = (X[:, :2], TARGETS[:, 0]), {"sample_weight": WEIGHT, "n_restarts": 2, "random_state": 3}
-    fresh = fit_network(small(), *data, schedule=TrainingSchedule(n_steps=150, learning_rate=0.03), **options)
-    assert isinstance(fresh, SampledPosterior)
-    objective = NetworkObjective(small(), *data, inference="mcvi", n_draws=2000, sample_weight=WEIGHT)
-    value, _ = objective(fresh.theta, seed=77)
-    assert fresh.elbo == pytest.approx(-WEIGHT.sum() * value, abs=0.05 * WEIGHT.sum())
-    net = small(kl_mode="fixed", n_kl_draws=2)
-    with pytest.warns(OverfittedDrawsWarning, match="the weights have adapted to their draws"):
-        kept = fit_network(net, *data, inference="kept", n_draws=1, schedule=TrainingSchedule("lbfgs"), **options)
-    assert kept.elbo < kept.elbo_trace[-1] - WEIGHT.sum()
-
-
 # ---------------------------------------- what is refused
 
 
@@ -400,7 +369,7 @@ def test_the_bound_of_a_trained_network_is_of_draws_that_training_has_not_seen()
         ({"posterior": "laplace", "weight_prior": ("laplace", 0.0, 1.0)}, "mode must be"),
     ],
 )
-def test_pairs_and_modes_that_do_not_go_together_are_told(options, message):
+def test_inadmissible_pairs_and_modes_are_refused(options, message):
     with pytest.raises(InadmissiblePairError, match=message):
         network(**options)
 
@@ -443,15 +412,6 @@ def test_moments_of_a_trained_network_are_those_of_its_draws():
     error = outputs.std(axis=2) / np.sqrt(1000)
     assert (np.abs(mean - outputs.mean(axis=2)) < 4.5 * error).all()
     np.testing.assert_allclose(covariance[:, 0, 0], outputs.var(axis=2)[:, 0], rtol=0.5)
-
-
-def test_one_weight_for_all_rows_scales_the_bound():
-    data = X[:, :2], TARGETS[:, 0]
-    one, all_rows = (
-        fit_network(small(), *data, sample_weight=w, schedule=TrainingSchedule(n_steps=2)).elbo
-        for w in (2.0, np.full(50, 2.0))
-    )
-    assert one == all_rows
 
 
 def test_only_normal_weights_have_drawn_pre_activations():
