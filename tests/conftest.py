@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import weakref
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import settings
 from pydirect import _core
 from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
+from pydirect.quadratic.coreset import NetworkCoreset
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.statistics.gaussian import GaussianStatistics
 
@@ -23,6 +26,48 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("default", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("explore", parent=settings.get_profile("default"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def nudged(array, seed):
+    """Move numbers by their last bit, at random but the same for the same array."""
+    rng = np.random.default_rng([seed, zlib.crc32(np.ascontiguousarray(array).tobytes())])
+    return array * (1 + np.finfo(float).eps * rng.integers(-1, 2, array.shape))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def perturbation():
+    """Sums over rows as another processor might round them, with PYDIRECT_TEST_PERTURBATION set to a seed.
+
+    What is added up in the same way stays equal bit for bit; what is added up in two ways differs by a little more than
+    it does here. Tests that compare two ways must hold all the same, and so must not compare local optima.
+    """
+    seed = os.environ.get("PYDIRECT_TEST_PERTURBATION")
+    if seed is None:
+        yield
+        return
+    originals = GaussianStatistics.__init__, NetworkCoreset.__init__
+    shared = weakref.WeakValueDictionary()  # matrices that several statistics hold stay one
+
+    def nudged_statistics(self, *arguments, **options):
+        originals[0](self, *arguments, **options)
+        self.c, self.yty = nudged(self.c, int(seed)), nudged(self.yty, int(seed))
+        for name in ("gram", "rows"):
+            matrix = getattr(self, name)
+            if matrix is not None and shared.get(id(matrix)) is not matrix:
+                moved = nudged(matrix, int(seed))
+                if name == "gram":
+                    moved = np.triu(moved) + np.triu(moved, 1).T
+                moved = np.ascontiguousarray(moved)
+                shared[id(moved)] = moved
+                setattr(self, name, moved)
+
+    def nudged_coreset(self, *arguments, **options):
+        originals[1](self, *arguments, **options)
+        object.__setattr__(self, "weight", nudged(self.weight, int(seed)))
+
+    GaussianStatistics.__init__, NetworkCoreset.__init__ = nudged_statistics, nudged_coreset
+    yield
+    GaussianStatistics.__init__, NetworkCoreset.__init__ = originals
 
 
 @pytest.fixture(params=_core.isa_levels())
