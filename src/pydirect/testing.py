@@ -573,7 +573,7 @@ def _log_joint(
     log_p_noise = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise.shape)
     masses = np.atleast_2d(as_float_array_unbounded(log_prior, "log_prior", np.shape(log_prior)))
     if masses.shape not in (table.shape, (1, table.shape[1])):
-        raise ValueError(f"log_prior must have one entry a level, {table.shape}, got {np.shape(log_prior)}")
+        raise ValueError(f"log_prior must have one entry per level, {table.shape}, got {np.shape(log_prior)}")
     _refuse_if_too_many(table, noise.size)
 
     weights = enumerate_hypotheses(table)

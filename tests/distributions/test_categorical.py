@@ -69,7 +69,7 @@ def test_logits_give_back_the_probabilities():
     [
         ([0.0, 1.0], [[0.0, np.nan]], "logits must be finite or -inf"),
         ([0.0, 1.0], [[0.0, np.inf]], "logits must be finite or -inf"),
-        ([0.0, 1.0], [[-np.inf, -np.inf]], "at least one finite entry a weight"),
+        ([0.0, 1.0], [[-np.inf, -np.inf]], "at least one finite entry per weight"),
         ([0.0, 1.0, 2.0], [[0.0, 1.0]], "logits must have 3 columns"),
         ([0.0, 1.0], [0.0, 1.0], r"logits must have shape \(n_weights, n_levels\)"),
         ([[0.0, 1.0]] * 3, [[0.0, 1.0]] * 2, "levels must have shape"),
@@ -109,7 +109,7 @@ def test_sampling_is_reproducible_and_moves_the_generator_on(distribution):
 
 
 @pytest.mark.parametrize("bit_generator", [np.random.PCG64, np.random.MT19937, np.random.Philox])
-def test_sampling_is_inversion_of_one_uniform_a_weight(distribution, bit_generator):
+def test_sampling_is_inversion_of_one_uniform_per_weight(distribution, bit_generator):
     uniform = np.random.Generator(bit_generator(3)).random((40, 3))
     cumulative = np.cumsum(distribution.q, axis=1)[:, :-1]
     expected = (cumulative[None] <= uniform[:, :, None]).sum(axis=2)

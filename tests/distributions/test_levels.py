@@ -31,7 +31,7 @@ def test_evenly_spaced_levels_names_the_wrong_argument(arguments, error, message
         evenly_spaced_levels(*arguments)
 
 
-def test_levels_are_shared_or_one_row_a_weight():
+def test_levels_are_shared_or_one_row_per_weight():
     assert as_levels([1, 2, 3]).shape == (1, 3)
     assert as_levels([[1, 2, 3]], 5).shape == (1, 3)
     assert as_levels(PER_WEIGHT, 3).shape == (3, 3)
@@ -39,7 +39,7 @@ def test_levels_are_shared_or_one_row_a_weight():
         as_levels(PER_WEIGHT, 4)
     with pytest.raises(ValueError, match="levels must be finite, got nan at index"):
         as_levels([0.0, np.nan])
-    with pytest.raises(ValueError, match="levels must be 1 to 256 a weight, got 257"):
+    with pytest.raises(ValueError, match="levels must be 1 to 256 per weight, got 257"):
         as_levels(np.arange(257.0))
     with pytest.raises(TypeError, match="levels must hold real numbers"):
         as_levels(["a", "b"])

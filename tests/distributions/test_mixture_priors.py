@@ -99,7 +99,7 @@ def test_mixture_priors_are_checked():
         (lambda: MixturePrior(("gaussian",), (0.0,)), "weights must be positive"),
         (lambda: MixturePrior(("gaussian",), (1.0, 2.0)), "weights must have shape"),
         (lambda: MixturePrior(("gaussian",), groups=[0.5, 1.0]), "groups must be a vector of integers"),
-        (lambda: MixturePrior(("gaussian",), groups=[0, 1]).table(levels, 3), "groups must have one number a weight"),
+        (lambda: MixturePrior(("gaussian",), groups=[0, 1]).table(levels, 3), "groups must have one number per weight"),
         (lambda: MixturePrior((TablePrior([0, 1, 0]), "gaussian")).table(levels, 3), "must allow the same levels"),
         (lambda: MixturePrior.switched(leak=0.0), "leak must be above 0"),
     ):

@@ -64,7 +64,7 @@ def test_table_prior_is_normalised_and_may_forbid_levels():
 @pytest.mark.parametrize(
     ("mass", "message"),
     [
-        ([1.0, 1.0], "mass must have 3 entries a weight"),
+        ([1.0, 1.0], "mass must have 3 entries per weight"),
         ([1.0, -1.0, 1.0], "mass must be finite and non-negative"),
         ([0.0, 0.0, 0.0], "positive sum"),
         ([1.0, np.nan, 1.0], "mass must be finite"),

@@ -34,7 +34,7 @@ from pydirect.features.maps import PolynomialFeatures, TransformerFeatures
 from pydirect.persistence import container as persistence
 from pydirect.statistics import gaussian as statistics
 from pydirect.statistics import running as running_statistics
-from pydirect.statistics.running import fingerprint
+from pydirect.statistics.fingerprint import fingerprint
 from pydirect.streams import rows as rows_module
 from pydirect.streams import sources as sources_module
 from pydirect.streams.parquet import ParquetSource
@@ -300,7 +300,7 @@ def test_fingerprints_are_of_contents():
 
 
 def test_a_fingerprint_is_the_same_in_another_process():
-    code = "from pydirect.statistics.running import fingerprint as f\nfrom pydirect import LinearFeatures\n"
+    code = "from pydirect.statistics.fingerprint import fingerprint as f\nfrom pydirect import LinearFeatures\n"
     done = subprocess.run([sys.executable, "-c", code + "print(f(LinearFeatures(7)))"], capture_output=True, text=True)
     assert done.stdout.strip() == fingerprint(LinearFeatures(7))
 

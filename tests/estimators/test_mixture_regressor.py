@@ -127,9 +127,9 @@ def test_parameters_are_checked():
         ),
         (
             {"features": "linear", "prior": MixturePrior.switched([0, 1])},
-            "groups must have one number a column of X, 3, or",
+            "groups must have one number per column of X, 3, or",
         ),
-        ({"features": "polynomial", "prior": MixturePrior.switched([0, 1])}, "groups must have one number a weight"),
+        ({"features": "polynomial", "prior": MixturePrior.switched([0, 1])}, "groups must have one number per weight"),
     ):
         with pytest.raises(ValueError, match=message):
             fit(**parameters)

@@ -135,7 +135,7 @@ def test_an_enumeration_beyond_the_limit_is_refused_with_its_size():
 
 def test_oracles_name_the_wrong_argument(make_problem):
     data, levels, log_prior, noise = make_problem().oracle_arguments
-    with pytest.raises(ValueError, match="log_prior must have one entry a level"):
+    with pytest.raises(ValueError, match="log_prior must have one entry per level"):
         enumerate_log_evidence(data, levels, log_prior[:2], noise)
     with pytest.raises(ValueError, match="noise_levels must be positive"):
         enumerate_log_evidence(data, levels, log_prior, [0.0])

@@ -288,7 +288,7 @@ def test_bad_arguments_are_named():
     models = of_targets(make_statistics(), 2)
     with pytest.raises(TypeError, match=r"models\[1\]"):
         fit_mean_fields([models[0], 3])
-    with pytest.raises(ValueError, match="random_state must be one number or one a model, 2, got 3"):
+    with pytest.raises(ValueError, match="random_state must be one number or one per model, 2, got 3"):
         fit_mean_fields(models, random_state=[1, 2, 3])
     with pytest.raises(ValueError, match="max_iter"):
         fit_mean_fields(models, max_iter=0)

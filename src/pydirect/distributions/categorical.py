@@ -41,10 +41,10 @@ class FactorizedCategorical:
         """
         logits = as_float_array_unbounded(logits, "logits", ("n_weights", "n_levels"))
         if np.isnan(logits).any() or (logits == np.inf).any() or not (logits.max(axis=1) > -np.inf).all():
-            raise ValueError("logits must be finite or -inf with at least one finite entry a weight")
+            raise ValueError("logits must be finite or -inf with at least one finite entry per weight")
         levels = as_levels(levels, logits.shape[0])
         if levels.shape[1] != logits.shape[1]:
-            raise ValueError(f"logits must have {levels.shape[1]} columns, one a level, got {logits.shape[1]}")
+            raise ValueError(f"logits must have {levels.shape[1]} columns, one per level, got {logits.shape[1]}")
         q = np.exp(logits - logits.max(axis=1, keepdims=True))
         return cls(levels, q / q.sum(axis=1, keepdims=True))
 

@@ -74,7 +74,7 @@ def as_levels(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
     rows: int | str = 1 if raw.ndim == 1 or raw.shape[:-1] == (1,) else (n_weights or "n_weights")
     array = as_float_array(raw[None, :] if raw.ndim == 1 else raw, "levels", (rows, "n_levels"))
     if not 1 <= array.shape[1] <= 256:
-        raise ValueError(f"levels must be 1 to 256 a weight, got {array.shape[1]}")
+        raise ValueError(f"levels must be 1 to 256 per weight, got {array.shape[1]}")
     return array
 
 

@@ -33,7 +33,7 @@ class MixturePrior:
         Probabilities π of the components; equal by default.
     groups : array_like of int, shape (n_weights,), optional
         Weights with equal numbers choose a component together, groups independently of each other. One group of all
-        weights by default. `DirectRegressor` with ``features="linear"`` takes one number a column of X as well.
+        weights by default. `DirectRegressor` with ``features="linear"`` also takes one number per column of X.
     bound : {"log_sum_exp", "jensen", "stochastic"}
         Of ``E_q log p``. ``"jensen"``: ``Σ_k π_k Σ_j q_jᵀ log p_j^(k)`` (Theorem 4). ``"log_sum_exp"`` (default):
         ``log Σ_k π_k exp Σ_j q_jᵀ log p_j^(k)``, Jensen's inequality with the best responsibilities instead of π, hence
@@ -66,7 +66,7 @@ class MixturePrior:
             object.__setattr__(self, "weights", tuple(weights.tolist()))
         if self.groups is not None:
             if np.ndim(self.groups) != 1 or np.asarray(self.groups).dtype.kind not in "iu":
-                raise ValueError("groups must be a vector of integers, one a weight")
+                raise ValueError("groups must be a vector of integers, one per weight")
             object.__setattr__(self, "groups", tuple(np.asarray(self.groups).tolist()))
 
     @classmethod
@@ -134,7 +134,7 @@ class MixturePrior:
         if self.groups is not None:
             if np.shape(self.groups) != (n_weights,):
                 raise ValueError(
-                    f"groups must have one number a weight, {n_weights}, got shape {np.shape(self.groups)}"
+                    f"groups must have one number per weight, {n_weights}, got shape {np.shape(self.groups)}"
                 )
             groups = np.unique(self.groups, return_inverse=True)[1].astype(np.intp)
         return MixturePriorTable(log_masses, np.log(self._weights()), groups, self.bound)

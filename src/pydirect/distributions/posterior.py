@@ -1,4 +1,4 @@
-"""What every posterior says of its weights one by one."""
+"""Marginals of the weights of a posterior."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydirect.distributions.categorical import FactorizedCategorical
 
 
 class WeightMarginals:
-    """What every posterior says of its weights one by one, from `weights`."""
+    """Marginal moments and probabilities of the weights of a posterior, from `weights`."""
 
     if TYPE_CHECKING:
 
         @property
         def weights(self) -> FactorizedCategorical:
-            """Every weight alone; subclasses provide it."""
+            """Marginal distributions of the weights; subclasses provide it."""
             ...
 
     @property

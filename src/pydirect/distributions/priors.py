@@ -192,7 +192,7 @@ class TablePrior:
         table = np.asarray(self.mass, dtype=np.float64)
         shape = np.shape(levels)
         if table.shape[-1:] != shape[-1:]:
-            raise ValueError(f"mass must have {shape[-1]} entries a weight, one a level, got shape {table.shape}")
+            raise ValueError(f"mass must have {shape[-1]} entries per weight, one per level, got shape {table.shape}")
         if (table < 0).any() or not np.isfinite(table).all() or not (table.sum(axis=-1) > 0).all():
             raise ValueError("mass must be finite and non-negative with a positive sum for every weight")
         with np.errstate(divide="ignore"):
@@ -228,5 +228,5 @@ def as_log_masses(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> F
     rows = 1 if raw.ndim == 1 or raw.shape[:-1] == (1,) else n_weights
     array = as_float_array_unbounded(raw[None, :] if raw.ndim == 1 else raw, "log_prior", (rows, levels.shape[1]))
     if np.isnan(array).any() or (array == np.inf).any() or not (array.max(axis=1) > -np.inf).all():
-        raise ValueError("log_prior must be finite or -inf with at least one finite entry a weight")
+        raise ValueError("log_prior must be finite or -inf with at least one finite entry per weight")
     return array

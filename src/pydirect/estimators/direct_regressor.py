@@ -90,8 +90,8 @@ class DirectRegressor(GrowingModel):
     prior : str or Prior, default="gaussian"
         Of a weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
         ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``. In the raw basis also a
-        `pydirect.MixturePrior`, which does not factorise; its ``groups`` are one number a weight, or, for ``"linear"``,
-        one a column of X: the constant then has a prior of its own and is never switched off.
+        `pydirect.MixturePrior`, which does not factorise; its ``groups`` are one number per weight or, for
+        ``"linear"``, one per column of X: the constant then has a prior of its own and is never switched off.
     n_levels : int, default=15
         Values that a weight can take; 16 or fewer fit into 4 bits.
     levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
@@ -266,7 +266,7 @@ class DirectRegressor(GrowingModel):
                     progress=callback,
                 )
                 if self.basis == "raw":
-                    statistics.A  # noqa: B018 (formed here, where its seconds belong, when rows are held)
+                    statistics.form_gram()  # here, where its seconds belong
                 self.mean_missing_variance_ = self.features_.mean_missing_variance(
                     inputs, weight, statistics.mean_square
                 )
@@ -428,7 +428,7 @@ class DirectRegressor(GrowingModel):
         groups = np.asarray(prior.groups)
         if len(groups) not in (self.n_features_in_, n_weights):
             raise ValueError(
-                f"groups must have one number a column of X, {self.n_features_in_}, or a weight, {n_weights}, got "
+                f"groups must have one number per column of X, {self.n_features_in_}, or per weight, {n_weights}, got "
                 f"{len(groups)}"
             )
         if len(groups) != self.n_features_in_:

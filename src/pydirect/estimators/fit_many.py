@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import joblib
@@ -17,7 +16,7 @@ from pydirect._validation import FloatArray, as_instance
 from pydirect.estimators.direct_regressor import DirectRegressor, Training, begun_together, inference_rng
 from pydirect.features.content import content
 from pydirect.features.evidence import distinct_rows
-from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
+from pydirect.statistics.gaussian import collect_statistics
 from pydirect.statistics.rotated import decorrelate
 
 
@@ -127,7 +126,7 @@ def _fit_group(
             )
             missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
             if any(model.basis == "raw" for model in models):
-                statistics.A  # noqa: B018 (formed once)
+                statistics.form_gram()  # once for all
         trainings = []
         for model in models:
             model.features_, model.mean_missing_variance_ = basis, missing
@@ -136,16 +135,11 @@ def _fit_group(
             end = 0
             for standardised in columns:
                 own = slice(end, end := end + standardised.shape[1])
-                part = GaussianStatistics(
-                    np.ascontiguousarray(statistics.c[:, own]),
-                    statistics.yty[own],
-                    statistics.n_samples,
-                    statistics.gram,
-                    statistics.rows,
-                )
                 rest = copy.deepcopy(after_features)  # every model's own
-                turned = None if rotated is None else replace(rotated, c=rotated.c[:, own], yty=rotated.yty[own])
-                trainings.append(Training(part, inputs, standardised, weight, rest, n_threads, (), turned))
+                turned = None if rotated is None else rotated.outputs(own)
+                trainings.append(
+                    Training(statistics.outputs(own), inputs, standardised, weight, rest, n_threads, (), turned)
+                )
             trainings = begun_together(models, trainings)
         for model, training in zip(models, trainings, strict=True):
             progress = Progress(0)

@@ -21,7 +21,7 @@ from pydirect.features.maps import (
     PolynomialFeatures,
 )
 from pydirect.persistence.fields import Arrays, Header, build, build_one, require_number, require_positive, require_type
-from pydirect.statistics.running import fingerprint
+from pydirect.statistics.fingerprint import fingerprint
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,7 +107,7 @@ def lbfgs(
 ADAM_DECAY = (0.9, 0.999)
 ADAM_STEP = 0.1
 ADAM_HALVINGS = 6
-# Adam is at rest where so little, in nats a row, is gained on the way on which every parameter could move by one.
+# Adam is at rest where it gains less than this, in nats per row, while every parameter could move by one.
 ADAM_REST = 0.05
 
 

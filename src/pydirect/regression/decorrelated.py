@@ -103,7 +103,7 @@ def fit_decorrelated(
         Standard Gaussian by default; of each rotated weight.
     n_levels : int
     reach : float
-        Levels extend so many posterior standard deviations to both sides.
+        Number of posterior standard deviations that levels extend to both sides.
     n_noise_levels : int
         1 fixes the noise at `noise`.
     max_iter : int

@@ -271,7 +271,7 @@ class RawFit:
         return in_prior_units(replace(posterior, outcome=outcome), prior_sd), prior_sd
 
     def cut_short(self) -> RawFit:
-        """Return the same with one iteration a stage."""
+        """Return the same with one iteration per stage."""
         return replace(self, policy=replace(self.policy, max_iter=1))
 
     def model_options(self) -> dict[str, Any]:

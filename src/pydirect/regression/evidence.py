@@ -109,8 +109,8 @@ def _polished(
 ) -> FloatArray:
     """Newton steps from near a minimum, by differences of the gradient.
 
-    Values tell a minimum to the square root of rounding only, gradients to rounding: so data that differ by rounding
-    give parameters that do.
+    Values determine a minimum to the square root of rounding only, gradients to rounding: data that differ by rounding
+    then give parameters that do.
     """
     step = 1e-4 * np.eye(len(theta))
     for _ in range(3):

@@ -131,7 +131,7 @@ class Reinforce:
     Parameters
     ----------
     n_samples : int
-        Weight vectors a step; their errors come from one matrix product.
+        Weight vectors per step; their errors come from one matrix product.
     control : {"none", "moving_average", "leave_one_out"}
         What is subtracted, which lowers the variance and leaves the mean: nothing, an average of earlier steps' errors
         (the first comes from draws of its own), or the mean of the other samples of the step, which takes two samples
@@ -182,7 +182,7 @@ class Concrete:
     Parameters
     ----------
     n_samples : int
-        Weight vectors a step.
+        Weight vectors per step.
     temperature : float
         At the first step.
     final_temperature : float, optional
@@ -237,7 +237,7 @@ class Reparameterization:
     Parameters
     ----------
     n_samples : int
-        Weight vectors a step.
+        Weight vectors per step.
     """
 
     discrete: ClassVar[bool | None] = False

@@ -24,12 +24,12 @@ Lanes = NDArray[np.intp]
 
 
 class Batch:
-    """State of models of one A side by side: arrays (n_weights, lanes) with a model to a lane.
+    """State of models of one A side by side: arrays (n_weights, lanes) with one model per lane.
 
     Lanes are padded to whole packs with copies of the last model.
     """
 
-    # One array a name, lanes along the last axis.
+    # One array per name, lanes along the last axis.
     TABLES = ("levels", "log_prior", "precision", "c", "yty", "noise_levels", "log_noise_prior")
     STATE = ("residual", "tau", "q_noise")
     MOMENTS = ("eta", "kappa", "mean", "second", "gain")

@@ -71,7 +71,7 @@ def fit_mean_fields(
     max_iter : int
         Largest number of iterations of any one stage.
     random_state : int or sequence of int
-        Seed of the large-neighbourhood blocks, one for all or one a model.
+        Seed of the large-neighbourhood blocks, one for all or one per model.
     n_threads : int, optional
         Results have the same bits for any number.
 
@@ -119,7 +119,7 @@ def fit_mean_fields(
     as_count(max_iter, "max_iter")
     seeds = [random_state] * len(models) if isinstance(random_state, int | np.integer) else list(random_state)
     if len(seeds) != len(models):
-        raise ValueError(f"random_state must be one number or one a model, {len(models)}, got {len(seeds)}")
+        raise ValueError(f"random_state must be one number or one per model, {len(models)}, got {len(seeds)}")
     posteriors = fit_regressions(models, max_iter, [int(s) for s in seeds], resolve_n_threads(n_threads))
     for posterior in posteriors:
         warn_at_edge(posterior.noise)
@@ -216,13 +216,13 @@ class _Run:
             self.outcomes[k].add((len(trace), bool(at_rest), np.array(trace)))
 
     def sweep(self, n_sweeps: int) -> None:
-        """Coordinate ascent, as in the single fit; models at rest stay where they are, and leave a pack at a time."""
+        """Coordinate ascent, as in the single fit; models at rest stay where they are, and leave by whole packs."""
         lanes = self.all
         part = self.batch.take(lanes)
         traces: list[list[float]] = [[] for _ in lanes]
         at_rest = np.zeros(len(lanes), dtype=bool)
         n_sweeps = min(n_sweeps, self.max_iter)
-        columns = lanes  # of `part`, one a lane in `lanes`
+        columns = lanes  # of `part`, one per lane in `lanes`
         threshold = np.full(part.tau.shape, self.precision * MOVE_THRESHOLD)
         try:
             for i in range(n_sweeps):

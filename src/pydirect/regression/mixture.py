@@ -62,20 +62,21 @@ def fit_mixture(
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), MixturePrior or MixturePriorTable
         Log masses of the levels, or a prior that does not factorise, in general or for these levels.
     n_components : int
-        At most; fewer where so few weights are undecided. 1 fits a factorised posterior, under either kind of prior.
+        Largest number of components; fewer where fewer weights are undecided. 1 fits a factorised posterior, under
+        either kind of prior.
     entropy : {"pairwise", "taylor", "stochastic"}
         Of the mixture: the bound of `pairwise_entropy` (default), that of `taylor_entropy` (Theorem 3) with its centre
         optimised too, by L-BFGS, or unbiased gradients from samples (eq. 11), by Adam from the pairwise fit; where the
         pairwise bound of what that finds is lower, the pairwise fit stays.
     n_samples : int
-        Samples of a step of ``"stochastic"``.
+        Number of samples per step of ``"stochastic"``.
     start : MeanFieldPosterior or MixturePosterior, optional
         A posterior of at most `n_components` components, on as many levels and noise levels, to rise from instead of
         fitting a factorised one. One component is then split; several stay as many.
     max_iter : int
         Largest number of iterations of any one stage; of ``"stochastic"`` at most 100 steps are taken.
     tolerance : float
-        Problems of more than 300 weights are at rest when an iteration raises the ELBO by less than so many nats.
+        Problems of more than 300 weights are at rest when an iteration raises the ELBO by less than this many nats.
 
     Returns
     -------
@@ -95,7 +96,7 @@ def fit_mixture(
 
     Examples
     --------
-    Two weights that only their sum is known of:
+    The data determine only the sum of two weights:
 
     >>> import numpy as np
     >>> from pydirect import GaussianStatistics, fit_mixture

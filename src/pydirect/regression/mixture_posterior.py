@@ -68,7 +68,7 @@ class MixturePosterior(WeightMarginals, WithOutcome):
 
     @cached_property
     def weights(self) -> FactorizedCategorical:
-        """Every weight alone: the factorised posterior of the same marginal probabilities."""
+        """Marginal distributions of the weights: the factorised posterior with the same marginal probabilities."""
         return FactorizedCategorical(self.levels, np.einsum("i,ijk->jk", self.alpha, self.component_q))
 
     @property

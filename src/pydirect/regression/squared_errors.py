@@ -43,14 +43,14 @@ class ErrorsFromStatistics:
 
 @dataclass(frozen=True)
 class ErrorsFromRows:
-    """``n/m Σ_i (y_i − φ_iᵀw)²`` over m rows drawn afresh at every call: O(mb) a draw; only these rows are read.
+    """``n/m Σ_i (y_i − φ_iᵀw)²`` over m rows drawn afresh at every call: O(mb) per draw; only these rows are read.
 
     Parameters
     ----------
     phi : ndarray of shape (n_rows, n_weights)
     y : ndarray of shape (n_rows,)
     batch_size : int
-        m; as many as there are rows: all of them, in order.
+        m; if it is the number of rows, all of them are used, in order.
     """
 
     phi: FloatArray

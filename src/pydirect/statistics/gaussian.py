@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -134,6 +134,10 @@ class GaussianStatistics:
     @property
     def A(self) -> FloatArray:  # the paper's name
         """ΦᵀΦ, (n_weights, n_weights); formed on first use when rows are held."""
+        return self.form_gram()
+
+    def form_gram(self) -> FloatArray:
+        """Form and keep A, unless it is held; return it."""
         if self.gram is None:
             assert self.rows is not None
             self.gram = np.zeros((self.n_weights, self.n_weights))
@@ -146,6 +150,10 @@ class GaussianStatistics:
         """Return the statistics of one target, which share A."""
         k = as_output(k, self.n_outputs)
         return TargetStatistics(self.A, np.ascontiguousarray(self.c[:, k]), float(self.yty[k]), self.n_samples)
+
+    def outputs(self, chosen: slice) -> GaussianStatistics:
+        """Return the statistics of consecutive targets, which share A."""
+        return replace(self, c=np.ascontiguousarray(self.c[:, chosen]), yty=self.yty[chosen])
 
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GaussianStatistics:

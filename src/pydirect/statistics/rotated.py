@@ -81,6 +81,10 @@ class RotatedStatistics:
         """Number of targets that share A."""
         return self.c.shape[1]
 
+    def outputs(self, chosen: slice) -> RotatedStatistics:
+        """Return the statistics of consecutive targets, which share the rotation."""
+        return replace(self, c=self.c[:, chosen], yty=self.yty[chosen])
+
     def target(self, k: int) -> RotatedTarget:
         """Return the statistics of one target, which share the rotation."""
         k = as_output(k, self.n_outputs)

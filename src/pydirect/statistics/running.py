@@ -8,9 +8,7 @@ stream is.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +30,7 @@ from pydirect._validation import (
 )
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError
+from pydirect.statistics.fingerprint import fingerprint
 from pydirect.statistics.gaussian import (
     FeatureMap,
     GaussianStatistics,
@@ -499,45 +498,3 @@ def _moved(mean: FloatArray, low: FloatArray, step: FloatArray) -> tuple[FloatAr
     moved = mean + step
     taken = moved - mean
     return moved, (mean - (moved - taken)) + (step - taken)
-
-
-# ------------------------------------------------------------------------------------------------------ fingerprints
-
-
-def fingerprint(value: Any) -> str:
-    """Return a digest of a feature map's class and everything in it, the same in every process.
-
-    Parameters
-    ----------
-    value : object
-        Dataclasses, arrays, numbers and strings are read field by field; any other object (a scikit-learn transformer)
-        by joblib's hash of its state, and one that cannot be pickled by its identity.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    _feed(digest.update, value)
-    return digest.hexdigest()
-
-
-def _feed(update: Callable[[Any], object], value: Any) -> None:
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        update(f"{value.dtype.str}{value.shape}".encode())
-        update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-    elif is_dataclass(value) and not isinstance(value, type):
-        update(f"{type(value).__name__}(".encode())
-        for f in fields(value):
-            if f.compare:
-                update(f"{f.name}=".encode())
-                _feed(update, getattr(value, f.name))
-        update(b")")
-    elif isinstance(value, np.generic):
-        _feed(update, value.item())
-    elif value is None or isinstance(value, str | int | float):
-        update(f"{value!r},".encode())
-    else:
-        import joblib
-
-        try:
-            held = joblib.hash(value)
-        except Exception:  # it cannot be pickled: whatever its own methods raise
-            held = str(id(value))
-        update(held.encode())

@@ -27,7 +27,7 @@ class Standardised:
         Of the targets; the scale is 1 where they are constant.
     gaussian : GaussianStatistics
     repetitions : float
-        How many times an average row counts.
+        Number of times that an average row counts.
     """
 
     location: FloatArray
@@ -56,7 +56,7 @@ class Standardised:
 def _require_squares(statistics: RunningStatistics, scale: FloatArray) -> None:
     """Raise where squares of the targets' deviations leave the range of numbers.
 
-    What squares do not tell of a target that seems constant, products with the features do: none is larger than the
+    Where squares cannot show whether a target is constant, products with the features can: none is larger than the
     deviations of both allow.
     """
     spread = np.sqrt(statistics.n_samples * statistics.scatter.diagonal())
