@@ -1,7 +1,7 @@
 """Sufficient statistics: what is kept of the rows."""
 
-from pydirect.statistics.gaussian import FeatureMap, GaussianStatistics, IdentityFeatures, collect_statistics
-from pydirect.statistics.rotated import RotatedStatistics, decorrelate
+from pydirect.statistics.gaussian import FeatureMap, GaussianStatistics, IdentityFeatures, TargetStatistics, collect_statistics
+from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
 from pydirect.statistics.running import RunningStatistics
 
 __all__ = [
@@ -9,7 +9,9 @@ __all__ = [
     "GaussianStatistics",
     "IdentityFeatures",
     "RotatedStatistics",
+    "RotatedTarget",
     "RunningStatistics",
+    "TargetStatistics",
     "collect_statistics",
     "decorrelate",
 ]
