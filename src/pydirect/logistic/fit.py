@@ -55,14 +55,13 @@ def fit_logistic(
     optimizer : str
         Of the quadratic problem at given ξ; see `fit_mean_field`.
     batch_size : int, optional
-        Number of rows per stochastic step. For Jaakkola and Jordan's bound, natural gradients from batches find where
-        to start from without `xi`, and steps of all rows finish; for the exponential bound, Adam takes the place of
-        L-BFGS.
+        Number of rows per stochastic step. For Jaakkola and Jordan's bound, natural gradients from batches find a
+        start if there is no `xi`, and steps of all rows finish; for the exponential bound, Adam replaces L-BFGS.
     max_iter : int
-        Largest number of values of ξ, then of L-BFGS iterations or epochs.
+        Largest number of evaluations of Jaakkola and Jordan's bound, then of L-BFGS iterations or epochs.
     random_state : int
     stop : threading.Event, optional
-        Ends the fit as an interruption does when another thread sets it, and is set by an interruption.
+        Set by another thread, it ends the fit as an interruption does; an interruption sets it.
 
     Returns
     -------
@@ -215,7 +214,7 @@ class LogisticFit:
     variance : float
         Prior variance of the weights.
     xi : ndarray of shape (n_samples,) or None
-        Jaakkola and Jordan's ξ at the end; None where rows are passed over, which have none kept.
+        Jaakkola and Jordan's ξ at the end; None for passes over a stream, which keep none.
     """
 
     posterior: DecorrelatedPosterior
