@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_verbosity
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_verbosity
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, as_prior
 from pydirect.estimators._base import LatentFunctions
@@ -39,6 +39,7 @@ from pydirect.persistence.fields import (
     require_number,
     require_positive,
 )
+from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
@@ -296,6 +297,12 @@ class BasisFunctionModel(LatentFunctions):
         return FittedBasisModel(
             self.features_, self.posteriors_, self.prior_scale_, self.mean_missing_variance_, self._outputs()
         )
+
+    def search_settings(self) -> SearchSettings:
+        """Return the parameters that `pydirect.fit_within` uses."""
+        state = self.random_state
+        rng = as_generator(0 if hasattr(state, "randint") else state)
+        return SearchSettings(self.max_hyperparameter_rows, resolve_n_threads(self.n_threads), rng)
 
     def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
         scaled = zip(self.posteriors_, self.prior_scale_, strict=True)

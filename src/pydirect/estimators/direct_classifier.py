@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from dataclasses import replace
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparamet
 from pydirect.logistic.predictive import predictive_log_odds
 from pydirect.logistic.rows import LabelledRows
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
+from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
 from pydirect.quantized.fitted import Outputs
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
@@ -264,6 +266,29 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             feature_names=self._feature_names(),
             classes=self.classes_,
         )
+
+    def search_settings(self) -> SearchSettings:
+        """Return the parameters that `pydirect.fit_within` uses, with ways to weight and to fit labels."""
+        return replace(super().search_settings(), classifier=ClassifierFits(self._class_weighted, self._fit_small))
+
+    def _fit_small(
+        self, x: FloatArray, labels: np.ndarray, weight: FloatArray, *, features: str, n_features: int, seed: int
+    ) -> ClassifierFit:
+        """Fit a classifier of other features that takes its remaining parameters from this one."""
+        model = type(self)(
+            features,
+            n_features,
+            rank_inputs=False,
+            max_hyperparameter_rows=self.max_hyperparameter_rows,
+            n_threads=self.n_threads,
+            random_state=seed,
+        )
+        with warnings.catch_warnings():  # a step of another fit
+            warnings.simplefilter("ignore")
+            model.fit(x, labels, weight)
+        logit = np.reshape(model.predict_logit(x), (len(x), -1))
+        hyperparameters = model.features_.hyperparameters
+        return ClassifierFit(logit, model.intercept_, model.posteriors_, model.prior_scale_, hyperparameters)
 
     def _class_weighted(
         self, x: FloatArray, y: np.ndarray, weight: FloatArray

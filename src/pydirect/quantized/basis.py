@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -42,6 +42,15 @@ class LinearBasis:
     missing_scale: FloatArray
     outside_scale: FloatArray
     edges: NDArray[np.intp]
+
+    @classmethod
+    def of_columns(
+        cls, features: Basis, order: NDArray[np.intp], missing_scale: FloatArray, mean_missing: float = 0.0
+    ) -> LinearBasis:
+        """Return a basis of columns of Φ, without what only fits need."""
+        features = replace(features, target_scale=None, names=None, parameters={})
+        none = np.zeros(len(missing_scale))
+        return cls(features, order, None, mean_missing, missing_scale, none, np.zeros(len(none) + 1, dtype=np.intp))
 
     @property
     def input_map(self) -> InputMap:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
-from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import (
     FeatureMap,
@@ -152,21 +151,8 @@ def _rounded_samples(
 
 
 def _linear_basis(model: FittedBasisModel, order: NDArray[np.intp]) -> LinearBasis:
-    n_outputs = len(model.posteriors)
-    return LinearBasis(
-        on_device(model.basis),
-        order,
-        None,
-        model.mean_missing,
-        np.broadcast_to(model.prior_scale**2, (n_outputs,)).copy(),
-        np.zeros(n_outputs),
-        np.zeros(n_outputs + 1, dtype=np.intp),
-    )
-
-
-def on_device(basis: Basis) -> Basis:
-    """Return a basis without what only fits need."""
-    return replace(basis, target_scale=None, names=None, parameters={})
+    missing_scale = np.broadcast_to(model.prior_scale**2, (len(model.posteriors),)).copy()
+    return LinearBasis.of_columns(model.basis, order, missing_scale, model.mean_missing)
 
 
 def _order(features: FeatureMap, used: NDArray[np.bool_]) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""Forms of models that fit into a number of bytes."""
+"""Sizes of small models: their forms, the bytes of their parts, and limits."""
 
 from __future__ import annotations
 
@@ -17,30 +17,35 @@ from pydirect.quantized.packing import bits_for
 from pydirect.quantized.predictors import QuantizedPredictor
 
 MOST_SAMPLES = 16
-# Three weights that are not zero are a frequency and a constant.
+# Three non-zero weights: a frequency and a constant.
 FEWEST_WEIGHTS = 3
 UNLIMITED = 2**40
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Bytes of the parts of a model.
+    """Number of bytes of the parts of a model.
 
     Attributes
     ----------
     fixed : float
     frequency, single : float
-        Of a frequency with its two weights, and of an input or the constant with its one, in all samples.
+        Of a frequency with its two weights, and of an input or the constant with its weight, over all samples.
     """
 
     fixed: float
     frequency: float
     single: float
 
+    @property
+    def least(self) -> float:
+        """Number of bytes of a model of one frequency and a constant."""
+        return self.fixed + self.frequency + self.single
+
 
 @dataclass(frozen=True)
 class Form:
-    """What a model is made of, whatever its size.
+    """Form of a model, independent of its number of basis functions.
 
     Attributes
     ----------
@@ -58,7 +63,7 @@ class Form:
 
     @property
     def n_columns(self) -> int:
-        """Samples of all outputs."""
+        """Number of samples of all outputs."""
         return self.n_outputs * self.n_samples
 
     @property
@@ -67,7 +72,7 @@ class Form:
         return int(np.flatnonzero(self.grid == 0.0)[0])
 
     def costs(self, input_map: InputMap) -> Costs:
-        """Return costs by the tables of models of one and two frequencies, with and without an input."""
+        """Measure the costs from the tables of models of one and two frequencies, with and without an input."""
         d = input_map.n_outputs
         one, two, more = (self._bytes(input_map, f, linear) for f, linear in ((1, 0), (2, 0), (1, 1)))
         constant = self.n_columns * bits_for(len(self.grid)) / 8
@@ -96,23 +101,23 @@ class Form:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a model may take.
+    """Limits on the size of a model.
 
     Attributes
     ----------
     n_bytes, n_weights : int
-        Weights of an output.
+        The latter per output.
     """
 
     n_bytes: int
     n_weights: float
 
     def excess(self, model: QuantizedPredictor) -> tuple[float, float]:
-        """Bytes, and an output's weights that are not zero in a sample, beyond what is allowed."""
+        """Return by how many bytes, and by how many non-zero weights per output and sample, a model is too large."""
         weights = float(model.report()["n_nonzero"]) / model.packed.shape[1]
         return model.n_bytes - self.n_bytes, weights - self.n_weights
 
 
 def samples_for(max_bytes: int) -> tuple[int, ...]:
-    """Return numbers of samples to try in so many bytes: few when bytes are."""
+    """Return the numbers of samples to try: few when bytes are few."""
     return (4,) if max_bytes < 1024 else (4, 8) if max_bytes <= 4096 else (8, 16)

@@ -1,4 +1,4 @@
-"""Frequencies of small models: chosen one by one, rounded, moved."""
+"""Frequencies of small models: rounded to integers, and selected one by one."""
 
 from __future__ import annotations
 
@@ -8,27 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
-from pydirect.features.inputs import InputMap
 from pydirect.features.maps import FourierFeatures
-from pydirect.quantized.budget.costs import Costs
-from pydirect.quantized.integer.compile import INPUT_LIMIT, INPUT_UNIT, quantise_frequencies
+from pydirect.quantized.budget.costs import Costs, Limits
+from pydirect.quantized.integer.compile import INPUT_UNIT, quantise_frequencies
 
-POOL = 768
-MOST_SELECTION_ROWS = 6000
-# Frequencies that are moved, at most, and so many for a row; steps, from random ones and from those already moved.
-MOST_MOVED = 256
-MOVED_A_ROW = 0.5
-STEPS = (30, 10)
-WEIGHT_BETWEEN = 0.3
-# Eight bits for a frequency go up to so many times the median magnitude of an input's frequencies.
+# Frequencies of eight bits go up to this multiple of the median magnitude of an input's frequencies.
 LARGEST_FREQUENCY = 8.0
-MOST_FREQUENCIES = 512
-LEAST_CURVATURE = 0.02
-PROPOSALS = ("random", "selected", "optimised")
 
 
 def rounded_frequencies(features: FourierFeatures, bits: int) -> FourierFeatures:
-    """Return features whose frequencies are exactly what `quantise_frequencies` makes of them."""
+    """Round frequencies to the exact values of the integers that `quantise_frequencies` returns."""
     unit = np.full(features.n_features_in, INPUT_UNIT)
     integers, shift = quantise_frequencies(features.frequencies / (2 * np.pi), unit, bits)
     turns = integers.T * 2.0 ** shift.astype(np.float64)[:, None] / 2.0**32 / INPUT_UNIT
@@ -36,47 +25,47 @@ def rounded_frequencies(features: FourierFeatures, bits: int) -> FourierFeatures
 
 
 def within_reach(features: FourierFeatures) -> FourierFeatures:
-    """Cut off frequencies far beyond the others: few bits for each are to tell most of them apart."""
+    """Clip frequencies far beyond the others, so that few bits each resolve most of them."""
     size = np.abs(features.frequencies)
     typical = np.median(size, axis=1)
     largest = LARGEST_FREQUENCY * np.where(typical > 0, typical, size.max(axis=1))[:, None]
     return replace(features, frequencies=np.clip(features.frequencies, -largest, largest))
 
 
-def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, FloatArray]:
-    """Return the map that standardises columns, and its values, cut off where integers end."""
-    input_map = InputMap.fit(x, weight, rank=False)
-    if input_map.n_outputs == 0:
-        raise ValueError("X must have a column that varies")
-    reach = INPUT_LIMIT * INPUT_UNIT
-    return input_map, np.clip(input_map.transform(x), -reach, reach)
-
-
 def forward_selection(
     a: FloatArray,
     c: FloatArray,
+    *,
     ridge: float,
     n_pairs: int,
     costs: Costs,
-    max_bytes: float,
-    max_weights: float,
+    limits: Limits,
     least: float,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose columns of Φ one by one by the fall of the penalised squared error a byte, beyond `least` a column.
+    """Select columns of Φ one by one, by the fall of the penalised squared error per byte beyond `least` per column.
 
-    Errors of all outputs, the columns of `c`, are summed.
+    This is forward selection for a ridge regression; errors of all outputs, the columns of `c`, are summed. Columns k
+    and n_pairs + k are taken together, the others alone. The last one, the constant, is always taken, and at least one
+    pair. A Cholesky factorisation of A + ridge grows row by row; the residuals of A's diagonal, of the pairs' products
+    and of c after projection on the chosen columns give every fall in closed form.
 
-    The regression is a ridge regression. Columns k and n_pairs + k are taken together, the others alone. The last one,
-    the constant, is always taken, and one pair at least. A Cholesky factorisation of A + ridge grows row by row; what
-    is left of A's diagonal, of the pairs' products and of c after projection on the chosen columns gives every fall in
-    closed form.
+    Parameters
+    ----------
+    a : ndarray of shape (n_weights, n_weights)
+    c : ndarray of shape (n_weights, n_outputs)
+    ridge : float
+    n_pairs : int
+    costs : Costs
+    limits : Limits
+    least : float
+        Smallest fall per column.
 
     Returns
     -------
     ndarray of int
         Pairs that were taken.
     ndarray of int
-        Of the columns that stand alone, those that were taken, counted from 2 n_pairs.
+        Single columns that were taken, counted from 2 n_pairs.
     """
     b = len(a)
     diagonal = a.diagonal() + ridge
@@ -108,8 +97,8 @@ def forward_selection(
         single = (r[2 * n_pairs :] ** 2).sum(axis=1) / g[2 * n_pairs :]
         gain = np.concatenate([(pair / determinant - 2 * least) / costs.frequency, (single - least) / costs.single])
         gain[np.concatenate([taken[first], taken[2 * n_pairs :]])] = -1.0
-        pairs_fit = n_bytes + costs.frequency <= max_bytes and n_weights + 2 <= max_weights
-        singles_fit = n_bytes + costs.single <= max_bytes and n_weights + 1 <= max_weights
+        pairs_fit = n_bytes + costs.frequency <= limits.n_bytes and n_weights + 2 <= limits.n_weights
+        singles_fit = n_bytes + costs.single <= limits.n_bytes and n_weights + 1 <= limits.n_weights
         gain[:n_pairs] = gain[:n_pairs] if pairs_fit else -1.0
         gain[n_pairs:] = gain[n_pairs:] if singles_fit else -1.0
         best = int(gain.argmax())

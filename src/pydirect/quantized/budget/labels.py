@@ -1,10 +1,9 @@
-"""The same search for labels."""
+"""Search for small classifiers: posteriors of a classifier's weights, cast into samples on a lattice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,25 +13,36 @@ from pydirect._validation import FloatArray
 from pydirect.features.maps import FourierFeatures
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
 from pydirect.quantized.budget.costs import Form
-from pydirect.quantized.budget.frequencies import LEAST_CURVATURE, mapped_inputs
-from pydirect.quantized.budget.task import REFERENCE_FEATURES, Task, quiet
+from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
+from pydirect.quantized.budget.task import Task, mapped_inputs
+from pydirect.quantized.fitted import Outputs
 from pydirect.quantized.lattice import rounded_on_best_scale, sample_targets
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
 
+# Number of features of the classifier whose logits choose frequencies, and the least p(1 − p) that divides.
+REFERENCE_FEATURES = 512
+LEAST_CURVATURE = 0.02
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class LabelTask(Task):
-    """Labels instead of targets.
+    """Search for a small classifier.
 
     Frequencies are chosen for working responses: with z the logits and p the probabilities of a classifier of random
     frequencies, ``z + (t − p)/v`` at rows of weight v, the mean of p(1 − p) over the problems, has the gradient of the
     log-likelihood there (iteratively reweighted least squares). Weights are those of the classifier's own fit.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (n_rows,)
+        Class of every row.
+    row_weight : ndarray of shape (n_rows,)
+    fits : ClassifierFits
     """
 
-    index: NDArray[np.intp]  # of each row's class
-    classes: NDArray[Any]
+    index: NDArray[np.intp]
     row_weight: FloatArray
-    make: Callable[[str, int], Any]  # an unfitted classifier of features of this kind and number
+    fits: ClassifierFits
 
     @classmethod
     def begin(
@@ -40,73 +50,66 @@ class LabelTask(Task):
         x: FloatArray,
         y: ArrayLike,
         weight: FloatArray | None,
-        model: Any,
-        rng: np.random.Generator,
-        n_threads: int,
+        settings: SearchSettings,
+        feature_names: tuple[str, ...],
     ) -> LabelTask:
-        """Prepare the search; see `Task.begin`."""
-
-        def make(features: str, n_features: int) -> Any:
-            return type(model)(
-                features,
-                n_features,
-                rank_inputs=False,
-                max_hyperparameter_rows=model.max_hyperparameter_rows,
-                n_threads=n_threads,
-                random_state=int(rng.integers(2**31)),
-            )
-
+        """Fit the classifier of random frequencies and derive the working responses."""
+        fits = settings.classifier
+        assert fits is not None
         labels = np.asarray(y)
         if len(labels) != len(x):
             raise ValueError(f"y must have {len(x)} rows, got {len(labels)}")
         given = np.ones(len(x)) if weight is None else weight
-        x, labels, given = model._class_weighted(x[given > 0], labels[given > 0], given[given > 0])
-        reference = make("fourier", REFERENCE_FEATURES)
-        with quiet():
-            reference.fit(x, labels, given)
+        x, labels, given = fits.weighted(x[given > 0], labels[given > 0], given[given > 0])
+        reference = _fitted(fits, settings.rng, x, labels, given, "fourier", REFERENCE_FEATURES)
+        assert reference.hyperparameters is not None
         classes, index = np.unique(labels, return_inverse=True)
-        z = np.reshape(reference.predict_logit(x), (len(x), -1))
-        p = expit(z)
+        z, p = reference.logit, expit(reference.logit)
         curvature = np.maximum((p * (1 - p)).mean(axis=1), LEAST_CURVATURE)
         n_problems = z.shape[1]
         right = index[:, None] == (np.arange(n_problems) if n_problems > 1 else 1)
-        response = (z + (right - p) / curvature[:, None] - reference.intercept_) / LOGIT_UNIT
+        response = (z + (right - p) / curvature[:, None] - reference.intercept) / LOGIT_UNIT
         mean = float(given @ curvature / given.sum())
         input_map, inputs = mapped_inputs(x, given)
-        hyper = replace(reference.features_.hyperparameters, noise_variance=1 / (LOGIT_UNIT**2 * mean))
-        unit = np.full(n_problems, LOGIT_UNIT)
-        fields = (given * curvature / mean, reference.intercept_, unit, n_problems == 1, hyper, rng, n_threads)
-        return cls(input_map, inputs, response, *fields, index, classes, given, make)
+        return cls(
+            input_map=input_map,
+            inputs=inputs,
+            y=response,
+            weight=given * curvature / mean,
+            outputs=_logits(reference.intercept, classes, x.shape[1], feature_names),
+            hyperparameters=replace(reference.hyperparameters, noise_variance=1 / (LOGIT_UNIT**2 * mean)),
+            rng=settings.rng,
+            n_threads=settings.n_threads,
+            index=index,
+            row_weight=given,
+            fits=fits,
+        )
 
-    def restricted(self, chosen: NDArray[np.intp]) -> LabelTask:
+    def restricted(self, chosen: NDArray[np.intp]) -> Self:
         """Return the task on some of the rows."""
         part = super().restricted(chosen)
-        assert isinstance(part, LabelTask)
         return replace(part, index=self.index[chosen], row_weight=self.row_weight[chosen])
 
     def order(self) -> NDArray[np.intp]:
-        """Rows at random, one of every class at the end: it is not held out."""
+        """Return the rows in random order, with one row of every class at the end, which is not held out."""
         order = super().order()
         first = np.unique(self.index[order], return_index=True)[1]
         return np.concatenate([np.delete(order, first), order[first]])
 
     def loss(self, model: QuantizedPredictor) -> float:
-        """Mean log loss of the probabilities over the samples."""
+        """Mean log loss of the probabilities averaged over the samples."""
         assert isinstance(model, QuantizedClassifier)
         p = model.probabilities(self.sample_functions(model) + model.offset[:, None])
         right = p[np.arange(len(p)), self.index]
         return float(self.row_weight @ -np.log(np.maximum(right, np.finfo(float).tiny)) / self.row_weight.sum())
 
     def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
-        """Cast the classifier's own posteriors into samples on a lattice."""
+        """Fit the classifier on these features and cast its posteriors into samples on a lattice."""
         phi = np.ascontiguousarray(features.transform(self.inputs))
-        estimator = self.make("precomputed", phi.shape[1])
-        with quiet():
-            estimator.fit(phi, self.index, self.row_weight)
-        p = expit(np.reshape(estimator.predict_logit(phi), (len(phi), -1)))
+        fit = _fitted(self.fits, self.rng, phi, self.index, self.row_weight, "precomputed", phi.shape[1])
+        p = expit(fit.logit)
         codes, units = [], []
-        for k, posterior in enumerate(estimator.posteriors_):
-            scale = estimator.prior_scale_[k]
+        for k, (posterior, scale) in enumerate(zip(fit.posteriors, fit.prior_scale, strict=True)):
             targets = scale * sample_targets(posterior, form.n_samples, "moments", self.rng)
             # Laplace's approximation of the posterior precision.
             metric = phi.T @ (phi * (self.row_weight * p[:, k] * (1 - p[:, k]))[:, None])
@@ -114,10 +117,34 @@ class LabelTask(Task):
             chosen, unit = rounded_on_best_scale(targets, form.grid, metric)
             codes.append(chosen)
             units.append(unit)
-        return QuantizedClassifier(
-            scale=np.array(units),
-            offset=estimator.intercept_,
-            noise=np.zeros(form.n_outputs),
-            classes=self.classes,
-            **self._packed(features, np.vstack(codes), form),
-        )
+        outputs = replace(self.outputs, offset=fit.intercept)
+        return self.assembled(features, np.vstack(codes), np.array(units), outputs, form)
+
+
+def _fitted(
+    fits: ClassifierFits,
+    rng: np.random.Generator,
+    x: FloatArray,
+    labels: NDArray[Any],
+    weight: FloatArray,
+    features: str,
+    n_features: int,
+) -> ClassifierFit:
+    seed = int(rng.integers(2**31))
+    return fits.fit(x, labels, weight, features=features, n_features=n_features, seed=seed)
+
+
+def _logits(
+    intercept: FloatArray, classes: NDArray[Any], n_features_in: int, feature_names: tuple[str, ...]
+) -> Outputs:
+    n_problems = len(intercept)
+    return Outputs(
+        scale=np.ones(n_problems),
+        offset=intercept,
+        noise=np.zeros(n_problems),
+        calibration=1.0,
+        one_dimensional=n_problems == 1,
+        n_features_in=n_features_in,
+        feature_names=feature_names,
+        classes=classes,
+    )

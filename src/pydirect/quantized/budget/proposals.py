@@ -1,0 +1,128 @@
+"""Frequencies proposed for a number of bytes: random, selected from a pool, or optimised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.linalg import solve
+
+from pydirect._validation import FloatArray
+from pydirect.features.maps import FourierFeatures, random_fourier_features
+from pydirect.features.sparse_spectrum import optimised_frequencies
+from pydirect.quantized.budget.costs import Costs, Form, Limits
+from pydirect.quantized.budget.frequencies import forward_selection, rounded_frequencies, within_reach
+from pydirect.quantized.budget.task import Task
+from pydirect.statistics.gaussian import collect_statistics
+
+PROPOSALS = ("random", "selected", "optimised")
+POOL = 768
+MOST_SELECTION_ROWS = 6000
+MOST_FREQUENCIES = 512
+# Frequencies that are moved, at most, and per row; steps, from random ones and from those already moved.
+MOST_MOVED = 256
+MOVED_PER_ROW = 0.5
+STEPS = (30, 10)
+# Rows at which moved frequencies reproduce the kernel's posterior mean: training rows, and points between two of them.
+MOST_ROWS = 600
+WEIGHT_BETWEEN = 0.3
+# A column is selected when the squared error falls by more than this many noise variances (Akaike's criterion).
+LEAST_FALL = 2.0
+
+
+def proposed(
+    task: Task, name: str, form: Form, limits: Limits, start: FourierFeatures | None = None
+) -> FourierFeatures:
+    """Propose features of one kind within the limits, with rounded frequencies.
+
+    Parameters
+    ----------
+    task : Task
+    name : {"random", "selected", "optimised"}
+    form : Form
+    limits : Limits
+    start : FourierFeatures, optional
+        Proposal of the same kind for another form, whose frequencies are reused.
+    """
+    costs = form.costs(task.input_map)
+    if name == "selected":
+        features = _selected(task, costs, limits, form.frequency_bits)
+    else:
+        features = _drawn(task, costs, limits, start)
+        if name == "optimised":
+            features = _moved(task, features, 0 if start is None else start.n_frequencies)
+    return rounded_frequencies(features, form.frequency_bits)
+
+
+def _drawn(task: Task, costs: Costs, limits: Limits, start: FourierFeatures | None) -> FourierFeatures:
+    """Draw random frequencies that fill the limits, beside those of a start, with all inputs and the constant."""
+    d = task.inputs.shape[1]
+    linear = costs.fixed + (d + 1) * costs.single + costs.frequency <= limits.n_bytes and d + 3 <= limits.n_weights
+    singles = d * linear + 1
+    room = (limits.n_bytes - costs.fixed - singles * costs.single) / costs.frequency
+    useful = min(max(len(task.y), 16), MOST_FREQUENCIES)  # no model of these rows gains from more
+    n = max(int(min(room, (limits.n_weights - singles) / 2, useful)), 1)
+    drawn = random_fourier_features(task.hyperparameters, n, task.rng)
+    assert drawn.linear_scale is not None
+    drawn = within_reach(replace(drawn, linear_scale=linear * drawn.linear_scale))
+    if start is None:
+        return drawn
+    kept = min(start.n_frequencies, n)
+    frequencies = np.hstack([start.frequencies[:, :kept], drawn.frequencies[:, kept:]])
+    return replace(drawn, frequencies=np.ascontiguousarray(frequencies))
+
+
+def _moved(task: Task, features: FourierFeatures, n_moved_before: int) -> FourierFeatures:
+    """Move frequencies, some of them when there are many, so that they reproduce the kernel's posterior mean."""
+    f = features.n_frequencies
+    n = min(f, MOST_MOVED, max(int(MOVED_PER_ROW * len(task.y)), 1))
+    chosen = np.linspace(0, f - 1, n).astype(np.intp)  # evenly over the parts of the spectrum, always the same
+    own = replace(
+        features,
+        frequencies=np.ascontiguousarray(features.frequencies[:, chosen]),
+        amplitudes=np.sqrt(f / n) * features.amplitudes[chosen],
+    )
+    noise, largest = task.hyperparameters.noise_variance, np.abs(features.frequencies).max(axis=1)
+    own = optimised_frequencies(own, noise, *_reproduced(task), largest, STEPS[n_moved_before >= n])
+    frequencies = features.frequencies.copy()
+    frequencies[:, chosen] = own.frequencies
+    return replace(features, frequencies=frequencies)
+
+
+def _reproduced(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return rows, at training rows and between them, the kernel's posterior mean there, and their weights."""
+    x, y, weight = task.subset(MOST_ROWS)
+    first, second = task.rng.integers(0, len(x), (2, len(x)))
+    share = task.rng.random((len(x), 1))
+    rows = np.ascontiguousarray(np.vstack([x, share * x[first] + (1 - share) * x[second]]))
+    covariance = task.hyperparameters.covariance(x, x, task.n_threads)
+    covariance[np.diag_indices_from(covariance)] += task.hyperparameters.noise_variance * weight.mean() / weight
+    alpha = solve(covariance, y, assume_a="pos")
+    mean = task.hyperparameters.covariance(rows, x, task.n_threads) @ alpha
+    return rows, mean, np.concatenate([weight / weight.mean(), np.full(len(x), WEIGHT_BETWEEN)])
+
+
+def _selected(task: Task, costs: Costs, limits: Limits, frequency_bits: int) -> FourierFeatures:
+    """Select frequencies, inputs and the constant by what each explains per byte, until the limits are reached."""
+    pool = within_reach(random_fourier_features(task.hyperparameters, POOL, task.rng))
+    pool = rounded_frequencies(pool, frequency_bits)
+    x, y, weight = task.subset(MOST_SELECTION_ROWS)
+    statistics = collect_statistics(pool, x, y, weight, n_threads=task.n_threads)
+    noise = task.hyperparameters.noise_variance  # the prior variance of every weight is one
+    chosen, singles = forward_selection(
+        statistics.A,
+        statistics.c,
+        ridge=noise,
+        n_pairs=POOL,
+        costs=costs,
+        limits=limits,
+        least=LEAST_FALL * noise * task.n_outputs,
+    )
+    assert pool.linear_scale is not None
+    linear = np.isin(np.arange(task.inputs.shape[1]), singles)
+    return FourierFeatures(
+        np.ascontiguousarray(pool.frequencies[:, chosen]),
+        pool.amplitudes[chosen],
+        np.where(linear, pool.linear_scale, 0.0),
+        pool.constant,
+    )
