@@ -1,7 +1,7 @@
 """Quantised models: posterior samples in a few bits per weight, and predictions in integer arithmetic."""
 
 from pydirect.quantized.budget.fit_within import fit_within
-from pydirect.quantized.budget.task import NoModelError
+from pydirect.quantized.budget.search import NoModelError
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.integer.counts import RawInputs
 from pydirect.quantized.integer.linear import IntegerProgram
