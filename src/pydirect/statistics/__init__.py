@@ -1,6 +1,12 @@
 """Sufficient statistics: what is kept of the rows."""
 
-from pydirect.statistics.gaussian import FeatureMap, GaussianStatistics, IdentityFeatures, TargetStatistics, collect_statistics
+from pydirect.statistics.gaussian import (
+    FeatureMap,
+    GaussianStatistics,
+    IdentityFeatures,
+    TargetStatistics,
+    collect_statistics,
+)
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
 from pydirect.statistics.running import RunningStatistics
 
