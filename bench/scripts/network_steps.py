@@ -28,6 +28,7 @@ import numpy as np  # noqa: E402
 
 from pydirect import GaussianPrior, _core  # noqa: E402
 from pydirect.distributions.levels import evenly_spaced_levels, pad_levels  # noqa: E402
+from pydirect.distributions.noise import NoiseGrid  # noqa: E402
 from pydirect.quadratic import NetworkCoreset, NetworkShape, QuadraticNetwork  # noqa: E402
 from pydirect.quadratic.engines import choose_engine, make_engine  # noqa: E402
 from pydirect.quadratic.training import NOISE_LEVELS  # noqa: E402
@@ -216,8 +217,7 @@ def training_step(shape, x, y, weight=None):
     log_prior = np.tile(GaussianPrior().log_mass(unit), (shape.n_weights, 1))
     engine = make_engine("datum", shape, x, y, weight)
     n_samples = len(x) if weight is None else weight.sum()
-    noise_prior = np.full(NOISE_LEVELS.size, -np.log(NOISE_LEVELS.size))
-    model = QuadraticNetwork(shape, engine, n_samples, scale[:, None] * unit, log_prior, NOISE_LEVELS, noise_prior)
+    model = QuadraticNetwork(shape, engine, n_samples, scale[:, None] * unit, log_prior, NoiseGrid.of(NOISE_LEVELS))
     logits = np.random.default_rng(1).standard_normal(model.n_parameters)
     return lambda: model.elbo_and_gradient(logits)
 

@@ -232,7 +232,7 @@ def test_the_convergence_warning_names_the_parameter_to_raise(options, remedy):
 
 
 def test_the_convergence_warning_names_no_parameter_if_none_was_the_limit(monkeypatch):
-    def stuck(objective, start, *_):
+    def stuck(objective, start, *_, **__):
         return start, Outcome(n_iter=3, trace=np.array([objective(start)[0]]))
 
     monkeypatch.setattr("pydirect.networks.training.lbfgs", stuck)

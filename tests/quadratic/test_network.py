@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from pydirect.distributions.noise import NoiseGrid
 from pydirect.quadratic import NetworkShape, QuadraticNetwork
 from pydirect.quadratic.engines import MAX_ENGINE_BYTES, choose_engine, make_engine
 from pydirect.testing import finite_difference_gradient
@@ -30,9 +31,8 @@ def make_model(shape, n_levels=2, n_rows=7, seed=0, weight=None, forbidden=False
         log_prior[0] = [0.0] + [-np.inf] * (n_levels - 1)
     engine = make_engine(choose_engine(shape, n_rows), shape, x, y, weight)
     n_samples = n_rows if weight is None else weight.sum()
-    noise_levels = np.array([0.3, 1.0, 4.0])
-    log_noise_prior = np.log([0.2, 0.5, 0.3])
-    return QuadraticNetwork(shape, engine, n_samples, levels, log_prior, noise_levels, log_noise_prior), x, y
+    noise = NoiseGrid.of([0.3, 1.0, 4.0], np.log([0.2, 0.5, 0.3]))
+    return QuadraticNetwork(shape, engine, n_samples, levels, log_prior, noise), x, y
 
 
 def random_logits(model, seed=1):

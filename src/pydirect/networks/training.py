@@ -33,6 +33,8 @@ LOG_SIGMA_BOUNDS = (-12.0, 3.0)
 WORST = -1e10
 # L-BFGS stops after an iteration that raises the bound per row by less than this, relatively.
 RELATIVE_RISE = 1e-7
+# Steps that L-BFGS's approximation of the Hessian remembers.
+N_CORRECTIONS = 20
 N_CHECKS = 50
 # Below this mean weight per row the KL term's square overflows.
 SMALLEST_MEAN_WEIGHT = 1e-100
@@ -281,7 +283,12 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
             theta, outcome = _by_adam(problem, run, seed, n_threads)
         else:
             theta, outcome = lbfgs(
-                value_and_gradient, run.theta, problem.schedule.max_iter, RELATIVE_RISE, 20, problem.bounds
+                value_and_gradient,
+                run.theta,
+                problem.schedule.max_iter,
+                relative_rise=RELATIVE_RISE,
+                n_corrections=N_CORRECTIONS,
+                bounds=problem.bounds,
             )
         if outcome.interrupted:
             problem.stop.set()
@@ -329,6 +336,6 @@ def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[F
         lambda theta: problem.bound(theta, seed, n_threads)[0],
         run.theta,
         AdamSchedule(n_steps, schedule.learning_rate, N_CHECKS),
-        problem.bounds,
-        first_full_step,
+        bounds=problem.bounds,
+        first_check=first_full_step,
     )

@@ -9,7 +9,7 @@ R and the same gradient for every distribution of the weights. Training then cos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2
 
 import numpy as np
@@ -137,7 +137,7 @@ class NetworkCoreset:
         merged = self.from_data(x, y, self.depth, self.bias, weight)
         # The true number of rows, not the rounded sum of new weights.
         n_samples = self.n_samples + other.n_samples
-        return NetworkCoreset(merged.x, merged.y, merged.weight, n_samples, self.depth, self.bias)
+        return replace(merged, n_samples=n_samples)
 
     def update(
         self,

@@ -38,11 +38,11 @@ class QuadraticNetwork:
     engine : compiled engine
         Holds the data; see `make_engine`.
     n_samples : float
-        Number of data points that the engine's rows stand for: the sum of their weights.
+        Number of data points that the engine's rows represent: the sum of their weights.
     levels, log_prior : ndarray of shape (n_weights or 1, n_levels)
         Values of every weight, and their log prior masses. The masses need not sum to one: those of levels placed
         around a posterior are densities times spacings, and the ELBO then approximates that of continuous weights.
-    noise_levels, log_noise_prior : ndarray of shape (n_noise_levels,)
+    noise : NoiseGrid
     n_threads : int
     """
 
@@ -53,15 +53,14 @@ class QuadraticNetwork:
         n_samples: float,
         levels: FloatArray,
         log_prior: FloatArray,
-        noise_levels: FloatArray,
-        log_noise_prior: FloatArray,
+        noise: NoiseGrid,
         n_threads: int = 1,
     ) -> None:
         self.shape, self.engine, self.n_samples, self.n_threads = shape, engine, n_samples, n_threads
         self.levels = levels = as_levels(levels, shape.n_weights)
         rows = 1 if np.shape(log_prior)[:1] == (1,) else shape.n_weights
         self.log_prior = log_prior = as_float_array_unbounded(log_prior, "log_prior", (rows, levels.shape[1]))
-        self.noise = NoiseGrid.of(noise_levels, log_noise_prior)
+        self.noise = noise
         self._moments = _core.NetworkMoments(*shape.key, *pad_levels(levels, log_prior), n_threads)
         self._slopes = np.empty(_core.network_table_size(*shape.key))
 

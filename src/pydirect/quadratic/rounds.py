@@ -70,14 +70,7 @@ class Problem:
     def model(self, engine: Any, run: Run, n_threads: int) -> QuadraticNetwork:
         """Return the model with the levels and priors of a run."""
         return QuadraticNetwork(
-            self.shape,
-            engine,
-            self.n_samples,
-            run.levels,
-            run.log_prior,
-            self.noise.levels,
-            self.noise.log_prior,
-            n_threads,
+            self.shape, engine, self.n_samples, run.levels, run.log_prior, self.noise, n_threads=n_threads
         )
 
     def by_layer(self, values: FloatArray) -> FloatArray:

@@ -237,7 +237,7 @@ def _coreset_pays(shape: NetworkShape, n_rows: int) -> bool:
 
 
 def _posterior(problem: Problem, run: Run, engine: Any, kind: str) -> NetworkPosterior:
-    model = problem.model(engine, run, 1)
+    model, interrupted = problem.model(engine, run, n_threads=1), problem.stop.is_set()
     weights = FactorizedCategorical(run.levels, run.q)
     noise = model.noise_posterior(model.expected_squared_error(weights.q))[1]
     elbo = model.elbo(weights.q, noise.q)
@@ -248,7 +248,7 @@ def _posterior(problem: Problem, run: Run, engine: Any, kind: str) -> NetworkPos
         weights,
         noise,
         run.log_prior,
-        Outcome(elbo, trace, len(trace), run.converged and not problem.stop.is_set(), problem.stop.is_set()),
+        Outcome(elbo, trace, len(trace), converged=run.converged and not interrupted, interrupted=interrupted),
         shape=problem.shape,
         prior_scale=run.scale,
         engine=kind,
