@@ -1,4 +1,4 @@
-"""Kronecker algebra and the engine that stands on it.
+"""Kronecker algebra and the monomial engine built on it.
 
 Grids have 2000 variables of 15 levels unless said otherwise: 15^2000 entries.
 """
