@@ -1,6 +1,7 @@
 """Many models at once: each is what its own fit gives."""
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -23,7 +24,6 @@ from pydirect import (
     fit_many,
     fit_mean_field,
 )
-from pydirect.estimators import fit_many as _many
 from pydirect.metrics import crps_scorer
 from pydirect.optimize.conjugate_gradients import Deflation, conjugate_gradients, sketch_of
 from pydirect.regression import MeanFieldRegression, fit_mean_fields
@@ -334,8 +334,9 @@ def test_fit_many_is_every_models_own_fit(data):
 def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
 
     calls = []
-    original = _many.collect_statistics
-    monkeypatch.setattr(_many, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
+    module = sys.modules["pydirect.estimators.fit_many"]
+    original = module.collect_statistics
+    monkeypatch.setattr(module, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
     fit_many([DirectRegressor("linear", n_levels=n) for n in (5, 7, 9)] + [DirectRegressor("polynomial")], *data)
     assert len(calls) == 2
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-import pydirect
+from pydirect import __version__
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, shown
@@ -200,7 +200,7 @@ class LatentFunctions(BaseEstimator):
         writer = Writer()
         header = {
             **self._to_fields(writer),  # first: it says which features cannot be saved
-            "library": pydirect.__version__,
+            "library": __version__,
             "parameters": {k: as_json(k, v) for k, v in self.get_params(deep=False).items()},
             "metadata": getattr(self, "metadata_", {}) if metadata is None else metadata,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pydirect
+from pydirect import __version__
 from pydirect.persistence.container import write
 from pydirect.persistence.fields import Writer, classes_to_header
 from pydirect.quantized.model import QuantizedModel
@@ -19,7 +19,7 @@ def save_model(model: QuantizedModel, path: str | Path) -> None:
     """Write a quantised model to one file; `pydirect.quantized.load_quantized` reads it."""
     writer = Writer()
     header: dict[str, Any] = {
-        "library": pydirect.__version__,
+        "library": __version__,
         "basis": writer.fields(model.basis, "basis"),
         "packed": writer.fields(model.packed, "packed"),
         **{name: getattr(model, name) for name in ITEMS},

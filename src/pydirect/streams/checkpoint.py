@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pydirect
+from pydirect import __version__
 from pydirect._validation import as_count
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError
@@ -54,7 +54,7 @@ class Checkpoint:
         writer = Writer()
         header, arrays = self.statistics.to_document()
         document = {
-            "library": pydirect.__version__,
+            "library": __version__,
             "n_rows": self.n_rows,
             "identity": self.identity,
             "layout": self.layout,
