@@ -94,7 +94,7 @@ def run_reparam_fold(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> list[flo
     features = raw.features_
     phi, scale = features.transform(np.ascontiguousarray(x[~test])), raw.y_scale_[0]
     targets = (y[~test] - raw.y_mean_[0]) / scale
-    model = GaussianRegression(
+    model = GaussianRegression.of(
         GaussianStatistics.from_arrays(phi, targets),
         raw.prior_scale_[0] ** 2,
         np.atleast_1d(raw.posteriors_[0].noise.variance),

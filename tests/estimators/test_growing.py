@@ -300,8 +300,8 @@ def test_fingerprints_are_of_contents():
 
 
 def test_a_fingerprint_is_the_same_in_another_process():
-    code = "from pydirect.features.maps import LinearFeatures\nfrom pydirect.statistics.fingerprint import fingerprint\n"
-    code += "print(fingerprint(LinearFeatures(7)))"
+    code = "from pydirect.features.maps import LinearFeatures\n"
+    code += "from pydirect.statistics.fingerprint import fingerprint\nprint(fingerprint(LinearFeatures(7)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == fingerprint(LinearFeatures(7))
 

@@ -136,9 +136,9 @@ def test_the_raw_basis_starts_from_the_last_posterior(parameters, monkeypatch):
     starts = []
     original = pydirect.regression.mean_field.fit_regression
 
-    def spy(model, optimizer, start, *rest):
-        starts.append(start is not None)
-        return original(model, optimizer, start, *rest)
+    def spy(model, **options):
+        starts.append(options["start"] is not None)
+        return original(model, **options)
 
     monkeypatch.setattr(pydirect.regression.mean_field, "fit_regression", spy)
     model = fixed(basis="raw", features="polynomial", noise=0.2, **parameters)

@@ -174,7 +174,7 @@ class MeanField:
     def _ridge(self, model: Any) -> tuple[np.ndarray, np.ndarray]:
         matrix = model.statistics.A + np.diag(model.prior_precision() / self.solver.tau)
         factor = np.linalg.cholesky(matrix).T
-        return np.ascontiguousarray(factor, dtype=np.float32), np.linalg.solve(matrix, model.statistics.c[:, 0])
+        return np.ascontiguousarray(factor, dtype=np.float32), np.linalg.solve(matrix, model.statistics.c)
 
     def time_elbo_double(self) -> None:
         self.solver.elbo()

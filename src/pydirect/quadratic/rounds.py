@@ -166,9 +166,8 @@ def _by_lbfgs(problem: Problem, model: QuadraticNetwork, run: Run) -> tuple[Floa
         return model.elbo_and_gradient(theta)
 
     allowed = np.isfinite(run.log_prior)
-    theta, outcome = lbfgs(
-        objective, model.pad(np.where(allowed, run.logits, 0.0)).ravel(), problem.max_iter, RELATIVE_RISE
-    )
+    start = model.pad(np.where(allowed, run.logits, 0.0)).ravel()
+    theta, outcome = lbfgs(objective, start, problem.max_iter, relative_rise=RELATIVE_RISE)
     logits = theta.reshape(problem.shape.n_weights, -1)[:, : run.levels.shape[1]]
     return np.where(allowed, logits, -np.inf), outcome
 

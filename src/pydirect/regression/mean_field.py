@@ -233,18 +233,26 @@ def fit_mean_field(
     model = MeanFieldRegression.of(statistics, levels, log_prior, noise_levels, log_noise_prior)
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     as_count(max_iter, "max_iter")
-    posterior = fit_regression(model, optimizer, start, max_iter, random_state, resolve_n_threads(n_threads))
+    posterior = fit_regression(
+        model,
+        optimizer=optimizer,
+        start=start,
+        max_iter=max_iter,
+        random_state=random_state,
+        n_threads=resolve_n_threads(n_threads),
+    )
     warn_at_edge(posterior.noise)
     return posterior
 
 
 def fit_regression(
     model: MeanFieldRegression,
-    optimizer: str,
-    start: MeanFieldPosterior | None,
-    max_iter: int,
-    random_state: int,
-    n_threads: int,
+    *,
+    optimizer: str = "pipeline",
+    start: MeanFieldPosterior | None = None,
+    max_iter: int = 1000,
+    random_state: int = 0,
+    n_threads: int = 1,
 ) -> MeanFieldPosterior:
     """Fit a validated model; parameters as in `fit_mean_field`."""
     levels = model.levels

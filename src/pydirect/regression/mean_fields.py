@@ -139,7 +139,7 @@ def fit_regressions(
         if not _worth_sharing([models[k] for k in members]):
             for k in members:
                 limit = 1 if interrupted else max_iter
-                posteriors[k] = fit_regression(models[k], "pipeline", None, limit, seeds[k], n_threads)
+                posteriors[k] = fit_regression(models[k], max_iter=limit, random_state=seeds[k], n_threads=n_threads)
                 interrupted = interrupted or posteriors[k].interrupted
             continue
         run = _Run([models[k] for k in members], 1 if interrupted else max_iter, [seeds[k] for k in members], n_threads)

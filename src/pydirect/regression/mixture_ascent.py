@@ -148,11 +148,10 @@ def fit_factorized(climb: Climb, optimizer: str, random_state: int) -> MixtureSt
     for log_prior in starts:
         posterior = fit_regression(
             replace(model, log_prior=np.ascontiguousarray(log_prior)),
-            optimizer,
-            None,
-            climb.max_iter,
-            random_state,
-            climb.n_threads,
+            optimizer=optimizer,
+            max_iter=climb.max_iter,
+            random_state=random_state,
+            n_threads=climb.n_threads,
         )
         state = MixtureState(
             np.ones(1),

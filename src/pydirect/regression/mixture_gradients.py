@@ -70,7 +70,7 @@ def _best_centre(state: MixtureState, max_iter: int, relative_rise: float) -> tu
         value, _, _, gradient = taylor_entropy(state.alpha, state.q, theta.reshape(start.shape))
         return value, gradient.ravel()
 
-    best, outcome = lbfgs(objective, start.ravel(), max_iter, relative_rise, n_corrections=20)
+    best, outcome = lbfgs(objective, start.ravel(), max_iter, relative_rise=relative_rise, n_corrections=20)
     return best.reshape(start.shape), outcome
 
 
@@ -116,7 +116,7 @@ def ascend_taylor(state: MixtureState, climb: Climb) -> MixtureState:
         ]
         return value + entropy, np.concatenate(gradient)
 
-    best, outcome = lbfgs(objective, start, climb.max_iter, rise, n_corrections=20)
+    best, outcome = lbfgs(objective, start, climb.max_iter, relative_rise=rise, n_corrections=20)
     alpha, q, _ = unpack(best)
     trace = [] if outcome.interrupted else outcome.trace[: outcome.n_iter].tolist()
     return MixtureState(
