@@ -165,7 +165,7 @@ def test_the_distribution_far_away_has_the_mean_that_is_predicted(fitted, predic
         assert np.isfinite(distribution.std).all()
 
 
-def test_several_outputs_are_networks_of_their_own():
+def test_several_outputs_have_one_network_each():
     model = fit(y=TWO)
     np.testing.assert_allclose(model.predict(NEW).shape, (25, 2))
     assert len(model.posterior_) == len(model.elbo_trace_) == len(model.prior_variances_) == 2

@@ -55,7 +55,7 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-def test_it_learns_what_it_can_represent(fitted):
+def test_a_quadratic_function_is_learned(fitted):
     truth = 3 + NEW[:, 0] * NEW[:, 1] - NEW[:, 2]
     mean, std = fitted.predict(NEW, return_std=True)
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.2
@@ -105,7 +105,7 @@ def test_far_away_predictions_are_finite():
     assert np.isfinite(std).all()
 
 
-def test_several_outputs_are_networks_of_their_own():
+def test_several_outputs_have_one_network_each():
     model = fit(y=TWO)
     assert model.predict(NEW).shape == (25, 2)
     assert len(model.posterior_) == len(model.coefs_) == len(model.elbo_trace_) == 2
@@ -131,12 +131,12 @@ def test_displays_take_the_model(fitted):
         getattr(plotting, display).from_estimator(fitted)
 
 
-def test_unfitted_models_say_so():
+def test_unfitted_models_are_refused():
     with pytest.raises(NotFittedError):
         QuadraticBNNRegressor().predict(X)
 
 
-def test_a_fit_that_did_not_come_to_rest_warns():
+def test_a_fit_that_did_not_converge_warns():
     with pytest.warns(ConvergenceWarning, match="not at rest after 1 iterations"):
         model = QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=0, max_iter=1).fit(X, Y)
     assert not model.converged_
@@ -161,7 +161,7 @@ def test_verbose_reports_rounds(capsys):
         ({"whiten": "no"}, "whiten must be True or False"),
     ],
 )
-def test_bad_parameters_are_named(parameters, message):
+def test_wrong_parameters_are_refused(parameters, message):
     with pytest.raises((ValueError, TypeError), match=message):
         QuadraticBNNRegressor(**parameters).fit(X, Y)
 
@@ -171,7 +171,7 @@ def test_without_bias_some_column_must_vary():
         fit(np.ones((20, 3)), np.arange(20.0), bias=False)
 
 
-def test_two_levels_are_enough_where_they_stay():
+def test_two_levels_suffice_without_regrids():
     assert fit(n_levels=2, n_regrids=0).posterior_.q.shape == (16, 2)
 
 
@@ -196,7 +196,7 @@ def test_an_interruption_ends_all_outputs(monkeypatch):
 # --- data that grow
 
 
-def test_partial_fit_sees_what_fit_sees():
+def test_partial_fit_agrees_with_fit():
     options = FAST | {"hidden_layer_sizes": (4,), "max_iter": 300, "n_regrids": 2, "n_restarts": 3}
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, (600, 2))
@@ -232,7 +232,7 @@ def test_partial_fit_of_another_width_is_refused():
         model.partial_fit(X[:, :2], Y)
 
 
-def test_partial_fit_goes_no_deeper_than_its_coreset():
+def test_partial_fit_refuses_networks_deeper_than_its_coreset():
     model = QuadraticBNNRegressor(**FAST).partial_fit(X[:, :2], Y)
     model.set_params(hidden_layer_sizes=(2, 2))
     with pytest.raises(ValueError, match="at most 1 widths, as when partial_fit began, got 2"):
@@ -240,7 +240,7 @@ def test_partial_fit_goes_no_deeper_than_its_coreset():
     assert model.coreset_.n_samples == 80
 
 
-def test_other_widths_and_levels_go_on_from_the_same_rows():
+def test_widths_and_levels_may_change_between_calls_of_partial_fit():
     model = QuadraticBNNRegressor(**FAST).partial_fit(X[:, :2], Y)
     model.set_params(hidden_layer_sizes=(4,), n_levels=9).partial_fit(X[:, :2], Y)
     assert model.coreset_.n_samples == 160
@@ -256,7 +256,7 @@ def test_rows_of_a_failed_partial_fit_are_not_counted(monkeypatch):
     assert model.partial_fit(X, Y).n_samples_ == pytest.approx(160)
 
 
-def test_fit_forgets_what_partial_fit_saw():
+def test_fit_forgets_the_rows_of_partial_fit():
     model = QuadraticBNNRegressor(**FAST).partial_fit(X[:40], Y[:40])
     model.fit(X, Y)
     assert not hasattr(model, "coreset_")
@@ -292,7 +292,7 @@ def test_loaded_models_predict_the_same_bits(tmp_path, targets, sizes):
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
 
 
-def test_a_loaded_model_goes_on_learning(tmp_path):
+def test_partial_fit_of_a_loaded_model(tmp_path):
     model = QuadraticBNNRegressor(**FAST).partial_fit(X[:40], Y[:40])
     model.save(tmp_path / "m")
     loaded = pydirect.load(tmp_path / "m").partial_fit(X[40:], Y[40:])

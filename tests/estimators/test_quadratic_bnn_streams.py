@@ -76,7 +76,7 @@ def test_sources_outputs_and_names(tmp_path):
     assert set(model.fit_seconds_) >= {"coreset", "training"}
 
 
-def test_more_rows_may_follow():
+def test_partial_fit_after_a_stream():
     several = FAST | {"n_restarts": 4}  # one alone may end in a poor optimum
     model = QuadraticBNNRegressor(**several).fit_stream(X[:700], Y[:700, 0], WEIGHT[:700])
     model.partial_fit(X[700:], Y[700:, 0], WEIGHT[700:])
@@ -84,7 +84,7 @@ def test_more_rows_may_follow():
     assert model.score(X, Y[:, 0]) > 0.8
 
 
-def test_what_stops_the_pass_says_where():
+def test_errors_of_a_stream_say_where_they_occurred():
     x = X.copy()
     x[1000, 1] = np.nan
     with pytest.raises(StreamError, match="row 1000: column 1 of X must be finite, got nan"):
@@ -103,7 +103,7 @@ def test_what_stops_the_pass_says_where():
         QuadraticBNNRegressor(**FAST).fit_stream(X, Y[:, 0], np.zeros(N))
 
 
-def test_too_many_inputs_are_refused_with_the_size():
+def test_too_many_inputs_are_refused_with_their_number_of_moments():
     wide = RNG.standard_normal((5000, 14))
     assert n_moments(14, 1) > MAX_MOMENTS
     with pytest.raises(ValueError, match="a coreset for depth 1 and 14 inputs must keep"):

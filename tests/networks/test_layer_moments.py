@@ -59,14 +59,14 @@ def gradient(theta):
             mean_bar, covariance_bar = mean_bar + pair_mean_bar, covariance_bar + pair_bar
 
 
-def test_layers_by_hand_have_the_moments_of_the_network():
+def test_layers_assembled_by_hand_have_the_moments_of_the_network():
     for index, (*_, mean, covariance) in enumerate(propagate(THETA)):
         expected_mean, expected = NETWORK.moments(THETA, X, index)
         np.testing.assert_allclose(mean, expected_mean, rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(covariance, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_adjoints_by_hand_are_the_gradient():
+def test_adjoints_assembled_by_hand_give_the_gradient():
     expected = finite_difference_gradient(loss, THETA, 1e-3)
     np.testing.assert_allclose(gradient(THETA), expected, rtol=0, atol=1e-7 * np.abs(expected).max())
 
@@ -85,7 +85,7 @@ def test_wrong_shapes_are_refused():
         linear_moments(tuple(units), layer)
 
 
-def test_weights_that_are_certain_add_no_variance():
+def test_known_weights_add_no_variance():
     units, layer, *_ = propagate(THETA)[0]
     certain = layer._replace(
         weight_log_std=np.full_like(layer.weight_log_std, -np.inf), bias_log_std=np.full(6, -np.inf)

@@ -124,7 +124,7 @@ def finite_differences(function, mean, covariance, step=1e-5):
 # Units
 
 
-def test_relu_moments_have_every_digit_in_both_tails(isa_level):
+def test_relu_moments_are_accurate_in_both_tails(isa_level):
     mu, _, mean, second, variance = UNIT_REFERENCES.T
     got = activations.relu_moments(mu[None], np.ones((1, mu.size)))
     np.testing.assert_allclose(got.mean[0], mean, rtol=4e-15)
@@ -132,7 +132,7 @@ def test_relu_moments_have_every_digit_in_both_tails(isa_level):
     np.testing.assert_allclose(got.variance[0], variance, rtol=4e-15)
 
 
-def test_heaviside_moments_have_every_digit_in_both_tails(isa_level):
+def test_heaviside_moments_are_accurate_in_both_tails(isa_level):
     mu, cdf = UNIT_REFERENCES.T[:2]
     got = activations.heaviside_moments(mu[None], np.ones((1, mu.size)))
     np.testing.assert_allclose(got.mean[0], cdf, rtol=4e-15)
@@ -163,7 +163,7 @@ def test_units_of_variance_zero_are_deterministic():
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_unit_slopes_are_those_of_the_moments(isa_level, activation):
+def test_adjoints_of_the_moments(isa_level, activation):
     rng = np.random.default_rng(1)
     mean, variance = 2 * rng.standard_normal((5, 9)), rng.uniform(0.2, 3, (5, 9))
     bars = rng.standard_normal((3, 5, 9))
@@ -180,7 +180,7 @@ def test_unit_slopes_are_those_of_the_moments(isa_level, activation):
     np.testing.assert_allclose(in_variance, expected, rtol=1e-7, atol=1e-8)
 
 
-def test_slopes_of_the_variance_stay_exact_far_out():
+def test_derivatives_in_the_variance_are_accurate_in_the_tails():
     mu = np.array([[-30.0, -8.0, 8.0, 30.0, 1e5]])
     zero, one = np.zeros_like(mu), np.ones_like(mu)
     in_mean, in_variance = activations.relu_moments_vjp(mu, one, zero, zero, one)
@@ -286,7 +286,7 @@ def test_exact_covariance_is_positive_semidefinite(isa_level, activation):
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("kernel", ["exact", "paper"])
-def test_covariance_slopes_are_those_of_the_covariance(isa_level, activation, kernel):
+def test_adjoints_of_the_covariance(isa_level, activation, kernel):
     rng = np.random.default_rng(5)
     covariance_of = call(activation, "covariance")
     for d, rank in [(2, None), (11, None), (4, 20)]:
@@ -333,7 +333,7 @@ def test_slopes_of_copies_move_them_together_like_one_unit(activation):
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_certain_and_far_units_give_numbers(activation, kernel):
+def test_results_of_deterministic_and_far_units_are_finite(activation, kernel):
     mean = np.array([[0.0, 2.0, -3.0, 1e5, -1e150, 0.5]])
     covariance = np.diag([0.0, 0.0, 0.0, 1.0, 1.0, 2.0])[None]
     got = call(activation, "covariance")(mean, covariance, kernel=kernel)
@@ -343,7 +343,7 @@ def test_certain_and_far_units_give_numbers(activation, kernel):
         assert np.isfinite(slopes).all()
 
 
-def test_units_that_are_on_pass_covariances_through():
+def test_active_units_preserve_covariances():
     mean, covariance = random_problem(2, 9)
     got = activations.relu_covariance(mean + 1e3, covariance)
     np.testing.assert_allclose(got, covariance, rtol=1e-12, atol=1e-12)
@@ -377,7 +377,7 @@ def test_same_bits_for_any_number_of_threads(activation):
     assert results[0] == results[1] == results[2]
 
 
-def test_a_datum_alone_has_the_bits_it_has_among_others():
+def test_a_row_has_the_same_bits_alone_and_among_others():
     mean, covariance = random_problem(40, 13)
     together = activations.relu_covariance(mean, covariance)
     np.testing.assert_array_equal(activations.relu_covariance(mean[17:18], covariance[17:18])[0], together[17])
@@ -399,7 +399,7 @@ def test_a_datum_alone_has_the_bits_it_has_among_others():
         (np.zeros((1, 2)), np.eye(2)[None], "other", "kernel must be one of"),
     ],
 )
-def test_wrong_arguments_are_named(mean, covariance, kernel, message):
+def test_wrong_arguments_are_refused(mean, covariance, kernel, message):
     with pytest.raises(ValueError, match=message):
         activations.relu_covariance(mean, covariance, kernel=kernel)
 

@@ -321,7 +321,7 @@ class MonteCarloDivergence:
         return WeightDraws(self.posterior, self.n_samples, self.group_size, self.seed, self._epoch, shared)
 
     def _draw(self) -> None:
-        """Make what is kept of the draws of this epoch."""
+        """Compute the sums, or sort the draws, of this epoch."""
         self._sorted = None
         threads = resolve_n_threads(self.n_threads)
         if self._computation == "ranks":

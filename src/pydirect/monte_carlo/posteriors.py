@@ -1,4 +1,4 @@
-"""Posterior families: a base law of draws ξ and what is learned of w = μ + σ ξ, w = θ ξ or the exponential of one.
+"""Posterior families: w = μ + σ ξ, w = θ ξ or the exponential of one, with the base law of the draws ξ.
 
 Source: Nazarovs, Mehta, Lokhande and Singh, "Graph Reparameterizations for Enabling 1000+ Monte Carlo Iterations in
 Bayesian Deep Neural Networks", UAI 2021, Table 1.

@@ -198,7 +198,7 @@ class _Problem:
         low[network.log_deviations], high[network.log_deviations] = LOG_SIGMA_BOUNDS
         return low, high
 
-    def heed_interruption(self) -> None:
+    def stop_if_interrupted(self) -> None:
         """Stop this run if the user has interrupted another one."""
         if self.stop.is_set():
             raise KeyboardInterrupt
@@ -275,7 +275,7 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
     seed = int(run.rng.integers(2**31))
 
     def value_and_gradient(theta: FloatArray) -> tuple[float, FloatArray]:
-        problem.heed_interruption()
+        problem.stop_if_interrupted()
         return problem.bound(theta, seed, n_threads)
 
     for stage in problem.schedule.stages(problem.objective.inference):
@@ -320,7 +320,7 @@ def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[F
     order = np.arange(n_rows)
 
     def gradient(theta: FloatArray, step: int) -> FloatArray:
-        problem.heed_interruption()
+        problem.stop_if_interrupted()
         rows = None
         if n_batches > 1:
             batch = step % n_batches
