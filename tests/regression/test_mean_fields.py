@@ -25,7 +25,6 @@ from pydirect import (
     fit_mean_field,
 )
 from pydirect.metrics import crps_scorer
-from pydirect.optimize.conjugate_gradients import Deflation, conjugate_gradients, sketch_of
 from pydirect.regression import MeanFieldRegression, fit_mean_fields
 from pydirect.regression import mean_fields as many
 from pydirect.regression.lanes import Batch
@@ -188,27 +187,6 @@ def test_a_sweep_moves_each_weight_to_its_maximiser_given_the_others(at_every_le
     np.testing.assert_allclose(mean, s, atol=2e-3)
     assert np.median(np.abs(mean - s)) < 1e-5
     assert (moved == 70).all()
-
-
-def test_newton_systems_of_many_models_take_few_products():
-    """Largest eigenvalues that all share slow no model down, whatever its diagonal."""
-    rng = np.random.default_rng(0)
-    b, lanes = 160, 16
-    basis = np.linalg.qr(rng.standard_normal((b, b)))[0]
-    a = (basis * np.r_[np.geomspace(1e5, 1e3, 12), np.ones(b - 12)]) @ basis.T
-    shift, right = rng.uniform(0.1, 5.0, (b, lanes)), rng.standard_normal((b, lanes))
-    narrow = a.astype(np.float32)
-
-    def product(x):
-        return narrow @ x + shift.astype(np.float32) * x
-
-    deflation = Deflation(sketch_of(narrow), a.diagonal(), shift)
-    x, n_steps = conjugate_gradients(product, deflation, right.astype(np.float32), 60, 1e-3)
-    expected = np.stack([np.linalg.solve(a + np.diag(d), r) for d, r in zip(shift.T, right.T, strict=True)], axis=1)
-    np.testing.assert_allclose(x, expected, atol=5e-3 * np.abs(expected).max())
-    assert n_steps <= 12
-    inverse = (1.0 / (shift + a.diagonal()[:, None])).astype(np.float32)
-    assert conjugate_gradients(product, lambda r: inverse * r, right.astype(np.float32), 60, 1e-3)[1] > n_steps
 
 
 def test_one_iteration_is_not_converged_and_flags_are_each_models_own():
