@@ -1,4 +1,4 @@
-"""Models of the sizes of five UCI problems, for the exporters."""
+"""Fitted models that tests of quantised models share; those for exporters have the sizes of five UCI problems."""
 
 from __future__ import annotations
 
@@ -96,3 +96,83 @@ def small():
     fit.network = lambda sizes, **options: QuadraticBNNRegressor(sizes, n_restarts=1, max_iter=20, **options)
     fit.classifier = lambda features, **options: DirectClassifier(features, 16, **options)
     return fit
+
+
+# --- small problems
+
+RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+
+
+NETWORKS = {
+    "one layer": {"hidden_layer_sizes": (4,)},
+    "two layers": {"hidden_layer_sizes": (4, 3)},
+    "three layers, shared levels, no bias": {
+        "hidden_layer_sizes": (2, 1, 1),
+        "n_regrids": 0,
+        "bias": False,
+        "n_levels": 4,
+        "max_iter": 15,
+    },
+    "two layers, shared levels": {"hidden_layer_sizes": (5, 3), "n_regrids": 0, "whiten": False, "n_levels": 7},
+}
+
+
+def make_data(n=160, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d)) * np.arange(1, d + 1) + 10
+    y = np.sin(x[:, 0]) + 0.3 * x[:, 1] + 0.1 * rng.standard_normal(n)
+    return x, y
+
+
+def fit_silently(estimator, *arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return estimator.fit(*arguments)
+
+
+@pytest.fixture(scope="session")
+def data():
+    """Function that makes X and y: ``data(n, d, seed)``."""
+    return make_data
+
+
+@pytest.fixture(scope="session")
+def fit():
+    """Function that fits an estimator without warnings: ``fit(estimator, X, y)``."""
+    return fit_silently
+
+
+@pytest.fixture(scope="session")
+def raw():
+    """Regressor in the raw basis."""
+    return fit_silently(DirectRegressor(**RAW), *make_data())
+
+
+@pytest.fixture(scope="session")
+def decorrelated():
+    """Regressor in the decorrelated basis."""
+    return fit_silently(DirectRegressor(features="fourier", n_features=80, rank_inputs=False), *make_data())
+
+
+@pytest.fixture(params=NETWORKS)
+def network_name(request):
+    """Name of every network."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def network():
+    """Function from the name of a network to it, fitted to two targets that follow three of four columns."""
+    found = {}
+
+    def get(name):
+        if name not in found:
+            x, y = make_data()
+            x, y = np.c_[x, np.ones(len(x))], np.c_[y, 0.1 * (x[:, 0] - 10) ** 2 - 3]
+            found[name] = (
+                fit_silently(QuadraticBNNRegressor(**{"max_iter": 40, "n_restarts": 1} | NETWORKS[name]), x, y),
+                x,
+            )
+        return found[name]
+
+    return get

@@ -1,0 +1,221 @@
+"""Integer programs equal arithmetic in unbounded integers, and refuse what could overflow."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pydirect import quantize
+from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError
+from pydirect.quantized.integer.arithmetic import (
+    INT32_MAX,
+    turn_sine,
+)
+from pydirect.quantized.integer.counts import RawInputs
+from pydirect.quantized.integer.engine import IntegerEngine
+from pydirect.quantized.integer.linear import Group, IntegerProgram
+
+
+def python_inputs(program, x):
+    """Step 1 in Python's integers, one row."""
+    q = []
+    for i, column in enumerate(program.columns):
+        v = (np.float32(x[column]) - program.origin[i]) * program.multiplier[i]
+        v = min(max(v, -np.float32(program.limit[i])), np.float32(program.limit[i]))
+        q.append(int(v + np.float32(-0.5 if v < 0 else 0.5)))
+    return q
+
+
+def python_totals(program, x):
+    """Steps 1 to 3 in Python's integers, one row."""
+    q = python_inputs(program, x)
+    phi = []
+    for w in program.frequencies.tolist():
+        phase = sum((wi * qi) << int(s) for wi, qi, s in zip(w, q, program.phase_shift, strict=True)) % 2**32
+        for at in ((phase + 2**30) % 2**32, phase):
+            phi.append(int(turn_sine(np.array([at]), program.feature_bits)[0]))
+    for i in program.linear:
+        value = max(min(q[i], program.linear_limit), -program.linear_limit)
+        if program.feature_bits == 8:
+            value = max(min((abs(value) + 128) >> 8, 127), 0) * (1 if value >= 0 else -1)
+        phi.append(value)
+    phi += [program.one] * any(g.kind == "constant" for g in program.groups)
+    totals = []
+    for column in program.codes.T.tolist():
+        total = 0
+        for g in program.groups:
+            acc = sum(phi[j] * int(program.multipliers[column[j]]) for j in range(g.begin, g.end))
+            assert abs(acc) <= program.prove().accumulators[program.groups.index(g)]
+            shifted = (abs(acc) + (2**g.shift >> 1)) >> g.shift
+            total += g.gain * (shifted if acc >= 0 else -shifted)
+        assert abs(total) <= program.prove().total < 2**31
+        totals.append(total)
+    return totals
+
+
+@pytest.mark.parametrize("feature_bits", [8, 16])
+@pytest.mark.parametrize("frequency_bits", [8, 16, 32])
+def test_the_integer_path_is_that_of_unbounded_integers(data, raw, feature_bits, frequency_bits):
+    model = quantize(raw, 4, arithmetic="integer", feature_bits=feature_bits, frequency_bits=frequency_bits)
+    x = np.vstack([data()[0][:5], [[1e30, -1e30, 10.0]], [[10.0, 12.0, 13.0]]])
+    expected = [python_totals(model.program, row) for row in x]
+    np.testing.assert_array_equal(model.program.totals(x)[:, 0], expected)
+    np.testing.assert_array_equal(model.totals(x)[:, 0], expected)
+
+
+def python_network(program, x):
+    """Steps 1 to 3 of a network in Python's integers, one row."""
+
+    def rounded(v, shift):
+        size = (abs(v) + (2**shift >> 1)) >> shift
+        return size if v >= 0 else -size
+
+    def cut(v):
+        return max(min(v, 32767), -32767)
+
+    q = python_inputs(program, x)
+    z = []
+    for k, row in enumerate(program.rotation.tolist()):
+        total = int(program.rotation_offset[k]) + sum(r * qi for r, qi in zip(row, q, strict=True))
+        assert abs(total) < 2**62
+        z.append(cut(rounded(total, int(program.rotation_shift[k]))))
+    totals = []
+    for column, codes in enumerate(program.codes.T.tolist()):
+        output, weight, state = column // program.n_samples, 0, z
+        for layer, (fan_out, fan_in) in enumerate(program.shape.layers):
+            inputs = [*state, int(program.ones[layer])] if program.shape.bias else state
+            state = []
+            for _ in range(fan_out):
+                acc = 0
+                for value in inputs:
+                    w = int(program.multipliers[codes[weight]])
+                    if program.centre is not None:
+                        w = int(program.centre[weight, output]) + int(program.spread[weight, output]) * w
+                    acc, weight = acc + w * value, weight + 1
+                assert abs(acc) <= program.prove().accumulators[layer] < 2**31 and len(inputs) == fan_in
+                state.append(acc)
+            if layer < program.shape.depth:
+                scale, shift = int(program.rescale[layer]), int(program.rescale_shift[layer])
+                state = [rounded(cut(rounded(a * scale, shift)) ** 2, 15) for a in state]
+        totals += state
+    return totals
+
+
+def test_networks_in_integers_are_those_of_unbounded_integers(network, network_name):
+    model, x = network(network_name)
+    quantised = quantize(model, 3, X=x, arithmetic="integer")
+    program = quantised.program
+    assert (program.centre is None) == ("shared" in network_name) and program.prove().total < 2**31
+    rows = np.vstack([x[:3], x[:3] + 5, x[:2] * 1e20, -x[:1] * 1e27])
+    expected = [python_network(program, row) for row in rows]
+    np.testing.assert_array_equal(program.totals(rows).reshape(len(rows), -1), expected)
+    np.testing.assert_array_equal(quantised.totals(rows), program.totals(rows))
+    for per_unit in (2.0, 1e6):  # from coarse to finer than the rounding of inputs
+        counts = np.rint(per_unit * x[:, program.columns] - 7)
+        q = RawInputs.of(program, per_unit, -7).quantise(counts)
+        exact = ((counts + 7) / per_unit - program.origin) * program.multiplier.astype(float)
+        assert np.abs(q - exact).max() <= 2.5
+    with pytest.raises(ValueError, match="counts_per_unit must be larger"):
+        RawInputs.of(program, 1e-3)
+
+
+def test_what_could_overflow_is_refused(raw):
+    program = quantize(raw, 4).program
+    assert program.prove().squares < 2**63
+    wide = replace(program, multipliers=np.full(15, 2**15, dtype=np.int32))
+    with pytest.raises(AccumulatorOverflowError, match="an accumulator must stay below 2147483648, but could reach"):
+        wide.prove()
+    with pytest.raises(AccumulatorOverflowError, match="sum of squares"):
+        replace(program, noise=np.array([2**63 - 1], dtype=np.uint64)).prove()
+    with pytest.raises(AccumulatorOverflowError):
+        IntegerEngine(wide)
+
+
+def linear_program(multipliers, limits):
+    """One sample: Σ_i multipliers[i] q_i."""
+    n, one = len(limits), np.ones(1)
+    return IntegerProgram(
+        n_features_in=n,
+        columns=np.arange(n, dtype=np.int32),
+        origin=np.zeros(n, dtype=np.float32),
+        multiplier=np.ones(n, dtype=np.float32),
+        limit=np.array(limits, dtype=np.int32),
+        frequencies=np.empty((0, n), dtype=np.int16),
+        phase_shift=np.zeros(n, dtype=np.uint8),
+        linear=np.arange(n, dtype=np.int32),
+        linear_limit=32767,
+        groups=(Group("linear", 0, n),),
+        feature_bits=16,
+        codes=np.arange(n, dtype=np.uint8)[:, None],
+        multipliers=np.array(multipliers, dtype=np.int32),
+        n_outputs=1,
+        n_samples=1,
+        scale=one,
+        offset=0 * one,
+        noise=np.zeros(1, dtype=np.uint64),
+        deviation_shift=1,
+        std_scale=one,
+    )
+
+
+def test_sums_reach_the_largest_integer_and_no_more(at_every_level):
+    multipliers = np.array([2**15, -(2**15), 2, 1])
+    program = linear_program(multipliers, [32767, 32767, 32767, 1])
+    assert program.prove().accumulators == (INT32_MAX,) and program.prove().total == INT32_MAX
+    rows = 1e9 * np.sign(multipliers) * np.array([[1.0], [-1.0]])
+    assert program.totals(rows).ravel().tolist() == [INT32_MAX, -INT32_MAX]
+    engine = IntegerEngine(program)
+    assert at_every_level(lambda: engine.totals(rows)).ravel().tolist() == [INT32_MAX, -INT32_MAX]
+    with pytest.raises(
+        AccumulatorOverflowError, match="an accumulator must stay below 2147483648, but could reach 2147483648"
+    ):
+        linear_program(multipliers, [32767, 32767, 32767, 2]).prove()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"phase_shift": np.full(2, 32, dtype=np.uint8)}, "phase_shift must be at most 31 in magnitude, got 32"),
+        ({"limit": np.full(2, 32768, dtype=np.int32)}, "limit must be at most 32767"),
+        ({"linear_limit": 32768}, "linear_limit must be at most 32767"),
+        ({"multipliers": np.array([-(2**15) - 1, 1], dtype=np.int32)}, "multipliers must be at most 32768"),
+        ({"groups": (Group("linear", 0, 2, 1, 31),)}, "shifts of groups must be at most 30"),
+        ({"groups": (Group("linear", 0, 2, 2**31, 30),)}, "gains of groups must be at most 2147483647"),
+        ({"deviation_shift": 63}, "deviation_shift must be at most 62"),
+    ],
+)
+def test_numbers_of_a_program_that_leave_their_types_are_refused(change, message):
+    program = linear_program([1, 1], [32767, 32767])
+    assert program.prove().total == 65534
+    with pytest.raises(AccumulatorOverflowError, match=message):
+        replace(program, **change).prove()
+
+
+def test_networks_that_integers_do_not_hold_name_the_layer(network):
+    model, x = network("two layers, shared levels")
+    quantised = quantize(model, 3, X=x)
+    program = quantised.program
+    with pytest.raises(AccumulatorOverflowError, match="an accumulator of layer 1 must stay below 2147483648"):
+        replace(program, multipliers=np.full(7, 2**15, dtype=np.int32)).prove()
+    for change, message in (
+        ({"ones": program.ones + 2**15}, "ones must be at most 32767"),
+        ({"rescale": program.rescale + 2**31}, "rescale must be at most 2147483647"),
+        ({"rotation": np.full_like(program.rotation, 2**31 - 1)}, "entries of the rotation must be at most"),
+        ({"limit": program.limit + 1}, "limit must be at most 1073741824"),
+        ({"rotation_offset": np.full_like(program.rotation_offset, -(2**63))}, f"rotation_offset must .* {2**63}"),
+    ):
+        with pytest.raises(AccumulatorOverflowError, match=message):
+            replace(program, **change).prove()
+    basis = quantised.basis
+    for change, message in (
+        ({"feature_bits": 8}, "feature_bits must be 16 for a network"),
+        ({"basis": replace(basis, reach=basis.reach * [1, 1, 1e4])}, "inputs of layer 3 below 32767"),
+        ({"basis": replace(basis, matrix=basis.matrix * 1e20)}, "nearly multiples of each other"),
+        ({"spread": quantised.spread * 1e12}, "do not hold the weights of layer 1"),
+        ({"scale": quantised.scale * 1e-200}, "scale y"),
+    ):
+        with pytest.raises(IntegerArithmeticError, match=message):
+            replace(quantised, **change).using("integer")
+    other = quantize(network("one layer")[0], 3, X=x)
+    wide = replace(other, levels=other.levels * np.array([1, 1.01] + [1] * (len(other.levels) - 2)))
+    assert np.abs(wide.program.multipliers).max() == 127  # levels that are not even are rounded

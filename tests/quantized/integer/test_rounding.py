@@ -1,0 +1,108 @@
+"""The error of integer arithmetic is within its bound."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pydirect import DirectRegressor, quantize
+
+RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+
+
+@pytest.mark.parametrize("feature_bits", [8, 16])
+@pytest.mark.parametrize("options", [RAW, RAW | {"levels": "power_of_two"}, {"basis": "raw", "features": "linear"}])
+def test_the_error_of_integers_is_within_its_bound(data, fit, options, feature_bits):
+    x, y = data()
+    model = fit(DirectRegressor(**options), x, y).quantize(8, arithmetic="integer", feature_bits=feature_bits)
+    rows = x.mean(axis=0) + np.random.default_rng(2).uniform(-4.9, 4.9, (400, 3)) * x.std(axis=0)
+    error = np.abs(model.functions(rows) - model.using("float").functions(rows)).max(axis=(0, 2))
+    assert (error <= model.rounding_bound()).all()
+    # The bound adds up worst cases: it is not much beyond what a few hundred terms can do.
+    assert (model.rounding_bound() < 200 * error).all()
+    mean, std = model.predict(rows, return_std=True)
+    exact_mean, exact_std = model.using("float").predict(rows, return_std=True)
+    assert (np.abs(mean - exact_mean) <= model.rounding_bound()).all()
+    np.testing.assert_allclose(std, exact_std, rtol=1e-3 if feature_bits == 16 else 0.15)
+
+
+@pytest.mark.parametrize("feature_bits", [8, 16])
+@pytest.mark.parametrize("features", ["fourier", "linear"])
+@pytest.mark.parametrize(
+    "levels", [[-1.0, 0.003, 1.0], [-1.0, -0.5, -0.003, 0.003, 0.5, 1.0], [-0.9, -0.31, 0.0, 0.0029, 0.17]]
+)
+def test_the_error_is_within_its_bound_for_levels_of_any_values(data, fit, features, levels, feature_bits):
+    x, y = data()
+    y = y if len(levels) > 3 else 0.003 * x[:, 0]  # small weights: the tiny level is the best one of three
+    options = {"features": features, "basis": "raw", "n_features": 40, "rank_inputs": False, "levels": [levels]}
+    model = fit(DirectRegressor(**options), x, y)
+    rows = x.mean(axis=0) + np.random.default_rng(3).uniform(-7.99, 7.99, (1000, 3)) * x.std(axis=0)
+    for method in ("draw", "most_probable"):
+        quantised = quantize(model, 4, method, feature_bits=feature_bits, frequency_bits=8)
+        assert features == "linear" or len(quantised.program.groups) > 1
+        error = np.abs(quantised.functions(rows) - quantised.using("integer").functions(rows)).max(axis=(0, 2))
+        assert (error <= quantised.rounding_bound()).all()
+
+
+def test_inputs_of_unequal_amplitudes_are_within_the_bound(data, raw):
+    x = data()[0]
+    model = quantize(raw, 4, "draw", frequency_bits=8)
+    features = replace(model.basis.features.map, linear_scale=np.array([1.0, 0.7, 0.01]))
+    model = replace(model, basis=replace(model.basis, features=replace(model.basis.features, map=features)))
+    assert sum(g.kind == "linear" for g in model.program.groups) == len(model.program.linear) > 1
+    rows = x.mean(axis=0) + np.random.default_rng(4).uniform(-7.99, 7.99, (400, 3)) * x.std(axis=0)
+    np.testing.assert_array_equal(model.totals(rows), model.program.totals(rows))
+    error = np.abs(model.functions(rows) - model.using("integer").functions(rows)).max(axis=(0, 2))
+    assert (error <= model.rounding_bound()).all()
+
+
+@pytest.mark.parametrize("offset", [1e6, 1e12, 1e14])
+def test_the_bound_holds_beside_a_large_offset(data, raw, offset):
+    model = quantize(raw, 4, "draw")
+    model = replace(model, offset=np.array([offset]))
+    rows = data()[0]
+    integer = model.using("integer")
+    assert (np.abs(model.functions(rows) - integer.functions(rows)).max() <= model.rounding_bound()).all()
+    assert (np.abs(model.predict(rows) - integer.predict(rows)).max() <= model.rounding_bound()).all()
+
+
+def test_the_error_of_networks_in_integers_is_within_its_bound(network, network_name):
+    model, x = network(network_name)
+    quantised = quantize(model, 4, "draw", X=x, arithmetic="integer")
+    exact = quantised.using("float")
+    rows = x + np.random.default_rng(5).standard_normal(x.shape) * np.repeat([0.0, 1.0], len(x) // 2)[:, None]
+    inside = quantised.in_range(rows)
+    assert inside[: len(x) // 2].all() and not quantised.in_range(x + 1e4).any()
+    error = np.abs(quantised.functions(rows) - exact.functions(rows)).max(axis=2)
+    bound = quantised.rounding_bound(rows)
+    assert (error <= bound)[inside].all() and (bound <= quantised.rounding_bound() * (1 + 1e-12))[inside].all()
+    # The bound adds up worst cases: at a row it is not much beyond what a few dozen terms can do.
+    assert bound[inside].max() < 100 * error[inside].max()
+    assert error[: len(x) // 2].max() < 0.02 * model.y_scale_.min()
+    (mean, std), (float_mean, float_std) = (m.predict(rows, return_std=True) for m in (quantised, exact))
+    assert (np.abs(mean - float_mean) <= bound)[inside].all()
+    np.testing.assert_allclose(std[: len(x) // 2], float_std[: len(x) // 2], rtol=0.02)
+    for level, interval in ((0.8, "predict_interval"), (0.5, "predict_function_interval")):
+        ends = zip(getattr(quantised, interval)(x, level), getattr(exact, interval)(x, level), strict=True)
+        assert all((np.abs(own - other) < 0.05 * model.y_scale_).all() for own, other in ends)
+
+
+def test_bounds_at_rows_of_other_models_are_the_same_everywhere(data, raw):
+    model, x = quantize(raw, 4, arithmetic="integer"), data()[0]
+    np.testing.assert_array_equal(model.rounding_bound(x[:3]), np.tile(model.rounding_bound(), (3, 1)))
+    assert model.in_range(x).all() and not model.in_range(x + 1e3).any()
+
+
+def test_precomputed_columns_keep_to_the_bound_whatever_their_range(fit):
+    rng = np.random.default_rng(3)
+    phi = rng.standard_normal((120, 4)) * np.array([1e-3, 1.0, 40.0, 3000.0])
+    y = phi @ (np.array([1.0, -2.0, 1.5, 0.5]) / phi.std(axis=0)) + 0.1 * rng.standard_normal(120)
+    model = fit(DirectRegressor(features="precomputed", basis="raw"), phi, y)
+    with pytest.raises(ValueError, match="X must be given for integers of precomputed columns"):
+        model.quantize(8, arithmetic="integer")
+    quantised = model.quantize(8, X=phi, levels="even", n_levels=255, arithmetic="integer")
+    assert (quantised.input_ranges()[:, 1] >= 2 * np.abs(phi).max(axis=0)).all()
+    difference = quantised.functions(phi) - quantised.using("float").functions(phi)
+    assert np.abs(difference).max() <= quantised.rounding_bound()[0]
+    assert quantised.rounding_bound()[0] < 0.02 * y.std()
+    np.testing.assert_array_equal(quantised.totals(phi), quantised.program.totals(phi))

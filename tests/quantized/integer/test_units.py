@@ -1,0 +1,26 @@
+"""Levels as integers."""
+
+import numpy as np
+
+from pydirect.distributions.levels import power_of_two_levels
+from pydirect.quantized.integer.units import integer_levels
+
+
+def test_levels_that_devices_know_become_integers_exactly():
+    for levels, integers in (
+        (0.2 * np.arange(-7, 8), np.arange(-7, 8)),
+        (np.linspace(-3, 3, 4), np.array([-3, -1, 1, 3])),
+        (power_of_two_levels(9), np.array([-8, -4, -2, -1, 0, 1, 2, 4, 8])),
+    ):
+        got, step = integer_levels(levels)
+        np.testing.assert_array_equal(got, integers)
+        np.testing.assert_allclose(step * got, levels, atol=1e-12)
+    levels = np.array([-1.0, 0.0, 0.3])
+    got, step = integer_levels(levels)
+    assert 0 < np.abs(step * got - levels).max() <= 0.5 * step and np.abs(got).max() <= 127
+
+
+def test_levels_that_are_all_zero_are_zeros():
+    for levels in ([0.0], [0.0, 0.0, 0.0]):
+        integers, step = integer_levels(np.array(levels))
+        assert not integers.any() and step == 1.0

@@ -1,0 +1,80 @@
+"""Quantised models that are linear in basis functions."""
+
+import numpy as np
+import pytest
+
+from pydirect import DirectRegressor, SpikeAndSlabPrior, quantize
+from pydirect.quantized.loading import load_quantized
+
+RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+
+
+def test_float_predictions_are_those_of_the_weights(data, raw):
+    x, _ = data()
+    model = quantize(raw, 8, "draw")
+    phi, _ = model.basis.transform(x)
+    np.testing.assert_allclose(model.functions(x)[:, 0], model.offset + phi @ model.weights[0].T, rtol=1e-10)
+
+
+def test_rounded_levels_serve_a_decorrelated_posterior(data, decorrelated):
+    x, _ = data()
+    for levels in ("even", "power_of_two"):
+        model = quantize(decorrelated, 16, X=x, levels=levels, arithmetic="integer")
+        mean, std = decorrelated.predict(x, return_std=True)
+        got, got_std = model.predict(x, return_std=True)
+        assert np.sqrt(np.mean((got - mean) ** 2)) < 0.05 * std.mean()
+        np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.05)
+
+
+def test_basis_functions_without_weights_are_dropped(data, fit):
+    x, y = data()
+    model = fit(DirectRegressor(**RAW, prior=SpikeAndSlabPrior(0.99)), x, y)
+    quantised = quantize(model, 4, "draw")
+    assert quantised.packed.shape[0] < 80
+    assert quantised.program.n_frequencies == quantised.basis.features.map.n_frequencies < 40
+    report = quantised.report()
+    assert report["n_nonzero"] == (quantised.weights != 0).sum()
+    assert report["bytes"]["total"] == quantised.n_bytes == sum(v for k, v in report["bytes"].items() if k != "total")
+    exact = quantize(model, 4, "draw", layout="dense")
+    np.testing.assert_array_equal(exact.functions(x), quantised.functions(x))
+
+
+@pytest.mark.parametrize("target", ["linear", "constant"])
+def test_models_need_no_frequency(fit, target, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((120, 3))
+    y = 2 * x[:, 0] - x[:, 1] + 0.01 * rng.standard_normal(120) if target == "linear" else np.full(120, 3.0)
+    prior = {"prior": SpikeAndSlabPrior(0.999)} if target == "linear" else {}
+    model = quantize(fit(DirectRegressor(**RAW | {"n_features": 24} | prior), x, y), 4, "most_probable")
+    integer = model.using("integer")
+    assert integer.program.n_frequencies == 0
+    np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
+    np.testing.assert_allclose(integer.predict(x), model.predict(x), atol=float(model.rounding_bound()[0]))
+    assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.25
+    integer.save(tmp_path / "m")
+    np.testing.assert_array_equal(load_quantized(tmp_path / "m").predict(x), integer.predict(x))
+
+
+def test_several_outputs_share_basis_functions(data, fit):
+    x, y = data()
+    for options in (RAW, {"features": "fourier", "n_features": 40}, {"n_features": 40}):
+        model = fit(DirectRegressor(**options), x, np.stack([y, 100 * y[::-1] + 5], axis=1))
+        quantised = quantize(model, 16, X=x)
+        mean, std = model.predict(x, return_std=True)
+        got, got_std = quantised.predict(x, return_std=True)
+        assert got.shape == (160, 2)
+        assert (np.abs(got - mean).mean(axis=0) < 0.2 * std.mean(axis=0)).all()
+        np.testing.assert_allclose(got_std.mean(axis=0), std.mean(axis=0), rtol=0.05)
+        if options is RAW:
+            integer = quantised.using("integer")
+            np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
+            np.testing.assert_allclose(integer.predict(x), got, atol=1e-2 * std.max())
+
+
+def test_nystroem_features_keep_the_variance_between_landmarks(data, fit):
+    x, y = data()
+    model = fit(DirectRegressor(n_features=40), x, y)
+    far = x + 30
+    np.testing.assert_allclose(
+        quantize(model, 16, X=x).predict(far, return_std=True)[1], model.predict(far, return_std=True)[1], rtol=0.1
+    )

@@ -1,0 +1,93 @@
+"""Predictions of quantised regressors and classifiers."""
+
+import numpy as np
+import pytest
+
+from pydirect import DirectClassifier, DirectRegressor, quantize
+from pydirect.quantized.integer.arithmetic import (
+    half_width,
+)
+
+RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+
+
+def test_moments_and_intervals_in_integers_are_those_of_the_functions(data, raw):
+    x = data()[0]
+    model = quantize(raw, 16, X=x, arithmetic="integer")
+    functions = model.functions(x)[:, 0]
+    mean, std = model.predict(x, return_std=True)
+    np.testing.assert_allclose(mean, functions.mean(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(std, np.sqrt(functions.var(axis=1) + model.noise[0]), rtol=1e-6)
+    lower, upper = model.predict_interval(x, 0.9)
+    np.testing.assert_allclose(upper - lower, 2 * 1.6448536 * std, rtol=1e-4)
+    np.testing.assert_allclose((upper + lower) / 2, mean, rtol=1e-12)
+    unit = model.program.scale[0] * 16
+    got = model.predict_quantiles_of_functions(x, 0.3)
+    np.testing.assert_allclose(got, np.quantile(functions, 0.3, axis=1), atol=abs(unit) + 1e-4 * functions.std())
+    np.testing.assert_allclose(model.predict_distribution(x).std, std, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["one", "two", "sign", "three"])
+def test_intervals_in_integers_are_those_of_the_float_path(data, fit, target):
+    x, y = data(100)
+    targets = {"one": y, "two": np.c_[y, -5 * y**2], "sign": y > y.mean(), "three": np.digitize(y, [2.5, 4])}[target]
+    classes = target in ("sign", "three")
+    estimator = DirectClassifier(**RAW) if classes else DirectRegressor(**RAW)
+    model = fit(estimator, x, targets).quantize(16, X=x, levels="even")
+    integer, bound = model.using("integer"), model.using("integer").rounding_bound()
+    bound = bound[0] if model.one_dimensional else bound
+    gaussian = "predict_logit_interval" if classes else "predict_interval"
+    moments = "predict_logit" if classes else "predict"
+    for level in (1e-9, 0.3, 0.9, 0.999, np.nextafter(1.0, 0.0)):
+        # A probability below is rounded to 2^-16, 15 gaps between samples are at most their range.
+        extent = model.functions(x).max(axis=2) - model.functions(x).min(axis=2)
+        slack = 15 * 2.0**-17 * (extent[:, 0] if model.one_dimensional else extent) + 2 * bound
+        low, high = integer.predict_function_interval(x, level)
+        for got, wanted in zip((low, high), model.predict_function_interval(x, level), strict=True):
+            assert got.shape == wanted.shape and (np.abs(got - wanted) <= slack).all()
+        assert (low <= high).all()
+        for own in (model, integer):
+            mean, std = getattr(own, moments)(x, return_std=True)
+            lower, upper = getattr(own, gaussian)(x, level)
+            assert lower.shape == mean.shape
+            np.testing.assert_allclose((upper + lower) / 2, mean, rtol=1e-9, atol=1e-9)
+            half = half_width(level) * std
+            np.testing.assert_allclose((upper - lower) / 2, half, rtol=1e-3, atol=2e-5 * std.max())
+    for own in (model, integer):  # all but the whole range of the samples
+        low, high = own.predict_function_interval(x, np.nextafter(1.0, 0.0))
+        functions = own.functions(x)
+        np.testing.assert_allclose(low, own._shape(functions.min(axis=2)), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(high, own._shape(functions.max(axis=2)), rtol=1e-9, atol=1e-9)
+    for level in (0.0, 1.0, np.nan):
+        for name in (gaussian, "predict_function_interval"):
+            with pytest.raises(ValueError, match="level must be"):
+                getattr(integer, name)(x, level)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classifiers_keep_their_probabilities(data, fit, n_classes):
+    x, y = data(80)
+    labels = np.array(["a", "b", "c"])[np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))]
+    for options in (RAW, {"n_features": 30}):
+        model = fit(DirectClassifier(**options), x, labels)
+        quantised = model.quantize(16, X=x)
+        probabilities = quantised.predict_proba(x)
+        assert np.abs(probabilities - model.predict_proba(x)).mean() < 0.05
+        assert (quantised.predict(x) == model.predict(x)).mean() > 0.93
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        if options is RAW:
+            integer = quantised.using("integer")
+            assert np.abs(integer.predict_proba(x) - probabilities).max() < 1e-2
+            assert (integer.predict(x) == quantised.predict(x)).mean() > 0.98
+            logit, std = integer.predict_logit(x, return_std=True)
+            assert logit.shape == std.shape == ((80,) if n_classes == 2 else (80, 3))
+
+
+def test_intervals_of_a_level_next_to_one_are_finite(data, raw):
+    x, _ = data()
+    model = raw.quantize(8)
+    for own in (model, model.using("integer")):
+        lower, upper = own.predict_interval(x[:3], np.nextafter(1.0, 0.0))
+        mean, std = own.predict(x[:3], return_std=True)
+        np.testing.assert_allclose(upper - mean, 8.2924 * std, rtol=1e-3)
+        np.testing.assert_allclose(mean - lower, 8.2924 * std, rtol=1e-3)

@@ -1,0 +1,43 @@
+"""Choice of posterior samples."""
+
+import numpy as np
+import pytest
+
+from pydirect import quantize
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.quantized.samples import matched_samples
+
+
+def test_matched_samples_do_not_depend_on_how_many_weights_are_held_at_once(monkeypatch):
+    rng = np.random.default_rng(3)
+    weights = FactorizedCategorical(np.linspace(-3, 3, 7)[None], rng.dirichlet(np.ones(7), 20))
+    whole = matched_samples(weights, 8, np.random.default_rng(0))
+    monkeypatch.setattr("pydirect.quantized.samples.MOST_LOSSES", 3 * 7 * 8)
+    np.testing.assert_array_equal(matched_samples(weights, 8, np.random.default_rng(0)), whole)
+
+
+def test_samples_that_match_moments_have_the_mean_of_the_posterior():
+    rng = np.random.default_rng(3)
+    weights = FactorizedCategorical(np.linspace(-3, 3, 15)[None], rng.dirichlet(np.full(15, 0.4), 200))
+    codes = matched_samples(weights, 16, rng)
+    values = weights.values(codes)
+    step = 6 / 14
+    assert np.abs(values.mean(axis=0) - weights.mean).max() <= step / 16
+    assert np.sqrt(np.mean((values.std(axis=0) - weights.std) ** 2)) < 0.1
+    assert (np.take_along_axis(weights.q, codes.T.astype(np.intp), axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("method", ["draw", "moments", "most_probable"])
+def test_every_method_makes_samples_of_the_posterior(data, raw, decorrelated, method):
+    x, _ = data()
+    for model in (raw, decorrelated):
+        quantised = quantize(model, 16, method, X=x)
+        assert quantised.n_samples == (1 if method == "most_probable" else 16)
+        mean, std = model.predict(x, return_std=True)
+        got, got_std = quantised.predict(x, return_std=True)
+        epistemic = np.sqrt(std**2 - model.noise_variance_)
+        assert np.sqrt(np.mean((got - mean) ** 2)) < {"draw": 1.0, "moments": 0.25, "most_probable": 4.0}[
+            method
+        ] * np.sqrt(np.mean(epistemic**2))
+        if method == "moments":
+            np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.03)

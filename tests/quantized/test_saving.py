@@ -1,0 +1,93 @@
+"""Files of quantised models."""
+
+import numpy as np
+import pytest
+
+from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, quantize
+from pydirect.persistence.container import read, write
+from pydirect.persistence.errors import FileFormatError
+from pydirect.quantized.loading import load_quantized
+
+
+def test_saved_models_predict_the_same_bits(data, fit, raw, decorrelated, tmp_path):
+    x, y = data()
+    network = fit(QuadraticBNNRegressor(hidden_layer_sizes=(3,), max_iter=10, n_restarts=1), x, y)
+    classifier = fit(DirectClassifier(n_features=20), x, np.where(y > 1, "yes", "no"))
+    for k, model in enumerate(
+        (
+            quantize(raw, 8, arithmetic="integer"),
+            quantize(decorrelated, 8),
+            quantize(fit(DirectRegressor(n_features=20), x, y), 4),
+            quantize(network, 4, X=x, arithmetic="integer"),
+            quantize(network, 4),
+            quantize(classifier, 4),
+            quantize(fit(DirectRegressor(basis="raw", features="polynomial"), x, y), 4),
+        )
+    ):
+        path = tmp_path / f"{k}.pydirect"
+        model.save(path)
+        again = load_quantized(path)
+        assert type(again) is type(model) and again.arithmetic == model.arithmetic
+        np.testing.assert_array_equal(again.functions(x), model.functions(x))
+        if k < 5:
+            np.testing.assert_array_equal(again.predict(x, return_std=True), model.predict(x, return_std=True))
+        else:
+            np.testing.assert_array_equal(again.predict(x), model.predict(x))
+
+
+def test_damaged_files_are_refused_whatever_was_done_to_them(raw, tmp_path):
+    path = tmp_path / "model.pydirect"
+    quantize(raw, 4, arithmetic="integer").save(path)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for k in range(150):
+        damaged = bytearray(whole)
+        if k % 3 == 0:
+            damaged = damaged[: rng.integers(len(whole))]
+        elif k % 3 == 1:
+            damaged[rng.integers(len(whole))] ^= 1 << int(rng.integers(8))
+        else:
+            damaged.insert(int(rng.integers(len(whole))), int(rng.integers(256)))
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(FileFormatError):
+            load_quantized(path)
+
+
+def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
+    path = tmp_path / "model.pydirect"
+    quantize(raw, 4, arithmetic="integer", layout="dense").save(path)
+    document = read(path, "pydirect.QuantizedRegressor")
+
+    def changed(header=(), arrays=()):
+        new_header = {**document.header, **dict(header)}
+        write(path, document.kind, new_header, {**document.arrays, **dict(arrays)})
+        with pytest.raises(FileFormatError, match="do not make a model"):
+            load_quantized(path)
+
+    packed = document.header["packed"]
+    for change in ({"shape": [3, 4]}, {"shape": [2**20, 2**30]}, {"bits": 5}, {"layout": "thin"}, {"zero": 3}):
+        changed({"packed": {**packed, **change}})
+    changed({"feature_bits": 12})
+    for change in ({"feature_bits": 16.0}, {"frequency_bits": 8.0}, {"n_features_in": 3.0}, {"one_dimensional": 1}):
+        changed(change)
+    for names in (["a"], ["a", "b", 3], "abc"):
+        changed({"feature_names": names})
+    basis = document.header["basis"]
+    features = {**basis["features"], "map": {**basis["features"]["map"], "kind": "linear"}}
+    changed({"basis": {**basis, "features": features}})
+    changed({"n_features_in": 7})
+    changed(arrays={"levels": document.arrays["levels"][:3]})
+    changed(arrays={"scale": np.array([np.nan])})
+    changed(arrays={"noise": np.array([-1.0])})
+    changed(arrays={"basis.order": document.arrays["basis.order"] + 10_000})
+    changed(arrays={"levels": document.arrays["levels"] * 1e3 + 1})
+
+
+def test_files_whose_networks_integers_do_not_hold_are_refused(network, tmp_path):
+    path, (model, x) = tmp_path / "model.pydirect", network("one layer")
+    quantize(model, 2, X=x, arithmetic="integer").save(path)
+    document = read(path, "pydirect.QuantizedRegressor")
+    reach = document.arrays["basis.reach"]
+    for changed in (reach[:1], -reach, reach * 1e4, reach[:0], reach.astype(np.float32)):
+        write(path, document.kind, document.header, {**document.arrays, "basis.reach": changed})
+        with pytest.raises(FileFormatError, match="do not make a model"):
+            load_quantized(path)
