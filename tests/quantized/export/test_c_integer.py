@@ -1,0 +1,241 @@
+"""Exported C of integer programs gives the integers of Python, bit for bit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import pydirect
+from pydirect.quantized.errors import AccumulatorOverflowError
+from pydirect.quantized.export.c_integer import integer_body
+from pydirect.quantized.export.c_source import header
+from pydirect.quantized.integer.counts import RawInputs
+from pydirect.quantized.integer.linear import Group, IntegerProgram
+from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.quantize import quantize
+
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
+PROBLEMS = ["yacht", "housing", "energy", "concrete", "airfoil"]
+
+
+@needs_cc
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_integer_header_gives_the_integers_of_python(tmp_path, c, fitted, name):
+    model, X = fitted(name)
+    quantised = quantize(model, 16, arithmetic="integer", X=X[:100])
+    quantised.to_c(tmp_path / "model.h", prefix="m", X=X)
+    rows = c.far_and_near(X)
+    c.check_integers(quantised.program, c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows), rows)
+    # and they are what the model predicts
+    mean, std = quantised.predict(X[:20].astype(np.float32).astype(float), return_std=True)
+    totals = quantised.program.totals(X[:20].astype(np.float32))
+    np.testing.assert_array_equal(mean, quantised.program.mean(totals)[:, 0])
+    np.testing.assert_array_equal(std, quantised.program.std(totals)[:, 0])
+
+
+def random_program(rng, *, bits=4, feature_bits=16, frequency=np.int16, shifts=False, fourier=9, linear=2, constant=1,
+                   n_samples=5, n_outputs=1, zeros=0.0):  # fmt: skip
+    """An integer program of any numbers whose sums fit; its packed codes."""
+    d = 4
+    n_features = 2 * fourier + linear + constant
+    n_levels = min(2**bits, 15 if shifts else 40)
+    if shifts:
+        multipliers = np.array([0, *(s * 2**k for k in range(n_levels) for s in (1, -1))])[:n_levels]
+    else:
+        multipliers = np.arange(n_levels) - n_levels // 2
+    zero = int(np.flatnonzero(multipliers == 0)[0])
+    codes = rng.integers(0, n_levels, (n_features, n_samples * n_outputs)).astype(np.uint8)
+    codes[rng.random(codes.shape) < zeros] = zero
+    edges = np.cumsum([0, 2 * fourier, linear, constant])
+    kinds = zip(("fourier", "linear", "constant"), edges[:-1], edges[1:], (-3, 2, 1), (4, 3, 1), strict=True)
+    limits = np.iinfo(frequency)
+    program = IntegerProgram(
+        n_features_in=d + 2,
+        columns=np.sort(rng.choice(d + 2, d, replace=False)).astype(np.int32),
+        origin=rng.standard_normal(d).astype(np.float32),
+        multiplier=(4096 * rng.uniform(0.3, 2, d)).astype(np.float32),
+        limit=np.full(d, 32767, dtype=np.int32),
+        frequencies=rng.integers(limits.min + 1, limits.max, (fourier, d), endpoint=True).astype(frequency),
+        phase_shift=rng.integers(0, 20, d).astype(np.uint8),
+        linear=np.sort(rng.choice(d, linear, replace=False)).astype(np.int32),
+        linear_limit=20480,
+        groups=tuple(Group(kind, int(a), int(b), gain, shift) for kind, a, b, gain, shift in kinds if b > a),
+        feature_bits=feature_bits,
+        codes=codes,
+        multipliers=multipliers.astype(np.int32),
+        n_outputs=n_outputs,
+        n_samples=n_samples,
+        scale=rng.standard_normal(n_outputs),
+        offset=rng.standard_normal(n_outputs),
+        noise=rng.integers(0, 2**40, n_outputs).astype(np.uint64),
+        deviation_shift=int(rng.integers(0, 8)),
+        std_scale=rng.random(n_outputs) + 0.1,
+    )
+    return program, PackedCodes.pack(codes, bits, zero, "sparse" if zeros else "dense")
+
+
+LAYOUTS = [
+    {"bits": 4, "zeros": 0.93, "fourier": 60},
+    {"bits": 4, "n_outputs": 2, "feature_bits": 8, "frequency": np.int8, "shifts": True},
+    {"bits": 3, "frequency": np.int32, "linear": 0, "constant": 0},
+    {"bits": 2, "feature_bits": 8, "fourier": 0, "linear": 3, "n_outputs": 3},
+    {"bits": 8, "n_samples": 1},
+    {"bits": 8, "zeros": 0.995, "shifts": True, "fourier": 200, "n_outputs": 2},
+    {"bits": 3, "zeros": 0.5, "feature_bits": 8, "constant": 0},
+]
+
+
+@needs_cc
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: ", ".join(f"{k} {v}" for k, v in layout.items()))
+def test_every_layout_is_bit_for_bit(tmp_path, c, layout):
+    rng = np.random.default_rng(3)
+    program, packed = random_program(rng, **layout)
+    rows = (4 * rng.standard_normal((50, program.n_features_in))).astype(np.float32)
+    rows[0], rows[1] = 1e30, -1e30
+    body = integer_body(program, packed, rows[:4], 0.9)
+    (tmp_path / "model.h").write_text(header("test", body, "m"))
+    # The two with most of the code: sparse and dense, sums and shifts.
+    sanitizers = ["-fsanitize=undefined", "-fno-sanitize-recover"] if layout in LAYOUTS[:2] else []
+    output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *sanitizers)
+    c.check_integers(program, output, rows)
+
+
+NETWORKS = [
+    ((3, 2), {}, "two", "dense", ["-fsanitize=undefined,address", "-fno-sanitize-recover"]),
+    ((3,), {"n_levels": 5}, "y", "sparse", []),
+    # Shared levels, −1, 0 and 1.
+    ((2, 1, 1), {"n_levels": 3, "n_regrids": 0, "bias": False}, "y", "dense", []),
+    ((4, 3), {"n_levels": 5, "n_regrids": 0}, "two", "sparse", []),
+]
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("sizes", "options", "target", "layout", "flags"), NETWORKS, ids=["two layers", "sparse", "bare", "shared"]
+)
+def test_integer_headers_of_networks(tmp_path, c, small, sizes, options, target, layout, flags):
+    model = small(small.network(sizes, **options), target)
+    quantised = quantize(model, 3, X=small.X, arithmetic="integer", layout=layout)
+    quantised.to_c(tmp_path / "model.h", prefix="m", X=small.X)
+    rows = c.far_and_near(small.X, 20)
+    c.check_integers(quantised.program, c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *flags), rows)
+    assert c.stored_bytes((tmp_path / "model.h").read_text()) == quantised.n_bytes
+
+
+@pytest.mark.parametrize(
+    ("features", "options"),
+    [
+        ("fourier", {"levels": "model"}),
+        ("fourier", {"levels": "even", "feature_bits": 8, "frequency_bits": 8}),
+        ("fourier", {"levels": "even", "n_levels": 3}),  # all of them powers of two
+        ("fourier", {"levels": "even", "n_levels": 7, "layout": "dense"}),  # three bits
+        ("fourier", {"levels": "power_of_two", "frequency_bits": 32}),
+        ("linear", {"levels": "model"}),
+        ("arbitrary levels", {"levels": "model"}),
+    ],
+)
+def test_tables_take_the_bytes_that_the_report_says(tmp_path, c, fitted, small, features, options):
+    if features == "fourier":
+        model, X = fitted("housing")
+    elif features == "linear":
+        model, X = small(small.regressor("linear", basis="raw", rank_inputs=False)), small.X
+    else:
+        levels = {"levels": [[-1.0, -0.3, 0.0, 0.17, 0.9]], "rank_inputs": False}
+        model, X = small(small.regressor("fourier", basis="raw", **levels)), small.X
+    quantised = quantize(model, 8, arithmetic="integer", X=X[:200], **options)
+    quantised.to_c(tmp_path / "model.h", prefix="m")
+    text = (tmp_path / "model.h").read_text()
+    assert ("m_phase_shift[" in text) == (features != "linear")
+    assert c.stored_bytes(text) == quantised.n_bytes
+
+
+@needs_cc
+def test_classifiers_in_integers_tell_class_and_probabilities(tmp_path, c, small):
+    for target in ("sign", "three"):
+        model = small(small.classifier("fourier", basis="raw", rank_inputs=False), target)
+        quantised = quantize(model, 6, arithmetic="integer")
+        quantised.to_c(tmp_path / "model.h", prefix="m")
+        rows = c.far_and_near(small.X, 15)[:-2]
+        output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, "-DM_WITH_MATH")
+        classes = c.check_integers(quantised.program, output, rows).astype(float)
+        exact = rows.astype(float)
+        np.testing.assert_array_equal(quantised.classes[classes[:, 0].astype(int)], quantised.predict(exact))
+        np.testing.assert_allclose(classes[:, 1:], quantised.predict_proba(exact), rtol=1e-6, atol=1e-14)
+
+
+@needs_cc
+@pytest.mark.parametrize("target", ["two", "sign", "three"])
+def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
+    estimator = pydirect.DirectRegressor() if target == "two" else pydirect.DirectClassifier()
+    model = pydirect.fit_within(estimator, small.X, small.targets[target], max_bytes=700)
+    model.to_c(tmp_path / "model.h", prefix="m", level=0.8)
+    rows = c.far_and_near(small.X, 15)
+    output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, "-DM_WITH_MATH")
+    rest = c.check_integers(model.program, output, rows, 0.8).astype(float)
+    if target != "two":
+        near = rows[:-2].astype(float)
+        np.testing.assert_array_equal(model.classes[rest[:-2, 0].astype(int)], model.predict(near))
+        np.testing.assert_allclose(rest[:-2, 1:], model.predict_proba(near), rtol=1e-6, atol=1e-14)
+
+
+@needs_cc
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_integers_of_sensors_are_taken_as_they_are(tmp_path, c, fitted, small, kind):
+    model, X = fitted("yacht") if kind == "linear" else (small(small.network((3,))), small.X)
+    quantised = quantize(model, 4, X=X, arithmetic="integer")
+    program = quantised.program
+    per_unit = 1000 / X.std(axis=0)
+    quantised.to_c(tmp_path / "model.h", prefix="m", counts_per_unit=per_unit, zero_count=-7)
+    counts = np.rint(per_unit * X[:30] - 7).astype(np.int64)
+    counts[0] = 2**31 - 1
+    counts[1] = -(2**31)
+    main = c.INTEGER_MAIN.replace("float x[", "int32_t x[").replace('"%f", x + i', '"%" SCNd32, x + i')
+    main = main.replace("#include <stdio.h>", "#include <inttypes.h>\n#include <stdio.h>")
+    main = re.sub(r"m_predict\w*\(x, \w+, \w+\);", "", main).replace("m_quantise(x", "m_quantise_counts(x")
+    for name in ("mean", "std", "lower", "upper", "low", "high"):
+        main = main.replace(f"{name}[i]", "0.0").replace(f", {name}[M_N_OUTPUTS]", "")
+    main = main.replace("double mean[M_N_OUTPUTS];", "").replace("double low[M_N_OUTPUTS];", "")
+    output = c.compile_and_run(tmp_path, main, counts)
+    raw = RawInputs.of(program, per_unit, -7)
+    q = raw.quantise(counts[:, program.columns])
+    totals = program.totals_of_features(program.features(q))
+    np.testing.assert_array_equal(output[:, : program.n_columns].astype(np.int64), totals[:, 0])
+
+
+def test_sums_that_could_overflow_are_refused(tmp_path):
+    program, packed = random_program(np.random.default_rng(0), bits=8, shifts=True, n_samples=2)
+    object.__setattr__(program, "multipliers", np.where(program.multipliers, 2**15, 0).astype(np.int32))
+    object.__setattr__(program, "codes", np.ones_like(program.codes))
+    with pytest.raises(AccumulatorOverflowError, match="could reach"):
+        integer_body(program, packed, np.zeros((1, program.n_features_in), dtype=np.float32), 0.9)
+
+
+@needs_cc
+@pytest.mark.parametrize("flag", ["-O2", "-O3"])
+def test_networks_of_one_sample_compile_without_a_warning_when_optimised(tmp_path, c, small, flag):
+    model = quantize(small(small.network((3, 2))), 1, X=small.X, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", prefix="m")
+    (tmp_path / "main.c").write_text(
+        '#include "model.h"\nint main(void)\n{\n    float x[3] = {0, 0, 0};\n    double mean[1], std[1];\n'
+        "    m_predict(x, mean, std);\n    return (int)mean[0];\n}\n"
+    )
+    c.run_checked(["cc", *c.STRICT, flag, "-c", "-o", tmp_path / "main.o", tmp_path / "main.c"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"counts_per_unit": [1.0, 2.0]}, r"counts_per_unit must have shape \(3,\), got \(2,\)"),
+        ({"counts_per_unit": np.nan}, "counts_per_unit must be finite"),
+        ({"counts_per_unit": 0.0}, "counts_per_unit must not be zero"),
+        ({"counts_per_unit": 1.0, "zero_count": np.inf}, "zero_count must be finite"),
+        ({"zero_count": 3.0}, "zero_count must come with counts_per_unit"),
+    ],
+)
+def test_counts_are_checked(tmp_path, small, options, message):
+    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    with pytest.raises(ValueError, match=message):
+        model.to_c(tmp_path / "model.h", **options)

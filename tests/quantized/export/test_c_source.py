@@ -1,0 +1,185 @@
+"""Exported headers as text: templates, names, comments, other compilers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pydirect.quantized.export.c_source import LARGEST_COUNT, template
+from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.quantize import quantize
+
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
+needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc")
+
+
+@needs_cc
+def test_headers_without_floating_point_in_cpp_and_on_avr(tmp_path, c, small):
+    """AVR's instructions for flash are replaced by ordinary reads: what is tested is that all reads go through them."""
+    model = small(small.regressor("fourier", basis="raw", rank_inputs=False))
+    quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m")
+    (tmp_path / "avr").mkdir()
+    (tmp_path / "avr" / "pgmspace.h").write_text(
+        "#define PROGMEM\n"
+        "#define pgm_read_byte(a) (*(const uint8_t *)(a))\n#define pgm_read_word(a) (*(const uint16_t *)(a))\n"
+        "#define pgm_read_dword(a) (*(const uint32_t *)(a))\n#define pgm_read_float(a) (*(const float *)(a))\n"
+    )
+    (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
+    for flags in (["-DM_NO_FLOAT"], ["-D__AVR__", f"-I{tmp_path}"], ["-O3", "-march=native", "-ffp-contract=off"]):
+        c.run_checked(["cc", *c.STRICT, *flags, "-o", tmp_path / "main", tmp_path / "main.c"])
+        c.run_checked([tmp_path / "main"])
+    if shutil.which("c++"):
+        strict = ["-std=c++17", "-Wall", "-Wextra", "-Werror"]
+        c.run_checked(["c++", *strict, "-x", "c++", tmp_path / "main.c", "-o", tmp_path / "main"])
+        c.run_checked([tmp_path / "main"])
+
+
+@needs_arm
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_integer_headers_need_no_library_on_a_cortex_m4(tmp_path, c, fitted, small, kind):
+    model, X = fitted("airfoil") if kind == "linear" else (small(small.network((4, 3))), small.X)
+    quantize(model, 16, X=X[:100], arithmetic="integer").to_c(tmp_path / "model.h", prefix="m", X=X)
+    (tmp_path / "main.c").write_text(
+        '#include "model.h"\nint32_t f(const m_input *q, int32_t *t);\nint32_t f(const m_input *q, int32_t *t)\n'
+        "{\n    m_totals(q, t);\n    return (int32_t)m_root(t, 0, 1) + m_quantile(t, 0, 6554) + m_self_test();\n}\n"
+    )
+    flags = [*c.STRICT, "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-DM_NO_FLOAT"]
+    c.run_checked(["arm-none-eabi-gcc", *flags, "-c", tmp_path / "main.c", "-o", tmp_path / "main.o"])
+    assert c.run_checked(["arm-none-eabi-nm", "-u", tmp_path / "main.o"]).split() == []
+
+
+@needs_arm
+@pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
+@pytest.mark.parametrize("kind", ["integer", "float", "network"])
+def test_headers_pass_their_self_test_on_an_emulated_cortex_m4(tmp_path, c, fitted, small, kind):
+    model, X = (small(small.network((4, 3))), small.X) if kind == "network" else fitted("concrete")
+    arithmetic = "float" if kind == "float" else "integer"
+    quantize(model, 16, X=X[:100], arithmetic=arithmetic).to_c(tmp_path / "model.h", prefix="m", X=X)
+    (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
+    # A core of this kind begins with the stack and the address to start at.
+    (tmp_path / "start.c").write_text(
+        "#include <stdint.h>\nextern void _start(void);\n"
+        '__attribute__((section(".vectors"), used)) static const uintptr_t vectors[2] = {0x20010000u, '
+        "(uintptr_t)_start};\n"
+    )
+    probe = subprocess.run(
+        ["arm-none-eabi-gcc", "--specs=rdimon.specs", "-x", "c", "-", "-o", tmp_path / "probe"],
+        input="int main(void) { return 0; }", capture_output=True, text=True,
+    )  # fmt: skip
+    if probe.returncode:
+        pytest.skip("arm-none-eabi-gcc has no library for semihosting (rdimon)")
+    target = ["-mcpu=cortex-m4", "-mthumb", "-Os", "--specs=rdimon.specs", "-Wl,--section-start=.vectors=0"]
+    sources = [tmp_path / "main.c", tmp_path / "start.c"]
+    c.run_checked(["arm-none-eabi-gcc", *c.STRICT, *target, *sources, "-o", tmp_path / "main.elf", "-lm"])
+    machine = ["-M", "mps2-an386", "-nographic", "-semihosting-config", "enable=on,target=native"]
+    c.run_checked(["qemu-system-arm", *machine, "-kernel", tmp_path / "main.elf"])
+
+
+def test_the_self_test_finds_a_changed_table(tmp_path, c, small):
+    model = small(small.regressor("linear", basis="raw"))
+    quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m")
+    text = (tmp_path / "model.h").read_text()
+    begin = text.index("m_codes[")
+    changed = text[:begin] + re.sub(r"(\{\s*)(\d+)", lambda m: m[1] + str(int(m[2]) ^ 0x11), text[begin:], count=1)
+    assert changed != text
+    if shutil.which("cc"):
+        (tmp_path / "model.h").write_text(changed)
+        (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
+        c.run_checked(["cc", *c.STRICT, "-o", tmp_path / "main", tmp_path / "main.c"])
+        assert subprocess.run([tmp_path / "main"]).returncode != 0
+
+
+@needs_cc
+def test_two_models_of_one_prefix_do_not_compile_together(tmp_path, small):
+    for name, n_samples in (("a", 2), ("b", 3)):
+        model = quantize(small(small.regressor("linear", basis="raw", rank_inputs=False)), n_samples)
+        model.to_c(tmp_path / f"{name}.h", prefix="m")
+    for second, compiles in (("a", True), ("b", False)):
+        (tmp_path / "main.c").write_text(f'#include "a.h"\n#include "{second}.h"\nint main(void) {{ return 0; }}\n')
+        run = subprocess.run(
+            ["cc", "-c", "-o", tmp_path / "main.o", tmp_path / "main.c"], capture_output=True, text=True
+        )
+        assert (run.returncode == 0) == compiles
+        assert ("another model of this prefix" in run.stderr) != compiles
+
+
+def test_more_than_the_counters_of_headers_can_count_is_refused(tmp_path, small, monkeypatch):
+    model = quantize(small(small.regressor("linear", basis="raw", rank_inputs=False)), 2)
+    assert LARGEST_COUNT == np.iinfo(np.uint16).max
+    monkeypatch.setattr("pydirect.quantized.export.c_source.LARGEST_COUNT", 2)
+    for arithmetic in ("float", "integer"):
+        with pytest.raises(ValueError, match="n_features_in must be at most 2 in exported code, got 3"):
+            model.using(arithmetic).to_c(tmp_path / "model.h")
+
+
+def test_headers_say_what_they_are_and_two_fit_into_one_program(tmp_path, c, small):
+    model = quantize(small(small.classifier("linear", basis="raw"), "three"), 4, arithmetic="integer")
+    model.to_c(tmp_path / "a.h", prefix="first_model", columns=["length", "wi*/dth", "height"])
+    text = (tmp_path / "a.h").read_text()
+    assert "Digest of what follows: " in text and "x[0] = length" in text and "class 2 = 2" in text
+    assert f"{model.n_bytes} bytes" in text
+    assert not re.search(r"\b(pd|PD)_", text) and "//@" not in text
+    names = set(re.findall(r"^(?:static|#define|typedef)[^\n]*?\b((?:first_model|FIRST_MODEL)_\w+)", text, re.M))
+    assert len(names) > 30
+    if shutil.which("cc"):
+        model.to_c(tmp_path / "b.h", prefix="second")
+        main = (
+            '#include "a.h"\n#include "b.h"\nint main(void) { return first_model_self_test() + second_self_test(); }\n'
+        )
+        (tmp_path / "main.c").write_text(main)
+        c.run_checked(["cc", *c.STRICT, "-o", tmp_path / "main", tmp_path / "main.c"])
+        c.run_checked([tmp_path / "main"])
+
+
+def test_names_of_columns_stay_as_they_are_but_for_marks_of_comments(tmp_path, c, small):
+    model = quantize(small(small.regressor("linear", basis="raw")), 4, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", prefix="m", columns=["a/*b pd_x", "PD_y*/", "/*/"])
+    text = (tmp_path / "model.h").read_text()
+    for line in ("x[0] = a/ *b pd_x", "x[1] = PD_y* /", "x[2] = / * /", "M_NO_FLOAT defined there is"):
+        assert line in text
+    if shutil.which("cc"):
+        (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
+        c.run_checked(["cc", *c.STRICT, "-o", tmp_path / "main", tmp_path / "main.c"])
+        c.run_checked([tmp_path / "main"])
+
+
+def test_names_hold_no_trigraphs(tmp_path, small):
+    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", columns=["what??/", "a????=b", "c"])
+    assert "??" not in (tmp_path / "model.h").read_text()
+
+
+def test_a_prefix_stays_as_it_is(tmp_path, small):
+    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    model.to_c(tmp_path / "model.h", prefix="boilerModel")
+    text = (tmp_path / "model.h").read_text()
+    assert "boilerModel_predict(" in text and "#define BOILERMODEL_N_SAMPLES" in text
+
+
+@needs_cc
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_headers_without_codes_compile(tmp_path, c, small, kind):
+    if kind == "linear":
+        model = quantize(small(small.regressor("linear", rank_inputs=False)), 4)
+    else:
+        network = small(small.network((2,), n_regrids=0, bias=False))
+        model = quantize(network, 4, X=small.X, arithmetic="integer")
+    packed = PackedCodes.pack(np.full_like(model.codes, 1), 2, 1)
+    zero = replace(model, packed=packed, levels=np.array([-1.0, 0.0, 1.0]), centre=0 * model.centre)
+    assert zero.packed.n_bytes == 0
+    zero.to_c(tmp_path / "model.h", prefix="m")
+    (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
+    for flag in ("-O0", "-O2"):
+        c.run_checked(["cc", *c.STRICT, flag, "-o", tmp_path / "main", tmp_path / "main.c", "-lm"])
+    c.run_checked([tmp_path / "main"])
+
+
+def test_template_conditions_nest():
+    whole = template("linear.h", {"fourier", "wide", "linear"})
+    assert "//@" not in whole and "pd_phase(" in whole and "PD_READ_16(pd_sine_table" in whole
+    assert "pd_phase(" not in template("linear.h", {"linear"})
