@@ -48,7 +48,7 @@ def test_a_header_is_written_and_reported(tmp_path, fit, data, capsys, run):
     assert run("export", model, "-o", tmp_path / "m.h", "--integer", "--data", data, "--prefix", "plant") == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    for line in ("integer", "non-zero weights", "operations a row", "largest sum", "difference", "C99"):
+    for line in ("integer", "non-zero weights", "operations per row", "largest sum", "difference", "C99"):
         assert line in captured.out
     text = (tmp_path / "m.h").read_text()
     assert "x[1] = colour=green" in text and "plant_predict(" in text

@@ -28,9 +28,9 @@ class LinearBasis:
         Φ is multiplied by these first.
     mean_missing : float
     missing_scale : ndarray of shape (n_outputs,)
-        Prior variance of a weight, standardised: what the basis functions lack counts so many times.
+        Prior variance of a weight, standardised: the factor on the variance that the basis functions lack.
     outside_scale : ndarray of shape (n_outputs,)
-        The same for directions that the posterior has dropped.
+        The same for directions that the posterior dropped.
     edges : ndarray of int, shape (n_outputs + 1,)
         Where the directions of every output begin, when there are vectors.
     """

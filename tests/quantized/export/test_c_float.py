@@ -133,9 +133,8 @@ def test_units_beyond_single_precision_are_refused(tmp_path, small):
     m = model.basis.input_map
 
     def inputs(factor):
-        return replace(
-            model, basis=replace(model.basis, input_map=replace(m, mean=m.mean * factor, scale=m.scale * factor))
-        )
+        scaled = replace(m, mean=m.mean * factor, scale=m.scale * factor)
+        return replace(model, basis=replace(model.basis, features=replace(model.basis.features, input_map=scaled)))
 
     def outputs(factor):
         units = {"scale": model.scale * factor, "noise": model.noise * factor**2}

@@ -22,7 +22,7 @@ def test_options_of_floating_point_are_refused_for_integers(tmp_path, small):
 
 def test_what_has_no_form_in_c_is_refused_with_a_hint(tmp_path, small):
     path = tmp_path / "model.h"
-    with pytest.raises(ValueError, match="fit with features='fourier'"):
+    with pytest.raises(ValueError, match="features='fourier'"):
         quantize(small(small.regressor("nystroem")), 4).to_c(path)
     model = quantize(small(small.regressor("linear", basis="raw")), 4)
     for prefix in ("1m", "", "a-b", 3):

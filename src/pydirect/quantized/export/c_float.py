@@ -1,4 +1,4 @@
-"""A quantised model's floating-point path as C."""
+"""C for the floating-point path of quantised models."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pydirect.quantized.model import QuantizedModel
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.paths import FloatPath
 
-# Tables beyond this are not for a header.
+# Largest tables for a header.
 MAX_BYTES = 4 * 2**20
-# Relative agreement that the self-test asks for.
+# Relative agreement that the self-test requires.
 TOLERANCE = {"double": 1e-6, "float": 1e-3}
 Tables = dict[str, NDArray[Any]]
 
 
 def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str) -> tuple[str, int]:
-    """Return the body of a header that predicts as ``model.using("float")`` does, and the bytes of its tables.
+    """Return the body of a header that predicts like ``model.using("float")``, and the number of bytes of its tables.
 
     Parameters
     ----------
     model : QuantizedModel
     rows : ndarray of shape (n_tests, n_features_in)
-        For the self-test.
+        Rows for the self-test.
     level : float
         Probability of intervals.
     real : {"double", "float"}
@@ -48,7 +48,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     n_functions = basis.shape.n_inputs if isinstance(basis, NetworkBasis) else basis.features.n_weights
     counts = {"n_features_in": model.n_features_in, "columns and normal scores": input_map.n_outputs}
     require_counts(counts | {"basis functions": n_functions, "columns of codes": model.packed.shape[1]})
-    # Networks read the weights of one sample after the other, which the sparse layout cannot.
+    # Networks read the weights sample by sample, which the sparse layout does not allow.
     packed = PackedCodes.pack(model.codes, model.packed.bits) if network else model.packed
     conditions = {packed.layout, f"bits{packed.bits}", *(["bytes"] if packed.bits == 8 else [])}
     conditions |= {"stored"} if packed.n_bytes else set()
@@ -70,7 +70,7 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
     tables: Tables = {"levels": model.levels, "offset": model.offset, "scale": model.scale, "noise": model.noise}
     _add_input_map(input_map, conditions, macros, tables)
     if real == "float":
-        # A mean far from zero is kept in two parts: its rounding may be large beside the column's spread.
+        # The mean is stored in two parts: its rounding may be large compared with the column's spread.
         conditions.add("single")
         mean = tables["input_mean"]
         tables["input_mean_rest"] = mean - mean.astype(np.float32)
@@ -119,7 +119,7 @@ def _add_input_map(m: InputMap, conditions: set[str], macros: dict[str, int | st
     tables |= {"columns": m.kept.astype(np.uint16), "input_mean": m.mean[m.kept], "input_scale": m.scale[m.kept]}
     if len(m.knots):
         conditions.add("knots")
-        # Every column's own knots, without those repeated at its end.
+        # The knots of every column, without those repeated at its end.
         ends = [int(np.searchsorted(knots, knots[-1])) + 1 for knots in m.knots]
         tables["knots_begin"] = np.concatenate([[0], np.cumsum(ends)]).astype(np.uint32)
         for name in ("knots", "scores"):
@@ -164,8 +164,8 @@ def _add_basis(
     features, kernel = basis.features.map, basis.features.hyperparameters
     if isinstance(features, NystroemFeatures):
         raise ValueError(
-            "features must not be 'nystroem' for C, which would hold every landmark: fit with features='fourier', or "
-            "let pydirect.fit_within choose a model of a given size"
+            "features must not be 'nystroem' for C, which would have to store every landmark: fit with "
+            "features='fourier', or let pydirect.fit_within choose a model of a given size"
         )
     _add_features(features, conditions, macros, tables)
     n_basis = len(model.codes)
@@ -180,7 +180,7 @@ def _add_basis(
         conditions.add("affine")
         shape = (n_basis, model.n_outputs)
         tables |= {"centre": np.broadcast_to(model.centre, shape), "spread": np.broadcast_to(model.spread, shape)}
-    # Missing variance is standardised; here it is in units of the output.
+    # Missing variance is standardised; C needs it in units of the output.
     if kernel is not None:
         conditions.add("cut_off")
         macros["N_CUT_OFF"] = kernel.n_linear

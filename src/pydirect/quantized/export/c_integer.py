@@ -1,4 +1,4 @@
-"""An integer program as C."""
+"""C for integer programs."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def integer_body(
     Parameters
     ----------
     program : Program
-        With inputs and basis functions.
+        With at least one input and one basis function.
     packed : PackedCodes
         Its codes.
     rows : ndarray of shape (n_tests, n_features_in)
-        For the self-test.
+        Rows for the self-test.
     level : float
         Probability of intervals.
     raw : RawInputs, optional
-        Also take a device's own integers.
+        Constants for a device's own integers, which the header then takes, too.
     n_classes : int
-        Of a classifier, whose outputs are logits.
+        Number of classes of a classifier, whose outputs are logits.
 
     Raises
     ------
     AccumulatorOverflowError
-        When a sum could leave its type.
+        When a sum could overflow its type.
     ValueError
-        When there is more of something than 16 bits can count.
+        When counts exceed 16 bits.
     """
     bounds = program.prove()
     counts = {"n_features_in": program.n_features_in, "n_features": len(program.codes), "columns": program.n_columns}
@@ -160,7 +160,7 @@ def _tables(program: Program, packed: PackedCodes, raw: RawInputs | None) -> lis
     out = [
         *(table(f"pd_{name}", a) for name, a in stored.items()),
         table("pd_codes", np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))),
-        # Few, and of types that flash has no instructions for.
+        # Small, and of types that cannot be read from flash.
         *(table(f"pd_{name}", a, mark="") for name, a in rare.items()),
         "#ifndef PD_NO_FLOAT\n",
         *(table(f"pd_{name}", a) for name, a in single.items()),

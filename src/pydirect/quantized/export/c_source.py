@@ -1,4 +1,4 @@
-"""Text of C99 headers: templates with conditions, and tables of numbers."""
+"""Text of C99 headers: conditional templates, tables of numbers, macros."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ C_TYPES = {
 
 
 def template(name: str, conditions: Set[str]) -> str:
-    """Return the lines of a template that hold.
+    """Return the lines of a template whose conditions hold.
 
     ``//@if word`` … ``//@else`` … ``//@end`` keeps the first part where `word` is among the conditions, else the
     second; they nest.
@@ -51,7 +51,7 @@ def template(name: str, conditions: Set[str]) -> str:
 
 
 def table(name: str, values: ArrayLike, storage: str = "static const", mark: str = " PD_TABLE") -> str:
-    """Return the definition of a constant array; C has no empty ones, so that one without values gets a zero."""
+    """Return the definition of a constant array; C has no empty arrays, so one without values gets a zero."""
     array = np.asarray(values)
     flat = array.ravel() if array.size else np.zeros(1, dtype=array.dtype)
     numbers = ", ".join(_literals(flat))
@@ -60,7 +60,7 @@ def table(name: str, values: ArrayLike, storage: str = "static const", mark: str
 
 
 def _literals(values: NDArray[Any]) -> Iterable[str]:
-    """Return literals that a compiler reads back as the same numbers."""
+    """Return literals that compile to exactly these numbers."""
     kind = values.dtype
     if kind == np.float32:
         return (f"{_decimal(v, 9)}f" for v in values.tolist())
@@ -72,7 +72,7 @@ def _literals(values: NDArray[Any]) -> Iterable[str]:
         return (f"UINT64_C({v})" for v in values.tolist())
     if kind == np.uint32:
         return (f"UINT32_C({v})" for v in values.tolist())
-    if kind == np.int32:  # the smallest one has no literal of its own
+    if kind == np.int32:  # the smallest one has no literal
         return (f"INT32_C({v})" if v > -(2**31) else "-INT32_C(2147483647) - 1" for v in values.tolist())
     return map(str, values.tolist())
 
@@ -83,19 +83,19 @@ def _decimal(value: float, digits: int) -> str:
 
 
 def require_counts(counts: Mapping[str, int]) -> None:
-    """Raise ValueError when there is more of something than 16 bits can count."""
+    """Raise ValueError when a count exceeds 16 bits."""
     for name, count in counts.items():
         if count > LARGEST_COUNT:
             raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
 
 
 def definitions(values: dict[str, int | str]) -> str:
-    """Return macros."""
+    """Return definitions of macros."""
     return "".join(f"#define PD_{name} {value}\n" for name, value in values.items())
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return a prefix of names, without underscores at its end.
+    """Validate a prefix of names, and strip trailing underscores.
 
     Raises
     ------
@@ -108,9 +108,9 @@ def checked_prefix(prefix: str) -> str:
 
 
 def header(comment: str, body: str, prefix: str) -> str:
-    """Return a whole header: a comment with a digest of the rest, the guard, the body with names of this prefix.
+    """Return a complete header: a comment with a digest of the rest, the guard, and the body with prefixed names.
 
-    The guard lets the same header in twice, and refuses another model of the same prefix.
+    The guard allows including the same header twice, and refuses another model with the same prefix.
     """
     body = re.sub(r"\bpd_", f"{prefix}_", re.sub(r"\bPD_", f"{prefix.upper()}_", body))
     guard = f"{prefix.upper()}_H"

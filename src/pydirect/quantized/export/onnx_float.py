@@ -1,4 +1,4 @@
-"""A quantised model's floating-point path as an ONNX graph."""
+"""ONNX graphs for the floating-point path of quantised models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydirect.quantized.model import QuantizedModel
 
 
 class FloatGraph:
-    """Adds a model to a graph, in one precision.
+    """Adds a model to a graph in double or single precision.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class FloatGraph:
         mean = m.mean[m.kept]
         centred = self.op("Sub", kept, mean)
         if self.dtype == np.float32:
-            # A mean far from zero is kept in two parts: its rounding may be large beside the column's spread.
+            # The mean is stored in two parts: its rounding may be large compared with the column's spread.
             centred = self.op("Sub", centred, mean - mean.astype(np.float32))
         standardised = self._cut(self.op("Div", centred, m.scale[m.kept]), LARGEST)
         if not len(m.knots):
@@ -96,7 +96,7 @@ class FloatGraph:
         return self.op("Concat", standardised, self._scores(m, kept), axis=1)
 
     def _scores(self, m: InputMap, kept: str) -> str:
-        """Return normal scores of columns: linear between the knots, constant beyond them."""
+        """Return normal scores of columns: interpolated between the knots, constant beyond them."""
         op, (n_columns, n_knots) = self.op, m.knots.shape
         v = op("Max", op("Min", kept, m.knots[:, -1]), m.knots[:, 0])
         reached = op("GreaterOrEqual", op("Unsqueeze", v, np.array([2])), m.knots)
@@ -124,7 +124,7 @@ class FloatGraph:
             return op("Gather", phi, basis.order.astype(np.int64), axis=1), missing
         rotated = op("MatMul", phi, basis.vectors)
         if basis.outside_scale.any():
-            # Which directions are an output's own.
+            # Directions of every output.
             own = np.zeros((basis.vectors.shape[1], self.model.n_outputs))
             for k in range(self.model.n_outputs):
                 own[basis.edges[k] : basis.edges[k + 1], k] = 1.0
@@ -137,7 +137,7 @@ class FloatGraph:
         return self.op("ReduceSum", self.op("Mul", phi, phi), np.array([1]), keepdims=1)
 
     def _linear_part(self, inputs: str, n_linear: int) -> tuple[str, str]:
-        """Return the leading inputs, and the same cut off at the reach of the linear part."""
+        """Return the leading inputs, and the same clipped to the reach of the linear part."""
         leading = self.op("Slice", inputs, np.array([0]), np.array([n_linear]), np.array([1]))
         return leading, self._cut(leading, LINEAR_REACH)
 
@@ -205,7 +205,7 @@ class FloatGraph:
         return op("Sqrt", op("Relu", op("Sub", norms, op("Mul", op("MatMul", a, b.T), np.float64(2)))))
 
     def _polynomial(self, features: PolynomialFeatures, inputs: str) -> str:
-        """All monomials: those of one degree are shorter ones times one more input."""
+        """All monomials: those of one degree are those of the degree below times one more input."""
         number = {m: k for k, m in enumerate(features.monomials)}
         phi = self._with_constant([], inputs, 1.0)
         for degree in range(1, features.degree + 1):
@@ -224,7 +224,7 @@ class FloatGraph:
             stored = self.graph.four_bits(codes, "codes")
         else:
             stored = self.graph.constant(codes, "codes")
-        # Gathered, not dequantised: runtimes fuse DequantizeLinear and MatMul into one with activations of eight bits.
+        # Gathered, not dequantised: runtimes fuse DequantizeLinear and MatMul into one with eight-bit activations.
         return self.op("Gather", self.real(levels, "levels"), self.graph.cast(stored, np.int64))
 
     def _matrix(self) -> str:
@@ -261,7 +261,7 @@ class FloatGraph:
 
 
 def add_probabilities(graph: Graph, functions: str, n_outputs: int, dtype: Any) -> str:
-    """Add the output ``probabilities``, (n_rows, n_classes): those of every sample, averaged.
+    """Add the output ``probabilities``, (n_rows, n_classes), averaged over the samples.
 
     Two classes: 1 / (1 + exp(−z)). Several: exp(z_k) / Σ_i exp(z_i).
     """

@@ -1,4 +1,4 @@
-"""A little graph builder for ONNX: constants, operators, four-bit initialisers."""
+"""Builder of ONNX graphs: constants, operators, four-bit initialisers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def import_onnx() -> Any:
 
 
 class Graph:
-    """Nodes and initialisers in the making; values are named by strings."""
+    """Nodes and initialisers of a graph under construction; values are named by strings."""
 
     def __init__(self) -> None:
         self.onnx = import_onnx()
@@ -46,7 +46,7 @@ class Graph:
         return output
 
     def constant(self, value: ArrayLike, name: str | None = None) -> str:
-        """Return the name of an initialiser that holds an array; equal ones are shared."""
+        """Return the name of an initialiser with these values; equal ones are shared."""
         array = np.asarray(value)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self.constants:
@@ -55,7 +55,7 @@ class Graph:
         return self.constants[key]
 
     def four_bits(self, values: NDArray[Any], name: str) -> str:
-        """Return the name of an initialiser of type INT4, or UINT4 when there are no negative values."""
+        """Return the name of an initialiser of type INT4, or UINT4 if no value is negative."""
         kind = self.onnx.TensorProto.INT4 if values.min(initial=0) < 0 else self.onnx.TensorProto.UINT4
         packed = pack_dense((values.astype(np.int64) & 15).astype(np.uint8), 4)
         # As raw bytes: the other encoding takes five bytes for two values.
@@ -63,7 +63,7 @@ class Graph:
         return name
 
     def cast(self, value: str, dtype: Any) -> str:
-        """Convert to a NumPy type."""
+        """Add a conversion to a NumPy type."""
         return self.op("Cast", value, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def model(self, inputs: dict[str, Any], outputs: dict[str, Any], producer: str, doc: str) -> Any:

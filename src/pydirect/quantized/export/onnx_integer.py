@@ -1,4 +1,4 @@
-"""An integer program as an ONNX graph: the same integers, in int64, which holds every int32 and uint32 of it."""
+"""ONNX graphs for integer programs: the same integers, in int64, which holds every int32 and uint32."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _int(value: int) -> NDArray[np.int64]:
 
 def add_integer_program(graph: Graph, program: Program, x: str) -> str:
     """Add steps 1 to 3 of `pydirect.quantized.integer.program`; return the totals, (n_rows, n_outputs, n_samples)."""
-    program.prove()  # proves that 32 bits hold what is computed in 64 here
+    program.prove()  # 64 bits here and 32 elsewhere agree
     q = _quantised(graph, program, x)
     if isinstance(program, NetworkProgram):
         total = _network_totals(graph, program, q)
@@ -74,7 +74,7 @@ def _at_most(graph: Graph, v: str, limit: int) -> str:
 
 def _round_shift(graph: Graph, v: str, shift: ArrayLike) -> str:
     op, unit = graph.op, np.int64(1) << np.asarray(shift, dtype=np.int64)
-    size = op("Div", op("Add", op("Abs", v), unit >> 1), unit)  # of what is not negative
+    size = op("Div", op("Add", op("Abs", v), unit >> 1), unit)  # of non-negative integers
     return op("Mul", op("Sign", v), size)
 
 

@@ -1,4 +1,4 @@
-"""What single precision can hold of a quantised model's floating-point path."""
+"""Limits of single precision for the floating-point path of quantised models."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pydirect._validation import FloatArray
 from pydirect.quantized.basis import NetworkBasis
 from pydirect.quantized.model import QuantizedModel
 
-# What standardised inputs are cut off at: their squares stay finite.
+# Standardised inputs are clipped here: their squares stay finite.
 LARGEST_SINGLE = 1e15
-# What sums of a network may reach, hidden or in units of the output: the squares of 256 samples stay finite together.
+# Largest sum of a network, hidden or in units of the output: the sum of 256 samples' squares stays finite.
 LARGEST_SUM = 1e17
-# Inputs of a network are not cut off below this, 16 standard deviations.
+# Inputs of a network are not clipped below this, 16 standard deviations.
 LEAST_CUT_OFF = 8.0
-# Two powers of ten on either side of what is left of normal numbers, for products with basis functions.
+# A margin of two powers of ten at either end of the normal numbers, for products with basis functions.
 RANGE = (1e-36, 1e36)
 
 
 def require_single(model: QuantizedModel) -> None:
-    """Raise ValueError when units of X or y, or their squares, are beyond single precision; zeros are not."""
+    """Raise ValueError when units of X or y, or their squares, are non-zero and beyond single precision."""
     m = model.basis.input_map
     target = "real='double' or dtype=float64, or scale y"
     inputs = "real='double' or dtype=float64, or scale X"
@@ -41,7 +41,7 @@ def require_single(model: QuantizedModel) -> None:
 
 
 def largest_network_input(model: QuantizedModel, basis: NetworkBasis) -> float:
-    """Return where inputs of a network are cut off in single precision, so that no sum is beyond `LARGEST_SUM`."""
+    """Return where network inputs are clipped in single precision, so that no sum exceeds `LARGEST_SUM`."""
     weights = np.abs(model.network_weights).reshape(model.packed.shape[1], -1)
     limits = basis.largest * 2.0 ** -np.arange(60)
     *hidden, out = basis.shape.sums(weights, np.repeat(limits[:, None], basis.shape.n_inputs, axis=1))

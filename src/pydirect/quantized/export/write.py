@@ -1,4 +1,4 @@
-"""Quantised models as files that run elsewhere: a C99 header, an ONNX graph."""
+"""Export of quantised models: `to_c` writes a C99 header, `to_onnx` an ONNX graph."""
 
 from __future__ import annotations
 
@@ -42,45 +42,45 @@ def to_c(
 ) -> int | None:
     """Write a quantised model as one self-contained C99 header.
 
-    It allocates nothing. In integer arithmetic (``model.using("integer")``) it needs no library at all, and gives the
-    same integers as ``model.program``; compiled with ``PREFIX_NO_FLOAT`` there is no floating point in it. In
-    floating-point arithmetic it needs ``cos``, ``sin``, ``exp`` and ``sqrt``. The header's functions are
+    It allocates no memory. In integer arithmetic (``model.using("integer")``) it needs no library and computes the same
+    integers as ``model.program``; compiled with ``PREFIX_NO_FLOAT`` it contains no floating point. In floating-point
+    arithmetic it needs ``cos``, ``sin``, ``exp`` and ``sqrt``. The header's functions are
     ``prefix_predict(x, mean, std)``, ``prefix_predict_interval(x, lower, upper)``,
-    ``prefix_predict_function_interval(x, lower, upper)``, of a floating-point classifier
-    ``prefix_predict_proba(x, probability)``, the integer steps below them, and ``prefix_self_test()``, which is 0 when
-    all is as it was in Python.
+    ``prefix_predict_function_interval(x, lower, upper)``, for a floating-point classifier
+    ``prefix_predict_proba(x, probability)``, the integer steps below them, and ``prefix_self_test()``, which returns 0
+    when the results are those of Python.
 
     Parameters
     ----------
     model : QuantizedModel
     path : str or Path
     prefix : str
-        Of all names; of macros in capitals.
+        Prefix of all names; in capitals for macros.
     level : float
         Probability of intervals.
     real : {"double", "float"}
         Type of floating-point arithmetic; ``"double"`` agrees to rounding, ``"float"`` to about 1e-3 of the
-        predictions' spread: an input's rounding to single precision moves the phases, and inputs of a network are cut
-        off earlier, far from the data, so that squares stay finite.
+        predictions' spread: rounding an input to single precision changes the phases, and inputs of a network are
+        clipped earlier, far from the data, so that squares stay finite.
     counts_per_unit, zero_count : array_like of shape (n_features_in,) or number, optional
-        For integer arithmetic: also take the integers of the device's sensors, ``zero_count + counts_per_unit · x``,
-        in ``prefix_quantise_counts``.
+        For integer arithmetic: ``prefix_quantise_counts`` also takes the integers of the device's sensors,
+        ``zero_count + counts_per_unit · x``.
     X : array_like of shape (n_rows, n_features_in), optional
-        Rows for the self-test, the first 8 of them; rows like those of training by default.
+        Rows for the self-test, of which the first 8 are used; by default random rows like those of training.
     columns : sequence of str, optional
-        Names of all inputs, for the comment at the top; by default those of the data frame of the fit.
+        Names of all inputs for the comment at the top; by default those of the data frame of the fit.
 
     Returns
     -------
     int or None
-        Bytes of the tables in floating-point arithmetic; in integers they are those of ``model.report()``.
+        Number of bytes of the tables in floating-point arithmetic; for integers see ``model.report()``.
 
     Raises
     ------
     AccumulatorOverflowError
-        When a sum of the integer arithmetic could leave its type.
+        When a sum of the integer arithmetic could overflow its type.
     ValueError
-        When an argument is not as described, the model has no form in C, or single precision cannot hold its units,
+        When an argument is invalid, the model cannot be expressed in C, or single precision cannot hold its units,
         with a hint.
     OSError
         When the file cannot be written.
@@ -123,7 +123,7 @@ def _require_inputs(model: QuantizedModel) -> None:
 
 
 def _test_rows(model: QuantizedModel, X: ArrayLike | None, single: bool) -> FloatArray:
-    """Return rows for the self-test, on request exact in single precision refused where it ends."""
+    """Return rows for the self-test, rounded to single precision if asked; rows that it cannot hold are refused."""
     if X is None:
         m = model.basis.input_map
         rows = m.mean + m.scale * np.random.default_rng(0).standard_normal((N_TESTS, len(m.mean)))
@@ -154,17 +154,17 @@ def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, n_bytes
     if model.arithmetic == "integer":
         lines += [
             "",
-            "   No library is needed; on cores without a 64-bit product, the compiler's own helper for it. With",
+            "   No library is needed, except the compiler's helper on cores without a 64-bit product. With",
             f"   {prefix.upper()}_NO_FLOAT defined there is no floating point. Where double has 32 bits, as on AVR,",
-            "   integers are the same and only the very last step is rounded to what double has.",
+            "   the integers are the same and only the very last step is rounded to 32 bits.",
         ]
     return "\n".join(lines)
 
 
 def size_lines(report: dict[str, Any], n_bytes: int | None = None) -> list[tuple[str, str]]:
-    """Return what a report says of sizes, in words; of a header with floating point, the bytes of its own tables."""
+    """Describe the sizes of a report; `n_bytes` are those of the tables of a header with floating point."""
     parts = ", ".join(f"{name} {count}" for name, count in report["bytes"].items() if name != "total")
-    # Models with an integer form are counted in it.
+    # Models with an integer-only form are measured in it.
     name = "tables" if report["arithmetic"] == "integer" or "basis" in report["bytes"] else "tables in integers"
     tables = f"{report['bytes']['total']} bytes ({parts}), codes {report['layout']}"
     if n_bytes is not None:
@@ -173,7 +173,7 @@ def size_lines(report: dict[str, Any], n_bytes: int | None = None) -> list[tuple
         (name, tables),
         ("non-zero weights", f"{report['n_nonzero']} of {report['n_weights']}"),
         (
-            "operations a row",
+            "operations per row",
             f"{report['additions']} additions, {report['multiplications']} multiplications, "
             f"{report['table_lookups']} table look-ups",
         ),
@@ -183,29 +183,30 @@ def size_lines(report: dict[str, Any], n_bytes: int | None = None) -> list[tuple
 def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64) -> None:
     """Write a quantised model as an ONNX graph.
 
-    Input ``x`` (n_rows, n_features_in); outputs ``mean`` and ``std`` (n_rows, n_outputs), of a classifier those of the
-    logits and ``probabilities`` (n_rows, n_classes). In integer arithmetic (``model.using("integer")``) ``x`` is of
-    single precision, everything up to the last step is integers, the same as in Python, and the outputs ``sum`` and
-    ``root`` are they. Codes are stored in four bits where 16 levels suffice. They are looked up rather than
-    dequantised: runtimes replace DequantizeLinear and MatMul by one operator that rounds its inputs to eight bits.
+    The input is ``x`` (n_rows, n_features_in), the outputs are ``mean`` and ``std`` (n_rows, n_outputs); for a
+    classifier those of the logits, and ``probabilities`` (n_rows, n_classes). In integer arithmetic
+    (``model.using("integer")``) ``x`` has single precision, all steps but the last compute the same integers as in
+    Python, and ``sum`` and ``root`` are integer outputs. Codes are stored in four bits where 16 levels suffice, and
+    looked up rather than dequantised: runtimes replace DequantizeLinear and MatMul by one operator that rounds its
+    inputs to eight bits.
 
-    Outputs agree with Python's to rounding, but for ``features="nystroem"`` at rows that are landmarks: distances of
-    zero are rounded to about 1e-8 on both sides, and whitening makes much of it.
+    Outputs agree with Python's to rounding, except for ``features="nystroem"`` at rows that are landmarks: distances of
+    zero are rounded to about 1e-8 on both sides, which whitening magnifies.
 
     Parameters
     ----------
     model : QuantizedModel
     path : str or Path
     dtype : {float64, float32}
-        Of floating-point arithmetic and of its input and outputs. Single precision suits accelerators and agrees to
-        about 1e-3 of the predictions' spread, but for networks far from the data, see `to_c`.
+        Type of floating-point arithmetic and of its input and outputs. Single precision suits accelerators and agrees
+        to about 1e-3 of the predictions' spread, except for networks far from the data, see `to_c`.
 
     Raises
     ------
     ImportError
         Without `onnx`, with the extra to install.
     ValueError
-        When an argument is not as described, or single precision cannot hold the model's units.
+        When an argument is invalid, or single precision cannot hold the model's units.
     OSError
         When the file cannot be written.
     """
