@@ -40,6 +40,7 @@ import numpy as np  # noqa: E402
 
 from pydirect import DirectRegressor, QuadraticBNNRegressor, fit_within  # noqa: E402
 from pydirect.features import FourierFeatures  # noqa: E402
+from pydirect.features.basis import Basis  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
 from pydirect.quantized.integer.compile import build_program, lay_out  # noqa: E402
 from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine  # noqa: E402
@@ -207,7 +208,8 @@ def throughput(arguments: argparse.Namespace) -> None:
         base = n / median_seconds(numpy_path, arguments.repeats) / 1e3
         line = f"{100 * zeros:4.0f} % {base:10.0f}"
         for bits in (8, 16):
-            program = build_program(InputMap.identity(d), features, layout, codes, levels, s, output, feature_bits=bits)
+            basis = Basis(InputMap.identity(d), features)
+            program = build_program(basis, layout, codes, levels, s, output, feature_bits=bits)
             engine = IntegerEngine(program)
             rate = n / median_seconds(lambda engine=engine: engine.totals(x), arguments.repeats) / 1e3
             line += f" {rate:10.0f} ({rate / base:4.1f}x)"
