@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
@@ -86,3 +86,26 @@ def for_each(
         except KeyboardInterrupt:
             stop.set()
         return [future.result() for future in futures]
+
+
+def ordered_map(function: Callable[[_Item], _Result], items: Iterator[_Item], n_threads: int) -> Iterator[_Result]:
+    """Map on several threads with at most `n_threads` items in flight; yield results in order, up to a failure."""
+    if n_threads == 1:
+        yield from map(function, items)
+        return
+    failure: BaseException | None = None
+    with ThreadPoolExecutor(n_threads) as pool:
+        pending: list[Future[_Result]] = []
+        while failure is None:
+            try:
+                pending.append(pool.submit(function, next(items)))
+            except StopIteration:
+                break
+            except BaseException as error:  # raised below, after all earlier results
+                failure = error
+            if len(pending) == n_threads:
+                yield pending.pop(0).result()
+        while pending:
+            yield pending.pop(0).result()
+    if failure is not None:
+        raise failure

@@ -102,7 +102,8 @@ def test_too_many_categories():
     table = make_table(s=[f"id{i}" for i in range(51)])
     with pytest.raises(TableError, match="expected at most 50 categories, got 51; leave it out with --drop"):
         TableEncoder.fit(table, ["s"])
-    assert len(TableEncoder.fit(table, ["s"], max_categories=51).feature_names) == 51
+    table = make_table(s=[f"id{i}" for i in range(50)])
+    assert len(TableEncoder.fit(table, ["s"]).feature_names) == 50
 
 
 def test_a_slip_among_many_numbers_is_pointed_out():

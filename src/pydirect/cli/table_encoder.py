@@ -11,6 +11,7 @@ import numpy as np
 from pydirect.cli.table_values import first_text, is_number
 from pydirect.cli.tables import Table, TableError, listed
 
+# Largest number of categories of a text column.
 MAX_CATEGORIES = 50
 
 
@@ -50,7 +51,7 @@ class TableEncoder:
         self._columns = tuple(columns)
 
     @classmethod
-    def fit(cls, table: Table, names: Iterable[str], max_categories: int = MAX_CATEGORIES) -> TableEncoder:
+    def fit(cls, table: Table, names: Iterable[str]) -> TableEncoder:
         """Learn the categories of text columns.
 
         Parameters
@@ -59,8 +60,6 @@ class TableEncoder:
             Table with these columns, without missing values in them.
         names : iterable of str
             Columns to encode.
-        max_categories : int, default 50
-            Largest number of categories per column.
 
         Returns
         -------
@@ -72,7 +71,7 @@ class TableEncoder:
         TableError
             If a column does not exist, has missing values, holds neither numbers nor text, or has too many categories.
         """
-        return cls([_fit_column(table, name, max_categories) for name in names])
+        return cls([_fit_column(table, name) for name in names])
 
     @classmethod
     def numeric(cls, names: Iterable[str]) -> TableEncoder:
@@ -181,25 +180,25 @@ def _column_from_header(item: Any) -> _Column:
     return _Column(item["name"], tuple(categories))
 
 
-def _fit_column(table: Table, name: str, max_categories: int) -> _Column:
+def _fit_column(table: Table, name: str) -> _Column:
     values = table.column(name)
     if values.dtype != object:
         table.numbers(name)
         return _Column(name, None)
     table.require_complete([name])
     categories = tuple(sorted(set(values)))
-    if len(categories) > max_categories:
-        raise TableError(_too_many_categories(name, values, len(categories), max_categories))
+    if len(categories) > MAX_CATEGORIES:
+        raise TableError(_too_many_categories(name, values, len(categories)))
     return _Column(name, categories)
 
 
-def _too_many_categories(name: str, values: np.ndarray, count: int, limit: int) -> str:
+def _too_many_categories(name: str, values: np.ndarray, count: int) -> str:
     # Most often this is a column of numbers with a typing error in it.
     n_numbers = sum(map(is_number, values))
     if 2 * n_numbers > len(values):
         row, text = first_text(values)
         return f"column {name!r}: expected numbers, got {text!r} in data row {row + 1}"
-    return f"column {name!r}: expected at most {limit} categories, got {count}; leave it out with --drop"
+    return f"column {name!r}: expected at most {MAX_CATEGORIES} categories, got {count}; leave it out with --drop"
 
 
 def _encode(column: _Column, table: Table, out: np.ndarray) -> None:

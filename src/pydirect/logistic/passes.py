@@ -15,11 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from pydirect import _core
-from pydirect._threads import single_blas_thread
+from pydirect._threads import ordered_map, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.logistic.ascent import Evaluation, Latent, raise_if_set
 from pydirect.logistic.bound import best_log_xi, jaakkola_bound, pseudo_targets
-from pydirect.statistics.gaussian import FeatureMap, GaussianStatistics, gram_of, ordered_map
+from pydirect.statistics.gaussian import FeatureMap, GaussianStatistics, gram_of
 from pydirect.streams.rows import Rows
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_float_array, as_number, as_sample_weight
 from pydirect.logistic.ascent import Evaluation, Latent
 from pydirect.logistic.bound import best_log_xi, jaakkola_bound, pseudo_targets
@@ -20,7 +20,6 @@ from pydirect.statistics.gaussian import (
     IdentityFeatures,
     block_rows,
     collect_statistics,
-    ordered_map,
     row_blocks,
 )
 

@@ -7,7 +7,6 @@ it is the smaller of the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from pydirect import _core
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_float_array, as_instance, as_output, as_sample_weight, as_target
 
 Block = NDArray[Any]
@@ -290,29 +289,6 @@ def row_blocks(n_rows: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield bounds of consecutive blocks of rows."""
     for begin in range(0, n_rows, size):
         yield begin, min(begin + size, n_rows)
-
-
-def ordered_map(function: Callable[[Any], Any], items: Iterator[Any], n_threads: int) -> Iterator[Any]:
-    """Map with at most `n_threads` items in flight, results in order; those of all items before one that fails."""
-    if n_threads == 1:
-        yield from map(function, items)
-        return
-    failure: BaseException | None = None
-    with ThreadPoolExecutor(n_threads) as pool:
-        pending: list[Any] = []
-        while failure is None:
-            try:
-                pending.append(pool.submit(function, next(items)))
-            except StopIteration:
-                break
-            except BaseException as error:  # raised below, once what came before it has been yielded
-                failure = error
-            if len(pending) == n_threads:
-                yield pending.pop(0).result()
-        while pending:
-            yield pending.pop(0).result()
-    if failure is not None:
-        raise failure
 
 
 def gram_of(phi: Block) -> Block:

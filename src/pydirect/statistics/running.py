@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
 from pydirect._interruptions import uninterrupted
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import (
     FloatArray,
     as_choice,
@@ -37,7 +37,6 @@ from pydirect.statistics.gaussian import (
     IdentityFeatures,
     block_rows,
     gram_of,
-    ordered_map,
     row_blocks,
 )
 

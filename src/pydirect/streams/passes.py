@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pydirect._interruptions import deferred_interrupt
-from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect.statistics.gaussian import ordered_map
+from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import READ_ROWS, Rows, Source, checked_rows, chunks, row_keys, rows_present
 
