@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pydirect.features.evidence import MarginalLikelihood, fit_hyperparameters
+from pydirect.features.evidence import MarginalLikelihood, distinct_rows, fit_hyperparameters
 from pydirect.features.kernel import KernelHyperparameters
 
 
@@ -82,17 +82,21 @@ def test_value_and_gradient_have_the_same_bits_for_any_number_of_threads():
     assert len(set(results)) == 1
 
 
+def hyperparameters(x, y, weight, n_linear, rng, **options):
+    return fit_hyperparameters(*distinct_rows(x, y, weight), n_linear, rng, **options)
+
+
 def test_copies_of_rows_change_nothing_and_weights_are_relative():
     x, y, _ = make(30, 2, 1, 0)
     n = len(x)
-    once = fit_hyperparameters(x, y, None, 2, np.random.default_rng(0))
-    twice = fit_hyperparameters(np.tile(x, (2, 1)), np.tile(y, (2, 1)), None, 2, np.random.default_rng(0))
-    weighted = fit_hyperparameters(x, y, np.full(n, 7.0), 2, np.random.default_rng(0))
+    once = hyperparameters(x, y, None, 2, np.random.default_rng(0))
+    twice = hyperparameters(np.tile(x, (2, 1)), np.tile(y, (2, 1)), None, 2, np.random.default_rng(0))
+    weighted = hyperparameters(x, y, np.full(n, 7.0), 2, np.random.default_rng(0))
     for other in (twice, weighted):
         np.testing.assert_allclose(other.length_scales, once.length_scales, rtol=1e-9)
         assert other.noise_variance == pytest.approx(once.noise_variance, rel=1e-9)
     some = np.r_[np.full(n // 2, 3.0), np.ones(n - n // 2)]
-    copies = fit_hyperparameters(
+    copies = hyperparameters(
         np.repeat(x, some.astype(int), axis=0),
         np.repeat(y, some.astype(int), axis=0),
         None,
@@ -100,7 +104,7 @@ def test_copies_of_rows_change_nothing_and_weights_are_relative():
         np.random.default_rng(0),
     )
     assert copies.noise_variance == pytest.approx(
-        fit_hyperparameters(x, y, some, 2, np.random.default_rng(0)).noise_variance, rel=1e-9
+        hyperparameters(x, y, some, 2, np.random.default_rng(0)).noise_variance, rel=1e-9
     )
 
 
@@ -115,7 +119,7 @@ def test_the_column_that_matters_is_found(n):
     rng = np.random.default_rng(3)
     x = rng.standard_normal((n, 5))
     y = np.sin(3 * x[:, [2]]) + 0.1 * rng.standard_normal((n, 1))
-    p = fit_hyperparameters(x, y / y.std(), None, 5, np.random.default_rng(0))
+    p = hyperparameters(x, y / y.std(), None, 5, np.random.default_rng(0))
     assert p.length_scales.argmin() == 2
     assert p.length_scales[2] < 0.35 * np.delete(p.length_scales, 2).min()
     assert p.noise_variance < 0.1
@@ -125,7 +129,7 @@ def test_a_column_that_matters_in_a_straight_line_is_left_to_the_linear_part():
     rng = np.random.default_rng(4)
     x = rng.standard_normal((150, 3))
     y = x @ [[1.0], [-1.0], [0.5]] + 0.2 * rng.standard_normal((150, 1))
-    p = fit_hyperparameters(x, y / y.std(), None, 3, np.random.default_rng(0))
+    p = hyperparameters(x, y / y.std(), None, 3, np.random.default_rng(0))
     assert p.linear_amplitude > 3 * p.isotropic_amplitude
     assert p.length_scales.min() > 2
     assert p.noise_variance == pytest.approx(0.04 / y.var(), rel=0.4)
@@ -134,8 +138,8 @@ def test_a_column_that_matters_in_a_straight_line_is_left_to_the_linear_part():
 @pytest.mark.parametrize("n", [60, 600])
 def test_the_search_improves_on_its_start_and_is_deterministic(n):
     x, y, weight = make(n, 3, 2)
-    p = fit_hyperparameters(x, y, None, 3, np.random.default_rng(7), max_rows=300)
-    again = fit_hyperparameters(x, y, weight, 3, np.random.default_rng(7), max_rows=300)
+    p = hyperparameters(x, y, None, 3, np.random.default_rng(7), max_rows=300)
+    again = hyperparameters(x, y, weight, 3, np.random.default_rng(7), max_rows=300)
     assert repr(p) == repr(again)
     objective = MarginalLikelihood(x, y, weight, 3, 1)
     theta = np.log(
@@ -160,8 +164,8 @@ def test_the_search_improves_on_its_start_and_is_deterministic(n):
 def test_weights_are_repetitions_and_rows_without_weight_are_not_seen():
     x, y, _ = make(40, 2)
     weight = np.random.default_rng(0).integers(0, 3, 40)
-    weighted = fit_hyperparameters(x, y, weight.astype(float), 2, np.random.default_rng(0))
-    repeated = fit_hyperparameters(
+    weighted = hyperparameters(x, y, weight.astype(float), 2, np.random.default_rng(0))
+    repeated = hyperparameters(
         np.repeat(x, weight, axis=0), np.repeat(y, weight, axis=0), None, 2, np.random.default_rng(0)
     )
     np.testing.assert_allclose(weighted.length_scales, repeated.length_scales, rtol=1e-5)
@@ -171,5 +175,5 @@ def test_weights_are_repetitions_and_rows_without_weight_are_not_seen():
 def test_few_rows_are_enough_to_run():
     for n in (1, 2):
         x, y, _ = make(n, 2)
-        p = fit_hyperparameters(x, 0 * y, None, 2, np.random.default_rng(0))
+        p = hyperparameters(x, 0 * y, None, 2, np.random.default_rng(0))
         assert np.isfinite(p.amplitudes).all() and (p.length_scales > 0).all()

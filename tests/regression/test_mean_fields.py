@@ -1,7 +1,6 @@
 """Many models at once: each is what its own fit gives."""
 
 import re
-import sys
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from pydirect import (
     fit_many,
     fit_mean_field,
 )
+from pydirect.estimators import _fitting
 from pydirect.metrics import crps_scorer
 from pydirect.regression import MeanFieldRegression, fit_mean_fields
 from pydirect.regression import mean_fields as many
@@ -312,9 +312,8 @@ def test_fit_many_is_every_models_own_fit(data):
 def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
 
     calls = []
-    module = sys.modules["pydirect.estimators.fit_many"]
-    original = module.collect_statistics
-    monkeypatch.setattr(module, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
+    original = _fitting.collect_statistics
+    monkeypatch.setattr(_fitting, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
     fit_many([DirectRegressor("linear", n_levels=n) for n in (5, 7, 9)] + [DirectRegressor("polynomial")], *data)
     assert len(calls) == 2
 

@@ -17,7 +17,7 @@ from pydirect.distributions.priors import DensityPrior, as_prior
 from pydirect.estimators._base import LatentFunctions
 from pydirect.features.basis import Basis
 from pydirect.features.content import content
-from pydirect.features.evidence import fit_hyperparameters
+from pydirect.features.evidence import TrainingRows, fit_hyperparameters
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
@@ -131,9 +131,7 @@ class BasisFunctionModel(LatentFunctions):
 
     def _fit_features(
         self,
-        X: FloatArray,
-        y: FloatArray,
-        weight: FloatArray | None,
+        rows: TrainingRows,
         rng: np.random.Generator,
         n_threads: int,
         target_scale: FloatArray | None = None,
@@ -142,16 +140,13 @@ class BasisFunctionModel(LatentFunctions):
 
         Parameters
         ----------
-        X : ndarray of shape (n_rows, n_features_in)
-        y : ndarray of shape (n_rows, n_outputs)
-            Standardised targets, or labels ±1.
-        weight : ndarray of shape (n_rows,) or None
+        rows : TrainingRows
         rng : numpy.random.Generator
         n_threads : int
         target_scale : ndarray of shape (n_outputs,), optional
             Standard deviations that the targets were divided by.
         """
-        kind = self._feature_kind()
+        kind, X, weight = self._feature_kind(), rows.x, rows.weight
         names = getattr(self, "feature_names_in_", None)
         record: dict[str, Any] = {
             "names": None if names is None else tuple(names.tolist()),
@@ -172,7 +167,10 @@ class BasisFunctionModel(LatentFunctions):
             return Basis(input_map, PolynomialFeatures(d, self.degree), **record)
         inputs = input_map.transform(X)
         if self.length_scale is None:
-            kernel = self._learned_kernel(inputs, y, weight, input_map.n_standardised, rng, n_threads)
+            index, counts = rows.distinct
+            kernel = self._learned_kernel(
+                inputs[index], rows.y[index], counts, input_map.n_standardised, rng, n_threads
+            )
         else:
             kernel = self._given_kernel(input_map)
         features: FourierFeatures | NystroemFeatures
@@ -203,12 +201,12 @@ class BasisFunctionModel(LatentFunctions):
         self,
         inputs: FloatArray,
         y: FloatArray,
-        weight: FloatArray | None,
+        weight: FloatArray,
         n_linear: int,
         rng: np.random.Generator,
         n_threads: int,
     ) -> KernelHyperparameters:
-        """Return the kernel of largest marginal likelihood on a subset of the rows."""
+        """Return the kernel of largest marginal likelihood on a subset of distinct rows."""
         max_rows = self.max_hyperparameter_rows
         return fit_hyperparameters(inputs, y, weight, n_linear, rng, max_rows=max_rows, n_threads=n_threads)
 

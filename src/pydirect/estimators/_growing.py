@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sample_weight
-from pydirect.estimators._regressor import ProbabilisticRegressor
-from pydirect.estimators._streamed import StreamedModel
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import as_count, as_flag, as_number, as_sample_weight
+from pydirect.estimators._fitting import StatisticsModel, fit_to_statistics
 from pydirect.features.basis import Basis
+from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.errors import FileFormatError
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
@@ -30,19 +30,13 @@ class ForgottenRowsWarning(UserWarning):
     """Rows that a model was fitted to do not count in what it grows into."""
 
 
-class GrowingModel(StreamedModel, ProbabilisticRegressor):
+class GrowingModel(StatisticsModel):
     """Base of regressors that need only statistics of the data.
-
-    A subclass provides ``_check_parameters``, and ``_infer_from_statistics(shared, before)``, which sets
-    ``posteriors_`` and ``prior_scale_`` from statistics of standardised targets.
 
     The feature map, with the scaling of the inputs and the kernel's hyperparameters, is fixed before the first row is
     counted and never moves again, or sums over rows would mean nothing. Location and scale of the targets are not: they
     follow exactly from the statistics.
     """
-
-    statistics_: RunningStatistics
-    repetitions_: float
 
     # --- the feature map
 
@@ -75,16 +69,8 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             y = np.zeros(len(x))
         x, _, standardised, weight = self._start_fit(X, y, sample_weight)
         self._forget_all()
-        self._fix_features(x, standardised, weight)
+        self._fix_features(TrainingRows(x, standardised, weight))
         return self
-
-    def _fix_features(self, x: FloatArray, standardised: FloatArray, weight: FloatArray | None) -> None:
-        n_threads = resolve_n_threads(self.n_threads)
-        with single_blas_thread():
-            self.features_ = self._fit_features(
-                np.ascontiguousarray(x), standardised, weight, self._generator(), n_threads, self.y_scale_
-            )
-        self._warn_if_constant(x)
 
     # --- growing and shrinking
 
@@ -140,7 +126,7 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
             )
         if not hasattr(self, "features_"):
             x, _, standardised, weight = self._start_fit(X, y, sample_weight)
-            self._fix_features(x, standardised, weight)
+            self._fix_features(TrainingRows(x, standardised, weight))
         started = hasattr(self, "statistics_")
         part = self._statistics_of(X, y, sample_weight)
         warm = started and hasattr(self, "posterior_")
@@ -238,37 +224,14 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
 
     def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
-        """Set everything that follows from statistics; until `_set_results` there is no posterior."""
+        """Set everything that follows from statistics."""
         unit = self.features_.target_scale
         if unit is not None and len(unit) != statistics.n_outputs:
             raise ValueError(
                 f"y must have {len(unit)} outputs, as when the kernel's hyperparameters were learned, got "
                 f"{statistics.n_outputs}"
             )
-        shared = Standardised.of(statistics)
-        before = (self.posteriors_, self.prior_scale_, self.y_scale_) if warm else None
-        self._begin_fit_to(statistics, shared)
-        with single_blas_thread(), progress.stage("inference"):
-            self._infer_from_statistics(shared, before)
-        self._end_fit_to(statistics, progress.seconds)
-
-    def _begin_fit_to(self, statistics: RunningStatistics, shared: Standardised) -> None:
-        """Set what inference takes."""
-        self._forget()
-        self.y_mean_, self.y_scale_, self.calibration_scale_ = shared.location, shared.scale, 1.0
-        self.repetitions_ = shared.repetitions
-        prior_variance = statistics.prior_variance_sum / statistics.n_samples
-        missing = max(prior_variance - shared.gaussian.mean_square, 0.0) if prior_variance else 0.0
-        self.mean_missing_variance_ = missing
-
-    def _end_fit_to(self, statistics: RunningStatistics, seconds: dict[str, float]) -> None:
-        self.fit_seconds_ = seconds
-        self.n_samples_ = statistics.n_samples
-        self.statistics_ = statistics
-        self._set_results()
-
-    def _infer_from_statistics(self, shared: Standardised, before: Any) -> None:
-        raise NotImplementedError
+        fit_to_statistics([self], statistics, Standardised.of(statistics), progress, warm=warm)
 
     # --- data that do not fit into memory
 
@@ -391,5 +354,5 @@ class GrowingModel(StreamedModel, ProbabilisticRegressor):
         self._set_input_names(basis.n_features_in, None if basis.names is None else list(basis.names))
         self.features_, self._one_dimensional = basis, saved.one_dimensional
 
-    def _fix_features_of(self, rows: Rows) -> None:
-        self._fix_features(rows.x, self._standardise_targets(rows.y, rows.weight), rows.weight)
+    def _training_rows(self, rows: Rows) -> TrainingRows:
+        return TrainingRows(rows.x, self._standardise_targets(rows.y, rows.weight), rows.weight)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.estimators._basis import BasisFunctionModel
+from pydirect.features.evidence import TrainingRows
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import Rows, StreamError
 
@@ -20,7 +23,7 @@ class FeatureMapWarning(UserWarning):
 class StreamedModel(BasisFunctionModel):
     """Base of estimators whose feature map can be fixed before the rows are passed over.
 
-    A subclass provides ``_fix_features_of(rows)``.
+    A subclass provides ``_training_rows(rows)``.
     """
 
     block_dtype: str = "float64"
@@ -84,10 +87,19 @@ class StreamedModel(BasisFunctionModel):
         self._forget_all()
         self._set_input_names(rows.x.shape[1], names)
         self._one_dimensional = one_dimensional
-        self._fix_features_of(rows)
+        self._fix_features(self._training_rows(rows))
 
-    def _fix_features_of(self, rows: Rows) -> None:
+    def _training_rows(self, rows: Rows) -> TrainingRows:
+        """Return checked rows as features are fitted to them."""
         raise NotImplementedError
+
+    def _fix_features(self, rows: TrainingRows) -> None:
+        """Fit the feature map, which then stays."""
+        rows = replace(rows, x=np.ascontiguousarray(rows.x))
+        with single_blas_thread():
+            n_threads, scale = resolve_n_threads(self.n_threads), getattr(self, "y_scale_", None)
+            self.features_ = self._fit_features(rows, self._generator(), n_threads, scale)
+        self._warn_if_constant(rows.x)
 
     def _require_columns(self, n_columns: int, names: list[str] | None) -> None:
         """Compare columns with those of the feature map."""

@@ -15,6 +15,7 @@ from pydirect._validation import FloatArray, as_count, as_flag
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._streamed import StreamedModel
+from pydirect.features.evidence import TrainingRows
 from pydirect.logistic.fit import LogisticFit, fit_passes, fit_passes_decorrelated
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.passes import RowPasses
@@ -261,13 +262,8 @@ class StreamedClassifier(StreamedModel):
         sign = self._set_problems(index, mass[present] * factors)
         return OneAgainstRest(source, sign, factor, self._one_dimensional)
 
-    def _fix_features_of(self, rows: Rows) -> None:
-        n_threads = resolve_n_threads(self.n_threads)
-        with single_blas_thread():
-            self.features_ = self._fit_features(
-                np.ascontiguousarray(rows.x), rows.y, rows.weight, self._generator(), n_threads
-            )
-        self._warn_if_constant(rows.x)
+    def _training_rows(self, rows: Rows) -> TrainingRows:
+        return TrainingRows(rows.x, rows.y, rows.weight)
 
     # --- inference
 
@@ -284,8 +280,7 @@ class StreamedClassifier(StreamedModel):
             Of all rows.
         """
         statistics, n_threads = total.gaussian(), resolve_n_threads(self.n_threads)
-        prior_variance = total.prior_variance_sum / total.n_samples
-        self.mean_missing_variance_ = max(prior_variance - statistics.mean_square, 0.0) if prior_variance else 0.0
+        self.mean_missing_variance_ = total.missing_variance(statistics.mean_square)
         variance_prior = self._variance_prior(statistics.mean_square)
         with single_blas_thread():
             vectors = informative_directions(statistics, variance_prior.centre)

@@ -18,6 +18,7 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.distributions.mixture_priors import MixturePrior
 from pydirect.estimators._classifier import ProbabilisticClassifier
 from pydirect.estimators._streamed_classifier import StreamedClassifier, turned
+from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.logistic.fit import BOUNDS, LogisticFit, fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
@@ -209,7 +210,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         labels = self._set_problems(index, _masses(index.astype(np.intp), weight))
         with single_blas_thread():
             with progress.stage("features"):
-                self.features_ = self._fit_features(x, labels, weight, rng, n_threads)
+                self.features_ = self._fit_features(TrainingRows(x, labels, weight), rng, n_threads)
             with progress.stage("statistics"), progress.rows(len(x)) as callback:
                 inputs = np.ascontiguousarray(self.features_.inputs(x))
                 statistics = collect_statistics(
@@ -317,12 +318,11 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         self,
         inputs: FloatArray,
         y: FloatArray,
-        weight: FloatArray | None,
+        weight: FloatArray,
         n_linear: int,
         rng: np.random.Generator,
         n_threads: int,
     ) -> KernelHyperparameters:
-        assert weight is not None
         max_rows = self.max_hyperparameter_rows
         return fit_label_hyperparameters(
             inputs, y, weight, self.intercept_, n_linear=n_linear, rng=rng, max_rows=max_rows, n_threads=n_threads

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -11,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_number
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
+from pydirect.estimators._fitting import Training, fit_to_rows
 from pydirect.estimators._growing import GrowingModel
-from pydirect.features.evidence import distinct_rows
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.empirical_bayes import (
     HeldOut,
@@ -33,34 +32,13 @@ from pydirect.regression.level_scale import in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_entropy import ENTROPIES
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
-from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
-from pydirect.statistics.rotated import RotatedStatistics, decorrelate
-from pydirect.statistics.standardised import Standardised
+from pydirect.statistics.gaussian import collect_statistics
+from pydirect.statistics.rotated import decorrelate
 
 NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
 LARGEST_NOISE = 1e300  # in units of the targets' variance, and its inverse the smallest
 # Fewest rows of which a tenth is held out.
 FEWEST_TO_HOLD_OUT = 20
-
-
-@dataclass(frozen=True)
-class Training:
-    """What inference sees: sums over the data, and the rows for policies that need some of them."""
-
-    statistics: GaussianStatistics
-    inputs: FloatArray | None
-    y: FloatArray | None  # standardised, (n_samples, n_outputs)
-    weight: FloatArray | None
-    rng: np.random.Generator
-    n_threads: int
-    starts: Sequence[MeanFieldPosterior | None] = ()  # per output, in standardised units of y; none to start afresh
-    rotated: RotatedStatistics | None = None  # where they are known already
-    begun: Sequence[RawFit] | None = None  # where fits of the same statistics were begun together
-
-    @property
-    def n_rows(self) -> int:
-        """Rows at hand; none where only statistics are kept."""
-        return 0 if self.inputs is None else len(self.inputs)
 
 
 class DirectRegressor(GrowingModel):
@@ -242,39 +220,7 @@ class DirectRegressor(GrowingModel):
             When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
-        x, targets, standardised, weight = self._start_fit(X, y, sample_weight)
-        self._forget_all()
-        n_threads = resolve_n_threads(self.n_threads)
-        rng = self._generator()
-        progress = Progress(self.verbose)
-
-        distinct = distinct_rows(x, targets, weight)[2]
-        self.repetitions_ = float(distinct.mean())
-
-        with single_blas_thread():
-            with progress.stage("features"):
-                self.features_ = self._fit_features(x, standardised, weight, rng, n_threads, self.y_scale_)
-            with progress.stage("statistics"), progress.rows(len(x)) as callback:
-                inputs = self.features_.inputs(x)
-                statistics = collect_statistics(
-                    self.features_.map,
-                    inputs,
-                    standardised,
-                    weight,
-                    block_dtype=self.block_dtype,
-                    n_threads=n_threads,
-                    progress=callback,
-                )
-                if self.basis == "raw":
-                    statistics.form_gram()  # here, where its seconds belong
-                self.mean_missing_variance_ = self.features_.mean_missing_variance(
-                    inputs, weight, statistics.mean_square
-                )
-            with progress.stage("inference"):
-                self._infer(Training(statistics, inputs, standardised, weight, inference_rng(rng), n_threads))
-        self.fit_seconds_ = progress.seconds
-        self.n_samples_ = statistics.n_samples
-        self._set_results()
+        fit_to_rows([self], X, [y], sample_weight, Progress(self.verbose))
         self._warn_if_unfinished()
         return self
 
@@ -314,28 +260,17 @@ class DirectRegressor(GrowingModel):
         self._posterior_basis = self.basis
         self._set_coefficients()
 
-    def _infer_from_statistics(
-        self, shared: Standardised, before: tuple[list[Posterior], FloatArray, FloatArray] | None
-    ) -> None:
-        starts: list[MeanFieldPosterior | None] = []
+    def _starts(self, n_weights: int, y_scale: FloatArray) -> list[MeanFieldPosterior | None]:
         # Coordinates in the decorrelated basis are those of other weights.
         same_weights = self.basis == getattr(self, "_posterior_basis", None) == "raw"
-        if before is not None and same_weights and not isinstance(as_prior(self.prior), MixturePrior):
-            n_weights = shared.gaussian.n_weights
-            shape = (n_weights, shared_levels(self.levels, self.n_levels, n_weights).shape[1])
-            for posterior, scale, ratio in zip(*before[:2], before[2] / self.y_scale_, strict=True):
-                if isinstance(posterior, MeanFieldPosterior) and posterior.q.shape == shape:
-                    starts.append(in_prior_units(posterior, 1 / (scale * ratio)))
-                else:
-                    starts.append(None)
-        self._infer(self._training_by(shared, starts))
-
-    def _training_by(self, shared: Standardised, starts: Sequence[MeanFieldPosterior | None] = ()) -> Training:
-        """Return what inference sees where there are no rows."""
-        rotated = shared.rotated if self._needs_rotation() else None
-        n_threads = resolve_n_threads(self.n_threads)
-        rng = inference_rng(self._generator())
-        return Training(shared.gaussian, None, None, None, rng, n_threads, starts, rotated)
+        if not same_weights or isinstance(as_prior(self.prior), MixturePrior):
+            return []
+        shape = (n_weights, shared_levels(self.levels, self.n_levels, n_weights).shape[1])
+        starts: list[MeanFieldPosterior | None] = []
+        for posterior, scale, ratio in zip(self.posteriors_, self.prior_scale_, self.y_scale_ / y_scale, strict=True):
+            fits = isinstance(posterior, MeanFieldPosterior) and posterior.q.shape == shape
+            starts.append(in_prior_units(posterior, 1 / (scale * ratio)) if fits else None)
+        return starts
 
     def _needs_rotation(self) -> bool:
         """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
@@ -442,8 +377,8 @@ class DirectRegressor(GrowingModel):
 
     def _held_out(self, training: Training, output: int) -> HeldOut:
         """Set a tenth of the rows aside."""
-        assert training.inputs is not None and training.y is not None
-        inputs, y, weight, n_threads = training.inputs, training.y[:, output], training.weight, training.n_threads
+        assert training.inputs is not None and training.rows is not None
+        inputs, y, weight = training.inputs, training.rows.y[:, output], training.rows.weight
         held = np.zeros(len(y), dtype=bool)
         held[training.rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
         kept = collect_statistics(
@@ -452,9 +387,9 @@ class DirectRegressor(GrowingModel):
             y[~held, None],
             None if weight is None else weight[~held],
             block_dtype=self.block_dtype,
-            n_threads=n_threads,
+            n_threads=training.n_threads,
         )
-        phi = np.ascontiguousarray(self.features_.map.transform(inputs[held], np.float64, n_threads))
+        phi = np.ascontiguousarray(self.features_.map.transform(inputs[held], np.float64, training.n_threads))
         return HeldOut(kept.target(0), phi, y[held], None if weight is None else weight[held])
 
     # --- prediction
@@ -505,15 +440,3 @@ class DirectRegressor(GrowingModel):
         cumulants *= self.y_scale_ ** np.arange(1, 5)[:, None, None]
         cumulants[0] += self.y_mean_
         return cumulants[:, :, 0] if self._one_dimensional else cumulants
-
-
-def inference_rng(rng: np.random.Generator) -> np.random.Generator:
-    """Return the generator of inference, the same whatever the feature map has drawn."""
-    return rng.spawn(1)[0]
-
-
-def begun_together(models: Sequence[DirectRegressor], trainings: Sequence[Training]) -> list[Training]:
-    """Make the first fits of raw models of the same A, which share every read of it; others stay as they are."""
-    fits = [m._raw_fits(t) if m.basis == "raw" else [] for m, t in zip(models, trainings, strict=True)]
-    begun = iter(begin_together([fit for own in fits for fit in own]))
-    return [replace(t, begun=[next(begun) for _ in own] or None) for t, own in zip(trainings, fits, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -11,13 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_instance
-from pydirect.estimators.direct_regressor import DirectRegressor, Training, begun_together, inference_rng
+from pydirect._validation import as_instance
+from pydirect.estimators._fitting import fit_to_rows
+from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.content import content
-from pydirect.features.evidence import distinct_rows
-from pydirect.statistics.gaussian import collect_statistics
-from pydirect.statistics.rotated import decorrelate
 
 
 def feature_key(model: DirectRegressor) -> Hashable:
@@ -89,7 +85,9 @@ def fit_many(
         own = str(joblib.hash(np.asarray(target))) if model._learns_kernel() else ""
         groups.setdefault((feature_key(model), own), []).append(k)
     for members in groups.values():
-        _fit_group([estimators[k] for k in members], X, [targets[k] for k in members], sample_weight)
+        fit_to_rows([estimators[k] for k in members], X, [targets[k] for k in members], sample_weight, Progress(0))
+    for model in estimators:
+        model._warn_if_unfinished()
     return estimators
 
 
@@ -99,54 +97,3 @@ def _targets(y: Any, n_models: int) -> list[Any]:
     if len(y) != n_models:
         raise ValueError(f"y must be one target or a list of one an estimator, {n_models}, got {len(y)}")
     return list(y)
-
-
-def _fit_group(
-    models: Sequence[DirectRegressor], X: ArrayLike, targets: Sequence[Any], sample_weight: ArrayLike | None
-) -> None:
-    """Fit models that share their feature map, which the first of them fits."""
-    lead = models[0]
-    shared = Progress(0)
-    n_threads = resolve_n_threads(lead.n_threads)
-    rng = lead._generator()
-    after_features = inference_rng(rng)
-    columns: list[FloatArray] = []
-    for model, target in zip(models, targets, strict=True):
-        x, given, standardised, weight = model._start_fit(X, target, sample_weight)
-        model._forget_all()
-        model.repetitions_ = float(distinct_rows(x, given, weight)[2].mean())
-        columns.append(standardised)
-    with single_blas_thread():
-        with shared.stage("features"):
-            basis = lead._fit_features(x, columns[0], weight, rng, n_threads, lead.y_scale_)
-        with shared.stage("statistics"):
-            inputs = basis.inputs(x)
-            statistics = collect_statistics(
-                basis.map, inputs, np.hstack(columns), weight, block_dtype=lead.block_dtype, n_threads=n_threads
-            )
-            missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
-            if any(model.basis == "raw" for model in models):
-                statistics.form_gram()  # once for all
-        trainings = []
-        for model in models:
-            model.features_, model.mean_missing_variance_ = basis, missing
-        with shared.stage("inference"):
-            rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
-            end = 0
-            for standardised in columns:
-                own = slice(end, end := end + standardised.shape[1])
-                rest = copy.deepcopy(after_features)  # every model's own
-                turned = None if rotated is None else rotated.outputs(own)
-                trainings.append(
-                    Training(statistics.outputs(own), inputs, standardised, weight, rest, n_threads, (), turned)
-                )
-            trainings = begun_together(models, trainings)
-        for model, training in zip(models, trainings, strict=True):
-            progress = Progress(0)
-            progress.seconds = {name: seconds / len(models) for name, seconds in shared.seconds.items()}
-            with progress.stage("inference"):
-                model._infer(training)
-            model.fit_seconds_ = progress.seconds
-            model.n_samples_ = statistics.n_samples
-            model._set_results()
-            model._warn_if_unfinished()

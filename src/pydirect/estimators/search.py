@@ -20,11 +20,13 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_flag, as_instance, as_sample_weight
-from pydirect.estimators.direct_regressor import DirectRegressor, begun_together
+from pydirect.estimators._fitting import fit_to_statistics
+from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.fit_many import feature_key
-from pydirect.features.evidence import distinct_rows
+from pydirect.features.evidence import distinct_index
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
@@ -168,10 +170,11 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                     held = None
                     if self.scoring in SCORES_OF_SUMS:
                         held = data.folds[f].gaussian(shared.location, shared.scale)
-                    fits = _fits([models[k] for k in members], data.model, statistics, shared)
-                    for k, (fitted, taken) in zip(members, fits, strict=True):
+                    fits = _fitted([models[k] for k in members], data.model, statistics, shared)
+                    for k, fitted in zip(members, fits, strict=True):
                         begin = time.perf_counter()
-                        scores[k, f], fit_seconds[k, f] = self._score(data, f, fitted, held), taken
+                        scores[k, f] = self._score(data, f, fitted, held)
+                        fit_seconds[k, f] = fitted.fit_seconds_["inference"]
                         score_seconds[k, f] = time.perf_counter() - begin
         self._set_search_results(candidates, scores, fit_seconds, score_seconds)
         for name in ("best_estimator_", "refit_time_"):
@@ -181,7 +184,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             best = models[self.best_index_]
             shared, total, repetitions = kept[feature_key(best)]
             with single_blas_thread():
-                ((self.best_estimator_, _),) = _fits([best], shared, total, Standardised.of(total, repetitions))
+                (self.best_estimator_,) = _fitted([best], shared, total, Standardised.of(total, repetitions))
             names = getattr(self, "feature_names_in_", None)
             self.best_estimator_._set_input_names(x.shape[1], None if names is None else names.tolist())
             self.refit_time_ = time.perf_counter() - begin
@@ -314,7 +317,7 @@ class _FoldedData:
         return self._merged(self.rest, self.folds), self._repetitions(slice(None))
 
     def _repetitions(self, rows: Any) -> float:
-        return float(distinct_rows(*self._selected(rows))[2].mean())
+        return float(distinct_index(*self._selected(rows))[1].mean())
 
     def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
         """Yield all sums but those of each fold, merged by halves.
@@ -329,23 +332,15 @@ class _FoldedData:
         yield from self._without_each(self._merged(others, folds[:middle]), folds[middle:])
 
 
-def _fits(
+def _fitted(
     models: Sequence[DirectRegressor], lead: DirectRegressor, statistics: RunningStatistics, shared: Standardised
-) -> Iterator[tuple[DirectRegressor, float]]:
-    """Yield copies of models fitted to the same sums, with the feature map of another one, and the seconds of each."""
-    start = time.perf_counter()
+) -> list[DirectRegressor]:
+    """Return copies of models fitted to the same sums, with the feature map of another one."""
     copies = [_with_features(clone(model), lead) for model in models]
+    fit_to_statistics(copies, statistics, shared, Progress(0))
     for model in copies:
-        model._begin_fit_to(statistics, shared)
-    trainings = [model._training_by(shared) for model in copies]
-    trainings = begun_together(copies, trainings)
-    together = (time.perf_counter() - start) / len(copies)
-    for model, training in zip(copies, trainings, strict=True):
-        start = time.perf_counter()
-        model._infer(training)
-        model._end_fit_to(statistics, {})
         model._warn_if_unfinished()
-        yield model, together + time.perf_counter() - start
+    return copies
 
 
 def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:

@@ -9,7 +9,11 @@ part of the covariance that is not needed at all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
@@ -160,7 +164,7 @@ def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 def fit_hyperparameters(
     x: FloatArray,
     y: FloatArray,
-    sample_weight: FloatArray | None,
+    sample_weight: FloatArray,
     n_linear: int,
     rng: np.random.Generator,
     *,
@@ -169,13 +173,16 @@ def fit_hyperparameters(
 ) -> KernelHyperparameters:
     """Maximise the marginal likelihood times the priors, first on few rows, then on up to `max_rows`.
 
+    Rows should be distinct, as of `distinct_rows`.
+
     Parameters
     ----------
     x : ndarray of shape (n_samples, n_inputs)
         Standardised inputs, then their normal scores.
     y : ndarray of shape (n_samples, n_outputs)
         Standardised targets.
-    sample_weight : ndarray of shape (n_samples,), optional
+    sample_weight : ndarray of shape (n_samples,)
+        Positive.
     n_linear : int
         Leading inputs that the linear part sees.
     rng : numpy.random.Generator
@@ -187,8 +194,7 @@ def fit_hyperparameters(
     -------
     KernelHyperparameters
     """
-    x, y, weight = distinct_rows(x, y, sample_weight)
-    weight = weight / weight.mean()
+    weight = sample_weight / sample_weight.mean()
     n = len(x)
     order = rng.permutation(n)
     if n <= min(ONE_STAGE_ROWS, max_rows):
@@ -217,15 +223,44 @@ def fit_hyperparameters(
 def distinct_rows(
     x: FloatArray, y: FloatArray, sample_weight: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Merge repeated rows into weights, in small tables: a weight of two and a row given twice are then the same.
+    """Merge repeated rows into weights, in small tables; see `distinct_index`."""
+    index, weight = distinct_index(x, y, sample_weight)
+    return x[index], y[index], weight
 
-    The likelihood of exact copies is largest without noise, whatever the data: hyperparameters come from distinct rows,
-    with weights relative to their mean.
+
+def distinct_index(
+    x: FloatArray, y: FloatArray, sample_weight: FloatArray | None
+) -> tuple[NDArray[np.intp], FloatArray]:
+    """Return the indices of distinct rows, in small tables, and their total weights; rows of no weight are left out.
+
+    A weight of two and a row given twice are then the same. The likelihood of exact copies is largest without noise,
+    whatever the data: hyperparameters come from distinct rows, with weights relative to their mean.
     """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
-    x, y, weight = x[weight > 0], y[weight > 0], weight[weight > 0]
-    if len(x) > 4 * MAX_ROWS:
-        return x, y, weight
-    rows, where = np.unique(np.hstack([x, y]), axis=0, return_inverse=True)
-    merged = np.bincount(where.ravel(), weights=weight).astype(np.float64)
-    return rows[:, : x.shape[1]].copy(), rows[:, x.shape[1] :].copy(), merged
+    used = np.flatnonzero(weight > 0)
+    if len(used) > 4 * MAX_ROWS:
+        return used, weight[used]
+    _, first, where = np.unique(np.hstack([x[used], y[used]]), axis=0, return_index=True, return_inverse=True)
+    return used[first], np.bincount(where.ravel(), weights=weight[used]).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows that features are fitted to.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_rows, n_features_in)
+    y : ndarray of shape (n_rows, n_outputs)
+        Standardised targets, or labels ±1.
+    weight : ndarray of shape (n_rows,) or None
+    """
+
+    x: FloatArray
+    y: FloatArray
+    weight: FloatArray | None
+
+    @cached_property
+    def distinct(self) -> tuple[NDArray[np.intp], FloatArray]:
+        """Indices of the distinct rows and their weights; see `distinct_index`."""
+        return distinct_index(self.x, self.y, self.weight)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features.evidence import FIRST_ROWS, MAX_ROWS, ONE_STAGE_ROWS, MarginalLikelihood, distinct_rows
+from pydirect.features.evidence import FIRST_ROWS, MAX_ROWS, ONE_STAGE_ROWS, MarginalLikelihood
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.logistic.bound import pseudo_targets
 
@@ -123,7 +123,7 @@ def fit_label_hyperparameters(
     KernelHyperparameters
         Amplitudes in squared units of `LOGIT_UNIT`.
     """
-    x, t, weight = distinct_rows(x, t, sample_weight)
+    weight = sample_weight
     order = rng.permutation(len(x))
     largest = min(len(x), max(2, round(max_rows * t.shape[1] ** (-1 / 3))))
     # Rows, and L-BFGS iterations between updates of ξ.

@@ -410,6 +410,11 @@ class RunningStatistics:
         _core.mirror_upper_triangle(square, 1)
         return square
 
+    def missing_variance(self, mean_square: float) -> float:
+        """Return the prior variance of f that the features lack at an average row, given their mean ‖φ‖²."""
+        prior_variance = self.prior_variance_sum / self.n_samples
+        return max(prior_variance - mean_square, 0.0) if prior_variance else 0.0
+
     def target_location_scale(self) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the targets, (n_outputs,) each; exactly zero where constant to rounding."""
         if not self.n_samples:

@@ -63,7 +63,7 @@ class TargetTask(Task):
         hyperparameters = fit_hyperparameters(
             inputs,
             standardised,
-            weight,
+            merged,
             input_map.n_standardised,
             settings.rng,
             max_rows=settings.max_hyperparameter_rows,

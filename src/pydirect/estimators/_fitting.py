@@ -1,0 +1,195 @@
+"""The one sequence of a fit of regressors on statistics: features, sums over rows, inference, results.
+
+One regressor goes through it alone, several that share features and rows (`fit_many`, `DirectSearchCV`) together.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray
+from pydirect.estimators._regressor import ProbabilisticRegressor
+from pydirect.estimators._streamed import StreamedModel
+from pydirect.features.evidence import TrainingRows
+from pydirect.regression.empirical_bayes import RawFit, begin_together
+from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
+from pydirect.statistics.rotated import RotatedStatistics, decorrelate
+from pydirect.statistics.running import RunningStatistics
+from pydirect.statistics.standardised import Standardised
+
+
+@dataclass(frozen=True)
+class Training:
+    """What inference sees: sums over the data, and the rows for policies that need some of them."""
+
+    statistics: GaussianStatistics
+    rng: np.random.Generator
+    n_threads: int
+    inputs: FloatArray | None = None
+    rows: TrainingRows | None = None
+    starts: Sequence[MeanFieldPosterior | None] = ()  # per output, in standardised units of y; none to start afresh
+    rotated: RotatedStatistics | None = None  # where they are known already
+    begun: Sequence[RawFit] | None = None  # where fits of the same statistics were begun together
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows at hand; none where only statistics are kept."""
+        return 0 if self.inputs is None else len(self.inputs)
+
+
+class StatisticsModel(StreamedModel, ProbabilisticRegressor):
+    """Base of regressors whose inference needs only statistics of standardised targets.
+
+    A subclass provides `_infer`, which sets ``posteriors_`` and ``prior_scale_``, `_needs_rotation`, `_raw_fits` and
+    `_starts`.
+    """
+
+    statistics_: RunningStatistics
+    repetitions_: float
+
+    def _infer(self, training: Training) -> None:
+        raise NotImplementedError
+
+    def _needs_rotation(self) -> bool:
+        """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
+        raise NotImplementedError
+
+    def _raw_fits(self, training: Training) -> list[RawFit]:
+        """Begin the fit of every output in the raw basis."""
+        raise NotImplementedError
+
+    def _starts(self, n_weights: int, y_scale: FloatArray) -> list[MeanFieldPosterior | None]:
+        """Return the posteriors as starts of another inference, where its targets are in units of `y_scale`."""
+        raise NotImplementedError
+
+
+def fit_to_rows(
+    models: Sequence[StatisticsModel],
+    X: ArrayLike,
+    targets: Sequence[Any],
+    sample_weight: ArrayLike | None,
+    progress: Progress,
+) -> None:
+    """Fit models that share their feature map to rows in memory; the first of them fits the map.
+
+    Parameters
+    ----------
+    models : sequence of StatisticsModel
+    X : array_like of shape (n_samples, n_features_in)
+    targets : sequence of array_like
+        One per model, (n_samples,) or (n_samples, n_outputs) each.
+    sample_weight : array_like of shape (n_samples,) or None
+    progress : Progress
+    """
+    lead = models[0]
+    n_threads, rng = resolve_n_threads(lead.n_threads), lead._generator()
+    after_features = inference_rng(rng)
+    data: list[TrainingRows] = []
+    for model, target in zip(models, targets, strict=True):
+        x, _, standardised, weight = model._start_fit(X, target, sample_weight)
+        model._forget_all()
+        data.append(TrainingRows(x, standardised, weight))
+        model.repetitions_ = float(data[-1].distinct[1].mean())
+    with single_blas_thread():
+        with progress.stage("features"):
+            basis = lead._fit_features(data[0], rng, n_threads, lead.y_scale_)
+        with progress.stage("statistics"), progress.rows(len(x)) as callback:
+            inputs, columns = basis.inputs(x), np.hstack([rows.y for rows in data])
+            options: dict[str, Any] = {"block_dtype": lead.block_dtype, "n_threads": n_threads, "progress": callback}
+            statistics = collect_statistics(basis.map, inputs, columns, weight, **options)
+            missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
+            if any(model.basis == "raw" for model in models):
+                statistics.form_gram()  # once for all, where its seconds belong
+        for model in models:
+            model.features_, model.mean_missing_variance_ = basis, missing
+            model.n_samples_ = statistics.n_samples
+
+        def trainings() -> list[Training]:
+            rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
+            found, end = [], 0
+            for rows in data:
+                own = slice(end, end := end + rows.y.shape[1])
+                turned = None if rotated is None else rotated.outputs(own)
+                rest = copy.deepcopy(after_features)  # every model's own
+                found.append(Training(statistics.outputs(own), rest, n_threads, inputs, rows, rotated=turned))
+            return found
+
+        _infer_together(models, trainings, progress)
+
+
+def fit_to_statistics(
+    models: Sequence[StatisticsModel],
+    statistics: RunningStatistics,
+    shared: Standardised,
+    progress: Progress,
+    *,
+    warm: bool = False,
+) -> None:
+    """Fit models whose feature map is that of the statistics.
+
+    Parameters
+    ----------
+    models : sequence of StatisticsModel
+    statistics : RunningStatistics
+    shared : Standardised
+        The same, of standardised targets.
+    progress : Progress
+    warm : bool
+        Start at the posteriors that the models have.
+    """
+    n_weights, mean_square = shared.gaussian.n_weights, shared.gaussian.mean_square
+    starts = [model._starts(n_weights, shared.scale) if warm else [] for model in models]
+    for model in models:
+        model._forget()
+        model.y_mean_, model.y_scale_, model.calibration_scale_ = shared.location, shared.scale, 1.0
+        model.repetitions_, model.n_samples_ = shared.repetitions, statistics.n_samples
+        model.mean_missing_variance_ = statistics.missing_variance(mean_square)
+
+    def trainings() -> list[Training]:
+        found = []
+        for model, start in zip(models, starts, strict=True):
+            rotated = shared.rotated if model._needs_rotation() else None
+            n_threads, rng = resolve_n_threads(model.n_threads), inference_rng(model._generator())
+            found.append(Training(shared.gaussian, rng, n_threads, starts=start, rotated=rotated))
+        return found
+
+    with single_blas_thread():
+        _infer_together(models, trainings, progress)
+    for model in models:
+        model.statistics_ = statistics
+
+
+def _infer_together(models: Sequence[StatisticsModel], trainings: Any, progress: Progress) -> None:
+    """Infer, and set the results; shared seconds are divided among the models."""
+    seconds = []
+    with progress.stage("inference"):
+        for model, training in zip(models, begun_together(models, trainings()), strict=True):
+            begin = time.perf_counter()
+            model._infer(training)
+            seconds.append(time.perf_counter() - begin)
+    for model, own in zip(models, seconds, strict=True):
+        model.fit_seconds_ = {name: spent / len(models) for name, spent in progress.seconds.items()}
+        model.fit_seconds_["inference"] += own - sum(seconds) / len(models)
+        model._set_results()
+
+
+def inference_rng(rng: np.random.Generator) -> np.random.Generator:
+    """Return the generator of inference, the same whatever the feature map has drawn."""
+    return rng.spawn(1)[0]
+
+
+def begun_together(models: Sequence[StatisticsModel], trainings: Sequence[Training]) -> list[Training]:
+    """Make the first fits of raw models of the same A, which share every read of it; others stay as they are."""
+    fits = [m._raw_fits(t) if m.basis == "raw" else [] for m, t in zip(models, trainings, strict=True)]
+    begun = iter(begin_together([fit for own in fits for fit in own]))
+    return [replace(t, begun=[next(begun) for _ in own] or None) for t, own in zip(trainings, fits, strict=True)]
