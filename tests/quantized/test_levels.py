@@ -10,7 +10,7 @@ from pydirect.quantized.levels import shared_levels
 RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
 
 
-def test_levels_of_outputs_are_one_table():
+def test_outputs_share_one_table_of_levels():
     table = np.array([-1.0, 1e-15, 1.0])
     np.testing.assert_array_equal(shared_levels([table, table * (1 + 1e-8)]), [-1.0, 0.0, 1.0])
     with pytest.raises(ValueError, match="copies of one table"):

@@ -14,7 +14,7 @@ from pydirect.quantized.errors import IntegerArithmeticWarning
     ],
     ids=["direct", "network"],
 )
-def test_columns_that_single_precision_does_not_hold_are_named(data, fit, estimator):
+def test_columns_beyond_single_precision_are_named(data, fit, estimator):
     x, y = data(60)
     x[:, 0] += 3e8
     model = fit(estimator, x, y)
@@ -24,7 +24,7 @@ def test_columns_that_single_precision_does_not_hold_are_named(data, fit, estima
     quantize(model, 4, X=x)  # floating point is told nothing
 
 
-def test_rows_that_integers_cut_off_are_counted_and_their_column_named(data, raw):
+def test_clipped_rows_are_counted_and_their_column_is_named(data, raw):
     x = data()[0][:9]
     x[4, 1] += 100
     with pytest.warns(IntegerArithmeticWarning, match="at 1 of 9 rows of X: column 1 is beyond the range of integers"):

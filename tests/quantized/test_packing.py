@@ -50,6 +50,6 @@ def test_sparse_entries_are_a_gap_and_a_code():
         (lambda: unpack_sparse(np.array([0x51], np.uint8), 8, 0, (5,)), "whole entries"),
     ],
 )
-def test_bytes_that_hold_no_codes_are_refused(call, message):
+def test_invalid_bytes_of_codes_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -8,7 +8,7 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.quantized.samples import matched_samples
 
 
-def test_matched_samples_do_not_depend_on_how_many_weights_are_held_at_once(monkeypatch):
+def test_matched_samples_do_not_depend_on_the_block_size(monkeypatch):
     rng = np.random.default_rng(3)
     weights = FactorizedCategorical(np.linspace(-3, 3, 7)[None], rng.dirichlet(np.ones(7), 20))
     whole = matched_samples(weights, 8, np.random.default_rng(0))

@@ -52,7 +52,7 @@ def test_damaged_files_are_refused_whatever_was_done_to_them(raw, tmp_path):
             load_quantized(path)
 
 
-def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
+def test_intact_files_with_invalid_contents_are_refused(raw, tmp_path):
     path = tmp_path / "model.pydirect"
     quantize(raw, 4, arithmetic="integer", layout="dense").save(path)
     document = read(path, "pydirect.QuantizedRegressor")
@@ -82,7 +82,7 @@ def test_whole_files_whose_contents_make_no_model_are_refused(raw, tmp_path):
     changed(arrays={"levels": document.arrays["levels"] * 1e3 + 1})
 
 
-def test_files_whose_networks_integers_do_not_hold_are_refused(network, tmp_path):
+def test_files_of_networks_beyond_the_range_of_integers_are_refused(network, tmp_path):
     path, (model, x) = tmp_path / "model.pydirect", network("one layer")
     quantize(model, 2, X=x, arithmetic="integer").save(path)
     document = read(path, "pydirect.QuantizedRegressor")

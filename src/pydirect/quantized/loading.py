@@ -76,7 +76,7 @@ def _check(model: QuantizedPredictor) -> None:
     require_type(model.feature_bits, "feature_bits", int)
     require_type(model.frequency_bits, "frequency_bits", int, str)
     if model.feature_bits not in (8, 16) or model.frequency_bits not in ("auto", 8, 16, 32):
-        raise ValueError("feature_bits or frequency_bits are of no known kind")
+        raise ValueError("feature_bits must be 8 or 16, and frequency_bits 8, 16, 32 or 'auto'")
     n_outputs = len(require_array(model.scale, "scale", "n_outputs"))
     require_array(model.offset, "offset", n_outputs)
     if (require_array(model.noise, "noise", n_outputs) < 0).any():

@@ -56,7 +56,7 @@ def test_more_samples_keep_to_the_number_of_weights(data):
         assert model.n_bytes <= 1000
 
 
-def test_bytes_that_hold_no_model_are_refused(data):
+def test_too_few_bytes_for_a_model_are_refused(data):
     x, y = data(60)
     with pytest.raises(ValueError, match="max_bytes must be at least about"):
         fit_within(DirectRegressor(), x, y, max_bytes=100)
@@ -78,7 +78,7 @@ def test_bytes_that_hold_no_model_are_refused(data):
         ({"frequency_bits": 32}, "frequency_bits must be 8 or 16, got 32"),
     ],
 )
-def test_budgets_name_the_argument_that_is_wrong(data, options, message):
+def test_budgets_name_the_invalid_argument(data, options, message):
     x, y = data(40)
     with pytest.raises((TypeError, ValueError), match=message):
         fit_within(DirectRegressor(), x, y, **options)

@@ -153,7 +153,7 @@ def test_tables_take_the_bytes_that_the_report_says(tmp_path, c, fitted, small, 
 
 
 @needs_cc
-def test_classifiers_in_integers_tell_class_and_probabilities(tmp_path, c, small):
+def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c, small):
     for target in ("sign", "three"):
         model = small(small.classifier("fourier", basis="raw", rank_inputs=False), target)
         quantised = quantize(model, 6, arithmetic="integer")
@@ -183,7 +183,7 @@ def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
 
 @needs_cc
 @pytest.mark.parametrize("kind", ["linear", "network"])
-def test_integers_of_sensors_are_taken_as_they_are(tmp_path, c, fitted, small, kind):
+def test_headers_take_counts_of_sensors(tmp_path, c, fitted, small, kind):
     model, X = fitted("yacht") if kind == "linear" else (small(small.network((3,))), small.X)
     quantised = quantize(model, 4, X=X, arithmetic="integer")
     program = quantised.program

@@ -136,7 +136,7 @@ def test_headers_say_what_they_are_and_two_fit_into_one_program(tmp_path, c, sma
         c.run_checked([tmp_path / "main"])
 
 
-def test_names_of_columns_stay_as_they_are_but_for_marks_of_comments(tmp_path, c, small):
+def test_names_of_columns_are_kept_except_for_comment_marks(tmp_path, c, small):
     model = quantize(small(small.regressor("linear", basis="raw")), 4, arithmetic="integer")
     model.to_c(tmp_path / "model.h", prefix="m", columns=["a/*b pd_x", "PD_y*/", "/*/"])
     text = (tmp_path / "model.h").read_text()
@@ -154,7 +154,7 @@ def test_names_hold_no_trigraphs(tmp_path, small):
     assert "??" not in (tmp_path / "model.h").read_text()
 
 
-def test_a_prefix_stays_as_it_is(tmp_path, small):
+def test_a_prefix_keeps_its_case(tmp_path, small):
     model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
     model.to_c(tmp_path / "model.h", prefix="boilerModel")
     text = (tmp_path / "model.h").read_text()

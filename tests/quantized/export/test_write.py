@@ -20,7 +20,7 @@ def test_options_of_floating_point_are_refused_for_integers(tmp_path, small):
             model.to_c(tmp_path / "model.h", columns=columns)
 
 
-def test_what_has_no_form_in_c_is_refused_with_a_hint(tmp_path, small):
+def test_models_that_c_cannot_express_are_refused_with_a_hint(tmp_path, small):
     path = tmp_path / "model.h"
     with pytest.raises(ValueError, match="features='fourier'"):
         quantize(small(small.regressor("nystroem")), 4).to_c(path)

@@ -55,7 +55,7 @@ def python_totals(program, x):
 
 @pytest.mark.parametrize("feature_bits", [8, 16])
 @pytest.mark.parametrize("frequency_bits", [8, 16, 32])
-def test_the_integer_path_is_that_of_unbounded_integers(data, raw, feature_bits, frequency_bits):
+def test_integer_programs_equal_unbounded_integers(data, raw, feature_bits, frequency_bits):
     model = quantize(raw, 4, arithmetic="integer", feature_bits=feature_bits, frequency_bits=frequency_bits)
     x = np.vstack([data()[0][:5], [[1e30, -1e30, 10.0]], [[10.0, 12.0, 13.0]]])
     expected = [python_totals(model.program, row) for row in x]
@@ -101,7 +101,7 @@ def python_network(program, x):
     return totals
 
 
-def test_networks_in_integers_are_those_of_unbounded_integers(network, network_name):
+def test_network_programs_equal_unbounded_integers(network, network_name):
     model, x = network(network_name)
     quantised = quantize(model, 3, X=x, arithmetic="integer")
     program = quantised.program
@@ -119,7 +119,7 @@ def test_networks_in_integers_are_those_of_unbounded_integers(network, network_n
         RawInputs.of(program, 1e-3)
 
 
-def test_what_could_overflow_is_refused(raw):
+def test_possible_overflows_are_refused(raw):
     program = quantize(raw, 4).program
     assert program.prove().squares < 2**63
     wide = replace(program, multipliers=np.full(15, 2**15, dtype=np.int32))
@@ -184,14 +184,14 @@ def test_sums_reach_the_largest_integer_and_no_more(at_every_level):
         ({"deviation_shift": 63}, "deviation_shift must be at most 62"),
     ],
 )
-def test_numbers_of_a_program_that_leave_their_types_are_refused(change, message):
+def test_constants_out_of_range_are_refused(change, message):
     program = linear_program([1, 1], [32767, 32767])
     assert program.prove().total == 65534
     with pytest.raises(AccumulatorOverflowError, match=message):
         replace(program, **change).prove()
 
 
-def test_networks_that_integers_do_not_hold_name_the_layer(network):
+def test_networks_beyond_the_range_of_integers_name_the_layer(network):
     model, x = network("two layers, shared levels")
     quantised = quantize(model, 3, X=x)
     program = quantised.program

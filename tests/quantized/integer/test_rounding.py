@@ -87,7 +87,7 @@ def test_the_error_of_networks_in_integers_is_within_its_bound(network, network_
         assert all((np.abs(own - other) < 0.05 * model.y_scale_).all() for own, other in ends)
 
 
-def test_bounds_at_rows_of_other_models_are_the_same_everywhere(data, raw):
+def test_bounds_of_linear_models_are_the_same_at_all_rows(data, raw):
     model, x = quantize(raw, 4, arithmetic="integer"), data()[0]
     np.testing.assert_array_equal(model.rounding_bound(x[:3]), np.tile(model.rounding_bound(), (3, 1)))
     assert model.in_range(x).all() and not model.in_range(x + 1e3).any()

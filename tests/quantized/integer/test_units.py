@@ -6,7 +6,7 @@ from pydirect.distributions.levels import power_of_two_levels
 from pydirect.quantized.integer.units import integer_levels
 
 
-def test_levels_that_devices_know_become_integers_exactly():
+def test_even_and_power_of_two_levels_become_integers_exactly():
     for levels, integers in (
         (0.2 * np.arange(-7, 8), np.arange(-7, 8)),
         (np.linspace(-3, 3, 4), np.array([-3, -1, 1, 3])),
