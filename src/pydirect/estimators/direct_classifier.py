@@ -256,17 +256,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
 
     def _outputs(self) -> Outputs:
-        n_outputs = len(self.posteriors_)
-        return Outputs(
-            scale=np.ones(n_outputs),
-            offset=self.intercept_,
-            noise=np.zeros(n_outputs),
-            calibration=1.0,
-            one_dimensional=self._one_dimensional,
-            n_features_in=self.n_features_in_,
-            feature_names=self._feature_names(),
-            classes=self.classes_,
-        )
+        return Outputs.of_logits(self.intercept_, self.classes_, self.n_features_in_, self._feature_names())
 
     def search_settings(self) -> SearchSettings:
         """Return the parameters that `pydirect.fit_within` uses, with ways to weight and to fit labels."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray
@@ -47,6 +48,23 @@ class Outputs:
     n_features_in: int
     feature_names: tuple[str, ...] = ()
     classes: NDArray[Any] | None = None
+
+    @classmethod
+    def of_logits(
+        cls, intercept: FloatArray, classes: NDArray[Any], n_features_in: int, feature_names: tuple[str, ...]
+    ) -> Outputs:
+        """Return the outputs of a classifier: one logit for two classes, one per class for more."""
+        n = len(intercept)
+        return cls(
+            scale=np.ones(n),
+            offset=intercept,
+            noise=np.zeros(n),
+            calibration=1.0,
+            one_dimensional=n == 1,
+            n_features_in=n_features_in,
+            feature_names=feature_names,
+            classes=classes,
+        )
 
     def rows(self, X: ArrayLike) -> FloatArray:
         """Validate rows of X; a data frame must have the columns of the fit."""

@@ -76,7 +76,7 @@ class LabelTask(Task):
             inputs=inputs,
             y=response,
             weight=given * curvature / mean,
-            outputs=_logits(reference.intercept, classes, x.shape[1], feature_names),
+            outputs=Outputs.of_logits(reference.intercept, classes, x.shape[1], feature_names),
             hyperparameters=replace(reference.hyperparameters, noise_variance=1 / (LOGIT_UNIT**2 * mean)),
             rng=settings.rng,
             n_threads=settings.n_threads,
@@ -132,19 +132,3 @@ def _fitted(
 ) -> ClassifierFit:
     seed = int(rng.integers(2**31))
     return fits.fit(x, labels, weight, features=features, n_features=n_features, seed=seed)
-
-
-def _logits(
-    intercept: FloatArray, classes: NDArray[Any], n_features_in: int, feature_names: tuple[str, ...]
-) -> Outputs:
-    n_problems = len(intercept)
-    return Outputs(
-        scale=np.ones(n_problems),
-        offset=intercept,
-        noise=np.zeros(n_problems),
-        calibration=1.0,
-        one_dimensional=n_problems == 1,
-        n_features_in=n_features_in,
-        feature_names=feature_names,
-        classes=classes,
-    )
