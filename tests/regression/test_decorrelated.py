@@ -12,7 +12,7 @@ from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import decorrelate
 from pydirect.testing import finite_difference_gradient, monte_carlo_mean
 
-# Fifteen levels to four posterior standard deviations lose this many nats a direction, whatever the data.
+# Fifteen levels to four posterior standard deviations lose this many nats per direction, whatever the data.
 LOSS_PER_DIRECTION = 1.5e-5
 
 SHAPES = [(1, 1), (40, 8), (8, 8), (8, 30), (120, 50)]

@@ -233,7 +233,7 @@ def test_no_stage_ends_below_its_start(make_problem, optimizer, reach, watch_sta
         assert after >= before - 1e-4 * (1 + abs(before))
 
 
-def test_newton_is_exact_where_it_is_told_to_be(make_problem):
+def test_newton_is_exact_where_asked(make_problem):
     model = make_problem(n=60, b=20, n_levels=15, reach=3.0).model
     solver = model.solver(1)
     solver.start_from_prior()

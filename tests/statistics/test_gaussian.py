@@ -185,7 +185,7 @@ def test_single_precision_blocks_lose_no_more_than_single_precision(small_blocks
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize(("n_rows", "expected"), [(700, [256, 512, 700]), (9, [9])])
-def test_progress_is_told_the_rows_done_after_every_block(small_blocks, data, n_threads, n_rows, expected):
+def test_progress_reports_the_rows_done_after_every_block(small_blocks, data, n_threads, n_rows, expected):
     seen = []
     collect_statistics(
         PrecomputedFeatures(20),
