@@ -1,0 +1,124 @@
+"""`fit_many`: each model is what its own fit gives."""
+
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.kernel_approximation import RBFSampler
+
+from pydirect import (
+    DirectRegressor,
+    fit_many,
+)
+from pydirect.estimators import _fitting
+
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
+
+FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
+
+
+def test_fit_many_is_every_models_own_fit(data):
+    x, y = data
+    pair = np.c_[y, x[:, 1] ** 2]
+
+    def models():
+        return [
+            DirectRegressor("linear"),
+            DirectRegressor("linear", noise=0.3),
+            DirectRegressor("linear", basis="raw", n_levels=7),
+            DirectRegressor("polynomial", prior="laplace"),
+            DirectRegressor(n_features=30),
+            DirectRegressor(n_features=30, n_levels=9),
+        ]
+
+    weight = np.linspace(0.5, 2, len(x))
+    targets = [y, pair[:, 1], pair, y, y, y]
+    for got, expected, target in zip(fit_many(models(), x, targets, weight), models(), targets, strict=True):
+        expected.fit(x, target, weight)
+        np.testing.assert_allclose(got.predict(x), expected.predict(x), atol=1e-8)
+        assert got.elbo_ == pytest.approx(expected.elbo_, rel=1e-9)
+        assert got.converged_ == expected.converged_
+
+
+def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
+
+    calls = []
+    original = _fitting.collect_statistics
+    monkeypatch.setattr(_fitting, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
+    fit_many([DirectRegressor("linear", n_levels=n) for n in (5, 7, 9)] + [DirectRegressor("polynomial")], *data)
+    assert len(calls) == 2
+
+
+def test_raw_estimators_share_their_sweeps(data, runs, shared_always):
+    x, y = data
+    targets = [np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 6)]
+    targets[2] = np.c_[targets[2], targets[3]]
+    raw = {"features": "linear", "basis": "raw", "n_levels": 101}  # so fine that there is one optimum
+    models = fit_many([DirectRegressor(**raw) for _ in targets], x, targets)
+    assert runs == [7]
+    for model, target in zip(models, targets, strict=True):
+        expected = DirectRegressor(**raw).fit(x, target)
+        assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-4)
+        np.testing.assert_allclose(model.predict(x), expected.predict(x), atol=1e-2)
+    noises = [{"noise": float(noise)} for noise in np.geomspace(0.1, 2, 8)]
+    for model, noise in zip(fit_many([DirectRegressor(**raw, **n) for n in noises], x, y), noises, strict=True):
+        expected = DirectRegressor(**raw, **noise).fit(x, y)
+        assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-6)
+    assert runs == [7, 8]
+
+
+def test_several_outputs_of_the_raw_basis_are_those_of_single_fits(data):
+    x, y = data
+    several = np.c_[tuple(np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 7))]
+    model = DirectRegressor("linear", basis="raw").fit(x, several)
+    for k in range(7):
+        alone = DirectRegressor("linear", basis="raw").fit(x, several[:, k])
+        np.testing.assert_allclose(model.predict(x)[:, k], alone.predict(x), atol=1e-2)
+
+
+def test_fit_many_tells_the_seconds_of_all_once(data):
+    x, y = data
+    models = [DirectRegressor("linear", basis=basis) for basis in ("decorrelated", "raw", "raw")]
+    begin = time.perf_counter()
+    fit_many(models, x, y)
+    taken = time.perf_counter() - begin
+    for stage in ("features", "statistics"):  # shared by equal parts
+        assert len({model.fit_seconds_[stage] for model in models}) == 1
+    assert all(set(model.fit_seconds_) == {"features", "statistics", "inference"} for model in models)
+    assert 0 < sum(sum(model.fit_seconds_.values()) for model in models) <= taken
+
+
+def test_fit_many_refuses_what_does_not_fit_together(data):
+    x, y = data
+    model = DirectRegressor("linear")
+    with pytest.raises(ValueError, match="different objects"):
+        fit_many([model, model], x, y)
+    with pytest.raises(ValueError, match="one an estimator, 2, got 3"):
+        fit_many([model, DirectRegressor("linear")], x, [y, y, y])
+    with pytest.raises(ValueError, match=r"y\[1\] must have 240 rows, as y\[0\], got 239"):
+        fit_many([model, DirectRegressor("linear")], x, [y, y[1:]])
+    with pytest.raises(TypeError, match="a list of DirectRegressor, got one"):
+        fit_many(model, x, y)
+    with pytest.raises(TypeError, match=r"estimators\[0\]"):
+        fit_many(["linear"], x, y)
+
+
+def test_fit_many_refuses_data_before_a_model_is_touched(data):
+    x, y = data
+    fitted, other = DirectRegressor("linear").fit(x, y), DirectRegressor("polynomial")
+    before = fitted.predict(x)
+    for bad in (np.where(y > 1, np.nan, y), 1e100 * y):
+        with pytest.raises(ValueError):
+            fit_many([fitted, other], x, [2 * y, bad])
+    with pytest.raises(ValueError, match="sample_weight"):
+        fit_many([fitted, other], x, y, -np.ones(240))
+    np.testing.assert_array_equal(fitted.predict(x), before)
+
+
+def test_the_page_on_many_models_runs_as_written():
+    page = Path(__file__).resolve().parents[2] / "docs" / "many_models.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    exec("\n".join(blocks), {})

@@ -1,0 +1,217 @@
+"""`DirectSearchCV`: scores are those of scikit-learn's grid search."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut, ShuffleSplit
+
+from pydirect import (
+    DirectRegressor,
+    DirectSearchCV,
+    RunningStatistics,
+)
+from pydirect.metrics import crps_scorer
+
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
+
+FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
+
+
+def test_raw_candidates_of_a_search_share_their_sweeps(data, runs, shared_always):
+    x, y = data
+    grid = {"noise": np.geomspace(0.5, 4, 6).tolist()}
+    model = DirectRegressor(FIXED_FEATURES, basis="raw", n_levels=61)
+    ours = DirectSearchCV(model, grid, cv=2).fit(x, y)
+    assert runs == [6, 6]
+    expected = GridSearchCV(model, grid, cv=2).fit(x, y).cv_results_["mean_test_score"]
+    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], expected, atol=5e-3)
+
+
+def same_as_grid_search(ours, theirs):
+    """Compare everything that scikit-learn documents, but seconds."""
+    assert list(ours.cv_results_) == list(theirs.cv_results_)
+    for name, values in theirs.cv_results_.items():
+        if name.endswith("_score"):
+            np.testing.assert_allclose(ours.cv_results_[name], values, atol=1e-9)
+        elif name.endswith("_time"):
+            assert (ours.cv_results_[name] >= 0).all() and ours.cv_results_[name].shape == values.shape
+        else:
+            assert list(ours.cv_results_[name]) == list(values)
+            assert name == "params" or ours.cv_results_[name].dtype == values.dtype
+    for name in ("best_index_", "best_params_", "n_splits_", "multimetric_", "n_features_in_"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert ours.best_score_ == pytest.approx(theirs.best_score_, abs=1e-9)
+    assert ours.best_estimator_.repetitions_ == pytest.approx(theirs.best_estimator_.repetitions_)
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error", "neg_root_mean_squared_error", crps_scorer])
+def test_search_equals_grid_search_where_features_do_not_depend_on_rows(data, scoring):
+    x, y = data
+    grid = {"prior": ["gaussian", "laplace"], "noise": ["auto", 0.5], "n_levels": [7]}
+    cv = KFold(3, shuffle=True, random_state=1)
+    model = DirectRegressor(FIXED_FEATURES)
+    ours = DirectSearchCV(model, grid, scoring, cv).fit(x, y)
+    theirs = GridSearchCV(model, grid, scoring=scoring, cv=cv).fit(x, y)
+    same_as_grid_search(ours, theirs)
+    assert ours.score(x[::2], y[::2]) == pytest.approx(theirs.score(x[::2], y[::2]), abs=1e-9)
+    np.testing.assert_allclose(ours.predict(x), theirs.predict(x), atol=1e-8)
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_root_mean_squared_error", crps_scorer, "neg_max_error"])
+def test_search_counts_rows_by_their_weights_and_keeps_groups_together(data, scoring):
+    x, y = data
+    several = np.c_[y, 100 + 50 * x[:, 2] + y] if scoring != "neg_max_error" else y
+    weight, groups = np.arange(240) % 4 + 0.5 * (np.arange(240) % 3), np.arange(240) // 7 % 9
+    model = DirectRegressor(FIXED_FEATURES, n_levels=7)
+    search = DirectSearchCV(model, {"noise": ["auto", 0.5]}, scoring, GroupKFold(3))
+    search.fit(x, several, weight, groups)
+    score, takes = get_scorer(scoring), scoring != "neg_max_error"
+
+    def scored(fitted, rows):
+        weights = {"sample_weight": weight[rows]} if takes else {}
+        return pytest.approx(score(fitted, x[rows], several[rows], **weights), abs=1e-8)
+
+    for f, (train, test) in enumerate(GroupKFold(3).split(x, groups=groups)):
+        fitted = clone(model).set_params(noise=0.5).fit(x[train], several[train], weight[train])
+        assert search.cv_results_[f"split{f}_test_score"][1] == scored(fitted, test)
+    best, rows = clone(search.best_estimator_).fit(x, several, weight), np.arange(100)
+    assert search.score(x[rows], several[rows], weight[rows] if takes else None) == scored(best, rows)
+    assert search.best_estimator_.n_samples_ == weight.sum()
+
+
+def test_search_weighs_the_rows_that_fix_the_features(data):
+    x, y = data
+    weight = np.linspace(0.1, 3, 240)
+    search = DirectSearchCV(DirectRegressor("polynomial"), {"n_levels": [7]}, cv=2).fit(x, y, weight)
+    expected = clone(search.best_estimator_).fit(x, y, weight)
+    np.testing.assert_allclose(search.predict(x), expected.predict(x), atol=1e-9)
+
+
+def test_search_tells_of_scores_that_are_no_numbers(data):
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7, 9]}, lambda *_: np.array(np.nan), cv=2)
+    with pytest.warns(UserWarning, match="One or more of the test scores are non-finite"):
+        search.fit(*data)
+
+
+def test_search_scores_without_weights_where_the_scorer_takes_none(data):
+    x, y = data
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7]}, lambda m, x, y: np.array(m.score(x, y)), cv=2)
+    weight = np.arange(240.0)
+    search.fit(x, y, weight)
+    assert search.score(x, y, weight) == search.score(x, y)
+
+
+def test_search_over_features_and_several_outputs(data):
+    x, y = data
+    several = np.c_[y, 100 + 50 * x[:, 2] + y]
+    grid = [{"features": ["linear", "polynomial"]}, {"features": ["precomputed"], "basis": ["raw"]}]
+    ours = DirectSearchCV(DirectRegressor(), grid, cv=4).fit(x, several)
+    theirs = GridSearchCV(DirectRegressor(), grid, cv=4).fit(x, several)
+    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=5e-3)
+    assert ours.best_params_ == theirs.best_params_
+    assert ours.predict(x).shape == (240, 2)
+
+
+def agree(model, x, y, cv=3, scoring="r2", **tolerance):
+    grid = {"noise": ["auto", 0.5]}
+    ours, theirs = (search(model, grid, scoring=scoring, cv=cv).fit(x, y) for search in (DirectSearchCV, GridSearchCV))
+    for name in ("mean_test_score", "std_test_score", "rank_test_score"):
+        np.testing.assert_allclose(ours.cv_results_[name], theirs.cv_results_[name], **tolerance)
+    assert ours.best_estimator_.repetitions_ == theirs.best_estimator_.repetitions_
+    np.testing.assert_allclose(ours.predict(x), theirs.predict(x), atol=1e-6)
+    return ours
+
+
+def test_search_scores_a_constant_fold_as_grid_search_does(data):
+    x, y = data
+    y = np.r_[np.zeros(80), y[80:]]
+    assert (agree(DirectRegressor("linear"), x, y, atol=1e-3).cv_results_["split0_test_score"] == 0).all()
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error"])
+def test_search_scores_a_constant_target_as_grid_search_does(data, scoring):
+    ours, theirs = (
+        search(DirectRegressor("linear"), {"n_levels": [7]}, scoring=scoring).fit(data[0], np.full(240, 0.1))
+        for search in (DirectSearchCV, GridSearchCV)
+    )
+    assert ours.best_score_ == theirs.best_score_ == (scoring == "r2")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning", "ignore:One or more of the test")
+def test_search_of_one_row_folds_has_no_r2_and_ranks_the_same(data):
+    x, y = data[0][:9], data[1][:9]
+    assert np.isnan(agree(DirectRegressor("linear"), x, y, cv=LeaveOneOut()).best_score_)
+
+
+def test_search_with_rows_that_are_never_held_out(data):
+    agree(DirectRegressor(FIXED_FEATURES), *data, cv=ShuffleSplit(1, test_size=0.3, random_state=0), atol=1e-9)
+
+
+def test_search_loses_no_digits_to_a_far_row_of_the_fold_held_out(data):
+    x, y = data[0].copy(), data[1]
+    x[3, 1] = 1e8
+    agree(DirectRegressor("precomputed"), x, y, cv=5, scoring="neg_root_mean_squared_error", rtol=1e-6)
+
+
+def test_search_refits_with_the_repetitions_of_the_rows(data):
+    ours = agree(DirectRegressor("linear"), np.tile(data[0][:40], (4, 1)), np.tile(data[1][:40], 4), atol=1e-3)
+    assert ours.best_estimator_.repetitions_ == 4.0
+
+
+def test_search_knows_the_columns_of_a_frame(data):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, y = data
+    frame = pandas.DataFrame(x, columns=[f"c{j}" for j in range(x.shape[1])])
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7]}, cv=2).fit(frame, y)
+    np.testing.assert_array_equal(search.predict(frame), search.best_estimator_.predict(frame))
+    with pytest.raises(ValueError, match="feature names should match"):
+        search.predict(frame[frame.columns[::-1]])
+
+
+def test_subtracted_folds_equal_rows_never_seen(data):
+    x, y = data
+    phi = FIXED_FEATURES.fit_transform(x)
+    features = DirectRegressor("precomputed").fit_features(phi, y)
+    whole, fold, rest = (
+        features.new_statistics().update(phi[rows], y[rows, None]) for rows in (slice(None), slice(80), slice(80, None))
+    )
+    left = whole.copy().subtract(fold)
+    assert isinstance(left, RunningStatistics)
+    for got, expected in zip(left.target_location_scale(), rest.target_location_scale(), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+    np.testing.assert_allclose(left.gaussian().A, rest.gaussian().A, atol=1e-11)
+
+
+def test_search_refuses_what_sums_cannot_do(data):
+    x, y = data
+    model = DirectRegressor("linear", basis="raw")
+    with pytest.raises(ValueError, match="at most once"):
+        DirectSearchCV(model, {"n_levels": [7]}, cv=ShuffleSplit(5, test_size=0.5, random_state=0)).fit(x, y)
+    with pytest.raises(ValueError, match="train on all rows"):
+        DirectSearchCV(model, {"n_levels": [7]}, cv=ShuffleSplit(1, test_size=0.2, train_size=0.2)).fit(x, y)
+    with pytest.raises(ValueError, match="held_out"):
+        DirectSearchCV(model, {"noise": ["held_out"]}).fit(x, y)
+    with pytest.raises(TypeError, match="scoring must be the name of one scorer"):
+        DirectSearchCV(model, {"n_levels": [7]}, ["r2"]).fit(x, y)
+    with pytest.raises(ValueError, match="scoring"):
+        DirectSearchCV(model, {"n_levels": [7]}, "accurate").fit(x, y)
+    with pytest.raises(TypeError, match="scoring must return one number, got dict"):
+        DirectSearchCV(model, {"n_levels": [7]}, lambda *_: {"r2": 1.0}).fit(x, y)
+    with pytest.raises(ValueError, match="Invalid parameter 'levles'"):
+        DirectSearchCV(model, {"levles": [7]}).fit(x, y)
+    with pytest.raises(ValueError, match="param_grid must have at least one candidate"):
+        DirectSearchCV(model, []).fit(x, y)
+    with pytest.raises(ValueError, match="cv must have at least one split"):
+        DirectSearchCV(model, {"n_levels": [7]}, cv=[]).fit(x, y)
+    with pytest.raises(ValueError, match="cv must hold out rows that count, split 0 has none"):
+        DirectSearchCV(model, {"n_levels": [7]}, cv=4).fit(x, y, np.arange(240) >= 60)
+    half = np.arange(len(x)) % 2 == 0
+    masks = DirectSearchCV(model, {"n_levels": [7]}, cv=[(half, ~half), (~half, half)]).fit(x, y)
+    assert masks.n_splits_ == 2
+    with pytest.raises(TypeError, match="estimator"):
+        DirectSearchCV("linear", {"n_levels": [7]}).fit(x, y)
+    only_scores = masks.set_params(refit=False).fit(x, y)
+    assert not any(hasattr(only_scores, name) for name in ("best_estimator_", "refit_time_", "predict", "score"))
+    assert only_scores.best_params_ == {"n_levels": 7}
