@@ -31,12 +31,7 @@ class Progress:
     def stream(self, total: int | None, start: int = 0) -> Iterator[Callable[[int], None]]:
         """Yield a function that reports speed and remaining time when called with the number of finished rows.
 
-        Parameters
-        ----------
-        total : int or None
-            Total number of rows, if known.
-        start : int
-            Number of rows finished by an earlier run.
+        `total`: total number of rows, if known. `start`: number of rows finished by an earlier run.
         """
         begin = said = time.perf_counter()
 

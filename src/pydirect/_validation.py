@@ -18,20 +18,8 @@ FloatArray = NDArray[np.float64]
 def as_float_array(value: ArrayLike, name: str, shape: tuple[int | str, ...]) -> FloatArray:
     """Return `value` as a finite, C-ordered float64 array of the given shape.
 
-    Parameters
-    ----------
-    value : array_like
-    name : str
-        Name in messages.
-    shape : tuple of int or str
-        Required sizes; a string names a dimension of any positive size.
-
-    Raises
-    ------
-    TypeError
-        If the values are not real numbers.
-    ValueError
-        If the shape differs, or a value is NaN or infinite.
+    `name`: name in messages. `shape`: required sizes; a string names a dimension of any positive size. Raises TypeError
+    if the values are not real numbers. Raises ValueError if the shape differs, or a value is NaN or infinite.
     """
     array = as_float_array_unbounded(value, name, shape)
     if not np.isfinite(array).all():

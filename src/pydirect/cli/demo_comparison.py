@@ -53,24 +53,9 @@ class _Result:
 def run(output_dir: Path, quiet: bool, seed: int) -> int:
     """Fit, compare, save and draw.
 
-    Parameters
-    ----------
-    output_dir : Path
-        Existing directory for the model and the picture.
-    quiet : bool
-        Whether to omit explanations and progress.
-    seed : int
-        Seed of the split and of the fits.
-
-    Returns
-    -------
-    code : int
-        0
-
-    Raises
-    ------
-    OSError
-        When the directory does not exist or cannot be written to.
+    `output_dir`: existing directory for the model and the picture. `quiet`: whether to omit explanations and progress.
+    `seed`: seed of the split and of the fits. Returns 0. Raises OSError when the directory does not exist or cannot be
+    written to.
     """
     if not output_dir.is_dir():
         raise NotADirectoryError(f"{output_dir}: expected an existing directory")

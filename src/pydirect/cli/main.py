@@ -25,15 +25,8 @@ _BROKEN_PIPE = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments without the name of the program; ``sys.argv[1:]`` by default.
-
-    Returns
-    -------
-    code : int
-        Exit code; see the module's docstring.
+    `argv`: arguments without the name of the program; ``sys.argv[1:]`` by default. Returns the exit code; see the
+    module's docstring.
     """
     try:
         return _run(argv)

@@ -41,10 +41,7 @@ class TableEncoder:
 
     Build one with `fit` or `from_header`.
 
-    Parameters
-    ----------
-    columns : sequence of _Column
-        Columns in the order of the matrix.
+    - `columns`: columns in the order of the matrix.
     """
 
     def __init__(self, columns: Sequence[_Column]) -> None:
@@ -54,22 +51,9 @@ class TableEncoder:
     def fit(cls, table: Table, names: Iterable[str]) -> TableEncoder:
         """Learn the categories of text columns.
 
-        Parameters
-        ----------
-        table : Table
-            Table with these columns, without missing values in them.
-        names : iterable of str
-            Columns to encode.
-
-        Returns
-        -------
-        encoder : TableEncoder
-            Encoder for tables with these columns.
-
-        Raises
-        ------
-        TableError
-            If a column does not exist, has missing values, holds neither numbers nor text, or has too many categories.
+        `table`: table with these columns, without missing values in them. `names`: columns to encode. Returns encoder
+        for tables with these columns. Raises TableError if a column does not exist, has missing values, holds neither
+        numbers nor text, or has too many categories.
         """
         return cls([_fit_column(table, name) for name in names])
 
@@ -77,15 +61,7 @@ class TableEncoder:
     def numeric(cls, names: Iterable[str]) -> TableEncoder:
         """Return an encoder of numeric columns.
 
-        Parameters
-        ----------
-        names : iterable of str
-            Names of the columns.
-
-        Returns
-        -------
-        encoder : TableEncoder
-            Encoder for tables with these columns.
+        Returns an encoder for tables with these columns.
         """
         return cls([_Column(name, None) for name in names])
 
@@ -107,21 +83,9 @@ class TableEncoder:
     def transform(self, table: Table) -> np.ndarray:
         """Encode a table.
 
-        Parameters
-        ----------
-        table : Table
-            Table with at least the encoder's columns.
-
-        Returns
-        -------
-        X : ndarray of shape (n_rows, n_features), float64, C-ordered
-            Encoded table.
-
-        Raises
-        ------
-        TableError
-            If columns are absent (all are named), or one holds missing values, infinities, values of another type than
-            in fitting, or a category that did not occur in fitting.
+        `table`: table with at least the encoder's columns. Returns the encoded table, (n_rows, n_features). Raises
+        TableError if columns are absent (all are named), or one holds missing values, infinities, values of another
+        type than in fitting, or a category that did not occur in fitting.
         """
         table.require(self.names)
         X = np.zeros((table.n_rows, len(self.feature_names)))
@@ -135,10 +99,7 @@ class TableEncoder:
     def to_header(self) -> dict[str, Any]:
         """Return the encoder as a JSON-compatible dict.
 
-        Returns
-        -------
-        header : dict
-            What `from_header` takes.
+        Returns what `from_header` takes.
         """
         return {"version": 1, "columns": [column.to_header() for column in self._columns]}
 
@@ -146,20 +107,8 @@ class TableEncoder:
     def from_header(cls, header: dict[str, Any]) -> TableEncoder:
         """Rebuild an encoder.
 
-        Parameters
-        ----------
-        header : dict
-            What `to_header` returned.
-
-        Returns
-        -------
-        encoder : TableEncoder
-            An equal encoder.
-
-        Raises
-        ------
-        ValueError
-            If the header was not made by `to_header`.
+        `header`: what `to_header` returned. Returns an equal encoder. Raises ValueError if the header was not made by
+        `to_header`.
         """
         if not isinstance(header, dict) or header.get("version") != 1 or not isinstance(header.get("columns"), list):
             raise ValueError(f"header: expected an encoder of version 1, got {header!r:.80}")

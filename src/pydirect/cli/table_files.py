@@ -35,26 +35,10 @@ def read_table(path: str | os.PathLike[str], text_columns: Collection[str] = ())
     separated by commas, semicolons or tabs, whichever fits, and may be quoted. Blank lines are skipped. Empty fields
     and ``NA``, ``N/A``, ``NaN`` and ``null`` in any case are missing values.
 
-    Parameters
-    ----------
-    path : path-like
-        File to read.
-    text_columns : collection of str, optional
-        Columns of a CSV file to read as text even if all their fields look like numbers. Unknown names are ignored.
-
-    Returns
-    -------
-    table : Table
-        All columns, including their missing values.
-
-    Raises
-    ------
-    TableError
-        If the file is not a table with a header, at least one row, and distinct column names.
-    ImportError
-        If the file is Parquet and pyarrow is not installed.
-    OSError
-        If the file cannot be read.
+    `path`: file to read. `text_columns`: columns of a CSV file to read as text even if all their fields look like
+    numbers. Unknown names are ignored. Returns the table with all columns, including their missing values. Raises
+    TableError if the file is not a table with a header, at least one row, and distinct column names. Raises ImportError
+    if the file is Parquet and pyarrow is not installed. Raises OSError if the file cannot be read.
     """
     with open(path, "rb") as file:
         content = file.read()

@@ -18,17 +18,11 @@ class TableError(ValueError):
 class Table:
     """Named columns of equal length.
 
-    Attributes
-    ----------
-    columns : dict of str to ndarray of shape (n_rows,)
-        Numbers and booleans as float64 with NaN for missing values; text as object arrays of str with None for missing
-        values. In the order of the file.
-    unusable : dict of str to str
-        Columns that hold anything else, and what they hold.
-    n_rows : int
-        Number of rows.
-    booleans : set of str
-        Columns of numbers that were read as true and false.
+    - `columns`, (n_rows,): numbers and booleans as float64 with NaN for missing values; text as object arrays of str
+      with None for missing values. In the order of the file.
+    - `unusable`: columns that hold anything else, and what they hold.
+    - `n_rows`: number of rows.
+    - `booleans`: columns of numbers that were read as true and false.
     """
 
     columns: dict[str, np.ndarray]
@@ -44,20 +38,8 @@ class Table:
     def column(self, name: str) -> np.ndarray:
         """Return one column.
 
-        Parameters
-        ----------
-        name : str
-            Name of the column.
-
-        Returns
-        -------
-        values : ndarray of shape (n_rows,)
-            The column, not a copy.
-
-        Raises
-        ------
-        TableError
-            If there is no such column, or it holds neither numbers nor text.
+        Returns the column, not a copy, (n_rows,). Raises TableError if there is no such column, or it holds neither
+        numbers nor text.
         """
         self.require([name])
         if name in self.unusable:
@@ -67,20 +49,8 @@ class Table:
     def numbers(self, name: str) -> np.ndarray:
         """Return a column of finite numbers, or raise.
 
-        Parameters
-        ----------
-        name : str
-            Name of the column.
-
-        Returns
-        -------
-        values : ndarray of shape (n_rows,)
-            The column, not a copy.
-
-        Raises
-        ------
-        TableError
-            If there is no such column, or a value is missing, not finite or not a number; its row is named.
+        Returns the column, not a copy, (n_rows,). Raises TableError if there is no such column, or a value is missing,
+        not finite or not a number; its row is named.
         """
         values = self.column(name)
         if values.dtype == object:
@@ -95,15 +65,7 @@ class Table:
     def require(self, names: Iterable[str]) -> None:
         """Raise unless the columns exist.
 
-        Parameters
-        ----------
-        names : iterable of str
-            Names of the columns.
-
-        Raises
-        ------
-        TableError
-            If some do not exist; all of them are named.
+        Raises TableError if some do not exist; all of them are named.
         """
         present = set(self.names)
         absent = [name for name in names if name not in present]
@@ -114,15 +76,7 @@ class Table:
     def require_complete(self, names: Iterable[str]) -> None:
         """Raise if columns have missing values.
 
-        Parameters
-        ----------
-        names : iterable of str
-            Names of the columns.
-
-        Raises
-        ------
-        TableError
-            If a value is missing; the column and its first such row are named.
+        Raises TableError if a value is missing; the column and its first such row are named.
         """
         for name in names:
             missing = is_missing(self.column(name))
@@ -133,20 +87,7 @@ class Table:
     def drop_missing(self, names: Iterable[str]) -> Table:
         """Return the rows that have a value in each of these columns.
 
-        Parameters
-        ----------
-        names : iterable of str
-            Columns to check.
-
-        Returns
-        -------
-        table : Table
-            These rows, with all columns.
-
-        Raises
-        ------
-        TableError
-            If no row is left.
+        Returns these rows, with all columns. Raises TableError if no row is left.
         """
         missing = {name: is_missing(self.column(name)) for name in names}
         keep = ~np.logical_or.reduce(list(missing.values()), axis=0) if missing else np.ones(self.n_rows, dtype=bool)

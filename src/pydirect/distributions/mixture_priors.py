@@ -161,13 +161,9 @@ def _mixed(log_masses: FloatArray, log_weights: FloatArray) -> FloatArray:
 class MixturePriorTable:
     """A mixture prior on the levels of a problem.
 
-    Attributes
-    ----------
-    log_masses : ndarray of shape (n_components, n_weights or 1, n_levels)
-    log_weights : ndarray of shape (n_components,)
-    groups : ndarray of shape (n_weights,)
-        Numbers from 0 to n_groups - 1.
-    bound : str
+    - `log_masses`, (n_components, n_weights or 1, n_levels).
+    - `log_weights`, (n_components,).
+    - `groups`, (n_weights,): numbers from 0 to n_groups - 1.
     """
 
     log_masses: FloatArray
@@ -220,10 +216,7 @@ class MixturePriorTable:
     def log_mass_of(self, indices: NDArray[np.uint8], n_threads: int = 1) -> FloatArray:
         """``log p(w)``, exactly, of weight vectors given as level indices (n_samples, n_weights); (n_samples,).
 
-        Raises
-        ------
-        ValueError, TypeError
-            When `indices` has another shape or type, or an index no level.
+        Raises ValueError, TypeError when `indices` has another shape or type, or an index no level.
         """
         k, _, m = self.log_masses.shape
         indices = as_level_indices(indices, "indices", len(self.groups), m)

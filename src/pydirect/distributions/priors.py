@@ -73,11 +73,7 @@ def grid_log_mass(prior: DensityPrior, levels: FloatArray, spacing: FloatArray) 
     Masses that would sum to more than one, at a kink of the density or of levels much further apart than the prior is
     wide, are normalised, so that the ELBO stays a bound.
 
-    Parameters
-    ----------
-    prior : DensityPrior
-    levels : ndarray of shape (n_weights, n_levels)
-    spacing : ndarray of shape (n_weights, 1)
+    `levels`, (n_weights, n_levels). `spacing`, (n_weights, 1).
     """
     log_mass = prior.log_density(levels) + np.log(spacing)
     log_mass -= np.maximum(logsumexp(log_mass, axis=1, keepdims=True), 0.0)
@@ -210,10 +206,7 @@ PRIORS = {
 def as_prior(prior: Prior | str) -> Prior:
     """Return a prior given as itself or by its name, with its default parameters.
 
-    Raises
-    ------
-    ValueError
-        When the name is unknown or the object has no ``log_mass``.
+    Raises ValueError when the name is unknown or the object has no ``log_mass``.
     """
     if isinstance(prior, str) and prior in PRIORS:
         return PRIORS[prior]()

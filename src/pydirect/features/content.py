@@ -28,12 +28,8 @@ class Itself:
 def content(value: Any, generator_states: bool = False) -> Hashable:
     """Return what is equal for values that hold the same.
 
-    Parameters
-    ----------
-    value : object
-        Estimators are compared by class and parameters, other objects as they are pickled.
-    generator_states : bool
-        Whether random generators differ by their states, which every draw moves, or are all the same.
+    `value`: estimators are compared by class and parameters, other objects as they are pickled. `generator_states`:
+    whether random generators differ by their states, which every draw moves, or are all the same.
     """
     if isinstance(value, np.generic):
         value = value.item()

@@ -110,9 +110,7 @@ class InputMap:
 class Rotation:
     """Linear map of standardised columns.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (n_inputs, n_outputs)
+    - `matrix`, (n_inputs, n_outputs).
     """
 
     matrix: FloatArray
@@ -121,11 +119,7 @@ class Rotation:
     def whitening(cls, x: FloatArray, sample_weight: FloatArray | None) -> Rotation:
         """Return the map to principal axes of variance one; directions of no variance to rounding are dropped.
 
-        Parameters
-        ----------
-        x : ndarray of shape (n_samples, n_inputs)
-            Columns of mean zero.
-        sample_weight : ndarray of shape (n_samples,), optional
+        `x`, (n_samples, n_inputs): columns of mean zero. `sample_weight`, (n_samples,).
         """
         scaled = x if sample_weight is None else x * np.sqrt(sample_weight)[:, None]
         total = len(x) if sample_weight is None else sample_weight.sum()

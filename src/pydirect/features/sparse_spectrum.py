@@ -28,14 +28,10 @@ class SparseSpectrumLikelihood:
     ``−log p = ½ yᵀα + ½ log|B| + ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean; summed over the outputs,
     which share θ.
 
-    Parameters
-    ----------
-    features : FourierFeatures
-        All but the frequencies are as they are here.
-    x : ndarray of shape (n_rows, n_inputs)
-    y : ndarray of shape (n_rows, n_outputs)
-    sample_weight : ndarray of shape (n_rows,)
-        Relative precision of each row: its noise variance is σ²/ω.
+    - `features`: all but the frequencies are as they are here.
+    - `x`, (n_rows, n_inputs).
+    - `y`, (n_rows, n_outputs).
+    - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
     """
 
     def __init__(
@@ -85,21 +81,8 @@ def optimised_frequencies(
 ) -> FourierFeatures:
     """Move frequencies to where `SparseSpectrumLikelihood` is higher.
 
-    Parameters
-    ----------
-    features : FourierFeatures
-        Start.
-    noise_variance : float
-        Start.
-    x, y, sample_weight
-        See `SparseSpectrumLikelihood`.
-    largest : ndarray of shape (n_inputs,)
-        Frequencies stay below, in magnitude.
-    max_iter : int
-
-    Returns
-    -------
-    FourierFeatures
+    `x`, `y`, `sample_weight`: see `SparseSpectrumLikelihood`. `largest`, (n_inputs,): frequencies stay below, in
+    magnitude.
     """
     objective = SparseSpectrumLikelihood(features, x, y, sample_weight)
     limit = np.repeat(largest, features.n_frequencies)

@@ -58,12 +58,8 @@ class BoundParameters(Protocol):
 class Evaluation:
     """A posterior at the rows of a problem.
 
-    Parameters
-    ----------
-    log_likelihood : float
-        Lower bound on Σ ω E log σ(t z), at the best ξ.
-    parameters : BoundParameters
-        At that ξ.
+    - `log_likelihood`: lower bound on Σ ω E log σ(t z), at the best ξ.
+    - `parameters`: at that ξ.
     """
 
     log_likelihood: float
@@ -80,10 +76,7 @@ class RowSource(Protocol):
     def evaluate(self, latents: Sequence[Latent | None]) -> list[Evaluation | None]:
         """Evaluate each problem's posterior, where one is given, at all rows.
 
-        Raises
-        ------
-        KeyboardInterrupt
-            When the user interrupts.
+        Raises KeyboardInterrupt when the user interrupts.
         """
 
 
@@ -94,18 +87,11 @@ Posterior = TypeVar("Posterior")
 class Solution(Generic[Posterior]):
     """The posterior of the regression at given parameters of the bound.
 
-    Parameters
-    ----------
-    posterior : object
-    latent : Latent
-        Its moments, with weights in their own units.
-    cost : float
-        What is subtracted from the expected log-likelihood: the divergence from the prior, and −log of the prior
-        variance's prior.
-    log_variance : float
-        Log of the prior variance for the next step.
-    interrupted : bool
-        Whether the user interrupted the regression.
+    - `latent`: its moments, with weights in their own units.
+    - `cost`: what is subtracted from the expected log-likelihood: the divergence from the prior, and −log of the prior
+      variance's prior.
+    - `log_variance`: log of the prior variance for the next step.
+    - `interrupted`: whether the user interrupted the regression.
     """
 
     posterior: Posterior
@@ -131,25 +117,12 @@ class Step(Generic[Posterior]):
 class Ascent(Generic[Posterior]):
     """The iteration of one problem: solve, evaluate, solve, … until the bound no longer rises.
 
-    Parameters
-    ----------
-    solve : callable
-        From regression statistics and the log prior variance to a `Solution`.
-    start : BoundParameters
-    log_variance : float
-        Log of the prior variance to start from.
-    max_iter : int
-        Largest number of evaluations.
-
-    Attributes
-    ----------
-    solution : Solution
-        The one to evaluate next.
-    best : Step
-        The best step so far; the start, with a bound of −inf, until there is an evaluation.
-    trace : list of float
-        Bound of the best step after each evaluation.
-    converged : bool
+    - `solve`: from regression statistics and the log prior variance to a `Solution`.
+    - `log_variance`: log of the prior variance to start from.
+    - `max_iter`: largest number of evaluations.
+    - `solution`: the one to evaluate next.
+    - `best`: the best step so far; the start, with a bound of −inf, until there is an evaluation.
+    - `trace`: bound of the best step after each evaluation.
     """
 
     def __init__(self, solve: Solve[Posterior], start: BoundParameters, log_variance: float, max_iter: int) -> None:
@@ -179,10 +152,7 @@ class Ascent(Generic[Posterior]):
     def result(self, stop: threading.Event) -> Posterior:
         """Return the best posterior with how the iteration ended.
 
-        Raises
-        ------
-        KeyboardInterrupt
-            When there is no bound: the user interrupted too early.
+        Raises KeyboardInterrupt when there is no bound: the user interrupted too early.
         """
         if not self.trace:
             raise KeyboardInterrupt

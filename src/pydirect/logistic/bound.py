@@ -25,9 +25,7 @@ def jaakkola_lambda(xi: FloatArray) -> FloatArray:
 def jaakkola_bound(t: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> float:
     """Lower bound on Σ ω E log σ(t z) at the best ξ, from the first two moments of z.
 
-    Parameters
-    ----------
-    t, mean, variance, weight : ndarray of shape (n_samples,)
+    `t`, `mean`, `variance`, `weight`, (n_samples,).
     """
     xi = np.sqrt(mean**2 + variance)
     return float(weight @ (log_expit(xi) + 0.5 * (t * mean - xi)))

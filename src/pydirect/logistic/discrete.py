@@ -84,22 +84,9 @@ def ascend_decorrelated(
     ξ and, by empirical Bayes, the prior variance are found with continuous weights, for which a step is one
     factorisation. The basis is then that of Φᵀdiag(2λ)Φ at this ξ; only a prior that is not Gaussian moves ξ again.
 
-    Parameters
-    ----------
-    source : RowSource
-    starts : sequence of (BoundParameters, float)
-        For each problem, parameters of the bound and the log of the weights' prior variance.
-    prior : DensityPrior
-        In units of the prior standard deviation.
-    variance_prior : VariancePrior
-    n_levels : int
-    max_iter : int
-    stop : threading.Event
-
-    Raises
-    ------
-    KeyboardInterrupt
-        When the user interrupts before there is a posterior of all rows.
+    `starts`: for each problem, parameters of the bound and the log of the weights' prior variance. `prior`: in units of
+    the prior standard deviation. Raises KeyboardInterrupt when the user interrupts before there is a posterior of all
+    rows.
     """
     # The prior variance is found by the Gaussian evidence whatever the prior's shape.
     continuous = [

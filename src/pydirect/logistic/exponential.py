@@ -38,18 +38,8 @@ def exponential_bound(rows: LabelledRows, levels: FloatArray, q: FloatArray) -> 
     A product over the weights in every row, computed in log space:
     ``log E exp(−t z) = −t offset + Σ_j log q_jᵀ exp(−t φ_j w̄_j)``.
 
-    Parameters
-    ----------
-    rows : LabelledRows
-    levels : ndarray of shape (n_weights or 1, n_levels)
-    q : ndarray of shape (n_weights, n_levels)
-
-    Returns
-    -------
-    value : float
-        −inf where a term overflows.
-    gradient : ndarray of shape (n_weights, n_levels)
-        In q.
+    `levels`, (n_weights or 1, n_levels). `q`, (n_weights, n_levels). Returns `value`: −inf where a term overflows;
+    `gradient`, (n_weights, n_levels): in q.
     """
     table = _ExponentialTable(levels, q)
     gradient = np.zeros((table.n_levels, table.padded))
@@ -184,18 +174,9 @@ def fit_exponential(
 ) -> _Posterior:
     """Maximise the exponential bound from a posterior on the same levels.
 
-    Parameters
-    ----------
-    rows : LabelledRows
-    start : MeanFieldPosterior
-    batch_size : int, optional
-        Number of rows per step of Adam; by default coordinate ascent, or L-BFGS for rows that are not held.
-    max_iter : int
-        Largest number of iterations or epochs.
-    rng : numpy.random.Generator
-        Draws the batches.
-    stop : threading.Event
-        Ends the fit when it is set, and is set by an interruption.
+    `batch_size`: number of rows per step of Adam; by default coordinate ascent, or L-BFGS for rows that are not held.
+    `max_iter`: largest number of iterations or epochs. `rng`: draws the batches. `stop`: ends the fit when it is set,
+    and is set by an interruption.
     """
     objective = _ExponentialObjective(rows, start.levels, np.broadcast_to(start.log_prior, start.q.shape), stop)
     if batch_size is None and rows.is_held:
@@ -273,16 +254,8 @@ def fit_exponential_decorrelated(
     The first levels reach from zero to twice Jaakkola and Jordan's means: means under the exponential bound are about
     half of those.
 
-    Parameters
-    ----------
-    rows : LabelledRows
-    start : DecorrelatedPosterior
-        Of weights in units of √variance.
-    variance : float
-    prior : DensityPrior
-        In units of √variance.
-    batch_size, max_iter, rng, stop
-        As in `fit_exponential`.
+    `start`: of weights in units of √variance. `prior`: in units of √variance. `batch_size`, `max_iter`, `rng`, `stop`:
+    as in `fit_exponential`.
     """
     turned = rows.rotated(np.sqrt(variance) * start.vectors)
     centre, spread = start.mean, np.maximum(start.std, 0.25 * np.abs(start.mean))

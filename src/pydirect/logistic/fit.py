@@ -236,19 +236,9 @@ def fit_passes_decorrelated(
 ) -> list[LogisticFit]:
     """Fit several problems as `fit_logistic_decorrelated` does, in the same passes over rows that are not held.
 
-    Parameters
-    ----------
-    passes : RowPasses
-    samples : sequence of LabelledRows
-        For each problem, some of its rows, reweighted to the total weight of all, from which the ascent starts.
-    prior, variance_prior, n_levels, max_iter
-        As in `fit_logistic_decorrelated`.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        When the user interrupts before there is a posterior of all rows. Later, the best posteriors are returned,
-        flagged.
+    `samples`: for each problem, some of its rows, reweighted to the total weight of all, from which the ascent starts.
+    `prior`, `variance_prior`, `n_levels`, `max_iter`: as in `fit_logistic_decorrelated`. Raises KeyboardInterrupt when
+    the user interrupts before there is a posterior of all rows. Later, the best posteriors are returned, flagged.
     """
     wide, stop = variance_prior.scaled(prior.variance), passes.stop
     starts = [starting_sums(sample, wide, max_iter=max_iter, stop=stop) for sample in samples]
@@ -270,24 +260,10 @@ def fit_passes(
 ) -> list[MeanFieldPosterior]:
     """Fit several problems on given levels as `fit_logistic` does, in the same passes over rows that are not held.
 
-    Parameters
-    ----------
-    passes : RowPasses
-    starts : sequence of LogisticFit
-        For each problem, the decorrelated posterior whose ξ the ascent starts from.
-    levels : sequence of ndarray of shape (n_weights or 1, n_levels)
-        For each problem.
-    log_prior : ndarray of shape (n_weights or 1, n_levels)
-    optimizer, max_iter
-        As in `fit_logistic`.
-    random_states : sequence of int
-        For each problem.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        When the user interrupts before there is a posterior of all rows. Later, the best posteriors are returned,
-        flagged.
+    `starts`: for each problem, the decorrelated posterior whose ξ the ascent starts from. `levels`, (n_weights or 1,
+    n_levels): for each problem. `log_prior`, (n_weights or 1, n_levels). `optimizer`, `max_iter`: as in `fit_logistic`.
+    `random_states`: for each problem. Raises KeyboardInterrupt when the user interrupts before there is a posterior of
+    all rows. Later, the best posteriors are returned, flagged.
     """
     found = passes.evaluate([ScaledLatent(fit.posterior, fit.variance) for fit in starts])
     ascents = []

@@ -27,17 +27,10 @@ from pydirect.streams.rows import Rows
 class RowPasses:
     """Rows with labels ±1 of several problems, read again for every evaluation.
 
-    Parameters
-    ----------
-    features : FeatureMap
-        Of the rows' x.
-    open : callable
-        Returns an iterator over blocks of rows; their y, (n_rows, n_problems), hold labels ±1.
-    offset : ndarray of shape (n_problems,)
-        Prior means of z.
-    n_threads : int
-    stop : threading.Event
-        When it is set, there are no further passes.
+    - `features`: of the rows' x.
+    - `open`: returns an iterator over blocks of rows; their y, (n_rows, n_problems), hold labels ±1.
+    - `offset`, (n_problems,): prior means of z.
+    - `stop`: when it is set, there are no further passes.
     """
 
     features: FeatureMap

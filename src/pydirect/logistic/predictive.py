@@ -20,14 +20,6 @@ def predictive_log_odds(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
 
     Gauss–Hermite quadrature while σ is smooth on the scale of the Gaussian. Where the Gaussian is wider, σ is taken as
     the distribution function of a logistic L: E σ(z) = E Φ((mean − L)/sd), a sum over L.
-
-    Parameters
-    ----------
-    mean, variance : array_like of the same shape
-
-    Returns
-    -------
-    ndarray of the same shape
     """
     mean, sd = np.asarray(mean, dtype=np.float64), np.sqrt(np.asarray(variance, dtype=np.float64))
     out = np.empty(mean.shape)

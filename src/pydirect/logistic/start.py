@@ -67,13 +67,7 @@ def starting_sums(
 ) -> tuple[SumParameters, float]:
     """Return sums and a log prior variance to start passes from, from a fit to a sample of the rows.
 
-    Parameters
-    ----------
-    rows : LabelledRows
-        A sample of all rows, reweighted to their total weight.
-    variance_prior : VariancePrior
-    max_iter : int
-    stop : threading.Event
+    `rows`: a sample of all rows, reweighted to their total weight.
     """
     start = RowParameters.at_one(rows.sample(min(start_size(rows), rows.n_samples)))
     ascent = ascend_gaussian(start, float(np.log(variance_prior.centre)), variance_prior, max_iter, stop)

@@ -24,21 +24,9 @@ def draw_by_draw(
 ) -> Value:
     """Average of −log p(w) over draws of w = μ + σ ξ (or θ ξ), or of its exponential; less log σ.
 
-    Parameters
-    ----------
-    log_density_and_slope : callable
-        log p and its derivative, element-wise.
-    blocks : iterable of ndarray of shape (n_draws, n_weights) or (n_draws, 1)
-        Draws ξ, `n_samples` in all.
-    n_samples : int
-    location : ndarray of shape (n_weights,), or None
-    scale : ndarray of shape (n_weights,)
-    exponentiated : bool
-        Whether w is the exponential.
-
-    Returns
-    -------
-    value, location_slope, scale_slope
+    `log_density_and_slope`: log p and its derivative, element-wise. `blocks`, (n_draws, n_weights) or (n_draws, 1):
+    draws ξ, `n_samples` in all. `location`, (n_weights,). `scale`, (n_weights,). `exponentiated`: whether w is the
+    exponential.
     """
     value, slope, product = 0.0, np.zeros_like(scale), np.zeros_like(scale)
     for xi in blocks:

@@ -382,10 +382,7 @@ class MonteCarloDivergence:
 def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
     """Return the prior's terms in the form that goes with the posterior, or None for those evaluated in Python.
 
-    Raises
-    ------
-    InadmissiblePairError
-        When a log-density has no such form on the posterior's support.
+    Raises InadmissiblePairError when a log-density has no such form on the posterior's support.
     """
     if isinstance(prior, UserDensity):
         return None

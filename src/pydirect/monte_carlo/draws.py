@@ -28,17 +28,9 @@ DIRECT_POWERS = {
 class WeightDraws:
     """Draws ξ of the weights of one tensor: a function of the seed and the epoch, not of the number of threads.
 
-    Parameters
-    ----------
-    posterior : PosteriorFamily or CustomFamily
-    n_samples : int
-        Draws per weight.
-    n_weights : int
-    seed : int
-    epoch : int
-        Number of times that they were drawn anew.
-    shared : bool, default=False
-        Whether all weights have the same draws.
+    - `n_samples`: draws per weight.
+    - `epoch`: number of times that they were drawn anew.
+    - `shared`: whether all weights have the same draws.
     """
 
     posterior: Posterior

@@ -304,15 +304,7 @@ def has_moment(family: Posterior, r: float) -> bool:
 def partial_normal_moments(c: FloatArray, degree: int) -> FloatArray:
     """E[ξ^j; ξ ≤ c] of a standard normal ξ for j = 0 … degree.
 
-    Parameters
-    ----------
-    c : ndarray
-        Infinities are allowed.
-    degree : int
-
-    Returns
-    -------
-    ndarray of shape (degree + 1, ...)
+    `c`: infinities are allowed. Returns an array (degree + 1, ...).
     """
     finite = np.where(np.isfinite(c), c, 0.0)
     density = np.where(np.isfinite(c), np.exp(-0.5 * finite**2) / math.sqrt(2 * math.pi), 0.0)

@@ -20,20 +20,12 @@ HIGHEST_DEGREE = 16
 class Terms:
     """Log-density of one weight: `constant` plus the terms of one kind.
 
-    Attributes
-    ----------
-    kind : {"polynomial", "powers", "logistic"}
-    support : {"real", "positive", "above one"}
-    constant : float
-    centre, scale : float
-    pieces : tuple of tuples of float
-        Coefficients of 1, w − centre, (w − centre)², …, one tuple between any two knots.
-    knots : tuple of float
-        Ascending, relative to the centre.
-    exponents, factors : tuple of float
-        Σ factor w^exponent.
-    log_factor, log_square_factor, log_centre : float
-        a, b and m of a log w + b (log w − m)².
+    - `kind`: {"polynomial", "powers", "logistic"}.
+    - `support`: {"real", "positive", "above one"}.
+    - `pieces`: coefficients of 1, w − centre, (w − centre)², …, one tuple between any two knots.
+    - `knots`: ascending, relative to the centre.
+    - `exponents`, `factors`: Σ factor w^exponent.
+    - `log_factor`, `log_square_factor`, `log_centre`: a, b and m of a log w + b (log w − m)².
     """
 
     kind: str

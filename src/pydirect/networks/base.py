@@ -78,33 +78,19 @@ class VariationalNetwork(ABC):
     noise, a log noise variance per target. Weights are ordered by layer: the matrix (n_in, n_out) row by row, then the
     biases.
 
-    Parameters
-    ----------
-    n_inputs : int
-    hidden_layer_sizes : sequence of int, or int
-        Units of each hidden layer, first to last. Kept as a tuple.
-    n_targets : int, default=1
-        Number of targets of a regression, or of classes.
-    likelihood : str, default="heteroscedastic"
-        ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or ``"tilted_classification"``.
-        Regression: the outputs are the targets' means, followed, except for ``"homoscedastic"``, by one value l per
-        target that gives the noise variance exp l, or log(1 + exp l) for ``"softplus"``. Targets are independent given
-        the outputs.
-    skip : bool, default=False
-        Add the pre-activations of a hidden layer to those of the next one where both have the same width (appendix
-        C.1); at least one such pair is required.
-    prior : EmpiricalBayes, float, or sequence of float, default=EmpiricalBayes()
-        Numbers are fixed prior variances, from 1e-100 to 1e100: one for all weights, or one for the matrix and one for
-        the biases of each layer in turn.
-
-    Attributes
-    ----------
-    n_parameters : int
-        Length of θ.
-    n_outputs : int
-        Number of units of the output layer.
-    inferences : tuple of Inference
-        Ways to find the expected log-likelihood, the default first.
+    - `hidden_layer_sizes`: units of each hidden layer, first to last. Kept as a tuple.
+    - `n_targets`: number of targets of a regression, or of classes.
+    - `likelihood`: ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or
+      ``"tilted_classification"``. Regression: the outputs are the targets' means, followed, except for
+      ``"homoscedastic"``, by one value l per target that gives the noise variance exp l, or log(1 + exp l) for
+      ``"softplus"``. Targets are independent given the outputs.
+    - `skip`: add the pre-activations of a hidden layer to those of the next one where both have the same width
+      (appendix C.1); at least one such pair is required.
+    - `prior`: numbers are fixed prior variances, from 1e-100 to 1e100: one for all weights, or one for the matrix and
+      one for the biases of each layer in turn.
+    - `n_parameters`: length of θ.
+    - `n_outputs`: number of units of the output layer.
+    - `inferences`: ways to find the expected log-likelihood, the default first.
     """
 
     inferences: ClassVar[tuple[Inference, ...]]
@@ -139,10 +125,7 @@ class VariationalNetwork(ABC):
     def inference(self, name: str) -> Inference:
         """Return one of `inferences` by its name.
 
-        Raises
-        ------
-        ValueError
-            When there is none, or it has no gradient for this network.
+        Raises ValueError when there is none, or it has no gradient for this network.
         """
         as_choice(name, "inference", tuple(each.name for each in self.inferences))
         return next(each for each in self.inferences if each.name == name)
@@ -198,9 +181,7 @@ class VariationalNetwork(ABC):
     def unpack(self, theta: FloatArray) -> list[LayerParameters]:
         """Return views into θ, layer by layer.
 
-        Parameters
-        ----------
-        theta : ndarray of shape (n_parameters,)
+        `theta`, (n_parameters,).
         """
         views, first, n = [], 0, self.n_weights
         for n_in, n_out in self.layers:
@@ -222,15 +203,7 @@ class VariationalNetwork(ABC):
         Activations are then of order one. The means of hidden biases have a spread of their own, so that the hinges of
         the first layer are spread over the data; the log noise variance is nearly constant.
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        std_ratio : float, default=0.05
-            Small values find better optima than 1 does.
-
-        Returns
-        -------
-        ndarray of shape (n_parameters,)
+        `std_ratio`: small values find better optima than 1 does. Returns an array (n_parameters,).
         """
         theta = np.zeros(self.n_parameters)
         ratio = as_number(std_ratio, "std_ratio", above=0.0)
@@ -249,14 +222,8 @@ class VariationalNetwork(ABC):
     def prior_variances(self, theta: ArrayLike) -> FloatArray:
         """Prior variance of each set of weights: matrix and biases of each layer in turn.
 
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-            With log deviations of −inf, those of a point estimate.
-
-        Returns
-        -------
-        ndarray of shape (2 n_layers,)
+        `theta`, (n_parameters,): with log deviations of −inf, those of a point estimate. Returns an array (2
+        n_layers,).
         """
         return self._compiled.prior_variances(self.as_theta(theta))
 
@@ -287,11 +254,7 @@ class VariationalNetwork(ABC):
     def rows(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> NetworkRows:
         """Validate data.
 
-        Parameters
-        ----------
-        x : array_like of shape (n_rows, n_inputs)
-        y : array_like of shape (n_rows,) or (n_rows, n_targets)
-        sample_weight : array_like of shape (n_rows,), or None
+        `x`, (n_rows, n_inputs). `y`, (n_rows,) or (n_rows, n_targets). `sample_weight`, (n_rows,).
         """
         x = as_float_array(x, "x", ("n_rows", self.n_inputs))
         n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets

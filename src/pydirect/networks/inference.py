@@ -9,14 +9,9 @@ from dataclasses import dataclass
 class Inference:
     """How the expected log-likelihood of the evidence lower bound is found.
 
-    Parameters
-    ----------
-    name : str
-    kind : {"moments", "shared", "local", "mean"}
-        By moment propagation, from draws of the weights that all rows share, from draws of every row's own
-        pre-activations, or at the means of the weights.
-    fresh : bool
-        Whether every training step makes new draws: the objective is then stochastic, and only Adam climbs it.
+    - `kind` ({"moments", "shared", "local", "mean"}): by moment propagation, from draws of the weights that all rows
+      share, from draws of every row's own pre-activations, or at the means of the weights.
+    - `fresh`: whether every training step makes new draws: the objective is then stochastic, and only Adam climbs it.
     """
 
     name: str

@@ -24,24 +24,11 @@ def linear_moments(
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance of h W + b.
 
-    Parameters
-    ----------
-    units : UnitMoments
-        Moments of h, each of shape (n, n_in). For a deterministic h they are h, h² and zeros.
-    layer : LayerParameters
-        Means and log standard deviations of W and b, as from `DeterministicNetwork.unpack`; −inf: known weights.
-    covariance : array_like of shape (n, n_in, n_in), optional
-        Of h, the variances of `units` on its diagonal; by default units are independent.
-
-    Returns
-    -------
-    mean : ndarray of shape (n, n_out)
-    covariance : ndarray of shape (n, n_out, n_out)
-
-    Raises
-    ------
-    ValueError, TypeError
-        When shapes differ, a value is not finite, or an argument is not of the right type.
+    `units`: moments of h, each of shape (n, n_in). For a deterministic h they are h, h² and zeros. `layer`: means and
+    log standard deviations of W and b, as from `DeterministicNetwork.unpack`; −inf: known weights. `covariance`, (n,
+    n_in, n_in): of h, the variances of `units` on its diagonal; by default units are independent. Returns `mean`, (n,
+    n_out); `covariance`, (n, n_out, n_out). Raises ValueError, TypeError when shapes differ, a value is not finite, or
+    an argument is not of the right type.
     """
     units = _as_units(units)
     layer = _as_layer(layer, units.mean.shape[1])
@@ -62,21 +49,10 @@ def linear_moments_vjp(
 ) -> tuple[UnitMoments, LayerParameters, FloatArray | None]:
     """Return a loss's derivatives in the arguments of `linear_moments`, from those in its results.
 
-    Parameters
-    ----------
-    units, layer, covariance
-        As given to `linear_moments`.
-    mean_bar : array_like of shape (n, n_out)
-    output_bar : array_like of shape (n, n_out, n_out)
-        dL = Σ output_bar · dS over all entries, both triangles. Only its symmetric part matters.
-
-    Returns
-    -------
-    units_bar : UnitMoments
-        In the moments of h. With a covariance that of the variance is zero: it is on the diagonal of the last result.
-    layer_bar : LayerParameters
-        In the layer's parameters, summed over rows.
-    covariance_bar : ndarray of shape (n, n_in, n_in), or None where there is no covariance
+    `units`, `layer`, `covariance`: as given to `linear_moments`. `mean_bar`, (n, n_out). `output_bar`, (n, n_out,
+    n_out): dL = Σ output_bar · dS over all entries, both triangles. Only its symmetric part matters. Returns
+    `units_bar`: in the moments of h. With a covariance that of the variance is zero: it is on the diagonal of the last
+    result; `layer_bar`: in the layer's parameters, summed over rows; `covariance_bar`, (n, n_in, n_in).
     """
     units = _as_units(units)
     layer = _as_layer(layer, units.mean.shape[1])

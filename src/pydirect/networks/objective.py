@@ -70,19 +70,8 @@ class NetworkObjective:
     ) -> tuple[float, FloatArray]:
         """Evaluate F and its gradient.
 
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-        kl_weight : float, default=1.0
-        seed : int, default=0
-            Of the draws. The same seed gives the same draws, whatever the number of threads.
-        n_threads : int, optional
-            The result has the same bits for any number.
-
-        Returns
-        -------
-        float, ndarray of shape (n_parameters,)
-            Where something has overflown, infinity and a gradient of zeros.
+        `seed` is that of the draws: the same seed gives the same draws, and the result has the same bits, whatever the
+        number of threads. Where something has overflown, the value is infinity and the gradient zeros, (n_parameters,).
         """
         how = Evaluation(
             self.rows,

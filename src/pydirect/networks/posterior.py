@@ -23,14 +23,10 @@ FORWARD_NUMBERS = 2**19
 class TrainedNetwork(WithOutcome):
     """A trained network and how its training went.
 
-    Parameters
-    ----------
-    network : VariationalNetwork
-    theta : ndarray of shape (n_parameters,)
-    outcome : Outcome
-        Its ELBO is of all rows together, in nats: for fixed priors a bound on the log evidence, under empirical Bayes
-        with the log density of the prior variances. The trace has it after each check of Adam and each evaluation of
-        L-BFGS; iterations are steps of Adam and iterations of L-BFGS.
+    - `theta`, (n_parameters,).
+    - `outcome`: its ELBO is of all rows together, in nats: for fixed priors a bound on the log evidence, under
+      empirical Bayes with the log density of the prior variances. The trace has it after each check of Adam and each
+      evaluation of L-BFGS; iterations are steps of Adam and iterations of L-BFGS.
     """
 
     network: VariationalNetwork

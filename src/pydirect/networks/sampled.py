@@ -223,10 +223,7 @@ class SampledNetwork(VariationalNetwork):
 def lost_entropy(law: str, size: int) -> float:
     """Entropy of `size` standard normal variables minus that of a set of `size` standardised ξ.
 
-    Parameters
-    ----------
-    law : {"normal", "laplace", "logistic", "radial"}
-    size : int
+    `law`: {"normal", "laplace", "logistic", "radial"}.
     """
     family = PosteriorFamily(law)
     entropy = family.base_entropy(size) - 0.5 * size * np.log(family.moment(2, size))

@@ -40,20 +40,8 @@ class UnitMoments(NamedTuple):
 def relu_moments(mean: ArrayLike, variance: ArrayLike, *, n_threads: int | None = None) -> UnitMoments:
     """Moments of max(a, 0), each accurate to a few units in the last place.
 
-    Parameters
-    ----------
-    mean, variance : array_like of shape (n, d)
-        Of a; variances may be zero.
-    n_threads : int, optional
-
-    Returns
-    -------
-    UnitMoments
-
-    Raises
-    ------
-    ValueError
-        When shapes differ, a value is not finite or a variance is negative.
+    `mean`, `variance`, (n, d): of a; variances may be zero. Raises ValueError when shapes differ, a value is not finite
+    or a variance is negative.
 
     Examples
     --------
@@ -79,24 +67,10 @@ def relu_moments_vjp(
 ) -> tuple[FloatArray, FloatArray]:
     """Return a loss's derivatives in mean and variance of a, from those in the three moments.
 
-    Parameters
-    ----------
-    mean, variance : array_like of shape (n, d)
-        As given to `relu_moments`.
-    mean_bar, second_bar, variance_bar : array_like of shape (n, d)
-        Derivatives of the loss in the fields of `UnitMoments`.
-    n_threads : int, optional
-
-    Returns
-    -------
-    ndarray, ndarray of shape (n, d)
-        Derivatives in mean and in variance. In a variance of zero they are those from above with what grows like
-        1/√variance left out.
-
-    Raises
-    ------
-    ValueError
-        When shapes differ, a value is not finite or a variance is negative.
+    `mean`, `variance`, (n, d): as given to `relu_moments`. `mean_bar`, `second_bar`, `variance_bar`, (n, d):
+    derivatives of the loss in the fields of `UnitMoments`. Returns derivatives in mean and in variance. In a variance
+    of zero they are those from above with what grows like 1/√variance left out, (n, d). Raises ValueError when shapes
+    differ, a value is not finite or a variance is negative.
     """
     return _moments_vjp("relu", mean, variance, mean_bar, second_bar, variance_bar, n_threads)
 
@@ -119,25 +93,10 @@ def relu_covariance(
 ) -> FloatArray:
     """Covariance of max(a, 0).
 
-    Parameters
-    ----------
-    mean : array_like of shape (n, d)
-        Of a, for n data.
-    covariance : array_like of shape (n, d, d)
-        Of a; diagonals may hold zeros.
-    kernel : {'exact', 'paper', 'fast'}
-        How pairs are evaluated. The diagonal is always exact.
-    n_threads : int, optional
-
-    Returns
-    -------
-    ndarray of shape (n, d, d)
-
-    Raises
-    ------
-    ValueError
-        When shapes differ, a value is not finite, a variance is negative, a correlation is beyond one, a covariance is
-        not symmetric, or the kernel is unknown.
+    `mean`, (n, d): of a, for n data. `covariance`, (n, d, d): of a; diagonals may hold zeros. `kernel` ({'exact',
+    'paper', 'fast'}): how pairs are evaluated. The diagonal is always exact. Returns an array (n, d, d). Raises
+    ValueError when shapes differ, a value is not finite, a variance is negative, a correlation is beyond one, a
+    covariance is not symmetric, or the kernel is unknown.
 
     Examples
     --------
@@ -167,30 +126,11 @@ def relu_covariance_vjp(
 ) -> tuple[FloatArray, FloatArray]:
     """Return a loss's derivatives in mean and covariance of a, from those in the covariance of max(a, 0).
 
-    Parameters
-    ----------
-    mean : array_like of shape (n, d)
-    covariance : array_like of shape (n, d, d)
-        As given to `relu_covariance`.
-    output_bar : array_like of shape (n, d, d)
-        dL = Σ output_bar · dC over all entries, both triangles. Only its symmetric part matters.
-    kernel : {'exact', 'paper', 'fast'}
-        'exact' and 'fast' are two evaluations of one function.
-    n_threads : int, optional
+    `mean`, (n, d). `covariance`, (n, d, d): as given to `relu_covariance`. `output_bar`, (n, d, d): dL = Σ output_bar ·
+    dC over all entries, both triangles. Only its symmetric part matters. `kernel` ({'exact', 'paper', 'fast'}): 'exact'
+    and 'fast' are two evaluations of one function. Returns `mean_bar`, (n, d); `covariance_bar`, (n, d, d): symmetric,
+    with dL = Σ covariance_bar · dS over all entries. Raises ValueError as `relu_covariance`.
 
-    Returns
-    -------
-    mean_bar : ndarray of shape (n, d)
-    covariance_bar : ndarray of shape (n, d, d)
-        Symmetric, with dL = Σ covariance_bar · dS over all entries.
-
-    Raises
-    ------
-    ValueError
-        As `relu_covariance`.
-
-    Notes
-    -----
     For ReLU, `kernel='exact'` has derivatives in an off-diagonal covariance between 0 and 1, P(a_j > 0, a_l > 0). Those
     of 'paper' and of Heaviside units grow like 1/√(1 − r²) with the correlation r of the pair, and are cut at
     |r| = 1 − 10⁻⁶ and at rounding.

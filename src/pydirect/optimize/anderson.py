@@ -10,10 +10,7 @@ from pydirect._validation import FloatArray
 class Anderson:
     """Anderson's acceleration of a fixed-point iteration (Walker & Ni 2011).
 
-    Parameters
-    ----------
-    memory : int
-        Number of earlier steps that are combined with the last one.
+    - `memory`: number of earlier steps that are combined with the last one.
     """
 
     def __init__(self, memory: int) -> None:

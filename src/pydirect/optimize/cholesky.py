@@ -18,10 +18,7 @@ SINGLE_RANGE = (1e-37, 1e38)
 def in_single_precision(a: FloatArray) -> NDArray[np.float32]:
     """Return ``A = ΦᵀΦ`` in the precision in which optimisers multiply by it.
 
-    Raises
-    ------
-    ValueError
-        When single precision cannot hold it.
+    Raises ValueError when single precision cannot hold it.
     """
     largest = float(a.diagonal().max(initial=0.0))
     if largest and not SINGLE_RANGE[0] <= largest <= SINGLE_RANGE[1]:
@@ -41,17 +38,8 @@ def cholesky_of_ridge(
     numbers leave its range; then double precision. Sums over rows are positive semi-definite to rounding only: where
     the ridge is below that it is raised to it, at first to what sums in double precision leave, then in single.
 
-    Parameters
-    ----------
-    a : ndarray of shape (n_weights, n_weights)
-    ridge : ndarray of shape (n_weights,)
-    narrow : ndarray of the same shape as `a`, float32, optional
-        A in single precision, when it is at hand.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When A is not positive semi-definite.
+    `a`, (n_weights, n_weights). `ridge`, (n_weights,). `narrow`: a in single precision, when it is at hand. Raises
+    numpy.linalg.LinAlgError when A is not positive semi-definite.
     """
     largest, b = float(a.diagonal().max(initial=0.0)), a.shape[0]
     rounding = [b * largest * np.finfo(np.float64).eps, np.sqrt(b) * largest * np.finfo(np.float32).eps]

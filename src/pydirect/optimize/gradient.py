@@ -19,18 +19,7 @@ def lbfgs_on_logits(
 ) -> tuple[FloatArray, FloatArray, Outcome]:
     """Maximise over softmax logits by L-BFGS, the published way (Evans & Nair 2018, section 5.2): a baseline.
 
-    Parameters
-    ----------
-    solver : _core.MeanField
-    n_levels : int
-    logits : ndarray of shape (n_weights, n_levels)
-        Start; the paper's is the log prior.
-    noise_logits : ndarray of shape (n_noise,)
-    max_iter : int
-
-    Returns
-    -------
-    logits, noise_logits, Outcome
+    `logits`, (n_weights, n_levels): start; the paper's is the log prior. `noise_logits`, (n_noise,).
     """
     shape, split = logits.shape, logits.size
 
@@ -137,20 +126,8 @@ def adam_on_logits(
 ) -> tuple[FloatArray, Outcome]:
     """Maximise over softmax logits by stochastic gradients; the step is halved when an epoch gains little.
 
-    Parameters
-    ----------
-    value : callable
-        The objective at given logits, evaluated after every epoch.
-    gradients : callable
-        Returns an epoch's functions from logits to unbiased gradients, one a batch.
-    logits : ndarray of shape (n_weights, n_levels)
-        Start.
-    max_epochs : int
-
-    Returns
-    -------
-    logits, Outcome
-        The best of all epochs' ends.
+    `value`: the objective at given logits, evaluated after every epoch. `gradients`: returns an epoch's functions from
+    logits to unbiased gradients, one a batch. `logits`, (n_weights, n_levels). Returns the best of all epochs' ends.
     """
     adam = Adam(logits.shape)
     best, trace = logits, [value(logits)]

@@ -109,18 +109,7 @@ def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
 def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
     """Maximise from a start of the optimiser's own, or from the solver's present state when `warm`.
 
-    Parameters
-    ----------
-    optimizer : str
-        One of `OPTIMIZERS`.
-    solver : _core.MeanField
-    problem : QuadraticProblem
-    warm : bool
-
-    Returns
-    -------
-    Outcome
-        Interrupting it (KeyboardInterrupt) ends it at the last completed stage, flagged.
+    An interruption (KeyboardInterrupt) ends it at the last completed stage, flagged.
     """
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     if not warm:

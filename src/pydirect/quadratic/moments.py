@@ -17,17 +17,10 @@ _BLOCK_SIZE = 2**18
 def n_moments(n_inputs: int, depth: int, bias: bool = True, n_outputs: int = 1) -> int:
     """Return the number of moments that R depends on, the largest number of rows of a coreset.
 
-    Parameters
-    ----------
-    n_inputs : int
-        Inputs d of the network, without the bias.
-    depth : int
-        Hidden layers ℓ. The network is a polynomial of degree 2^ℓ, its square one of degree 2^(ℓ+1).
-    bias : bool
-        Whether every layer has one more input fixed to one. Without, the polynomials are homogeneous, and the total
-        weight is one more moment.
-    n_outputs : int
-        Targets, each with a network of its own.
+    `n_inputs`: inputs d of the network, without the bias. `depth`: hidden layers ℓ. The network is a polynomial of
+    degree 2^ℓ, its square one of degree 2^(ℓ+1). `bias`: whether every layer has one more input fixed to one. Without,
+    the polynomials are homogeneous, and the total weight is one more moment. `n_outputs`: targets, each with a network
+    of its own.
 
     Examples
     --------

@@ -21,18 +21,9 @@ _PIVOT_BLOCK = 32
 def recombine(features: ArrayLike, weights: ArrayLike) -> FloatArray:
     """Return sparse non-negative weights with the same sums of features (Carathéodory's theorem).
 
-    Parameters
-    ----------
-    features : array_like of shape (n_rows, n_features)
-        Include a column of ones to keep the total weight.
-    weights : array_like of shape (n_rows,)
-        Not negative.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        w ≥ 0 with featuresᵀw = featuresᵀweights to rounding error, and no more positive entries than the numerical
-        rank of the features.
+    `features`, (n_rows, n_features): include a column of ones to keep the total weight. `weights`, (n_rows,): not
+    negative. Returns w ≥ 0 with featuresᵀw = featuresᵀweights to rounding error, and no more positive entries than the
+    numerical rank of the features, (n_rows,).
 
     Examples
     --------

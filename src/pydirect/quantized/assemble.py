@@ -29,13 +29,10 @@ class Encoding:
 class Weights:
     """Samples of weights as level indices.
 
-    Attributes
-    ----------
-    codes : ndarray of uint8, shape (n_features, n_outputs · n_samples)
-    levels : ndarray of shape (n_levels,)
-    unit : ndarray of shape (n_outputs,)
-        A weight is ``unit · (centre + spread · level)``, in units of the standardised target.
-    centre, spread : ndarray of shape (n_features, n_outputs) or (1, 1)
+    - `codes`, uint8 (n_features, n_outputs · n_samples).
+    - `levels`, (n_levels,).
+    - `unit`, (n_outputs,): a weight is ``unit · (centre + spread · level)``, in units of the standardised target.
+    - `centre`, `spread`, (n_features, n_outputs) or (1, 1).
     """
 
     codes: NDArray[np.uint8]

@@ -18,21 +18,13 @@ from pydirect.quadratic.engines import INPUT_SCALE, NetworkShape
 class LinearBasis:
     """Basis functions of a quantised model: columns of Φ, or of Φ rotated.
 
-    Attributes
-    ----------
-    features : Basis
-        From rows of X to Φ.
-    order : ndarray of int, shape (n_features,)
-        Columns that have weights, in the order of the codes.
-    vectors : ndarray of shape (n_weights, n_directions) or None
-        Φ is multiplied by these first.
-    mean_missing : float
-    missing_scale : ndarray of shape (n_outputs,)
-        Prior variance of a weight, standardised: the factor on the variance that the basis functions lack.
-    outside_scale : ndarray of shape (n_outputs,)
-        The same for directions that the posterior dropped.
-    edges : ndarray of int, shape (n_outputs + 1,)
-        Where the directions of every output begin, when there are vectors.
+    - `features`: from rows of X to Φ.
+    - `order`, int (n_features,): columns that have weights, in the order of the codes.
+    - `vectors`, (n_weights, n_directions): Φ is multiplied by these first.
+    - `missing_scale`, (n_outputs,): prior variance of a weight, standardised: the factor on the variance that the basis
+      functions lack.
+    - `outside_scale`, (n_outputs,): the same for directions that the posterior dropped.
+    - `edges`, int (n_outputs + 1,): where the directions of every output begin, when there are vectors.
     """
 
     features: Basis
@@ -83,15 +75,9 @@ class LinearBasis:
 class NetworkBasis:
     """Inputs of a network with quadratic activations, and its shape.
 
-    Attributes
-    ----------
-    input_map : InputMap
-    matrix : ndarray of shape (n_columns, n_inputs)
-        The network's inputs are standardised columns times this, clipped to ±largest.
-    shape : NetworkShape
-    largest : float
-    reach : ndarray of shape (n_layers,) or (0,)
-        Largest magnitude of network inputs, and of the sums of every hidden layer, at rows of X; empty without rows.
+    - `matrix`, (n_columns, n_inputs): the network's inputs are standardised columns times this, clipped to ±largest.
+    - `reach`, (n_layers,) or (0,): largest magnitude of network inputs, and of the sums of every hidden layer, at rows
+      of X; empty without rows.
     """
 
     input_map: InputMap

@@ -23,21 +23,13 @@ from pydirect.regression.mixture_posterior import MixturePosterior
 class Outputs:
     """Units of the outputs of a fitted model, and names of its inputs.
 
-    Attributes
-    ----------
-    scale, offset : ndarray of shape (n_outputs,)
-        From the model's function to units of the output; of logits one, and the prior mean.
-    noise : ndarray of shape (n_outputs,)
-        Noise variance, in squared units of the output; zero for logits.
-    calibration : float
-        Factor on standard deviations.
-    one_dimensional : bool
-        Whether predictions have no axis of outputs.
-    n_features_in : int
-    feature_names : tuple of str
-        Empty when the model was fitted to an array.
-    classes : ndarray of shape (n_classes,) or None
-        Classes of a classifier.
+    - `scale`, `offset`, (n_outputs,): from the model's function to units of the output; of logits one, and the prior
+      mean.
+    - `noise`, (n_outputs,): noise variance, in squared units of the output; zero for logits.
+    - `calibration`: factor on standard deviations.
+    - `one_dimensional`: whether predictions have no axis of outputs.
+    - `feature_names`: empty when the model was fitted to an array.
+    - `classes`, (n_classes,): classes of a classifier.
     """
 
     scale: FloatArray
@@ -75,16 +67,9 @@ class Outputs:
 class FittedBasisModel:
     """Fitted model whose functions are linear in basis functions.
 
-    Attributes
-    ----------
-    basis : Basis
-    posteriors : sequence of MeanFieldPosterior, MixturePosterior or DecorrelatedPosterior
-        Per output, of weights in units of their prior standard deviation.
-    prior_scale : ndarray of shape (n_outputs,)
-        Prior standard deviation of the weights, in units of the standardised target.
-    mean_missing : float
-        Variance that the basis functions lack at an average training row, which the noise includes.
-    outputs : Outputs
+    - `posteriors`: per output, of weights in units of their prior standard deviation.
+    - `prior_scale`, (n_outputs,): prior standard deviation of the weights, in units of the standardised target.
+    - `mean_missing`: variance that the basis functions lack at an average training row, which the noise includes.
     """
 
     basis: Basis
@@ -98,12 +83,7 @@ class FittedBasisModel:
 class FittedNetwork:
     """Fitted network with quadratic activations.
 
-    Attributes
-    ----------
-    basis : NetworkBasis
-    posteriors : sequence of NetworkPosterior
-        Per output.
-    outputs : Outputs
+    - `posteriors`: per output.
     """
 
     basis: NetworkBasis

@@ -58,17 +58,9 @@ def round_to_levels(targets: FloatArray, levels: FloatArray, metric: FloatArray)
     errors of earlier ones (Babai's nearest plane, with clipping at the levels' ends), then improved by coordinate
     descent.
 
-    Parameters
-    ----------
-    targets : ndarray of shape (n_samples, n_weights)
-    levels : ndarray of shape (n_levels,)
-        Ascending.
-    metric : ndarray of shape (n_weights, n_weights)
-        H of the squared error ``(w − t)ᵀH(w − t)``, positive definite: ΦᵀΦ and the prior's precision.
-
-    Returns
-    -------
-    ndarray of uint8, shape (n_samples, n_weights)
+    `targets`, (n_samples, n_weights). `levels`, (n_levels,): ascending. `metric`, (n_weights, n_weights): H of the
+    squared error ``(w − t)ᵀH(w − t)``, positive definite: ΦᵀΦ and the prior's precision. Returns shape uint8
+    (n_samples, n_weights).
     """
     order = np.argsort(-np.diag(metric), kind="stable")  # those that matter most first; the others compensate
     h = metric[np.ix_(order, order)]

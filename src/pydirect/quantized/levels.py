@@ -11,10 +11,7 @@ from pydirect.distributions.levels import LEVEL_SHAPES
 def unit_levels(name: str, n_levels: int) -> FloatArray:
     """Return symmetric levels from -1 to 1, including zero, by the name of their shape.
 
-    Raises
-    ------
-    ValueError
-        When their number is even, or not from 3 to 255.
+    Raises ValueError when their number is even, or not from 3 to 255.
     """
     if as_count(n_levels, "n_levels", 3) > 255 or n_levels % 2 == 0:
         raise ValueError(f"n_levels must be odd and at most 255, got {n_levels}")
@@ -24,10 +21,7 @@ def unit_levels(name: str, n_levels: int) -> FloatArray:
 def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Express levels (n_weights or 1, n_levels) by one table, with a centre and a spread per weight.
 
-    Raises
-    ------
-    ValueError
-        When the rows are not shifted and scaled copies of each other.
+    Raises ValueError when the rows are not shifted and scaled copies of each other.
     """
     if len(levels) == 1:
         return levels[0], np.zeros(1), np.ones(1)
@@ -45,10 +39,7 @@ def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArra
 def shared_levels(tables: list[FloatArray]) -> FloatArray:
     """Return the common table of all outputs, with values that are zero up to rounding set to zero.
 
-    Raises
-    ------
-    ValueError
-        When tables differ.
+    Raises ValueError when tables differ.
     """
     levels, largest = tables[0], np.abs(tables[0]).max()
     if any(np.abs(table - levels).max() > 1e-6 * largest for table in tables):

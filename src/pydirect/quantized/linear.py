@@ -46,16 +46,8 @@ def quantize_basis_model(
 ) -> QuantizedPredictor:
     """Quantise a model that is linear in basis functions; see `quantize`.
 
-    Parameters
-    ----------
-    model : FittedBasisModel
-    n_samples : int
-    method : {"moments", "draw", "most_probable"}
-    rows : ndarray of shape (n_rows, n_features_in), optional
-    grid : ndarray of shape (n_levels,), optional
-        Levels that samples are rounded to, at the best scale; by default the posterior's own levels.
-    encoding : Encoding
-    rng : numpy.random.Generator
+    `method`: {"moments", "draw", "most_probable"}. `rows`, (n_rows, n_features_in). `grid`, (n_levels,): levels that
+    samples are rounded to, at the best scale; by default the posterior's own levels.
     """
     precomputed = isinstance(model.basis.map, PrecomputedFeatures)
     if precomputed and encoding.arithmetic == "integer" and rows is None:

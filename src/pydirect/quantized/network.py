@@ -63,11 +63,7 @@ def _shuffled(
 def reach_of(shape: NetworkShape, weights: FloatArray, inputs: FloatArray) -> FloatArray:
     """Return the largest magnitude of network inputs, and of the sums of every hidden layer, (n_layers,).
 
-    Parameters
-    ----------
-    shape : NetworkShape
-    weights : ndarray of shape (n_networks, n_weights)
-    inputs : ndarray of shape (n_rows, n_inputs)
+    `weights`, (n_networks, n_weights). `inputs`, (n_rows, n_inputs).
     """
     hidden = islice(shape.sums(weights, inputs), shape.depth)
     return np.array([np.abs(inputs).max(initial=0.0), *(np.abs(a).max(initial=0.0) for a in hidden)])

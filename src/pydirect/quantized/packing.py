@@ -46,10 +46,7 @@ def pack_dense(codes: Codes, bits: int) -> Codes:
 def unpack_dense(packed: Codes, bits: int, shape: tuple[int, ...]) -> Codes:
     """Undo `pack_dense`.
 
-    Raises
-    ------
-    ValueError
-        When the bytes are too few or too many for the shape, or the padding is not zero.
+    Raises ValueError when the bytes are too few or too many for the shape, or the padding is not zero.
     """
     n = int(np.prod(shape))
     if packed.shape != (dense_bytes(n, bits),):
@@ -82,10 +79,7 @@ def pack_sparse(codes: Codes, bits: int, zero: int) -> Codes:
 def unpack_sparse(packed: Codes, bits: int, zero: int, shape: tuple[int, ...]) -> Codes:
     """Undo `pack_sparse`.
 
-    Raises
-    ------
-    ValueError
-        When an entry lies outside the shape, or a byte is missing.
+    Raises ValueError when an entry lies outside the shape, or a byte is missing.
     """
     if packed.ndim != 1 or (bits == 8 and len(packed) % 2):
         raise ValueError(f"packed must be whole entries, got shape {packed.shape}")
@@ -106,15 +100,10 @@ def _largest_gap(bits: int) -> int:
 class PackedCodes:
     """Packed matrix of codes, dense or sparse.
 
-    Attributes
-    ----------
-    packed : ndarray of uint8, shape (n_bytes,)
-    layout : {"dense", "sparse"}
-    bits : int
-    zero : int
-        Code of the level zero; -1 when there is none, which requires the dense layout.
-    shape : tuple of int
-        (n_features, n_columns)
+    - `packed`, uint8 (n_bytes,).
+    - `layout`: {"dense", "sparse"}.
+    - `zero`: code of the level zero; -1 when there is none, which requires the dense layout.
+    - `shape`: (n_features, n_columns).
     """
 
     packed: Codes

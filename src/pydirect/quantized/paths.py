@@ -20,12 +20,7 @@ Pair = tuple[FloatArray, FloatArray]
 
 
 class FloatPath:
-    """Predictions in double precision.
-
-    Parameters
-    ----------
-    model : QuantizedModel
-    """
+    """Predictions in double precision."""
 
     def __init__(self, model: QuantizedModel) -> None:
         self.model = model
@@ -103,12 +98,7 @@ class FloatPath:
 
 
 class IntegerPath:
-    """Predictions in integer arithmetic; compiled kernels where there are any, the same as the program itself.
-
-    Parameters
-    ----------
-    model : QuantizedModel
-    """
+    """Predictions in integer arithmetic; compiled kernels where there are any, the same as the program itself."""
 
     def __init__(self, model: QuantizedModel) -> None:
         self.program = model.program

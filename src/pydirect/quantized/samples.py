@@ -29,17 +29,10 @@ def choose_samples(
 ) -> Codes:
     """Choose level indices of samples, (n_samples, n_weights); a single one for ``"most_probable"``.
 
-    Parameters
-    ----------
-    posterior : MeanFieldPosterior or MixturePosterior
-    n_samples : int
-    method : {"draw", "most_probable", "moments"}
-        ``"moments"``: per weight, the mean and the variance over the samples are those of the posterior, as nearly as
-        the levels allow.
-    rng : numpy.random.Generator
-    phi : ndarray of shape (n_rows, n_weights), optional
-        Rows of basis functions, in coordinates in which the weights are independent, at which ``"moments"`` also
-        matches the variance of f*: a few samples of independent weights are correlated by chance.
+    `method` ({"draw", "most_probable", "moments"}): ``"moments"``: per weight, the mean and the variance over the
+    samples are those of the posterior, as nearly as the levels allow. `phi`, (n_rows, n_weights): rows of basis
+    functions, in coordinates in which the weights are independent, at which ``"moments"`` also matches the variance of
+    f*: a few samples of independent weights are correlated by chance.
     """
     mixture = isinstance(posterior, MixturePosterior)
     if method == "most_probable":
@@ -140,13 +133,7 @@ def shuffled_samples(
     The best one minimises the mean of ``(m − m_s)²·S + (sd − sd_s)²`` over rows. Needed for networks, whose functions
     are not linear in their weights.
 
-    Parameters
-    ----------
-    codes : ndarray of uint8, shape (n_samples, n_weights)
-    functions : function from codes to values, (n_samples, n_rows)
-    moments : pair of ndarray of shape (n_rows,)
-        Mean and variance of f* that the samples should have.
-    rng : numpy.random.Generator
+    `codes`, uint8 (n_samples, n_weights). `moments`, (n_rows,): mean and variance of f* that the samples should have.
     """
     mean, sd = moments[0], np.sqrt(moments[1])
     best, smallest = codes, np.inf

@@ -38,17 +38,11 @@ Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
 class InitialHyperparameters:
     """What is known of one target's hyperparameters before inference.
 
-    Parameters
-    ----------
-    noise : float
-        Noise variance to start from.
-    prior_variance : float, optional
-        Prior variance of a weight; None where the evidence is to find it.
-    fixed_noise : float, optional
-        A noise variance that stays.
-    repetitions : float
-        Number of times that an average row counts. Copies of a row, or weights that count for them, say no more about
-        the noise than the row alone.
+    - `noise`: noise variance to start from.
+    - `prior_variance`: prior variance of a weight; None where the evidence is to find it.
+    - `fixed_noise`: a noise variance that stays.
+    - `repetitions`: number of times that an average row counts. Copies of a row, or weights that count for them, say no
+      more about the noise than the row alone.
     """
 
     noise: float
@@ -84,17 +78,7 @@ def fit_decorrelated_by_evidence(
 ) -> tuple[DecorrelatedPosterior, float]:
     """Fit the decorrelated basis at the evidence's prior scale, with the noise on a grid about its maximum.
 
-    Parameters
-    ----------
-    rotated : RotatedTarget
-    initial : InitialHyperparameters
-    prior, n_levels, n_noise_levels, max_iter
-        As in `fit_decorrelated`.
-
-    Returns
-    -------
-    posterior : DecorrelatedPosterior
-    prior_sd : float
+    `prior`, `n_levels`, `n_noise_levels`, `max_iter`: as in `fit_decorrelated`. Returns `posterior`; `prior_sd`.
     """
     noise, variance = initial.by_evidence(rotated)
     with warnings.catch_warnings():
@@ -117,21 +101,14 @@ def fit_decorrelated_by_evidence(
 class RawPolicy:
     """How the raw basis is fitted.
 
-    Parameters
-    ----------
-    levels : ndarray of shape (n_weights or 1, n_levels)
-        In units of the prior standard deviation.
-    log_prior : ndarray of shape (n_weights or 1, n_levels) or MixturePriorTable
-    noise : {"evidence", "elbo", "held_out", "fixed"}
-        ``"evidence"``: fixed where the evidence of continuous weights is largest, and raised to what the levels cannot
-        represent. ``"elbo"``: inferred on a grid. ``"held_out"``: fixed where held-out rows are most probable.
-        ``"fixed"``: as the hyperparameters say.
-    n_noise_levels : int
-        Size of the grid of ``"elbo"``.
-    scale_levels : bool
-        Whether levels and prior are scaled to where the ELBO is largest.
-    n_components, entropy, optimizer, max_iter, n_threads
-        As in `fit_mixture`.
+    - `levels`, (n_weights or 1, n_levels): in units of the prior standard deviation.
+    - `log_prior`, (n_weights or 1, n_levels).
+    - `noise` ({"evidence", "elbo", "held_out", "fixed"}): ``"evidence"``: fixed where the evidence of continuous
+      weights is largest, and raised to what the levels cannot represent. ``"elbo"``: inferred on a grid.
+      ``"held_out"``: fixed where held-out rows are most probable. ``"fixed"``: as the hyperparameters say.
+    - `n_noise_levels`: size of the grid of ``"elbo"``.
+    - `scale_levels`: whether levels and prior are scaled to where the ELBO is largest.
+    - `n_components`, `entropy`, `optimizer`, `max_iter`, `n_threads`: as in `fit_mixture`.
     """
 
     levels: FloatArray
@@ -168,18 +145,9 @@ class RawPolicy:
     ) -> RawFit:
         """Find a target's noise variance and prior scale by evidence.
 
-        Parameters
-        ----------
-        statistics : TargetStatistics
-        initial : InitialHyperparameters
-        seed : int
-            Of the optimisers.
-        rotated : RotatedTarget, optional
-            Required where the prior variance is not known.
-        start : MeanFieldPosterior, optional
-            Warm start, in the units of the statistics.
-        held_out : callable, optional
-            Returns what ``noise="held_out"`` needs; without it the noise is as by evidence.
+        `seed`: of the optimisers. `rotated`: required where the prior variance is not known. `start`: warm start, in
+        the units of the statistics. `held_out`: returns what ``noise="held_out"`` needs; without it the noise is as by
+        evidence.
         """
         noise, variance = initial.noise, initial.prior_variance
         if variance is None:
@@ -196,14 +164,10 @@ class RawPolicy:
 class HeldOut:
     """Rows of one target that were set aside, and statistics of the others.
 
-    Parameters
-    ----------
-    training : TargetStatistics
-        Of the rows that were kept.
-    phi : ndarray of shape (n_rows, n_weights)
-        Features of the rows set aside.
-    y : ndarray of shape (n_rows,)
-    weight : ndarray of shape (n_rows,), optional
+    - `training`: of the rows that were kept.
+    - `phi`, (n_rows, n_weights): features of the rows set aside.
+    - `y`, (n_rows,).
+    - `weight`, (n_rows,).
     """
 
     training: TargetStatistics
@@ -223,18 +187,8 @@ class HeldOut:
 class RawFit:
     """One target's fit in the raw basis, begun: its noise variance and prior scale are found.
 
-    Parameters
-    ----------
-    policy : RawPolicy
-    statistics : TargetStatistics
-    noise : float
-        Noise variance that the grid is about.
-    prior_sd : float
-    seed : int
-    start : MeanFieldPosterior, optional
-    held_out : callable, optional
-    first : MeanFieldPosterior, optional
-        The posterior at `noise`, where it is known already.
+    - `noise`: noise variance that the grid is about.
+    - `first`: the posterior at `noise`, where it is known already.
     """
 
     policy: RawPolicy
@@ -249,10 +203,7 @@ class RawFit:
     def finish(self, interrupted: bool = False) -> tuple[Posterior, float]:
         """Fit; after an interruption by the user what is left is kept short.
 
-        Returns
-        -------
-        posterior : MeanFieldPosterior or MixturePosterior
-        prior_sd : float
+        Returns `posterior`; `prior_sd`.
         """
         fit = self.cut_short() if interrupted else self
         if fit.held_out is not None and not interrupted:
@@ -358,10 +309,7 @@ class RawFit:
 def begin_together(fits: Sequence[RawFit]) -> list[RawFit]:
     """Make the first fits of targets with the same A, which share every read of it.
 
-    Parameters
-    ----------
-    fits : sequence of RawFit
-        Of any models and targets; those that cannot share stay as they are.
+    `fits`: of any models and targets; those that cannot share stay as they are.
     """
     begun = list(fits)
     jobs: dict[int, list[int]] = {}

@@ -138,21 +138,8 @@ def noise_by_evidence(
     MacKay's fixed point σ² = ‖y − Φw‖² / (n − γ) at the ridge solution w, γ = n_weights − λ tr (A + λI)⁻¹ with
     λ = σ²/scale (MacKay 1992), the trace from random signs (Hutchinson 1990; the same signs at every call).
 
-    Parameters
-    ----------
-    statistics : GaussianStatistics or TargetStatistics
-        Of one target; of several, ``statistics.target(k)``.
-    noise : float
-        Start.
-    scale : float
-        Prior variance of the weights.
-    n_iter : int
-        Factorisations, in single precision while it suffices.
-    n_probes : int
-
-    Returns
-    -------
-    float
+    `statistics`: of one target; of several, ``statistics.target(k)``. `scale`: prior variance of the weights. `n_iter`:
+    factorisations, in single precision while it suffices.
     """
     target = as_target_statistics(statistics)
     b, c, yty, n = target.n_weights, target.c, target.yty, target.n_samples

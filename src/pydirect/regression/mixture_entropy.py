@@ -70,18 +70,9 @@ def taylor_entropy(
 ) -> tuple[float, FloatArray, FloatArray, FloatArray]:
     """Lower bound of the entropy of a mixture from ``log q ≤ log a + q/a − 1`` about ``a = ⊗_j a_j`` (Theorem 3).
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (n_components,)
-    q : ndarray of shape (n_components, n_weights, n_levels)
-    log_centre : ndarray of shape (n_weights, n_levels)
-        log a; a need not be normalised.
-
-    Returns
-    -------
-    value : float
-    gradient_alpha, gradient_q, gradient_log_centre : ndarray
-        Of all entries as if they were free.
+    `alpha`, (n_components,). `q`, (n_components, n_weights, n_levels). `log_centre`, (n_weights, n_levels): log a; a
+    need not be normalised. Returns `value`; `gradient_alpha`, `gradient_q`, `gradient_log_centre`: of all entries as if
+    they were free.
     """
     over = q * np.exp(-log_centre)
     factors = np.maximum(np.einsum("ijw,kjw->ikj", q, over), 1e-300)
@@ -111,26 +102,10 @@ def score_gradient(
     smaller the variance. With f = log q + 1 this is minus eq. 11's gradient of the entropy, and that formula itself
     when h is zero.
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (n_components,)
-    q : ndarray of shape (n_components, n_weights, n_levels)
-    indices : ndarray of shape (n_samples, n_weights), uint8
-        Samples.
-    values : ndarray of shape (n_samples,)
-        f of each.
-    additive : ndarray of shape (n_weights, n_levels)
-        h, of which the values of a sample's weights are summed.
-
-    Returns
-    -------
-    gradient_alpha, gradient_q : ndarray
-        Of all entries as if they were free.
-
-    Raises
-    ------
-    ValueError, TypeError
-        When an argument has a wrong shape, type or range.
+    `alpha`, (n_components,). `q`, (n_components, n_weights, n_levels). `indices`, (n_samples, n_weights): samples.
+    `values`, (n_samples,): f of each. `additive`, (n_weights, n_levels): h, of which the values of a sample's weights
+    are summed. Returns the gradients in `alpha` and `q`, of all entries as if they were free. Raises ValueError,
+    TypeError when an argument has a wrong shape, type or range.
     """
     r, b, m = q.shape
     indices = as_level_indices(indices, "indices", b, m)
@@ -157,21 +132,8 @@ def stochastic_entropy(
 
     The variance is reduced by the entropy of the marginals, which is exact.
 
-    Parameters
-    ----------
-    alpha, q, indices
-        As in `score_gradient`.
-
-    Returns
-    -------
-    values : ndarray of shape (n_samples,)
-        Their mean is the estimate.
-    gradient_alpha, gradient_q : ndarray
-
-    Raises
-    ------
-    ValueError, TypeError
-        When an argument has a wrong shape, type or range.
+    `alpha`, `q`, `indices`: as in `score_gradient`. Returns `values`, (n_samples,): their mean is the estimate;
+    `gradient_alpha, gradient_q`. Raises ValueError, TypeError when an argument has a wrong shape, type or range.
     """
     indices = as_level_indices(indices, "indices", *q.shape[1:])
     alpha = as_float_array(alpha, "alpha", q.shape[:1])

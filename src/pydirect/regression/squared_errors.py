@@ -45,12 +45,9 @@ class ErrorsFromStatistics:
 class ErrorsFromRows:
     """``n/m Σ_i (y_i − φ_iᵀw)²`` over m rows drawn afresh at every call: O(mb) per draw; only these rows are read.
 
-    Parameters
-    ----------
-    phi : ndarray of shape (n_rows, n_weights)
-    y : ndarray of shape (n_rows,)
-    batch_size : int
-        m; if it is the number of rows, all of them are used, in order.
+    - `phi`, (n_rows, n_weights).
+    - `y`, (n_rows,).
+    - `batch_size`: m; if it is the number of rows, all of them are used, in order.
     """
 
     phi: FloatArray

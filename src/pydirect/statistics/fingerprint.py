@@ -13,11 +13,8 @@ import numpy as np
 def fingerprint(value: Any) -> str:
     """Return a digest of a feature map's class and everything in it, the same in every process.
 
-    Parameters
-    ----------
-    value : object
-        Dataclasses, arrays, numbers and strings are read field by field; any other object (a scikit-learn transformer)
-        by joblib's hash of its state, and one that cannot be pickled by its identity.
+    `value`: dataclasses, arrays, numbers and strings are read field by field; any other object (a scikit-learn
+    transformer) by joblib's hash of its state, and one that cannot be pickled by its identity.
     """
     digest = hashlib.blake2b(digest_size=16)
     _feed(digest.update, value)

@@ -21,13 +21,8 @@ SMALLEST_DEVIATION = 1e-145
 class Standardised:
     """Statistics of standardised targets, which models of one feature map can share.
 
-    Attributes
-    ----------
-    location, scale : ndarray of shape (n_outputs,)
-        Of the targets; the scale is 1 where they are constant.
-    gaussian : GaussianStatistics
-    repetitions : float
-        Number of times that an average row counts.
+    - `location`, `scale`, (n_outputs,): of the targets; the scale is 1 where they are constant.
+    - `repetitions`: number of times that an average row counts.
     """
 
     location: FloatArray

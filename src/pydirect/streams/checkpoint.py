@@ -23,18 +23,11 @@ KIND = "pydirect.checkpoint"
 class Checkpoint:
     """Statistics of the first rows of a source.
 
-    Attributes
-    ----------
-    statistics : RunningStatistics
-        With their feature map.
-    n_rows : int
-        Number of rows of the source that were read: counted, or left out for missing values.
-    identity : str
-        Digest of the source's first rows.
-    layout : list
-        Layout of the source up to `n_rows`.
-    one_dimensional : bool
-        Whether the targets have no axis of outputs.
+    - `statistics`: with their feature map.
+    - `n_rows`: number of rows of the source that were read: counted, or left out for missing values.
+    - `identity`: digest of the source's first rows.
+    - `layout`: layout of the source up to `n_rows`.
+    - `one_dimensional`: whether the targets have no axis of outputs.
     """
 
     statistics: RunningStatistics
@@ -46,10 +39,7 @@ class Checkpoint:
     def write(self, path: str | Path) -> None:
         """Write under a temporary name and rename: an older file stays whole until the new one is.
 
-        Raises
-        ------
-        OSError
-            With what is left, when the file cannot be written.
+        Raises OSError with what is left, when the file cannot be written.
         """
         writer = Writer()
         header, arrays = self.statistics.to_document()
@@ -74,16 +64,9 @@ class Checkpoint:
     def read(cls, path: str | Path, feature_map: Callable[[Header, Arrays, str], FeatureMap]) -> Checkpoint:
         """Read what `write` wrote.
 
-        Parameters
-        ----------
-        path : str or Path
-        feature_map : callable
-            Rebuilds the feature map from its fields, such as `pydirect.features.basis.Basis.from_fields`.
-
-        Raises
-        ------
-        pydirect.persistence.errors.FileFormatError
-            With the reason, when the file is not a checkpoint or is damaged.
+        `feature_map`: rebuilds the feature map from its fields, such as `pydirect.features.basis.Basis.from_fields`.
+        Raises pydirect.persistence.errors.FileFormatError with the reason, when the file is not a checkpoint or is
+        damaged.
         """
         try:
             document = read(path, KIND)

@@ -35,12 +35,7 @@ def is_dask(X: Any) -> bool:
 class DaskRun:
     """From a Dask array or data frame to statistics, summed by its workers; see `pydirect.streams.run.StreamRun`.
 
-    Parameters
-    ----------
-    X : dask array of shape (n_rows, n_features_in), or data frame
-    y : dask array or series, or names of columns of X
-    sample_weight : dask array or series, name of a column of X, or None
-    progress : Progress
+    - `X`, (n_rows, n_features_in).
     """
 
     def __init__(self, X: Any, y: Any, sample_weight: Any, progress: Progress) -> None:

@@ -76,16 +76,10 @@ def collect_stream(
 class Sample:
     """Sample of rows, drawn from a source without replacement.
 
-    Parameters
-    ----------
-    rows : Rows
-        In the order of the source.
-    keys : ndarray of shape (n_rows,)
-        Keys of these rows: those with the smallest keys are drawn.
-    index : ndarray of shape (n_rows,)
-        Their numbers in the source.
-    n_rows : int
-        Number of rows of the source that were considered.
+    - `rows`: in the order of the source.
+    - `keys`, (n_rows,): keys of these rows: those with the smallest keys are drawn.
+    - `index`, (n_rows,): their numbers in the source.
+    - `n_rows`: number of rows of the source that were considered.
     """
 
     rows: Rows
@@ -120,14 +114,7 @@ def sample_stream(
 ) -> Sample:
     """Draw a sample of rows in one pass, which also checks every value; from an iterator, of its first blocks.
 
-    Parameters
-    ----------
-    source : Source
-    size : int
-    seed : int
-    drop_missing : bool
-    look : callable, optional
-        Called with each block of rows if the source allows several passes.
+    `look`: called with each block of rows if the source allows several passes.
     """
     if not source.repeatable:
         first = Rows.joined(list(source.head(size)))

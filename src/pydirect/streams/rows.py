@@ -139,17 +139,8 @@ def as_row_block(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None) 
 def chunks(source: Source, start: int, size: int, drop_missing: bool) -> Iterator[tuple[int, Rows]]:
     """Yield checked rows from row `start` on in chunks of `size`, each with the number of the row after it.
 
-    Parameters
-    ----------
-    source : Source
-    start, size : int
-    drop_missing : bool
-        Whether to leave out rows with missing values.
-
-    Raises
-    ------
-    StreamError
-        If a value is missing or infinite, a weight is negative, or the number of columns changes.
+    `drop_missing`: whether to leave out rows with missing values. Raises StreamError if a value is missing or infinite,
+    a weight is negative, or the number of columns changes.
     """
     waiting: list[Rows] = []
     n_waiting, row, widths = 0, start, None
@@ -178,19 +169,8 @@ def chunks(source: Source, start: int, size: int, drop_missing: bool) -> Iterato
 def checked_rows(rows: Rows, names: list[str] | None, place: Callable[[int], str], drop_missing: bool) -> Rows:
     """Return rows unchanged if values are finite, or NaN if these will be dropped, and weights not negative.
 
-    Parameters
-    ----------
-    rows : Rows
-    names : list of str or None
-        Names of the columns of X.
-    place : callable
-        Function that returns the place of a row in words.
-    drop_missing : bool
-
-    Raises
-    ------
-    StreamError
-        If not, with the place of the first such value.
+    `names`: names of the columns of X. `place`: function that returns the place of a row in words. Raises StreamError
+    if not, with the place of the first such value.
     """
     weight = None if rows.weight is None else rows.weight[:, None]
     for name, values in (("X", rows.x), ("y", rows.y), ("sample_weight", weight)):

@@ -19,23 +19,12 @@ from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
 class StreamRun:
     """From a source, and perhaps a checkpoint, to statistics.
 
-    Parameters
-    ----------
-    source : Source
-    progress : Progress
-    n_threads : int or None
-        As in `pydirect.streams.passes.collect_stream`.
-    drop_missing : bool
-        Leave out rows with missing values.
-    checkpoint : path-like, optional
-        File that keeps the statistics of the rows so far.
-    checkpoint_seconds : float
-        Time between two writes of it.
+    - `n_threads`: as in `pydirect.streams.passes.collect_stream`.
+    - `drop_missing`: leave out rows with missing values.
+    - `checkpoint`: file that keeps the statistics of the rows so far.
+    - `checkpoint_seconds`: time between two writes of it.
 
-    Raises
-    ------
-    FileNotFoundError
-        When the folder of the checkpoint does not exist.
+    Raises FileNotFoundError when the folder of the checkpoint does not exist.
     """
 
     def __init__(

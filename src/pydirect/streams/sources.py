@@ -174,13 +174,7 @@ class BlockSource:
 def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCodes | None = None) -> Source:
     """Return the source that the arguments of ``fit_stream`` describe.
 
-    Parameters
-    ----------
-    X : path-like, array or iterable
-    y : str, sequence of str or array_like
-    sample_weight : str or array_like, optional
-    labels : LabelCodes, optional
-        Codes of the labels, if y holds labels.
+    `labels`: codes of the labels, if y holds labels.
     """
     if isinstance(X, str | os.PathLike):
         names = [y] if isinstance(y, str) else y

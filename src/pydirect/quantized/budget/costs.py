@@ -26,11 +26,8 @@ UNLIMITED = 2**40
 class Costs:
     """Number of bytes of the parts of a model.
 
-    Attributes
-    ----------
-    fixed : float
-    frequency, single : float
-        Of a frequency with its two weights, and of an input or the constant with its weight, over all samples.
+    - `frequency`, `single`: of a frequency with its two weights, and of an input or the constant with its weight, over
+      all samples.
     """
 
     fixed: float
@@ -47,12 +44,7 @@ class Costs:
 class Form:
     """Form of a model, independent of its number of basis functions.
 
-    Attributes
-    ----------
-    n_samples : int
-    grid : ndarray of shape (n_levels,)
-    feature_bits, frequency_bits : int
-    n_outputs : int
+    - `grid`, (n_levels,).
     """
 
     n_samples: int
@@ -103,10 +95,7 @@ class Form:
 class Limits:
     """Limits on the size of a model.
 
-    Attributes
-    ----------
-    n_bytes, n_weights : int
-        The latter per output.
+    - `n_bytes`, `n_weights`: the latter per output.
     """
 
     n_bytes: int

@@ -49,23 +49,8 @@ def forward_selection(
     pair. A Cholesky factorisation of A + ridge grows row by row; the residuals of A's diagonal, of the pairs' products
     and of c after projection on the chosen columns give every fall in closed form.
 
-    Parameters
-    ----------
-    a : ndarray of shape (n_weights, n_weights)
-    c : ndarray of shape (n_weights, n_outputs)
-    ridge : float
-    n_pairs : int
-    costs : Costs
-    limits : Limits
-    least : float
-        Smallest fall per column.
-
-    Returns
-    -------
-    ndarray of int
-        Pairs that were taken.
-    ndarray of int
-        Single columns that were taken, counted from 2 n_pairs.
+    `a`, (n_weights, n_weights). `c`, (n_weights, n_outputs). `least`: smallest fall per column. Returns the pairs that
+    were taken; single columns that were taken, counted from 2 n_pairs.
     """
     b = len(a)
     diagonal = a.diagonal() + ridge

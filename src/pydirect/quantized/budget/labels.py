@@ -32,12 +32,8 @@ class LabelTask(Task):
     frequencies, ``z + (t − p)/v`` at rows of weight v, the mean of p(1 − p) over the problems, has the gradient of the
     log-likelihood there (iteratively reweighted least squares). Weights are those of the classifier's own fit.
 
-    Attributes
-    ----------
-    index : ndarray of int, shape (n_rows,)
-        Class of every row.
-    row_weight : ndarray of shape (n_rows,)
-    fits : ClassifierFits
+    - `index`, int (n_rows,): class of every row.
+    - `row_weight`, (n_rows,).
     """
 
     index: NDArray[np.intp]

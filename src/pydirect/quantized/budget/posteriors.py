@@ -15,14 +15,9 @@ from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget
 class ExactPosterior:
     """Posterior of the weights of one output.
 
-    Attributes
-    ----------
-    fit : DecorrelatedPosterior
-        Of weights in units of their prior standard deviation.
-    noise : float
-        Noise variance.
-    variance : float
-        Prior variance of a weight.
+    - `fit`: of weights in units of their prior standard deviation.
+    - `noise`: noise variance.
+    - `variance`: prior variance of a weight.
     """
 
     fit: DecorrelatedPosterior

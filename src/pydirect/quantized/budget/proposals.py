@@ -35,14 +35,8 @@ def proposed(
 ) -> FourierFeatures:
     """Propose features of one kind within the limits, with rounded frequencies.
 
-    Parameters
-    ----------
-    task : Task
-    name : {"random", "selected", "optimised"}
-    form : Form
-    limits : Limits
-    start : FourierFeatures, optional
-        Proposal of the same kind for another form, whose frequencies are reused.
+    `name`: {"random", "selected", "optimised"}. `start`: proposal of the same kind for another form, whose frequencies
+    are reused.
     """
     costs = form.costs(task.input_map)
     if name == "selected":

@@ -19,15 +19,10 @@ from pydirect.regression.mean_field import MeanFieldPosterior
 class ClassifierFit:
     """A fitted classifier.
 
-    Attributes
-    ----------
-    logit : ndarray of shape (n_rows, n_problems)
-        Mean at the training rows; one problem for two classes, one per class for more.
-    intercept : ndarray of shape (n_problems,)
-    posteriors : sequence of MeanFieldPosterior or DecorrelatedPosterior
-        Per problem, of weights in units of their prior standard deviation.
-    prior_scale : ndarray of shape (n_problems,)
-    hyperparameters : KernelHyperparameters or None
+    - `logit`, (n_rows, n_problems): mean at the training rows; one problem for two classes, one per class for more.
+    - `intercept`, (n_problems,).
+    - `posteriors`: per problem, of weights in units of their prior standard deviation.
+    - `prior_scale`, (n_problems,).
     """
 
     logit: FloatArray
@@ -41,12 +36,9 @@ class ClassifierFit:
 class ClassifierFits:
     """Ways to weight and to fit labels.
 
-    Attributes
-    ----------
-    weighted : function
-        From rows, labels and weights to the same with class weights; rows without weight are left out.
-    fit : function
-        From rows, labels and weights, and the keywords ``features``, ``n_features`` and ``seed``, to a `ClassifierFit`.
+    - `weighted`: from rows, labels and weights to the same with class weights; rows without weight are left out.
+    - `fit`: from rows, labels and weights, and the keywords ``features``, ``n_features`` and ``seed``, to a
+      `ClassifierFit`.
     """
 
     weighted: Callable[[FloatArray, NDArray[Any], FloatArray], tuple[FloatArray, NDArray[Any], FloatArray]]
@@ -57,13 +49,7 @@ class ClassifierFits:
 class SearchSettings:
     """Parameters of an estimator that the search uses.
 
-    Attributes
-    ----------
-    max_hyperparameter_rows : int
-    n_threads : int
-    rng : numpy.random.Generator
-    classifier : ClassifierFits or None
-        None for regression.
+    - `classifier`: none for regression.
     """
 
     max_hyperparameter_rows: int

@@ -28,18 +28,10 @@ from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 class Task(ABC):
     """Data of a search; subclasses hold targets or labels.
 
-    Attributes
-    ----------
-    input_map : InputMap
-    inputs : ndarray of shape (n_rows, n_inputs)
-        Of the feature map, clipped to the range of integers.
-    y : ndarray of shape (n_rows, n_outputs)
-        Responses that frequencies are chosen for, in units of ``outputs.scale`` about ``outputs.offset``.
-    weight : ndarray of shape (n_rows,) or None
-    outputs : Outputs
-    hyperparameters : KernelHyperparameters
-    rng : numpy.random.Generator
-    n_threads : int
+    - `inputs`, (n_rows, n_inputs): of the feature map, clipped to the range of integers.
+    - `y`, (n_rows, n_outputs): responses that frequencies are chosen for, in units of ``outputs.scale`` about
+      ``outputs.offset``.
+    - `weight`, (n_rows,).
     """
 
     input_map: InputMap

@@ -29,19 +29,8 @@ Tables = dict[str, NDArray[Any]]
 def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str) -> tuple[str, int]:
     """Return the body of a header that predicts like ``model.using("float")``, and the number of bytes of its tables.
 
-    Parameters
-    ----------
-    model : QuantizedModel
-    rows : ndarray of shape (n_tests, n_features_in)
-        Rows for the self-test.
-    level : float
-        Probability of intervals.
-    real : {"double", "float"}
-
-    Raises
-    ------
-    ValueError
-        When the features have no form in C, or the tables are too large.
+    `rows`, (n_tests, n_features_in): rows for the self-test. `level`: probability of intervals. `real`: {"double",
+    "float"}. Raises ValueError when the features have no form in C, or the tables are too large.
     """
     basis, input_map = model.basis, model.basis.input_map
     network = isinstance(basis, NetworkBasis)

@@ -27,27 +27,14 @@ def integer_body(
 ) -> str:
     """Return the body of a header that computes what `program` computes.
 
-    Parameters
-    ----------
-    program : Program
-        With at least one input and one basis function.
-    packed : PackedCodes
-        Its codes.
-    rows : ndarray of shape (n_tests, n_features_in)
-        Rows for the self-test.
-    level : float
-        Probability of intervals.
-    raw : RawInputs, optional
-        Constants for a device's own integers, which the header then takes, too.
-    n_classes : int
-        Number of classes of a classifier, whose outputs are logits.
+    - `program`: with at least one input and one basis function.
+    - `packed`: its codes.
+    - `rows`, (n_tests, n_features_in): rows for the self-test.
+    - `level`: probability of intervals.
+    - `raw`: constants for a device's own integers, which the header then takes, too.
+    - `n_classes`: number of classes of a classifier, whose outputs are logits.
 
-    Raises
-    ------
-    AccumulatorOverflowError
-        When a sum could overflow its type.
-    ValueError
-        When counts exceed 16 bits.
+    Raises AccumulatorOverflowError when a sum could overflow its type. Raises ValueError when counts exceed 16 bits.
     """
     bounds = program.prove()
     counts = {"n_features_in": program.n_features_in, "n_features": len(program.codes), "columns": program.n_columns}

@@ -97,10 +97,7 @@ def definitions(values: dict[str, int | str]) -> str:
 def checked_prefix(prefix: str) -> str:
     """Validate a prefix of names, and strip trailing underscores.
 
-    Raises
-    ------
-    ValueError
-        When names with it would not be C identifiers.
+    Raises ValueError when names with it would not be C identifiers.
     """
     if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix):
         raise ValueError(f"prefix must be letters, digits and underscores, a letter first, got {prefix!r}")

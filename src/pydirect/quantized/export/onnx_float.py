@@ -19,11 +19,7 @@ from pydirect.quantized.model import QuantizedModel
 class FloatGraph:
     """Adds a model to a graph in double or single precision.
 
-    Parameters
-    ----------
-    graph : Graph
-    model : QuantizedModel
-    dtype : {float64, float32}
+    - `dtype`: {float64, float32}.
     """
 
     def __init__(self, graph: Graph, model: QuantizedModel, dtype: Any) -> None:

@@ -17,10 +17,7 @@ IR_VERSION = 10
 def import_onnx() -> Any:
     """Return the module `onnx`.
 
-    Raises
-    ------
-    ImportError
-        With the extra to install.
+    Raises ImportError with the extra to install.
     """
     try:
         import onnx

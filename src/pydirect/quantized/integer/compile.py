@@ -33,17 +33,10 @@ GAIN_BITS = 14
 class BasisLayout:
     """Columns of Φ in the order of a program's basis functions: first the cosine and the sine of each frequency.
 
-    Attributes
-    ----------
-    order : ndarray of int
-        Columns of Φ.
-    frequencies : ndarray of int
-        Those of the feature map that are used; their two columns come first.
-    linear : ndarray of int
-        Inputs of the feature map that are basis functions themselves.
-    constant : bool
-    unit : ndarray of shape (len(order),)
-        Amplitude of each basis function.
+    - `order`: columns of Φ.
+    - `frequencies`: those of the feature map that are used; their two columns come first.
+    - `linear`: inputs of the feature map that are basis functions themselves.
+    - `unit`, (len(order),): amplitude of each basis function.
     """
 
     order: NDArray[np.intp]
@@ -59,10 +52,7 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
     Frequencies and inputs of equal amplitudes are adjacent; `spread`, (n_weights,), is a further factor on the weights
     of precomputed columns.
 
-    Raises
-    ------
-    IntegerArithmeticError
-        When the features have no integer form.
+    Raises IntegerArithmeticError when the features have no integer form.
     """
     none = np.empty(0, dtype=np.intp)
     if isinstance(features, FourierFeatures):
@@ -97,18 +87,9 @@ def quantise_frequencies(
 ) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Round frequencies, (n_inputs, n_frequencies) turns per unit of x, to integers and one shift per input.
 
-    Parameters
-    ----------
-    turns : ndarray of shape (n_inputs, n_frequencies)
-    unit : ndarray of shape (n_inputs,)
-        What an integer input of one represents.
-    bits : {8, 16, 32, "auto"}
-        ``"auto"``: 16 where that moves no phase by more than 2^-9 turns, else 32.
-
-    Returns
-    -------
-    ndarray of int8, int16 or int32, shape (n_frequencies, n_inputs)
-    ndarray of uint8, shape (n_inputs,)
+    `turns`, (n_inputs, n_frequencies). `unit`, (n_inputs,): what an integer input of one represents. `bits` ({8, 16,
+    32, "auto"}): ``"auto"``: 16 where that moves no phase by more than 2^-9 turns, else 32. Returns int8
+    (n_frequencies, n_inputs); shape uint8 (n_inputs,).
     """
     exact = turns.T * unit * 2.0**32  # phase of one integer step
     if bits == "auto":
@@ -137,12 +118,8 @@ def build_program(
 ) -> IntegerProgram:
     """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program.
 
-    Raises
-    ------
-    IntegerArithmeticError
-        When inputs are normal scores, or single precision does not hold the columns.
-    AccumulatorOverflowError
-        When sums could overflow 32 bits.
+    Raises IntegerArithmeticError when inputs are normal scores, or single precision does not hold the columns. Raises
+    AccumulatorOverflowError when sums could overflow 32 bits.
     """
     input_map, features = basis.input_map, basis.map
     turns, linear_limit = np.empty((input_map.n_outputs, 0)), INPUT_LIMIT

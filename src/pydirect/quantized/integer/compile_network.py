@@ -44,12 +44,8 @@ def build_network_program(
     The integers of a layer's inputs are a multiple of the values they represent, so that the bias is exact; steps of
     weights are the smallest for which every sum fits.
 
-    Raises
-    ------
-    IntegerArithmeticError
-        When integers cannot represent the network, with the layer.
-    AccumulatorOverflowError
-        When sums could overflow 32 bits, with the layer.
+    Raises IntegerArithmeticError when integers cannot represent the network, with the layer. Raises
+    AccumulatorOverflowError when sums could overflow 32 bits, with the layer.
     """
     shape = basis.shape
     if not len(basis.reach):

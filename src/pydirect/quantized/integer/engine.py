@@ -12,12 +12,7 @@ from pydirect.quantized.integer.linear import IntegerProgram
 
 
 class IntegerEngine:
-    """Runs an integer program in compiled kernels; the same integers as ``program.totals`` at every instruction set.
-
-    Parameters
-    ----------
-    program : IntegerProgram
-    """
+    """Runs an integer program in compiled kernels; the same integers as ``program.totals`` at every instruction set."""
 
     def __init__(self, program: IntegerProgram) -> None:
         program.prove()  # 32 bits suffice
@@ -50,11 +45,8 @@ class IntegerEngine:
 class FloatEngine:
     """Sums of basis functions weighted with levels, Σ_j φ_j level(code_j), in double precision.
 
-    Parameters
-    ----------
-    codes : ndarray of uint8, shape (n_features, n_outputs · n_samples)
-    levels : ndarray of shape (n_levels,)
-    n_outputs : int
+    - `codes`, uint8 (n_features, n_outputs · n_samples).
+    - `levels`, (n_levels,).
     """
 
     def __init__(self, codes: NDArray[np.uint8], levels: FloatArray, n_outputs: int = 1) -> None:

@@ -20,13 +20,9 @@ from pydirect.quantized.integer.program import Bounds, Operations, Program
 class Group:
     """Consecutive basis functions with a common unit.
 
-    Attributes
-    ----------
-    kind : {"fourier", "linear", "constant"}
-    begin, end : int
-        Range of basis functions.
-    gain, shift : int
-        See step 3.
+    - `kind`: {"fourier", "linear", "constant"}.
+    - `begin`, `end`: range of basis functions.
+    - `gain`, `shift`: see step 3.
     """
 
     kind: str

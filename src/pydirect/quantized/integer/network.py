@@ -44,21 +44,15 @@ class NetworkProgram(Program):
 
     Codes are in the order of `NetworkShape`, (n_weights, n_outputs · n_samples): every output is a network.
 
-    Attributes
-    ----------
-    shape : NetworkShape
-    rotation : ndarray of int32, shape (shape.n_inputs, n_inputs)
-    rotation_offset : ndarray of int64, shape (shape.n_inputs,)
-        Corrects for the rounding of origins to single precision.
-    rotation_shift : ndarray of uint8, shape (shape.n_inputs,)
-    ones : ndarray of int32, shape (n_layers,)
-        Represents one in the inputs of a layer; at most 32767, like the magnitudes of `centre` and `spread`.
-    rescale : ndarray of int64, shape (depth,)
-    rescale_shift : ndarray of uint8, shape (depth,)
-    centre, spread : ndarray of int32, shape (n_weights, n_outputs), or None
-        None where all weights of a layer share their levels.
-    steps : ndarray of float64, shape (n_layers,)
-        What a weight of one represents in each layer; not needed to run the program.
+    - `rotation`, int32 (shape.n_inputs, n_inputs).
+    - `rotation_offset`, int64 (shape.n_inputs,): corrects for the rounding of origins to single precision.
+    - `rotation_shift`, uint8 (shape.n_inputs,).
+    - `ones`, int32 (n_layers,): represents one in the inputs of a layer; at most 32767, like the magnitudes of `centre`
+      and `spread`.
+    - `rescale`, int64 (depth,).
+    - `rescale_shift`, uint8 (depth,).
+    - `centre`, `spread`, int32 (n_weights, n_outputs): none where all weights of a layer share their levels.
+    - `steps`, (n_layers,): what a weight of one represents in each layer; not needed to run the program.
     """
 
     shape: NetworkShape

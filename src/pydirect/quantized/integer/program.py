@@ -71,15 +71,9 @@ from pydirect.quantized.integer.arithmetic import (
 class Bounds:
     """Bounds on the magnitudes of a program's sums, whatever its inputs.
 
-    Attributes
-    ----------
-    accumulators : tuple of int
-        Of ``acc_g``, per group; its partial sums in any order are no larger.
-    total : int
-        Of ``total`` and its partial sums.
-    sum : int
-    squares : int
-        Of V.
+    - `accumulators`: of ``acc_g``, per group; its partial sums in any order are no larger.
+    - `total`: of ``total`` and its partial sums.
+    - `squares`: of V.
     """
 
     accumulators: tuple[int, ...]
@@ -101,24 +95,15 @@ class Operations:
 class Program(ABC):
     """Base of integer programs: inputs, codes, and steps 1, 4 and 5 of the module's docstring.
 
-    Attributes
-    ----------
-    n_features_in : int
-        Columns of a row.
-    columns : ndarray of int32, shape (n_inputs,)
-        Columns that are read.
-    origin, multiplier : ndarray of float32, shape (n_inputs,)
-    limit : ndarray of int32, shape (n_inputs,)
-        At most 32767; for a network at most 2^30.
-    codes : ndarray of uint8, shape (n_features, n_outputs · n_samples)
-    multipliers : ndarray of int32, shape (n_levels,)
-        At most 2^15 in magnitude.
-    n_outputs, n_samples : int
-    scale, offset : ndarray of float64, shape (n_outputs,)
-        Applied to a sum over the samples.
-    noise : ndarray of uint64, shape (n_outputs,)
-    deviation_shift : int
-    std_scale : ndarray of float64, shape (n_outputs,)
+    - `n_features_in`: columns of a row.
+    - `columns`, int32 (n_inputs,): columns that are read.
+    - `origin`, `multiplier`, float32 (n_inputs,).
+    - `limit`, int32 (n_inputs,): at most 32767; for a network at most 2^30.
+    - `codes`, uint8 (n_features, n_outputs · n_samples).
+    - `multipliers`, int32 (n_levels,): at most 2^15 in magnitude.
+    - `scale`, `offset`, (n_outputs,): applied to a sum over the samples.
+    - `noise`, uint64 (n_outputs,).
+    - `std_scale`, (n_outputs,).
     """
 
     n_features_in: int
@@ -169,10 +154,8 @@ class Program(ABC):
     def prove(self) -> Bounds:
         """Prove that no sum can overflow, whatever the inputs, and return the bounds.
 
-        Raises
-        ------
-        AccumulatorOverflowError
-            When a sum could overflow, with its bound, or a constant of the program is out of range.
+        Raises AccumulatorOverflowError when a sum could overflow, with its bound, or a constant of the program is out
+        of range.
         """
         return self._bounds
 

@@ -37,14 +37,7 @@ def rounding_bound(
     computed, ``|φ̂_j ŵ_j − φ_j w_j| ≤ |φ̂_j − φ_j| |ŵ_j| + |φ_j| |ŵ_j − w_j|``, summed; then the error of the gains on
     ``Σ_j φ̂_j ŵ_j``, half a unit for every shift, and the rounding of double precision beside a large offset.
 
-    Parameters
-    ----------
-    program : IntegerProgram
-    basis : LinearBasis
-    layout : BasisLayout
-    levels : ndarray of shape (n_levels,)
-    scale : ndarray of shape (n_outputs,)
-        From Φw to units of y.
+    `levels`, (n_levels,). `scale`, (n_outputs,): from Φw to units of y.
     """
     multipliers, step = integer_levels(levels)
     errors, sizes = _feature_errors(program, basis, layout)
@@ -112,21 +105,12 @@ def network_rounding_bound(
     """Bound on ``|integer − exact|`` for a sample's function, units of y: at rows, or wherever nothing is clipped.
 
     Exact is the network in real numbers for the same level indices. With hats on what is computed, errors propagate
-    through a layer as ``|Σ ŵ x̂ − Σ w x| ≤ Σ |ŵ − w| |x̂| + |w| |x̂ − x|``, plus the error of the factor and half a unit;
-    through a square as ``|â² − a²| ≤ |â − a| (2 |â| + |â − a|)``, plus half a unit again. Magnitudes with a hat are
-    those at the rows; without rows those that the program reaches with all weights and inputs positive.
+    through a layer as ``|Σ ŵ x̂ − Σ w x| ≤ Σ |ŵ − w| |x̂| + |w| |x̂ − x|``, plus the error of the factor and half a
+    unit; through a square as ``|â² − a²| ≤ |â − a| (2 |â| + |â − a|)``, plus half a unit again. Magnitudes with a hat
+    are those at the rows; without rows those that the program reaches with all weights and inputs positive.
 
-    Parameters
-    ----------
-    program : NetworkProgram
-    basis : NetworkBasis
-    weights : ndarray of shape (n_outputs · n_samples, n_weights)
-    scale : ndarray of shape (n_outputs,)
-    rows : ndarray of shape (n_rows, n_features_in), optional
-
-    Returns
-    -------
-    ndarray of shape (n_rows or 1, n_outputs)
+    `weights`, (n_outputs · n_samples, n_weights). `scale`, (n_outputs,). `rows`, (n_rows, n_features_in). Returns an
+    array (n_rows or 1, n_outputs).
     """
     unit, largest, input_error = input_rounding(program, basis.input_map)
     mean, scales = (a[program.columns] for a in (basis.input_map.mean, basis.input_map.scale))

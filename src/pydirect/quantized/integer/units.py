@@ -19,14 +19,9 @@ MULTIPLIER_LIMIT = 127
 class OutputScale:
     """Units of a program's outputs.
 
-    Attributes
-    ----------
-    scale, offset : ndarray of shape (n_outputs,)
-        A function is ``offset + scale · Σ_j w_j φ_j`` with w_j the levels.
-    noise : ndarray of shape (n_outputs,)
-        Variance in squared units of the outputs.
-    spread : float
-        Factor on standard deviations, already including the noise.
+    - `scale`, `offset`, (n_outputs,): a function is ``offset + scale · Σ_j w_j φ_j`` with w_j the levels.
+    - `noise`, (n_outputs,): variance in squared units of the outputs.
+    - `spread`: factor on standard deviations, already including the noise.
     """
 
     scale: FloatArray
@@ -60,10 +55,7 @@ def integer_levels(levels: FloatArray) -> tuple[NDArray[np.int32], float]:
 def input_fields(input_map: InputMap, inputs: NDArray[np.intp], unit: FloatArray, limit: int) -> dict[str, Any]:
     """Return the fields of a program that step 1 reads, for inputs of a feature map with these units.
 
-    Raises
-    ------
-    IntegerArithmeticError
-        When inputs are normal scores, or single precision does not hold the columns.
+    Raises IntegerArithmeticError when inputs are normal scores, or single precision does not hold the columns.
     """
     if input_map.knots.size:
         raise IntegerArithmeticError("integers need inputs without normal scores: fit with rank_inputs=False")
@@ -101,10 +93,7 @@ def unscaled_fields(output: OutputScale, n_samples: int) -> dict[str, Any]:
 def scaled_fields(total: int, unit: float, n_samples: int, output: OutputScale) -> dict[str, Any]:
     """Return the fields that put outputs in their units, from the largest total and what a total of one represents.
 
-    Raises
-    ------
-    IntegerArithmeticError
-        When the noise is too large to be represented beside the functions.
+    Raises IntegerArithmeticError when the noise is too large to be represented beside the functions.
     """
     s = n_samples
     # The squares of S deviations and the noise each take at most half of 2^63.
