@@ -128,7 +128,7 @@ def test_predict_refuses_other_files_and_levels(tmp_path, model, data, assert_re
     content = bytearray(model.read_bytes())
     content[-1] ^= 1
     model.write_bytes(content)
-    assert_refused("predict", model, data, message="does not match its checksum")
+    assert_refused("predict", model, data, message="altered: ")
 
 
 def test_models_saved_in_python(tmp_path, data, capsys, make_columns, read_csv, run, assert_refused):
