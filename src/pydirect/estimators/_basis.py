@@ -138,13 +138,7 @@ class BasisFunctionModel(LatentFunctions):
     ) -> Basis:
         """Return the basis that the parameters describe, fitted to rows.
 
-        Parameters
-        ----------
-        rows : TrainingRows
-        rng : numpy.random.Generator
-        n_threads : int
-        target_scale : ndarray of shape (n_outputs,), optional
-            Standard deviations that the targets were divided by.
+        `target_scale`, (n_outputs,): standard deviations that the targets were divided by.
         """
         kind, X, weight = self._feature_kind(), rows.x, rows.weight
         names = getattr(self, "feature_names_in_", None)

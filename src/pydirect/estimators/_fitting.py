@@ -82,14 +82,8 @@ def fit_to_rows(
 ) -> None:
     """Fit models that share their feature map to rows in memory; the first of them fits the map.
 
-    Parameters
-    ----------
-    models : sequence of StatisticsModel
-    X : array_like of shape (n_samples, n_features_in)
-    targets : sequence of array_like
-        One per model, (n_samples,) or (n_samples, n_outputs) each.
-    sample_weight : array_like of shape (n_samples,) or None
-    progress : Progress
+    `X`, (n_samples, n_features_in). `targets`: one per model, (n_samples,) or (n_samples, n_outputs) each.
+    `sample_weight`, (n_samples,).
     """
     lead = models[0]
     n_threads, rng = resolve_n_threads(lead.n_threads), lead._generator()
@@ -137,15 +131,7 @@ def fit_to_statistics(
 ) -> None:
     """Fit models whose feature map is that of the statistics.
 
-    Parameters
-    ----------
-    models : sequence of StatisticsModel
-    statistics : RunningStatistics
-    shared : Standardised
-        The same, of standardised targets.
-    progress : Progress
-    warm : bool
-        Start at the posteriors that the models have.
+    `shared`: the same, of standardised targets. `warm`: start at the posteriors that the models have.
     """
     n_weights, mean_square = shared.gaussian.n_weights, shared.gaussian.mean_square
     starts = [model._starts(n_weights, shared.scale) if warm else [] for model in models]

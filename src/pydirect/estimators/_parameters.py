@@ -22,10 +22,7 @@ PRIOR_CLASSES: dict[str, Any] = {
 def as_json(name: str, value: Any) -> Any:
     """Return a parameter as a header can hold it: priors by class and fields, arrays as lists.
 
-    Raises
-    ------
-    TypeError
-        When it is an object of another kind.
+    Raises TypeError when it is an object of another kind.
     """
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()

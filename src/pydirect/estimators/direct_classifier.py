@@ -351,14 +351,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     ) -> None:
         """Fit the problems, several at a time: in the informative directions, then in the raw basis if it is asked for.
 
-        Parameters
-        ----------
-        labels : ndarray of shape (n_samples, n_problems)
-        rotated, raw : LabelledRows
-            In the informative directions and in the raw basis, with any problem's labels.
-        vectors : ndarray of shape (n_weights, n_directions)
-        variance_prior : VariancePrior
-        rng : numpy.random.Generator
+        `labels`, (n_samples, n_problems). `rotated`, `raw`: in the informative directions and in the raw basis, with
+        any problem's labels. `vectors`, (n_weights, n_directions).
         """
         n_problems, stop = labels.shape[1], threading.Event()
         n_workers = min(n_problems, raw.n_threads)

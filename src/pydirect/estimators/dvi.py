@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_softmax, ndtri
 from scipy.stats import qmc
 
@@ -24,7 +23,6 @@ from pydirect.logistic.predictive import predictive_log_odds
 from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
 from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.schedule import BATCH_SIZE
-from pydirect.predictive import PredictiveDistribution
 
 REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
 CLASSIFIER_PREDICTIVES = ("qmc", "delta")
@@ -157,14 +155,12 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
     fit_seconds_ : dict of str to float
         Seconds of each stage.
 
-    Notes
-    -----
-    ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9, with the noise variance
-    E exp(l) = exp(E l + Σ_ll / 2) for heteroscedastic noise. `predict_distribution` and what follows from it
-    (intervals, quantiles, densities) give those of its components: the same mean for ``"quadrature"`` and
-    ``"moment"``, and the same standard deviation for ``"moment"``. Where Σ_ll is large, this expectation is dominated
-    by a tail that 20 nodes, or any number of draws, miss: far from the data the distribution's standard deviation is
-    smaller.
+    Notes ----- ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9 for any `predictive`, with
+    the noise variance E exp(l) = exp(E l + Σ_ll / 2) for heteroscedastic noise. `predict_distribution` and what follows
+    from it (intervals, quantiles, densities) give those of its components, 20 nodes for ``"quadrature"``: the same mean
+    for ``"quadrature"`` and ``"moment"``, and the same standard deviation for ``"moment"``. Where Σ_ll is large, this
+    expectation is dominated by a tail that 20 nodes, or any number of draws, miss: far from the data the distribution's
+    standard deviation is smaller.
 
     With one hidden layer mean and variance of f are exact under q; intervals, quantiles and densities take the outputs
     as Gaussian with these moments, as the bound does.
@@ -240,39 +236,6 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
 
     # --- prediction
 
-    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the target.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        return_std : bool
-            Also return the standard deviation of the target, noise included: by the moments of eq. 9 for any
-            `predictive`. Far from the data it may exceed the standard deviation of `predict_distribution`.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            In the target's units.
-        std : ndarray of the same shape
-        """
-        return super().predict(X, return_std)
-
-    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
-        """Predict the full distribution of the target: a Gaussian mixture, as `predictive` says.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        PredictiveDistribution, or a list of them, one per output
-            In the target's units. Its moments are those of the mixture: of 20 nodes for ``"quadrature"``, of draws for
-            ``"mc"``, and those that `predict` gives for ``"moment"``.
-        """
-        return super().predict_distribution(X)
-
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         """Return moments of f and of the output l that gives the noise variance, constant for homoscedastic noise."""
         moments = super()._output_moments(rows)
@@ -331,46 +294,21 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     appendix B.4) rewards large variances of logits that are far apart, and training exploits that; it is available only
     from `DeterministicNetwork` with ``likelihood="classification"``. The cost grows with the square of the number of
     classes: with 50 units, thirty classes take 0.03 to 0.05 ms per row and step, a hundred 0.2 to 0.3 ms, more where
-    the logits' variances are large. Parameters as in `DVIRegressor`.
+    the logits' variances are large. Other
+    parameters and attributes are those of `DVIRegressor`, without noise and calibration.
 
     Parameters
     ----------
-    hidden_layer_sizes : sequence of int, default=(50,)
-    activation : {"relu", "heaviside"}, default="relu"
-    covariance : {"full", "diagonal"}, default="full"
-    kernel : {"exact", "paper", "fast"}, default="exact"
-    skip_connections : bool, default=False
-    prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
-    inference : {"dvi", "mcvi", "rmcvi", "map"}, default="dvi"
-    n_draws : int, default=10
-    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
-    n_steps : int, optional
-    learning_rate : float, default=0.01
-    batch_size : int or None, default=100
-    kl_warmup, kl_ramp : float, default=0.0
-    max_iter : int, default=2000
-    initial_scale : float, default=0.05
-    n_restarts : int, default=1
     predictive : {"qmc", "delta"}, default="qmc"
         How expectations of the softmax over the logits' Gaussian are computed: by quasi-random points, the same for all
         rows (for two classes by quadrature over their log-odds), or to second order in the covariance (eq. 23), which
         is scaled down where probabilities would be negative.
-    n_threads : int, optional
-    random_state : int, RandomState or None, default=0
-    verbose : int, default=0
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-    posterior_ : DeterministicPosterior
-    prior_variances_ : ndarray of shape (2 n_layers,)
     elbo_ : float
         Lower bound on the log-probability of the labels, in nats.
-    elbo_trace_ : ndarray of shape (n_checks,)
-    n_iter_ : int
-    converged_ : bool
-    interrupted_ : bool
-    fit_seconds_ : dict of str to float
 
     Examples
     --------

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
@@ -16,7 +15,6 @@ from pydirect.networks.base import VariationalNetwork
 from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
 from pydirect.networks.schedule import BATCH_SIZE, NETWORK_OPTIMIZERS
-from pydirect.predictive import PredictiveDistribution
 
 SAMPLINGS = ("weights", "pre_activations")
 # Seed of the draws that all predictions use.
@@ -172,6 +170,8 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
 
     Notes
     -----
+    `predict_distribution` gives a mixture of Gaussians, one per sampled network, with the moments that `predict` gives.
+
     The draws kept for L-BFGS are far fewer than the weights, which adapt to them: the objective is then no bound on the
     evidence, and predictions suffer. ``elbo_`` is free of this bias; an `OverfittedDrawsWarning` is issued when the
     objective was too high by more than one nat per row. Fresh draws have no such bias.
@@ -238,37 +238,6 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
 
     # --- prediction
 
-    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the target by an average over sampled networks.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        return_std : bool
-            Also return the standard deviation of the target, noise included.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            In the target's units.
-        std : ndarray of the same shape
-        """
-        return super().predict(X, return_std)
-
-    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
-        """Predict the full distribution of the target: a mixture of Gaussians, one per sampled network.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        PredictiveDistribution, or a list of them, one per output
-            In the target's units, with the moments that `predict` returns.
-        """
-        return super().predict_distribution(X)
-
     def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
         """Return draws of f and of the output l that gives the noise variance, constant for homoscedastic noise."""
         outputs = super()._drawn_outputs(rows)
@@ -296,44 +265,15 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
 class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     """Bayesian neural network for classes with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
 
-    The softmax is averaged over sampled networks, its logarithm in training and itself in prediction; parameters and
-    source as in `MonteCarloBNNRegressor`.
-
-    Parameters
-    ----------
-    hidden_layer_sizes : sequence of int, default=(50,)
-    posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
-    prior : "empirical_bayes", EmpiricalBayes, float or tuple, default="empirical_bayes"
-    kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
-    n_kl_draws : int, default=100
-    n_draws : int, default=10
-    sampling : {"weights", "pre_activations"}, default="weights"
-    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
-    n_steps : int, default=3000
-    learning_rate : float, default=0.01
-    batch_size : int or None, default=100
-    kl_warmup, kl_ramp : float, default=0.0
-    max_iter : int, default=2000
-    initial_scale : float, default=0.05
-    n_restarts : int, default=1
-    n_predictive_draws : int, default=200
-    n_threads : int, optional
-    random_state : int, RandomState or None, default=0
-    verbose : int, default=0
+    The softmax is averaged over sampled networks, its logarithm in training and itself in prediction. Parameters,
+    attributes and source as in `MonteCarloBNNRegressor`, without noise and calibration; the output layer's weights are
+    always drawn.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-    posterior_ : SampledPosterior
-    prior_variances_ : ndarray of shape (2 n_layers,)
-        Only for Gaussian priors.
     elbo_ : float
         Lower bound on the log-probability of the labels, in nats, estimated from 100 fresh draws.
-    elbo_trace_ : ndarray of shape (n_checks,)
-    n_iter_ : int
-    converged_ : bool
-    interrupted_ : bool
-    fit_seconds_ : dict of str to float
 
     Examples
     --------

@@ -26,16 +26,10 @@ XI_ITERATIONS = 4
 class LabelMarginalLikelihood:
     """Negative log posterior of the log parameters θ under the Jaakkola bound, summed over one-against-rest problems.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_inputs)
-    t : ndarray of shape (n_rows, n_problems)
-        Labels, −1 or 1.
-    weight : ndarray of shape (n_rows,)
-    offset : ndarray of shape (n_problems,)
-        Prior means of the logits.
-    n_linear : int
-    n_threads : int
+    - `x`, (n_rows, n_inputs).
+    - `t`, (n_rows, n_problems): labels, −1 or 1.
+    - `weight`, (n_rows,).
+    - `offset`, (n_problems,): prior means of the logits.
     """
 
     def __init__(
@@ -102,26 +96,15 @@ def fit_label_hyperparameters(
 ) -> KernelHyperparameters:
     """Maximise the bound on the marginal likelihood of labels times the priors, as `fit_hyperparameters` does.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_samples, n_inputs)
-        Standardised inputs, then their normal scores.
-    t : ndarray of shape (n_samples, n_problems)
-        Labels, −1 or 1, of one-against-rest problems, which share the hyperparameters.
-    sample_weight : ndarray of shape (n_samples,)
-    offset : ndarray of shape (n_problems,)
-    n_linear : int
-        Leading inputs that the linear part sees.
-    rng : numpy.random.Generator
-        Chooses the rows.
-    max_rows : int
-        Largest number of rows for one problem; for several, fewer, at the same cost.
-    n_threads : int
+    - `x`, (n_samples, n_inputs): standardised inputs, then their normal scores.
+    - `t`, (n_samples, n_problems): labels, −1 or 1, of one-against-rest problems, which share the hyperparameters.
+    - `sample_weight`, (n_samples,).
+    - `offset`, (n_problems,).
+    - `n_linear`: leading inputs that the linear part sees.
+    - `rng`: chooses the rows.
+    - `max_rows`: largest number of rows for one problem; for several, fewer, at the same cost.
 
-    Returns
-    -------
-    KernelHyperparameters
-        Amplitudes in squared units of `LOGIT_UNIT`.
+    Returns the hyperparameters, amplitudes in squared units of `LOGIT_UNIT`.
     """
     weight = sample_weight
     order = rng.permutation(len(x))

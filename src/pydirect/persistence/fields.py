@@ -43,13 +43,7 @@ def build(cls: Any, header: Header, arrays: Arrays, name: str) -> Any:
     Fields whose annotations are dataclasses are rebuilt likewise, or by their classes' own ``from_fields(header,
     arrays, name)``; of several classes the header's ``kind`` chooses.
 
-    Parameters
-    ----------
-    cls : type
-    header : dict
-    arrays : dict of str to ndarray
-    name : str
-        Name that it was written under.
+    `name`: name that it was written under.
     """
     values: Header = {}
     require_type(header, name, dict)

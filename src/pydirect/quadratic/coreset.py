@@ -156,10 +156,7 @@ def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset:
     One part at most is held for every height of the tree, a logarithm of their number in all, and no row goes through
     more mergers than the tree is high: rounding errors do not add up along the stream.
 
-    Parameters
-    ----------
-    parts : iterable of NetworkCoreset
-        At least one.
+    `parts`: at least one.
     """
     held: list[tuple[int, NetworkCoreset]] = []
     for part in parts:

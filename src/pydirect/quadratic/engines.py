@@ -129,14 +129,7 @@ def make_engine(
 ) -> _core.NetworkEngine:
     """Return a compiled engine that holds the given data; see `choose_engine` for the kinds.
 
-    Parameters
-    ----------
-    kind : str
-    shape : NetworkShape
-    x : ndarray of shape (n_rows, n_inputs)
-    y : ndarray of shape (n_rows,)
-    weight : ndarray of shape (n_rows,), optional
-        How many times each row counts.
+    `x`, (n_rows, n_inputs). `y`, (n_rows,). `weight`, (n_rows,): how many times each row counts.
     """
     x = as_float_array(x, "x", (len(x), shape.n_inputs))
     y = as_float_array(y, "y", (len(x),))
@@ -151,10 +144,7 @@ def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
     ``"datum"``: one or two hidden layers, row by row. ``"monomial"``: the paper's forward pass with equal terms merged;
     any depth, small networks only; independent of the number of rows.
 
-    Raises
-    ------
-    ValueError
-        When no engine of this kind can evaluate the network, with the memory that it would need.
+    Raises ValueError when no engine of this kind can evaluate the network, with the memory that it would need.
     """
     depth = shape.depth
     if depth > {"tensor": 1, "datum": 2}.get(kind, depth):
