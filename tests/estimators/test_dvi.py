@@ -288,7 +288,7 @@ def test_warm_up_and_ramp_of_the_kl_term():
 
 
 def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
-    calls, objective = [], NetworkObjective.__call__
+    calls, objective = [], NetworkObjective.evaluate
 
     def interrupted(*args, **kwargs):
         calls.append(1)
@@ -296,7 +296,7 @@ def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
             raise KeyboardInterrupt
         return objective(*args, **kwargs)
 
-    monkeypatch.setattr(NetworkObjective, "__call__", interrupted)
+    monkeypatch.setattr(NetworkObjective, "evaluate", interrupted)
     for restarts in (1, 3):
         calls.clear()
         with pytest.warns(ConvergenceWarning, match="interrupted"):
@@ -307,14 +307,14 @@ def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
 
 
 def test_an_objective_that_overflows_is_survived(monkeypatch):
-    calls, objective = [], NetworkObjective.__call__
+    calls, objective = [], NetworkObjective.evaluate
 
     def overflowing(*args, **kwargs):
         calls.append(1)
         value, gradient = objective(*args, **kwargs)
         return (np.nan, np.full_like(gradient, np.nan)) if len(calls) % 7 == 0 else (value, gradient)
 
-    monkeypatch.setattr(NetworkObjective, "__call__", overflowing)
+    monkeypatch.setattr(NetworkObjective, "evaluate", overflowing)
     assert np.isfinite(fit().predict(NEW)).all()
 
 
@@ -374,7 +374,7 @@ def test_a_bound_that_is_finite_nowhere_is_an_error(monkeypatch, optimizer):
     def overflowing(network, theta, *args, **kwargs):
         return np.inf, np.zeros_like(theta)
 
-    monkeypatch.setattr(NetworkObjective, "__call__", overflowing)
+    monkeypatch.setattr(NetworkObjective, "evaluate", overflowing)
     with pytest.raises(ValueError, match=r"x and y must be of order one for the bound to be finite, got max \|x\| = "):
         fit(optimizer=optimizer)
 

@@ -195,19 +195,19 @@ def test_lbfgs_with_kept_draws():
 @pytest.mark.parametrize("sampling", ["weights", "pre_activations"])
 def test_adam_draws_networks_anew_where_the_divergence_keeps_its_draws(sampling, monkeypatch):
     seeds, divergences = [], []
-    evaluate, kl = NetworkObjective.__call__, SampledNetwork.kl
+    evaluate, kl = NetworkObjective.evaluate, SampledNetwork.kl
 
-    def seen(self, theta, *, seed, **options):
+    def seen(self, theta, kl_weight, seed, n_threads):
         assert self.inference.name == ("mcvi" if sampling == "weights" else "rmcvi") or self.n_draws == BOUND_DRAWS
         seeds.append(seed)
-        return evaluate(self, theta, seed=seed, **options)
+        return evaluate(self, theta, kl_weight, seed, n_threads)
 
     def kept(self, theta, seed=None, n_threads=1):
         result = kl(self, theta, seed, n_threads)
         divergences.append(result[0] - kl(self, theta)[0])
         return result
 
-    monkeypatch.setattr(NetworkObjective, "__call__", seen)
+    monkeypatch.setattr(NetworkObjective, "evaluate", seen)
     monkeypatch.setattr(SampledNetwork, "kl", kept)
     fit(kl_mode="fixed", sampling=sampling, n_steps=30, n_kl_draws=5)
     assert len(set(seeds)) > 30

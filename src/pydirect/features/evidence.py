@@ -96,7 +96,8 @@ class MarginalLikelihood:
         """Return −log N(y; 0, K) and its gradient."""
         n, d, n_outputs = self.n, self.d, self.y.shape[1]
         p = self.unpack(theta)
-        scaled_ard, scaled_isotropic, _ = p.scaled(self.x)
+        amplitudes = p.amplitudes
+        scaled_ard, scaled_isotropic = self.x / p.length_scales, self.x / p.isotropic_length_scale
         np.matmul(scaled_ard[:n], scaled_ard.T, out=self.ard)
         np.matmul(scaled_isotropic[:n], scaled_isotropic.T, out=self.isotropic)
         arguments = (
@@ -106,7 +107,7 @@ class MarginalLikelihood:
             np.einsum("ij,ij->i", scaled_ard, scaled_ard),
             np.einsum("ij,ij->i", scaled_isotropic, scaled_isotropic),
             p.noise_variance / self.weight,
-            p.amplitudes,
+            amplitudes,
         )
         self.matrix[n:] = 0.0
         _core.covariance(*arguments, self.matrix, self.n_threads)
@@ -129,7 +130,7 @@ class MarginalLikelihood:
         )
         diagonal = 0.5 * (inverse.diagonal()[:n] - first[:n] ** 2)
         noise = p.noise_variance * (diagonal / self.weight).sum()
-        _, _, linear_amplitude, constant = p.amplitudes
+        _, _, linear_amplitude, constant = amplitudes
         linear, total = linear_amplitude * linear, constant * total
         # Σ M ∂K/∂log a over all parts is Σ M K = ½ (n − yᵀα) an output, which gives the part not summed.
         everything = 0.5 * (n * n_outputs - np.vdot(padded_y, alpha))

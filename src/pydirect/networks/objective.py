@@ -73,15 +73,13 @@ class NetworkObjective:
         `seed` is that of the draws: the same seed gives the same draws, and the result has the same bits, whatever the
         number of threads. Where something has overflown, the value is infinity and the gradient zeros, (n_parameters,).
         """
-        how = Evaluation(
-            self.rows,
-            self.inference,
-            as_number(kl_weight, "kl_weight", at_least=0.0) / self.n_total,
-            self.n_draws,
-            as_seed(seed),
-            resolve_n_threads(n_threads),
-        )
-        return self.network.negative_bound(self.network.as_theta(theta), how)
+        kl_weight = as_number(kl_weight, "kl_weight", at_least=0.0)
+        return self.evaluate(self.network.as_theta(theta), kl_weight, as_seed(seed), resolve_n_threads(n_threads))
+
+    def evaluate(self, theta: FloatArray, kl_weight: float, seed: int, n_threads: int) -> tuple[float, FloatArray]:
+        """Evaluate F and its gradient, with arguments that an optimiser has validated."""
+        how = Evaluation(self.rows, self.inference, kl_weight / self.n_total, self.n_draws, seed, n_threads)
+        return self.network.negative_bound(theta, how)
 
     def of_rows(self, index: NDArray[np.intp], n_total: float | None = None) -> NetworkObjective:
         """Return the objective of some of the rows, a batch of `n_total` data points if there are others."""

@@ -221,7 +221,7 @@ class _Problem:
             if share == 0.0:
                 return 0.0, np.zeros_like(theta)
             objective = objective.of_rows(batch, share * self.total)
-        value, gradient = objective(theta, kl_weight=kl_weight, seed=seed, n_threads=n_threads)
+        value, gradient = objective.evaluate(theta, kl_weight, seed, n_threads)
         if not np.isfinite(value):
             return WORST, np.zeros_like(theta)
         return -share * value, -share * gradient

@@ -36,7 +36,10 @@ def log_evidence(rotated: RotatedTarget | RotatedStatistics, noise: float, scale
     gradient : ndarray of shape (2,)
         In log noise and log scale.
     """
-    target = as_rotated_target(rotated)
+    return _log_evidence(as_rotated_target(rotated), noise, scale)
+
+
+def _log_evidence(target: RotatedTarget, noise: float, scale: float) -> tuple[float, FloatArray]:
     eigenvalues, c, yty, n = target.eigenvalues, target.c, target.yty, target.n_samples
     total = noise + scale * eigenvalues  # variance of the data along each direction, times nothing else
     fit = scale * c**2 / total
@@ -86,7 +89,7 @@ def maximise_evidence(
     def negative(moved: FloatArray) -> tuple[float, FloatArray]:
         theta = start.copy()
         theta[free] = moved
-        value, gradient = log_evidence(target, *np.exp(theta))
+        value, gradient = _log_evidence(target, *np.exp(theta))
         pull = tightness * (theta - start)
         return float(0.5 * pull @ (theta - start) - value) / n, (pull - gradient)[free] / n
 
