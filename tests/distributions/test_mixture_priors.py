@@ -2,56 +2,14 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from mixtures import PRIORS, indices_of_hypotheses, masses, prior_of_hypotheses, random_mixture
 from scipy.special import logsumexp
 
 from pydirect import MixturePrior
 from pydirect.distributions.levels import evenly_spaced_levels
-from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, TablePrior
-from pydirect.testing import (
-    enumerate_hypotheses,
-)
+from pydirect.distributions.priors import GaussianPrior, TablePrior
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
-
-
-def random_mixture(r=3, b=4, m=3, seed=0, concentration=0.7):
-    rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.ones(r)), rng.dirichlet(np.full(m, concentration), size=(r, b))
-
-
-def masses(alpha, q):
-    """Probability of every weight vector, by definition; entries of q and alpha may be any numbers."""
-    return sum(a * enumerate_hypotheses(component).prod(axis=1) for a, component in zip(alpha, q, strict=True))
-
-
-def indices_of_hypotheses(b, m):
-    return enumerate_hypotheses(np.arange(m, dtype=float), b).astype(np.uint8)
-
-
-def prior_of_hypotheses(prior, levels, b):
-    """Log mass of every weight vector, by definition."""
-    indices = indices_of_hypotheses(b, len(levels))
-    log_p = np.zeros(len(indices))
-    groups = np.zeros(b, dtype=int) if prior.groups is None else np.asarray(prior.groups)
-    weights = np.full(len(prior.components), 1 / len(prior.components)) if prior.weights is None else prior.weights
-    for group in np.unique(groups):
-        terms = [
-            np.log(w) + c.log_mass(levels)[indices[:, groups == group]].sum(axis=1)
-            for w, c in zip(np.asarray(weights) / np.sum(weights), prior.components, strict=True)
-        ]
-        log_p += logsumexp(terms, axis=0)
-    return log_p
-
-
-PRIORS = {
-    "scales": MixturePrior.of_scales([0.3, 1.0]),
-    "one component": MixturePrior(("gaussian",)),
-    "switched": MixturePrior.switched(zero_probability=0.7, leak=0.05),
-    "groups": MixturePrior.switched([1, 0, 0, 1, 2], leak=0.05),
-    "weighted": MixturePrior((GaussianPrior(0.5), SpikeAndSlabPrior(0.5)), (3.0, 1.0), [0, 0, 1, 1, 1]),
-    "jensen": MixturePrior((GaussianPrior(0.5), GaussianPrior(2.0)), bound="jensen"),
-    "stochastic": MixturePrior((GaussianPrior(0.5), GaussianPrior(2.0)), bound="stochastic"),
-}
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)

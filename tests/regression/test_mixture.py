@@ -2,84 +2,32 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp, xlogy
+from mixtures import (
+    PRIORS,
+    climb_of,
+    correlated_problem,
+    elbo_by_definition,
+    entropy_of,
+    enumerated,
+    log_prior_of_hypotheses,
+    prior_of_hypotheses,
+    problem_with_noise,
+    random_state,
+)
 
 from pydirect import GaussianStatistics, MixturePrior, fit_mean_field, fit_mixture
 from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning
-from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, TablePrior
+from pydirect.distributions.priors import GaussianPrior, TablePrior
 from pydirect.regression import mixture, mixture_ascent
 from pydirect.testing import (
     enumerate_elbo,
-    enumerate_hypotheses,
     enumerate_log_evidence,
-    enumerate_mixture,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
 ENTROPIES = ("pairwise", "taylor", "stochastic")
-
-
-def random_mixture(r=3, b=4, m=3, seed=0, concentration=0.7):
-    rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.ones(r)), rng.dirichlet(np.full(m, concentration), size=(r, b))
-
-
-def masses(alpha, q):
-    """Probability of every weight vector, by definition; entries of q and alpha may be any numbers."""
-    return sum(a * enumerate_hypotheses(component).prod(axis=1) for a, component in zip(alpha, q, strict=True))
-
-
-def entropy_of(alpha, q):
-    p = masses(alpha, q)
-    return -xlogy(p, p).sum()
-
-
-def indices_of_hypotheses(b, m):
-    return enumerate_hypotheses(np.arange(m, dtype=float), b).astype(np.uint8)
-
-
-def correlated_problem(make_problem, **options):
-    """Two nearly equal columns: the posterior has several modes, and a factorised one sees a single one of them."""
-    problem = make_problem(**{"b": 5, "n": 12, "reach": 1.0, **options})
-    problem.phi[:, 1] = problem.phi[:, 0] + np.round(problem.phi[:, 1]) / 8
-    return problem
-
-
-def enumerated(posterior):
-    levels = np.broadcast_to(posterior.levels, posterior.q.shape)
-    return enumerate_mixture(levels, posterior.alpha, posterior.component_q, posterior.noise.levels, posterior.noise.q)
-
-
-def elbo_by_definition(problem, distribution, log_prior):
-    """``Σ q (log p(y, w, σ²) − log q)`` for log prior masses of every weight vector."""
-    error = ((problem.y - distribution.weights @ problem.phi.T) ** 2).sum(axis=1)
-    noise = problem.noise_levels
-    log_joint = -0.5 * len(problem.y) * np.log(2 * np.pi * noise) - 0.5 * error[:, None] / noise
-    log_joint = log_joint + log_prior[:, None] + problem.log_noise_prior
-    q = distribution.probability
-    used = q > 0
-    return float((q[used] * (log_joint[used] - np.log(q[used]))).sum())
-
-
-def log_prior_of_hypotheses(problem):
-    b, m = problem.phi.shape[1], np.shape(problem.levels)[-1]
-    table = np.broadcast_to(problem.log_prior, (b, m))
-    return table[np.arange(b), indices_of_hypotheses(b, m)].sum(axis=1)
-
-
-def climb_of(problem, table=None, n_threads=1):
-    model = problem.model
-    return mixture_ascent.Climb(model, table, model.statistics.A.astype(np.float32), 1000, 1e-9, n_threads)
-
-
-def random_state(problem, r, seed=0, concentration=1.0):
-    b, m = problem.phi.shape[1], np.shape(problem.levels)[-1]
-    alpha, q = random_mixture(r, b, m, seed, concentration)
-    return mixture_ascent.MixtureState(
-        alpha, q, np.random.default_rng(seed).dirichlet(np.ones(problem.noise_levels.size)), -np.inf
-    )
 
 
 @pytest.mark.parametrize("entropy", ENTROPIES)
@@ -293,32 +241,6 @@ def test_a_noise_grid_too_narrow_is_warned_of(make_problem):
             fit_mixture(problem.statistics, problem.levels, problem.log_prior, [1e-4, 2e-4, 4e-4], n_components=2)
 
 
-def prior_of_hypotheses(prior, levels, b):
-    """Log mass of every weight vector, by definition."""
-    indices = indices_of_hypotheses(b, len(levels))
-    log_p = np.zeros(len(indices))
-    groups = np.zeros(b, dtype=int) if prior.groups is None else np.asarray(prior.groups)
-    weights = np.full(len(prior.components), 1 / len(prior.components)) if prior.weights is None else prior.weights
-    for group in np.unique(groups):
-        terms = [
-            np.log(w) + c.log_mass(levels)[indices[:, groups == group]].sum(axis=1)
-            for w, c in zip(np.asarray(weights) / np.sum(weights), prior.components, strict=True)
-        ]
-        log_p += logsumexp(terms, axis=0)
-    return log_p
-
-
-PRIORS = {
-    "scales": MixturePrior.of_scales([0.3, 1.0]),
-    "one component": MixturePrior(("gaussian",)),
-    "switched": MixturePrior.switched(zero_probability=0.7, leak=0.05),
-    "groups": MixturePrior.switched([1, 0, 0, 1, 2], leak=0.05),
-    "weighted": MixturePrior((GaussianPrior(0.5), SpikeAndSlabPrior(0.5)), (3.0, 1.0), [0, 0, 1, 1, 1]),
-    "jensen": MixturePrior((GaussianPrior(0.5), GaussianPrior(2.0)), bound="jensen"),
-    "stochastic": MixturePrior((GaussianPrior(0.5), GaussianPrior(2.0)), bound="stochastic"),
-}
-
-
 @pytest.mark.parametrize("n_components", [1, 3])
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_fits_under_mixture_priors_are_bounds_and_never_fall(make_problem, prior, n_components):
@@ -388,8 +310,3 @@ def test_groups_that_do_nothing_are_switched_off():
     posterior = fit_mixture(statistics, levels, MixturePrior.switched(groups), [0.03, 0.1, 0.3], n_components=2)
     zero = posterior.q[:, 2].reshape(6, 4)
     assert (zero[:2] < 0.01).all() and (zero[2:] > 0.99).all()
-
-
-def problem_with_noise(problem, noise_levels):
-    problem.noise_levels, problem.log_noise_prior = np.asarray(noise_levels), np.zeros(1)
-    return problem

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from mixtures import climb_of, correlated_problem, elbo_by_definition, log_prior_of_hypotheses, random_state
 from scipy.special import softmax, xlogy
 
 from pydirect import GaussianStatistics, fit_mixture
@@ -8,57 +9,10 @@ from pydirect.distributions.priors import GaussianPrior
 from pydirect.regression import mixture_ascent, pairwise_entropy
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.testing import (
-    enumerate_hypotheses,
     enumerate_mixture,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
-
-
-def random_mixture(r=3, b=4, m=3, seed=0, concentration=0.7):
-    rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.ones(r)), rng.dirichlet(np.full(m, concentration), size=(r, b))
-
-
-def indices_of_hypotheses(b, m):
-    return enumerate_hypotheses(np.arange(m, dtype=float), b).astype(np.uint8)
-
-
-def correlated_problem(make_problem, **options):
-    """Two nearly equal columns: the posterior has several modes, and a factorised one sees a single one of them."""
-    problem = make_problem(**{"b": 5, "n": 12, "reach": 1.0, **options})
-    problem.phi[:, 1] = problem.phi[:, 0] + np.round(problem.phi[:, 1]) / 8
-    return problem
-
-
-def elbo_by_definition(problem, distribution, log_prior):
-    """``Σ q (log p(y, w, σ²) − log q)`` for log prior masses of every weight vector."""
-    error = ((problem.y - distribution.weights @ problem.phi.T) ** 2).sum(axis=1)
-    noise = problem.noise_levels
-    log_joint = -0.5 * len(problem.y) * np.log(2 * np.pi * noise) - 0.5 * error[:, None] / noise
-    log_joint = log_joint + log_prior[:, None] + problem.log_noise_prior
-    q = distribution.probability
-    used = q > 0
-    return float((q[used] * (log_joint[used] - np.log(q[used]))).sum())
-
-
-def log_prior_of_hypotheses(problem):
-    b, m = problem.phi.shape[1], np.shape(problem.levels)[-1]
-    table = np.broadcast_to(problem.log_prior, (b, m))
-    return table[np.arange(b), indices_of_hypotheses(b, m)].sum(axis=1)
-
-
-def climb_of(problem, table=None, n_threads=1):
-    model = problem.model
-    return mixture_ascent.Climb(model, table, model.statistics.A.astype(np.float32), 1000, 1e-9, n_threads)
-
-
-def random_state(problem, r, seed=0, concentration=1.0):
-    b, m = problem.phi.shape[1], np.shape(problem.levels)[-1]
-    alpha, q = random_mixture(r, b, m, seed, concentration)
-    return mixture_ascent.MixtureState(
-        alpha, q, np.random.default_rng(seed).dirichlet(np.ones(problem.noise_levels.size)), -np.inf
-    )
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (3, 2), (9, 3), (17, 4), (33, 2)], ids=str)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
-from scipy.special import logsumexp, xlogy
+from mixtures import entropy_of, random_mixture
+from scipy.special import logsumexp
 
 from pydirect import _core
 from pydirect.distributions.noise import NoisePosterior
@@ -8,27 +9,11 @@ from pydirect.optimize.outcome import Outcome
 from pydirect.regression import mixture_entropy, mixture_posterior, pairwise_entropy
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy, taylor_entropy
 from pydirect.testing import (
-    enumerate_hypotheses,
     finite_difference_gradient,
     monte_carlo_mean,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
-
-
-def random_mixture(r=3, b=4, m=3, seed=0, concentration=0.7):
-    rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.ones(r)), rng.dirichlet(np.full(m, concentration), size=(r, b))
-
-
-def masses(alpha, q):
-    """Probability of every weight vector, by definition; entries of q and alpha may be any numbers."""
-    return sum(a * enumerate_hypotheses(component).prod(axis=1) for a, component in zip(alpha, q, strict=True))
-
-
-def entropy_of(alpha, q):
-    p = masses(alpha, q)
-    return -xlogy(p, p).sum()
 
 
 def test_pairwise_bracket_is_tight_for_one_component_and_for_disjoint_ones():

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from mixtures import enumerated, indices_of_hypotheses, random_mixture
 
 from pydirect import MixturePrior
 from pydirect.distributions.noise import NoisePosterior
@@ -7,27 +8,11 @@ from pydirect.optimize.outcome import Outcome
 from pydirect.regression import mixture_posterior, pairwise_entropy
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy
 from pydirect.testing import (
-    enumerate_hypotheses,
-    enumerate_mixture,
     enumerate_predictive_moments,
     monte_carlo_mean,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
-
-
-def random_mixture(r=3, b=4, m=3, seed=0, concentration=0.7):
-    rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.ones(r)), rng.dirichlet(np.full(m, concentration), size=(r, b))
-
-
-def indices_of_hypotheses(b, m):
-    return enumerate_hypotheses(np.arange(m, dtype=float), b).astype(np.uint8)
-
-
-def enumerated(posterior):
-    levels = np.broadcast_to(posterior.levels, posterior.q.shape)
-    return enumerate_mixture(levels, posterior.alpha, posterior.component_q, posterior.noise.levels, posterior.noise.q)
 
 
 @pytest.mark.parametrize(
