@@ -148,12 +148,7 @@ def make_problem():
         y = phi @ rng.choice(evenly_spaced_levels(n_levels, reach), b) + noise * rng.standard_normal(n)
         noise_levels = np.geomspace(0.02, 5.0, n_noise) if n_noise > 1 else np.array([noise**2])
         return Problem(
-            phi,
-            y,
-            levels,
-            GaussianPrior().log_mass(levels),
-            noise_levels,
-            np.full(n_noise, -np.log(n_noise)),
+            phi, y, levels, GaussianPrior().log_mass(levels), noise_levels, np.full(n_noise, -np.log(n_noise))
         )
 
     return make

@@ -183,9 +183,7 @@ def measure_raw(problem: Problem, entry: dict[str, Any], optimizer: str, options
     posterior = fit_raw(problem, optimizer)
     repeats = options.repeats if optimizer != "lbfgs" else 1
     fit, unit = in_turns(
-        repeats,
-        lambda: seconds(lambda: fit_raw(problem, optimizer)),
-        lambda: one_cholesky(problem.statistics.A),
+        repeats, lambda: seconds(lambda: fit_raw(problem, optimizer)), lambda: one_cholesky(problem.statistics.A)
     )
     return {
         **compare(posterior.elbo - problem.constant, entry, options.tolerance),

@@ -80,12 +80,7 @@ def make_targets(n_rows: int, n_models: int) -> tuple[np.ndarray, np.ndarray]:
 
 def alone(model: MeanFieldRegression) -> Any:
     return fit_mean_field(
-        model.statistics,
-        model.levels,
-        model.log_prior,
-        model.noise.levels,
-        model.noise.log_prior,
-        n_threads=1,
+        model.statistics, model.levels, model.log_prior, model.noise.levels, model.noise.log_prior, n_threads=1
     )
 
 

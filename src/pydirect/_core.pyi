@@ -35,13 +35,7 @@ def sincos_turns(t: NDArray[_Real]) -> tuple[NDArray[_Real], NDArray[_Real]]: ..
 # Activations: 'relu' or 'heaviside'. Moments of units are (size,), covariances (n, d, d) for means (n, d).
 
 def activation_moments(
-    activation: str,
-    mean: _Double,
-    variance: _Double,
-    hm: _Double,
-    second: _Double,
-    hv: _Double,
-    n_threads: int,
+    activation: str, mean: _Double, variance: _Double, hm: _Double, second: _Double, hv: _Double, n_threads: int
 ) -> None: ...
 def activation_moments_adjoint(
     activation: str,
@@ -55,12 +49,7 @@ def activation_moments_adjoint(
     n_threads: int,
 ) -> None: ...
 def activation_covariance(
-    activation: str,
-    kernel: str,
-    mean: _Double,
-    S: _Double,
-    C: _Double,
-    n_threads: int,
+    activation: str, kernel: str, mean: _Double, S: _Double, C: _Double, n_threads: int
 ) -> None: ...
 def activation_covariance_adjoint(
     activation: str,
@@ -269,13 +258,7 @@ class MeanField:
         self, max_sweeps: int, threshold: float, relative_rise: float, refresh_every: int, anneal_sweeps: int
     ) -> _Progress: ...
     def newton(
-        self,
-        max_iterations: int,
-        tolerance: float,
-        max_cg: int,
-        cg_tolerance: float,
-        relative_rise: float,
-        exact: bool,
+        self, max_iterations: int, tolerance: float, max_cg: int, cg_tolerance: float, relative_rise: float, exact: bool
     ) -> _Progress: ...
     def large_neighbourhood(self, blocks: NDArray[np.intp], sweeps: int, threshold: float) -> _Progress: ...
     def elbo(self) -> float: ...
@@ -444,15 +427,7 @@ class SamplesDouble:
 
 class BaseDraws:
     def __init__(
-        self,
-        layout: str,
-        law: str,
-        shape: float,
-        seed: int,
-        epoch: int,
-        first_draw: int,
-        n_draws: int,
-        n_weights: int,
+        self, layout: str, law: str, shape: float, seed: int, epoch: int, first_draw: int, n_draws: int, n_weights: int
     ) -> None: ...
     def draws(self, n_threads: int) -> _Double: ...
     def mean_powers(self, exponents: list[float], n_logs: int, n_threads: int) -> _Double: ...

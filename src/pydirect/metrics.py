@@ -107,12 +107,7 @@ def crps_from_samples(
 
 
 def interval_score(
-    y_true: ArrayLike,
-    lower: ArrayLike,
-    upper: ArrayLike,
-    level: float = 0.9,
-    *,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, level: float = 0.9, *, sample_weight: ArrayLike | None = None
 ) -> float:
     """Mean interval score of central intervals, in the units of the target; less is better.
 

@@ -25,13 +25,7 @@ from .metrics import (
 )
 from .predictive import FloatArray, PredictiveDistribution, finite_array
 
-__all__ = [
-    "CalibrationDisplay",
-    "ELBODisplay",
-    "PosteriorDisplay",
-    "PredictionIntervalDisplay",
-    "ReliabilityDisplay",
-]
+__all__ = ["CalibrationDisplay", "ELBODisplay", "PosteriorDisplay", "PredictionIntervalDisplay", "ReliabilityDisplay"]
 
 # Okabe and Ito's palette, distinguishable with all common colour vision deficiencies.
 _BLUE, _VERMILION, _BAND, _INK = "#0072B2", "#D55E00", "#BFD9EA", "#333333"

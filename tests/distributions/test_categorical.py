@@ -3,9 +3,7 @@ import pytest
 from scipy.stats import chi2
 
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.priors import (
-    GaussianPrior,
-)
+from pydirect.distributions.priors import GaussianPrior
 from pydirect.testing import enumerate_factorized, enumerate_hypotheses, enumerate_predictive_moments, monte_carlo_mean
 
 PER_WEIGHT = np.array([[-1.0, 0.0, 2.0], [0.0, 0.5, 1.0], [-3.0, -2.0, 5.0]])

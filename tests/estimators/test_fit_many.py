@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from sklearn.kernel_approximation import RBFSampler
 
-from pydirect import (
-    DirectRegressor,
-    fit_many,
-)
+from pydirect import DirectRegressor, fit_many
 from pydirect.estimators import _fitting
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")

@@ -12,12 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import pydirect
-from pydirect import (
-    DirectRegressor,
-    RunningStatistics,
-    StreamError,
-    _interruptions,
-)
+from pydirect import DirectRegressor, RunningStatistics, StreamError, _interruptions
 from pydirect.cli.main import main
 from pydirect.features import FourierFeatures
 from pydirect.persistence import container as persistence

@@ -67,14 +67,7 @@ def test_blocks_in_any_order_give_the_model_of_all_rows(name, n_parts):
 
 @pytest.mark.parametrize(
     "parameters",
-    [
-        {},
-        {"noise": "evidence"},
-        {"prior": "laplace"},
-        {"noise": 0.1},
-        {"basis": "raw", "noise": 0.5},
-        {"basis": "raw"},
-    ],
+    [{}, {"noise": "evidence"}, {"prior": "laplace"}, {"noise": 0.1}, {"basis": "raw", "noise": 0.5}, {"basis": "raw"}],
 )
 def test_with_features_that_need_no_data_it_is_fit(parameters):
     phi = np.c_[np.ones(N), X, X**2]

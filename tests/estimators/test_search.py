@@ -7,11 +7,7 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut, ShuffleSplit
 
-from pydirect import (
-    DirectRegressor,
-    DirectSearchCV,
-    RunningStatistics,
-)
+from pydirect import DirectRegressor, DirectSearchCV, RunningStatistics
 from pydirect.metrics import crps_scorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")

@@ -46,9 +46,7 @@ def test_the_jaakkola_bound_is_exact_for_a_known_logit():
     z, one = np.linspace(-9, 9, 19), np.ones(19)
     for t in (-one, one):
         np.testing.assert_allclose(
-            [jaakkola_bound(t[:1], z[i : i + 1], 0 * one[:1], one[:1]) for i in range(19)],
-            log_expit(t * z),
-            rtol=1e-12,
+            [jaakkola_bound(t[:1], z[i : i + 1], 0 * one[:1], one[:1]) for i in range(19)], log_expit(t * z), rtol=1e-12
         )
 
 

@@ -145,11 +145,7 @@ makers = [
 ]
 
 
-@given(
-    st.sampled_from(makers),
-    positive,
-    st.lists(st.floats(-50.0, 50.0), min_size=1, max_size=8, unique=True),
-)
+@given(st.sampled_from(makers), positive, st.lists(st.floats(-50.0, 50.0), min_size=1, max_size=8, unique=True))
 def test_priors_are_normalised_on_any_levels(make, scale, levels):
     levels = np.array([*levels, 0.0]) if 0.0 not in levels else np.array(levels)
     assume(levels.size > 1)

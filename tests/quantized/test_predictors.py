@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectClassifier, DirectRegressor, quantize
-from pydirect.quantized.integer.arithmetic import (
-    half_width,
-)
+from pydirect.quantized.integer.arithmetic import half_width
 
 RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
 

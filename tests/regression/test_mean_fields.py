@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from pydirect import (
-    GaussianPrior,
-    GaussianStatistics,
-    LaplacePrior,
-    _core,
-    evenly_spaced_levels,
-    fit_mean_field,
-)
+from pydirect import GaussianPrior, GaussianStatistics, LaplacePrior, _core, evenly_spaced_levels, fit_mean_field
 from pydirect.regression import MeanFieldRegression, fit_mean_fields
 from pydirect.regression import mean_fields as many
 from pydirect.regression.lanes import Batch

@@ -20,10 +20,7 @@ from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import GaussianPrior, TablePrior
 from pydirect.regression import mixture, mixture_ascent
-from pydirect.testing import (
-    enumerate_elbo,
-    enumerate_log_evidence,
-)
+from pydirect.testing import enumerate_elbo, enumerate_log_evidence
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

@@ -8,9 +8,7 @@ from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.regression import mixture_ascent, pairwise_entropy
 from pydirect.regression.mean_field import MeanFieldRegression
-from pydirect.testing import (
-    enumerate_mixture,
-)
+from pydirect.testing import enumerate_mixture
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

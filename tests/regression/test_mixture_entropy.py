@@ -8,10 +8,7 @@ from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression import mixture_entropy, mixture_posterior, pairwise_entropy
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy, taylor_entropy
-from pydirect.testing import (
-    finite_difference_gradient,
-    monte_carlo_mean,
-)
+from pydirect.testing import finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

@@ -18,10 +18,7 @@ from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.regression import mixture_ascent, mixture_entropy, mixture_gradients
 from pydirect.regression.mixture_entropy import taylor_entropy
-from pydirect.testing import (
-    finite_difference_gradient,
-    monte_carlo_mean,
-)
+from pydirect.testing import finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

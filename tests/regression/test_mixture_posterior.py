@@ -7,10 +7,7 @@ from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression import mixture_posterior, pairwise_entropy
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy
-from pydirect.testing import (
-    enumerate_predictive_moments,
-    monte_carlo_mean,
-)
+from pydirect.testing import enumerate_predictive_moments, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

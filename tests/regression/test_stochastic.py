@@ -410,10 +410,7 @@ def test_estimators_serve_their_kind_of_weights_only(make_problem):
         (lambda p: StochasticELBO(p.model, Reinforce(), batch_size=3), "batch_size must be None without rows"),
         (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi[:5], p.y[:5])), "rows must be those of the statistics"),
         (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi, p.y), 13), "batch_size must be at most"),
-        (
-            lambda p: StochasticELBO(p.model, Reinforce(), (p.phi, p.y + 1)),
-            "statistics, with yty",
-        ),
+        (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi, p.y + 1)), "statistics, with yty"),
         (lambda p: StochasticELBO(p.model, Reinforce()).elbo([0.0] * 7), r"parameters must have shape \(15,\)"),
         (lambda p: StochasticELBO(p.model, Reinforce()).elbo([np.nan] * 15), "parameters must be finite"),
         (lambda p: StochasticELBO(p.model, Reinforce()).exact_gradient([0.0]), "parameters must have shape"),

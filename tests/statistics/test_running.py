@@ -12,13 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydirect import (
-    GaussianStatistics,
-    RunningStatistics,
-    _core,
-    _interruptions,
-    collect_statistics,
-)
+from pydirect import GaussianStatistics, RunningStatistics, _core, _interruptions, collect_statistics
 from pydirect.features import FourierFeatures, LinearFeatures
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydirect.cli.common import print_lines
-from pydirect.cli.model_files import (
-    count_weights,
-    is_gaussian_network,
-    kind_of_model,
-    noise_deviation,
-    table_metadata,
-)
+from pydirect.cli.model_files import count_weights, is_gaussian_network, kind_of_model, noise_deviation, table_metadata
 from pydirect.cli.scoring import scores_text
 
 

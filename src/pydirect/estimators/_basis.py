@@ -130,11 +130,7 @@ class BasisFunctionModel(LatentFunctions):
     # --- features
 
     def _fit_features(
-        self,
-        rows: TrainingRows,
-        rng: np.random.Generator,
-        n_threads: int,
-        target_scale: FloatArray | None = None,
+        self, rows: TrainingRows, rng: np.random.Generator, n_threads: int, target_scale: FloatArray | None = None
     ) -> Basis:
         """Return the basis that the parameters describe, fitted to rows.
 

@@ -24,12 +24,7 @@ from pydirect.persistence.fields import Arrays, Header, Writer, build_one, requi
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree
 from pydirect.quadratic.engines import INPUT_SCALE, NETWORK_ENGINES, NetworkShape
 from pydirect.quadratic.network import NetworkPosterior
-from pydirect.quadratic.training import (
-    LARGEST_PRIOR_SCALE,
-    OPTIMIZERS,
-    check_regrids,
-    fit_quadratic_network,
-)
+from pydirect.quadratic.training import LARGEST_PRIOR_SCALE, OPTIMIZERS, check_regrids, fit_quadratic_network
 from pydirect.quantized.basis import NetworkBasis
 from pydirect.quantized.fitted import FittedNetwork
 from pydirect.streams.dask import is_dask

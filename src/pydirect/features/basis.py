@@ -14,12 +14,7 @@ from pydirect._validation import FloatArray
 from pydirect.features.content import SCALARS, content
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import (
-    Block,
-    FeatureMap,
-    NystroemFeatures,
-    PolynomialFeatures,
-)
+from pydirect.features.maps import Block, FeatureMap, NystroemFeatures, PolynomialFeatures
 from pydirect.persistence.fields import Arrays, Header, build, build_one, require_number, require_positive, require_type
 from pydirect.statistics.fingerprint import fingerprint
 

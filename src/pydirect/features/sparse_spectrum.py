@@ -34,13 +34,7 @@ class SparseSpectrumLikelihood:
     - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
     """
 
-    def __init__(
-        self,
-        features: FourierFeatures,
-        x: FloatArray,
-        y: FloatArray,
-        sample_weight: FloatArray,
-    ) -> None:
+    def __init__(self, features: FourierFeatures, x: FloatArray, y: FloatArray, sample_weight: FloatArray) -> None:
         self.features, self.x, self.y, self.weight = features, x, y, sample_weight
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:

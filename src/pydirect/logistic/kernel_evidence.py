@@ -33,14 +33,7 @@ class LabelMarginalLikelihood:
     """
 
     def __init__(
-        self,
-        x: FloatArray,
-        t: FloatArray,
-        weight: FloatArray,
-        offset: FloatArray,
-        *,
-        n_linear: int,
-        n_threads: int,
+        self, x: FloatArray, t: FloatArray, weight: FloatArray, offset: FloatArray, *, n_linear: int, n_threads: int
     ) -> None:
         self.x, self.t, self.weight, self.offset, self.n_threads = x, t, weight, offset, n_threads
         self.xi = np.ones_like(t)

@@ -76,11 +76,7 @@ def starting_sums(
 
 
 def _stochastic_start(
-    rows: LabelledRows,
-    variance_prior: VariancePrior,
-    batch_size: int,
-    rng: np.random.Generator,
-    stop: threading.Event,
+    rows: LabelledRows, variance_prior: VariancePrior, batch_size: int, rng: np.random.Generator, stop: threading.Event
 ) -> tuple[RowParameters, float]:
     """Natural gradients from batches of rows (Hoffman et al. 2013), for a few epochs.
 

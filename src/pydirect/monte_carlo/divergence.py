@@ -17,13 +17,7 @@ from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_flag, as_float_array
 from pydirect.monte_carlo import closed_forms
-from pydirect.monte_carlo.densities import (
-    Density,
-    GeneralizedErrorDensity,
-    PolynomialDensity,
-    UserDensity,
-    as_prior,
-)
+from pydirect.monte_carlo.densities import Density, GeneralizedErrorDensity, PolynomialDensity, UserDensity, as_prior
 from pydirect.monte_carlo.draws import DIRECT_POWERS, WeightDraws, as_index, as_seed
 from pydirect.monte_carlo.posteriors import SUPPORTS, CustomFamily, Posterior, as_posterior, has_moment
 from pydirect.monte_carlo.terms import HIGHEST_DEGREE, Terms

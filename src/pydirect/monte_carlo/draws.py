@@ -15,13 +15,7 @@ from pydirect.monte_carlo.posteriors import CustomFamily, Posterior
 # Draws that Python code sees are made in blocks of this size.
 BLOCK_SIZE = 2**18
 # Laws whose means of powers can be drawn without drawing ξ, and those powers.
-DIRECT_POWERS = {
-    "normal": (1.0, 2.0),
-    "exponential": (1.0,),
-    "gamma": (1.0,),
-    "wald": (1.0,),
-    "rayleigh": (2.0,),
-}
+DIRECT_POWERS = {"normal": (1.0, 2.0), "exponential": (1.0,), "gamma": (1.0,), "wald": (1.0,), "rayleigh": (2.0,)}
 
 
 @dataclass(frozen=True)
@@ -90,11 +84,7 @@ class WeightDraws:
         return getattr(self.posterior, "shape", None) or 1.0
 
     def _compiled(
-        self,
-        law: str | None = None,
-        shape: float | None = None,
-        n_draws: int | None = None,
-        first_draw: int = 0,
+        self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0
     ) -> _core.BaseDraws:
         layout = "shared" if self.shared else "independent"
         return _core.BaseDraws(

@@ -4,10 +4,4 @@ from pydirect.optimize.gradient import AdamSchedule, adam, lbfgs
 from pydirect.optimize.outcome import Outcome
 from pydirect.optimize.quadratic import QuadraticProblem
 
-__all__ = [
-    "AdamSchedule",
-    "Outcome",
-    "QuadraticProblem",
-    "adam",
-    "lbfgs",
-]
+__all__ = ["AdamSchedule", "Outcome", "QuadraticProblem", "adam", "lbfgs"]

@@ -5,10 +5,4 @@ from pydirect.quadratic.engines import NetworkShape
 from pydirect.quadratic.network import NetworkPosterior, QuadraticNetwork
 from pydirect.quadratic.training import fit_quadratic_network
 
-__all__ = [
-    "NetworkCoreset",
-    "NetworkPosterior",
-    "NetworkShape",
-    "QuadraticNetwork",
-    "fit_quadratic_network",
-]
+__all__ = ["NetworkCoreset", "NetworkPosterior", "NetworkShape", "QuadraticNetwork", "fit_quadratic_network"]

@@ -72,12 +72,7 @@ def recombining_factor(columns: FloatArray) -> FloatArray:
 
 
 def _pivot_block(
-    tableau: FloatArray,
-    begin: int,
-    end: int,
-    others: NDArray[np.intp],
-    basis: NDArray[np.intp],
-    factor: FloatArray,
+    tableau: FloatArray, begin: int, end: int, others: NDArray[np.intp], basis: NDArray[np.intp], factor: FloatArray
 ) -> None:
     """Eliminate the columns begin … end of the tableau and update those behind them, in place.
 

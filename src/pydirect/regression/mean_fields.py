@@ -35,12 +35,7 @@ from pydirect.optimize.quadratic import (
     neighbourhoods,
 )
 from pydirect.regression.lanes import SHARED_RIDGES, Batch, Lanes, padded
-from pydirect.regression.mean_field import (
-    MeanFieldPosterior,
-    MeanFieldRegression,
-    fit_regression,
-    quadratic_problem,
-)
+from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_regression, quadratic_problem
 
 # Up to this many models are faster one by one.
 FEW = 4

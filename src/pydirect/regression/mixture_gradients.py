@@ -109,11 +109,7 @@ def ascend_taylor(state: MixtureState, climb: Climb) -> MixtureState:
         alpha, q, log_centre = unpack(theta)
         value, d_alpha, d_q, _ = energy(alpha, q)
         entropy, h_alpha, h_q, h_centre = taylor_entropy(alpha, q, log_centre)
-        gradient = [
-            through_softmax(alpha, d_alpha + h_alpha),
-            through_softmax(q, d_q + h_q).ravel(),
-            h_centre.ravel(),
-        ]
+        gradient = [through_softmax(alpha, d_alpha + h_alpha), through_softmax(q, d_q + h_q).ravel(), h_centre.ravel()]
         return value + entropy, np.concatenate(gradient)
 
     best, outcome = lbfgs(objective, start, climb.max_iter, relative_rise=rise, n_corrections=20)

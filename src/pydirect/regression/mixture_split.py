@@ -12,11 +12,7 @@ from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.regression.mixture_ascent import Climb, MixtureState
-from pydirect.regression.mixture_entropy import (
-    SMALLEST_ALPHA,
-    SMALLEST_HALF,
-    SMALLEST_MASS,
-)
+from pydirect.regression.mixture_entropy import SMALLEST_ALPHA, SMALLEST_HALF, SMALLEST_MASS
 
 
 def split_components(state: MixtureState, climb: Climb, n_components: int) -> MixtureState:

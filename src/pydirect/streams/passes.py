@@ -105,12 +105,7 @@ class Sample:
 
 
 def sample_stream(
-    source: Source,
-    size: int,
-    seed: int,
-    *,
-    drop_missing: bool = False,
-    look: Callable[[Rows], None] | None = None,
+    source: Source, size: int, seed: int, *, drop_missing: bool = False, look: Callable[[Rows], None] | None = None
 ) -> Sample:
     """Draw a sample of rows in one pass, which also checks every value; from an iterator, of its first blocks.
 

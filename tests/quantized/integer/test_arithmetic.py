@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydirect.quantized.integer.arithmetic import (
-    ONE,
-    SINE_ERROR,
-    integer_sqrt,
-    round_shift,
-    turn_sine,
-)
+from pydirect.quantized.integer.arithmetic import ONE, SINE_ERROR, integer_sqrt, round_shift, turn_sine
 
 
 @given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 30))

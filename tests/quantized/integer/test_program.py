@@ -7,10 +7,7 @@ import pytest
 
 from pydirect import quantize
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError
-from pydirect.quantized.integer.arithmetic import (
-    INT32_MAX,
-    turn_sine,
-)
+from pydirect.quantized.integer.arithmetic import INT32_MAX, turn_sine
 from pydirect.quantized.integer.counts import RawInputs
 from pydirect.quantized.integer.engine import IntegerEngine
 from pydirect.quantized.integer.linear import Group, IntegerProgram

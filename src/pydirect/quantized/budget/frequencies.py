@@ -33,14 +33,7 @@ def within_reach(features: FourierFeatures) -> FourierFeatures:
 
 
 def forward_selection(
-    a: FloatArray,
-    c: FloatArray,
-    *,
-    ridge: float,
-    n_pairs: int,
-    costs: Costs,
-    limits: Limits,
-    least: float,
+    a: FloatArray, c: FloatArray, *, ridge: float, n_pairs: int, costs: Costs, limits: Limits, least: float
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Select columns of Φ one by one, by the fall of the penalised squared error per byte beyond `least` per column.
 

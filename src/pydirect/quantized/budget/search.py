@@ -89,7 +89,5 @@ def _without_weakest(task: Task, features: FourierFeatures, count: int) -> Fouri
         size += p.variance * ((features.amplitudes * weights) ** 2).sum(axis=0)
     kept = np.sort(np.argsort(-size, kind="stable")[: f - count])
     return replace(
-        features,
-        frequencies=np.ascontiguousarray(features.frequencies[:, kept]),
-        amplitudes=features.amplitudes[kept],
+        features, frequencies=np.ascontiguousarray(features.frequencies[:, kept]), amplitudes=features.amplitudes[kept]
     )
