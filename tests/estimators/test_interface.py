@@ -294,7 +294,7 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
     X, y = data
     calls = []
 
-    def interrupted(solver, problem, *_):
+    def interrupted(solver, problem, **_):
         calls.append(problem.max_iter)
         if len(calls) == 1:
             raise KeyboardInterrupt

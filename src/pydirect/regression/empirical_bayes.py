@@ -218,7 +218,9 @@ class RawFit:
         interrupted = interrupted or posterior.interrupted
         if fit.policy.n_components > 1:
             posterior = replace(fit, prior_sd=prior_sd)._split(posterior, interrupted)
-        outcome = replace(posterior.outcome, interrupted=interrupted or posterior.interrupted)
+        interrupted = interrupted or posterior.interrupted
+        converged = posterior.converged and not interrupted
+        outcome = replace(posterior.outcome, interrupted=interrupted, converged=converged)
         return in_prior_units(replace(posterior, outcome=outcome), prior_sd), prior_sd
 
     def cut_short(self) -> RawFit:
