@@ -213,11 +213,6 @@ class ReliabilityDisplay:
 
         Bars show two standard errors of each bin's frequency, numbers its number of rows; with more than two classes
         each row counts once per class.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-        n_bins : int, default 10
         """
         ax = _axes(self, ax, (4.6, 4.6))
         earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]

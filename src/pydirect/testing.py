@@ -203,12 +203,7 @@ def enumerate_posterior(
     *,
     output: int = 0,
 ) -> Enumeration:
-    """Exact posterior of weights and noise by Bayes' rule; parameters as for `enumerate_log_evidence`.
-
-    Returns
-    -------
-    Enumeration
-    """
+    """Exact posterior of weights and noise by Bayes' rule; parameters as for `enumerate_log_evidence`."""
     weights, noise, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
     return Enumeration(weights, noise, np.exp(log_joint - _log_sum_exp(log_joint)))
 
@@ -382,11 +377,7 @@ def enumerate_logistic_evidence(
 def enumerate_logistic_predictive(phi_star: ArrayLike, distribution: Enumeration, offset: float = 0.0) -> FloatArray:
     """Exact ``Pr(t = 1) = E σ(offset + φᵀw)``, (n_rows,).
 
-    Parameters
-    ----------
-    phi_star : array_like of shape (n_rows, n_weights)
-    distribution : Enumeration
-    offset : float
+    `phi_star`, (n_rows, n_weights).
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
     p = distribution.weight_probability

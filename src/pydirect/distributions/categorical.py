@@ -119,13 +119,7 @@ class FactorizedCategorical:
     def sample_indices(
         self, n_samples: int, random_state: np.random.Generator | int | None = None
     ) -> NDArray[np.uint8]:
-        """Draw level indices, (n_samples, n_weights) uint8; the same for any number of threads.
-
-        Parameters
-        ----------
-        n_samples : int
-        random_state : numpy.random.Generator, int or None
-        """
+        """Draw level indices, (n_samples, n_weights) uint8; the same for any number of threads."""
         generator = as_generator(random_state)
         out = np.empty((as_count(n_samples, "n_samples"), self.n_weights), dtype=np.uint8)
         cumulative = np.cumsum(self.q, axis=1)

@@ -55,13 +55,7 @@ class DensityPrior:
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log probabilities of the levels, normalised over the last axis.
 
-        Parameters
-        ----------
-        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-
-        Returns
-        -------
-        ndarray of the same shape
+        `levels`, (n_levels,) or (n_weights, n_levels).
         """
         log_p = self.log_density(np.asarray(levels, dtype=np.float64))
         return log_p - logsumexp(log_p, axis=-1, keepdims=True)

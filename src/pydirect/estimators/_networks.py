@@ -319,30 +319,12 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         self._check_posteriors(len(self.classes_))
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Log-odds of the second of two classes, or log-probabilities of more.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, n_classes)
-        """
+        """Log-odds of the second of two classes, or log-probabilities of more, (n_rows,) or (n_rows, n_classes)."""
         log_p = self.predict_log_proba(X)
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the logarithms of the classes' probabilities.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-        """
+        """Predict the logarithms of the classes' probabilities, (n_rows, n_classes)."""
         x = self._check_rows(X)
         log_p = np.empty((len(x), len(self.classes_)))
         with single_blas_thread():
@@ -380,15 +362,7 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
     ) -> FloatArray:
         """Predict the classes' probabilities by each of several networks sampled from the posterior.
 
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        n_samples : int
-        random_state : numpy.random.Generator, int or None
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes, n_samples)
+        Returns an array (n_rows, n_classes, n_samples).
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")

@@ -299,16 +299,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
     ) -> FloatArray:
         """Draw functions from the posterior at the rows of X, with noise added unless `noise` is False.
 
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        n_samples : int
-        random_state : numpy.random.Generator, int or None
-        noise : bool
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_samples) or (n_rows, n_outputs, n_samples)
+        Returns an array (n_rows, n_samples) or (n_rows, n_outputs, n_samples).
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")

@@ -407,13 +407,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Log-odds of the predictive probability: of the second class, or of each class against the rest.
 
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, n_classes)
+        Returns an array (n_rows,) or (n_rows, n_classes).
         """
         return self._shape(self._log_odds(X))
 
@@ -422,13 +416,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
 
         They are expectations of σ(z) under the posterior's Gaussian approximation of z.
 
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
+        Returns an array (n_rows, n_classes).
         """
         odds = self._log_odds(X)
         return log_expit(np.hstack([-odds, odds])) if odds.shape[1] == 1 else _normalised(odds)
@@ -458,15 +446,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     ) -> FloatArray:
         """Draw weights from the posterior and return the probabilities that each draw gives.
 
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        n_samples : int
-        random_state : numpy.random.Generator, int or None
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes, n_samples)
+        Returns an array (n_rows, n_classes, n_samples).
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")

@@ -97,15 +97,7 @@ class LinearOutput:
 
         (y − h·(μ + σ∘t))² + (h∘σ)ᵀ (T − t tᵀ) (h∘σ) with t = mean ξ and T = mean ξ ξᵀ.
 
-        Parameters
-        ----------
-        h : array_like of shape (n_samples, n_units)
-        y : array_like of shape (n_samples,)
-        location, scale : array_like of shape (n_units,)
-
-        Returns
-        -------
-        SquaredErrors
+        `h`, (n_samples, n_units). `y`, (n_samples,). `location`, `scale`, (n_units,).
         """
         h = as_float_array(h, "h", ("n_samples", self.n_units))
         y = as_float_array(y, "y", (len(h),))

@@ -81,12 +81,7 @@ class DeterministicNetwork(VariationalNetwork):
         return self._compiled.sampled_objective(theta, *rows, kl_factor, inference.kind, n_draws, seed, n_threads)
 
     def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
-        """KL(q ‖ p) and its gradient; under empirical Bayes at the optimal prior variances.
-
-        Returns
-        -------
-        float, ndarray of shape (n_parameters,)
-        """
+        """KL(q ‖ p) and its gradient; under empirical Bayes at the optimal prior variances, (n_parameters,)."""
         return self._compiled.divergence(self.as_theta(theta))
 
     def moments(

@@ -211,12 +211,7 @@ class SampledNetwork(VariationalNetwork):
         return [size for n_in, n_out in self.layers for size in (n_in * n_out, n_out)]
 
     def standardised_draws(self, n_draws: int, seed: int) -> FloatArray:
-        """Return the standardised draws ξ of all weights, (n_draws, n_weights), that objectives of this seed use.
-
-        Parameters
-        ----------
-        n_draws, seed : int
-        """
+        """Return the standardised draws ξ of all weights, (n_draws, n_weights), that objectives of this seed use."""
         return self._compiled.standardised_draws(self.posterior, as_seed(seed), as_count(n_draws, "n_draws"))
 
 

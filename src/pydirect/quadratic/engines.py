@@ -97,16 +97,9 @@ class NetworkShape:
         ]
 
     def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
-        """Evaluate networks with the given weights.
+        """Evaluate networks with the given weights, (n_networks, n_rows).
 
-        Parameters
-        ----------
-        weights : ndarray of shape (n_networks, n_weights)
-        x : ndarray of shape (n_rows, n_inputs)
-
-        Returns
-        -------
-        ndarray of shape (n_networks, n_rows)
+        `weights`, (n_networks, n_weights). `x`, (n_rows, n_inputs).
         """
         for sums in self.sums(weights, x):  # noqa: B007 (the last ones are the output's)
             pass

@@ -115,10 +115,7 @@ class QuadraticNetwork:
     def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
         """ELBO of any factorised posterior, term by term.
 
-        Parameters
-        ----------
-        q : ndarray of shape (n_weights, n_levels)
-        q_noise : ndarray of shape (n_noise_levels,)
+        `q`, (n_weights, n_levels). `q_noise`, (n_noise_levels,).
         """
         likelihood = self.noise.share(q_noise, self.expected_squared_error(q), self.n_samples)
         return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior))

@@ -203,12 +203,7 @@ class QuantizedModel:
         return bound if X is None else np.tile(bound, (len(self.rows(X)), 1))
 
     def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """Whether integer arithmetic clips no input and no hidden unit of a network at rows of X, (n_rows,).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        """
+        """Whether integer arithmetic clips no input and no hidden unit of a network at rows of X, (n_rows,)."""
         return self.program.in_range(self.program.quantise_inputs(self.rows(X)))
 
     def input_ranges(self) -> FloatArray:

@@ -39,14 +39,7 @@ class QuantizedPredictor(QuantizedModel):
     def functions(self, X: ArrayLike, n_threads: int | None = None) -> FloatArray:
         """Values of the samples' functions, without noise, in units of the output (logits for classifiers).
 
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-        n_threads : int, optional
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_samples)
+        Returns an array (n_rows, n_outputs, n_samples).
         """
         return self.path.functions(self.rows(X), n_threads)
 

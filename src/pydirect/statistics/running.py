@@ -193,12 +193,7 @@ class RunningStatistics:
     def part(self, x: FloatArray, y: FloatArray, weight: FloatArray | None, n_threads: int = 1) -> Self:
         """Return the statistics of one block of checked rows, for `merge`; its scatter is of `block_dtype`.
 
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-        y : ndarray of shape (n_rows, n_outputs)
-        weight : ndarray of shape (n_rows,) or None
-        n_threads : int
+        `x`, (n_rows, n_features_in). `y`, (n_rows, n_outputs). `weight`, (n_rows,).
         """
         if self.features is None:
             raise ValueError("statistics from a file must be given their feature map to grow: load(path, features=...)")
@@ -384,9 +379,7 @@ class RunningStatistics:
     def gaussian(self, y_shift: ArrayLike = 0.0, y_scale: ArrayLike = 1.0) -> GaussianStatistics:
         """Return sums about zero: A = ΦᵀΦ and c = Φᵀy′, of y′ = (y − y_shift) / y_scale.
 
-        Parameters
-        ----------
-        y_shift, y_scale : array_like of shape () or (n_outputs,)
+        `y_shift`, `y_scale`, () or (n_outputs,).
         """
         scale: FloatArray = np.broadcast_to(np.asarray(y_scale, dtype=np.float64), self.y_mean.shape)
         offset = self.y_mean - np.asarray(y_shift, dtype=np.float64)
