@@ -579,10 +579,6 @@ def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: Ar
     factors : sequence of b array_like, or ndarray of shape (b, m)
     coefficients : float or array_like of shape (n_data,)
 
-    Returns
-    -------
-    KroneckerSum
-
     Examples
     --------
     >>> kronecker_vector([[1.0, 2.0], [3.0, 5.0]]).expand().tolist()
@@ -600,10 +596,6 @@ def row_of_weights(sizes: Sequence[int], position: int, levels: ArrayLike) -> Kr
     sizes : sequence of int
     position : int
     levels : array_like of shape (sizes[position],)
-
-    Returns
-    -------
-    KroneckerSum
 
     Examples
     --------

@@ -216,10 +216,6 @@ def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLik
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
     q : array_like of shape (n_weights, n_levels)
     noise_levels, q_noise : array_like of shape (n_noise_levels,)
-
-    Returns
-    -------
-    Enumeration
     """
     q = as_float_array(q, "q", ("n_weights", "n_levels"))
     noise = as_float_array(noise_levels, "noise_levels", ("n_noise_levels",))
@@ -242,10 +238,6 @@ def enumerate_mixture(
     alpha : array_like of shape (n_components,)
     q : array_like of shape (n_components, n_weights, n_levels)
     noise_levels, q_noise : array_like of shape (n_noise_levels,)
-
-    Returns
-    -------
-    Enumeration
     """
     q = as_float_array(q, "q", ("n_components", "n_weights", "n_levels"))
     alpha = as_float_array(alpha, "alpha", q.shape[:1])
@@ -273,10 +265,6 @@ def enumerate_elbo(
         As for `enumerate_log_evidence`.
     q : array_like of shape (n_weights, n_levels)
     q_noise : array_like of shape (n_noise_levels,)
-
-    Returns
-    -------
-    float
     """
     _, _, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
     probability = enumerate_factorized(levels, q, noise_levels, q_noise).probability
@@ -295,10 +283,6 @@ def enumerate_predictive_moments(
     distribution : Enumeration
     noise : bool
         Whether to predict y* = f* + ε rather than f* = φᵀw.
-
-    Returns
-    -------
-    PredictiveMoments
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
     p, sigma2 = distribution.probability, distribution.noise_levels * float(noise)
@@ -410,10 +394,6 @@ def enumerate_network(
         Probabilities of every weight's levels.
     sample_weight : array_like of shape (n_rows,), optional
         Number of times that each row counts in R.
-
-    Returns
-    -------
-    NetworkExpectations
 
     Raises
     ------

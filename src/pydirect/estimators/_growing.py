@@ -97,10 +97,6 @@ class GrowingModel(StatisticsModel):
         decay : float in (0, 1], default=1.0
             Let every earlier row first count so many times as much as it did.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError, TypeError
@@ -149,10 +145,6 @@ class GrowingModel(StatisticsModel):
         decay : float in (0, 1], default=1.0
             How far these rows have faded since: the product of what later `partial_fit` were given.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError
@@ -176,10 +168,6 @@ class GrowingModel(StatisticsModel):
         ----------
         statistics : RunningStatistics
             From this or any machine; kept as ``statistics_``, so that `partial_fit` can go on.
-
-        Returns
-        -------
-        self
 
         Raises
         ------
@@ -277,10 +265,6 @@ class GrowingModel(StatisticsModel):
             to which files were added (by later names) is then read from there on.
         checkpoint_seconds : float, default=60.0
             Time between two writes of it. It is written at the end, on Ctrl-C and on errors in the data too.
-
-        Returns
-        -------
-        self
 
         Raises
         ------

@@ -198,15 +198,6 @@ class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            When the data or a parameter is not as described.
-
         Warns
         -----
         ConvergenceWarning
@@ -290,10 +281,6 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
             Labels: strings, numbers or booleans.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts; rows of weight zero are left out.
-
-        Returns
-        -------
-        self
 
         Raises
         ------

@@ -274,10 +274,6 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
             Rows that the model was not fitted on.
         y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         sample_weight : array_like of shape (n_rows,), optional
-
-        Returns
-        -------
-        self
         """
         x = self._check_rows(X)
         targets = self._check_targets(y, len(x))

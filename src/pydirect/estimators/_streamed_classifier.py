@@ -172,10 +172,6 @@ class StreamedClassifier(StreamedModel):
         drop_missing : bool
             Leave out rows with missing values or labels, which are an error otherwise.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         pydirect.StreamError

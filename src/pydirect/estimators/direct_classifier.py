@@ -188,10 +188,6 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts; rows of weight zero count as absent.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError, TypeError

@@ -205,15 +205,6 @@ class DirectRegressor(GrowingModel):
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts. Hyperparameters depend on relative weights only.
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            When the data or a parameter is not as described.
-
         Warns
         -----
         ConvergenceWarning

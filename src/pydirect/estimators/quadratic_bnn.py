@@ -166,10 +166,6 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError, TypeError
@@ -200,10 +196,6 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         X : array_like of shape (n_samples, n_features_in)
         y : array_like of shape (n_samples,)
         sample_weight : array_like of shape (n_samples,), optional
-
-        Returns
-        -------
-        self
 
         Raises
         ------
@@ -248,10 +240,6 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
             As in `DirectRegressor.fit_stream`.
         drop_missing : bool
             Leave out rows with missing values, which otherwise raise an error.
-
-        Returns
-        -------
-        self
 
         Raises
         ------

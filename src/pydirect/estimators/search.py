@@ -131,10 +131,6 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         groups : array_like of shape (n_samples,), optional
             For splitters such as GroupKFold.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError, TypeError

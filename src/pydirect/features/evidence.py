@@ -190,10 +190,6 @@ def fit_hyperparameters(
         Chooses the rows.
     max_rows : int
     n_threads : int
-
-    Returns
-    -------
-    KernelHyperparameters
     """
     weight = sample_weight / sample_weight.mean()
     n = len(x)

@@ -163,10 +163,6 @@ def fit_logistic_decorrelated(
     n_levels : int
     bound, batch_size, max_iter, random_state, stop
         As in `fit_logistic`.
-
-    Returns
-    -------
-    LogisticFit
     """
     _check_options(bound, batch_size, max_iter)
     as_level_count(n_levels)

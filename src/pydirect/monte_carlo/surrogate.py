@@ -57,10 +57,6 @@ def polynomial_surrogate(
         Highest degree, even, at most 16.
     width : float
 
-    Returns
-    -------
-    PolynomialSurrogate
-
     Raises
     ------
     ValueError, TypeError

@@ -110,10 +110,6 @@ def fit_quadratic_network(
     progress : callable, optional
         Called with the number of finished rounds, their total and the best ELBO so far.
 
-    Returns
-    -------
-    NetworkPosterior
-
     Raises
     ------
     ValueError, TypeError

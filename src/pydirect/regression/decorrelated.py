@@ -107,10 +107,6 @@ def fit_decorrelated(
     n_noise_levels : int
         1 fixes the noise at `noise`.
     max_iter : int
-
-    Returns
-    -------
-    DecorrelatedPosterior
     """
     noise, reach = as_number(noise, "noise", above=0.0), as_number(reach, "reach", above=0.0)
     n_levels, n_noise_levels = as_level_count(n_levels), as_count(n_noise_levels, "n_noise_levels")

@@ -198,10 +198,6 @@ def fit_mean_field(
         Seed of the large-neighbourhood blocks; everything else is deterministic.
     n_threads : int, optional
 
-    Returns
-    -------
-    MeanFieldPosterior
-
     Raises
     ------
     ValueError, TypeError

@@ -233,10 +233,6 @@ def collect_statistics(
         Blocks are computed by that many threads and added in order: the same bits for any number.
     progress : callable, optional
         Called with the number of rows done and the number of rows after every block.
-
-    Returns
-    -------
-    GaussianStatistics
     """
     n_threads = resolve_n_threads(n_threads)
     # A constant alone needs no inputs: a matrix of no columns is one.
