@@ -40,15 +40,9 @@ class MarginalLikelihood:
 
     θ = [log noise, log a_A, log ℓ (n_inputs), log a_I, log ℓ_I, log a_L].
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_inputs)
-    y : ndarray of shape (n_rows, n_outputs)
-        Standardised; outputs share the parameters.
-    sample_weight : ndarray of shape (n_rows,)
-        Relative precision of each row: its noise variance is σ²/ω.
-    n_linear : int
-    n_threads : int
+    - `x`, (n_rows, n_inputs).
+    - `y`, (n_rows, n_outputs): standardised; outputs share the parameters.
+    - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray, sample_weight: FloatArray, n_linear: int, n_threads: int) -> None:
@@ -245,12 +239,9 @@ def distinct_index(
 class TrainingRows:
     """Rows that features are fitted to.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_features_in)
-    y : ndarray of shape (n_rows, n_outputs)
-        Standardised targets, or labels ±1.
-    weight : ndarray of shape (n_rows,) or None
+    - `x`, (n_rows, n_features_in).
+    - `y`, (n_rows, n_outputs): standardised targets, or labels ±1.
+    - `weight`, (n_rows,).
     """
 
     x: FloatArray
