@@ -138,10 +138,10 @@ def as_level_indices(value: ArrayLike, name: str, n_weights: int, n_levels: int)
     return np.ascontiguousarray(raw, dtype=np.uint8)
 
 
-def as_target(y: ArrayLike, name: str, n_rows: int) -> FloatArray:
+def as_target(y: ArrayLike, n_rows: int) -> FloatArray:
     """Return targets as (n_rows, n_outputs)."""
     raw = np.asarray(y)
-    return as_float_array(raw[:, None] if raw.ndim == 1 else raw, name, (n_rows, "n_outputs"))
+    return as_float_array(raw[:, None] if raw.ndim == 1 else raw, "y", (n_rows, "n_outputs"))
 
 
 def as_generator(random_state: Any) -> np.random.Generator:

@@ -85,7 +85,7 @@ class PredictionIntervalDisplay:
         max_points : int, default 500
             Largest number of rows drawn, evenly spaced if there are more. The coverage in the legend counts all rows.
         """
-        _check_option("kind", kind, ("sorted", "actual_vs_predicted", "feature"))
+        _check_kind(kind, ("sorted", "actual_vs_predicted", "feature"))
         names = {"sorted": "row, in order of prediction", "actual_vs_predicted": f"predicted {target_name}"}
         name, at = names.get(kind), self.mean
         if kind == "feature":
@@ -153,7 +153,7 @@ class CalibrationDisplay:
         bins : int, default 10
             Number of bins of the histogram.
         """
-        _check_option("kind", kind, ("coverage", "pit"))
+        _check_kind(kind, ("coverage", "pit"))
         ax = _axes(self, ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
         earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
         style = {"color": _SERIES[len(earlier) % len(_SERIES)], "lw": 1.8, "label": self.name, "gid": "pydirect"}
@@ -284,7 +284,7 @@ class ELBODisplay:
             The ELBO, or its gap to the best value of the same fit on a logarithmic axis, which shows late
             iterations after large early gains.
         """
-        _check_option("kind", kind, ("value", "gap"))
+        _check_kind(kind, ("value", "gap"))
         ax = _axes(self, ax, (6.0, 4.0))
         for i, (trace, converged, name) in enumerate(zip(self.traces, self.converged, self.names, strict=True)):
             heights = trace if kind == "value" else _gap_to_best(trace)
@@ -467,6 +467,6 @@ def _vector(name: str, value: ArrayLike, size: int | None = None) -> FloatArray:
     return array
 
 
-def _check_option(name: str, value: str, options: tuple[str, ...]) -> None:
-    if value not in options:
-        raise ValueError(f"{name} must be one of {', '.join(options)}, got {value!r}")
+def _check_kind(kind: str, options: tuple[str, ...]) -> None:
+    if kind not in options:
+        raise ValueError(f"kind must be one of {', '.join(options)}, got {kind!r}")

@@ -567,7 +567,7 @@ def _squared_errors(data: Data, weights: FloatArray, output: int) -> tuple[Float
     chunks = [slice(k, k + _CHUNK) for k in range(0, weights.shape[0], _CHUNK)]
     if isinstance(data, tuple):
         phi = as_float_array(data[0], "phi", ("n_samples", "n_weights"))
-        y = as_target(data[1], "y", phi.shape[0])[:, output]
+        y = as_target(data[1], phi.shape[0])[:, output]
         for chunk in chunks:
             error[chunk] = ((y - weights[chunk] @ phi.T) ** 2).sum(axis=1)
         return error, float(phi.shape[0])

@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from monte_carlo_parameters import parameters_for
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -66,14 +67,6 @@ def pairs(mode):
 
 def named(pair):
     return "-".join(map(str, (pair[0], *pair[1]))).replace(" ", "")
-
-
-def parameters_for(kl, seed=0):
-    rng = np.random.default_rng(seed)
-    scale = rng.uniform(0.3, 0.9, kl.group_size)
-    if kl.parameterization != "natural":
-        scale = np.log(scale) if kl.parameterization == "log" else np.log(np.expm1(scale))
-    return np.stack([rng.normal(0.2, 0.8, kl.group_size), scale]) if kl.posterior.has_location else scale[None]
 
 
 def direct_sum(kl, parameters, prior=None, dtype=np.longdouble):

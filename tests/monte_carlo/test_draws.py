@@ -9,20 +9,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from monte_carlo_parameters import parameters_for
 from numpy.testing import assert_allclose
 from scipy import stats
 
 from pydirect import _core
 from pydirect import monte_carlo as mc
 from pydirect.monte_carlo import draws
-
-
-def parameters_for(kl, seed=0):
-    rng = np.random.default_rng(seed)
-    scale = rng.uniform(0.3, 0.9, kl.group_size)
-    if kl.parameterization != "natural":
-        scale = np.log(scale) if kl.parameterization == "log" else np.log(np.expm1(scale))
-    return np.stack([rng.normal(0.2, 0.8, kl.group_size), scale]) if kl.posterior.has_location else scale[None]
 
 
 @pytest.mark.parametrize("posterior", ["normal", "radial", ("gamma", 0.4), ("wald", 1.5), "logistic"], ids=str)

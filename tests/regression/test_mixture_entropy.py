@@ -4,9 +4,7 @@ from mixtures import entropy_of, random_mixture
 from scipy.special import logsumexp
 
 from pydirect import _core
-from pydirect.distributions.noise import NoisePosterior
-from pydirect.optimize.outcome import Outcome
-from pydirect.regression import mixture_entropy, mixture_posterior, pairwise_entropy
+from pydirect.regression import mixture_entropy, pairwise_entropy
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy, taylor_entropy
 from pydirect.testing import finite_difference_gradient, monte_carlo_mean
 
@@ -112,13 +110,3 @@ def test_score_gradients_check_their_tables(fitted):
     ):
         with pytest.raises(ValueError, match=message):
             score_gradient(fitted.alpha, fitted.component_q, indices, values, additive)
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    alpha, q = random_mixture(r=3, b=4, m=3, seed=4)
-    levels = np.array([-1.0, 0.0, 1.5])[None]
-    noise = NoisePosterior(np.array([0.5, 1.0]), np.array([0.3, 0.7]))
-    return mixture_posterior.MixturePosterior(
-        levels, q, alpha, noise, np.zeros((1, 1, 3)), *pairwise_entropy(alpha, q), Outcome()
-    )

@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
-from mixtures import enumerated, indices_of_hypotheses, random_mixture
+from mixtures import enumerated, indices_of_hypotheses
 
 from pydirect import MixturePrior
-from pydirect.distributions.noise import NoisePosterior
-from pydirect.optimize.outcome import Outcome
-from pydirect.regression import mixture_posterior, pairwise_entropy
 from pydirect.regression.mixture_entropy import score_gradient, stochastic_entropy
 from pydirect.testing import enumerate_predictive_moments, monte_carlo_mean
 
@@ -38,16 +35,6 @@ def test_level_indices_are_checked(fitted, indices, error, message):
 def test_level_indices_may_be_of_any_integers(fitted):
     indices = indices_of_hypotheses(4, 3)
     np.testing.assert_array_equal(fitted.log_mass(indices.astype(int)), fitted.log_mass(indices))
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    alpha, q = random_mixture(r=3, b=4, m=3, seed=4)
-    levels = np.array([-1.0, 0.0, 1.5])[None]
-    noise = NoisePosterior(np.array([0.5, 1.0]), np.array([0.3, 0.7]))
-    return mixture_posterior.MixturePosterior(
-        levels, q, alpha, noise, np.zeros((1, 1, 3)), *pairwise_entropy(alpha, q), Outcome()
-    )
 
 
 def test_predictive_moments_are_the_enumerated_ones(fitted):

@@ -146,7 +146,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         return mean, variance, np.broadcast_to(noise, mean.shape)
 
     def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
-        targets = as_target(y, "y", n_rows)
+        targets = as_target(y, n_rows)
         if targets.shape[1] != len(self.y_mean_):
             raise ValueError(f"y must have {len(self.y_mean_)} outputs, as in fit, got {targets.shape[1]}")
         return targets

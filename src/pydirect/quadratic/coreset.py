@@ -108,7 +108,7 @@ class NetworkCoreset:
         (9, 9, 1000.0)
         """
         x = as_float_array(x, "x", ("n_samples", "n_inputs"))
-        targets = as_target(y, "y", len(x))
+        targets = as_target(y, len(x))
         weight = as_sample_weight(sample_weight, len(x))
         weight = np.ones(len(x)) if weight is None else weight
         depth, bias = as_count(depth, "depth"), bool(bias)

@@ -238,7 +238,7 @@ def collect_statistics(
     # A constant alone needs no inputs: a matrix of no columns is one.
     width: int | str = np.shape(x)[1] if np.ndim(x) == 2 else "n_features_in"
     x = as_float_array(x, "x", ("n_samples", width))
-    y = as_target(y, "y", len(x))
+    y = as_target(y, len(x))
     sample_weight = as_sample_weight(sample_weight, len(x))
     if sample_weight is not None and not sample_weight.all():
         used = sample_weight > 0  # a row of weight zero is a row that is not there

@@ -132,7 +132,7 @@ class RunningStatistics:
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Build from a design matrix, as `GaussianStatistics.from_arrays` does."""
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
-        targets = as_target(y, "y", len(phi))
+        targets = as_target(y, len(phi))
         return cls.empty(IdentityFeatures(phi.shape[1]), targets.shape[1]).update(phi, targets, sample_weight)
 
     @property
@@ -173,7 +173,7 @@ class RunningStatistics:
             raise ValueError(f"x must have the columns {list(known)}, in this order, got {names}")
         width = getattr(self.features, "n_features_in", width)
         x = as_float_array(x, "x", ("n_rows", width))
-        targets = as_target(y, "y", len(x))
+        targets = as_target(y, len(x))
         if targets.shape[1] != self.n_outputs:
             raise ValueError(f"y must have {self.n_outputs} outputs, as the statistics, got {targets.shape[1]}")
         weight = as_sample_weight(sample_weight, len(x), all_zero=True)  # as blocks of a stream may have

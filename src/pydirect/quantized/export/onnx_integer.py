@@ -16,10 +16,10 @@ def _int(value: int) -> NDArray[np.int64]:
     return np.int64(value)  # type: ignore[return-value]
 
 
-def add_integer_program(graph: Graph, program: Program, x: str) -> str:
+def add_integer_program(graph: Graph, program: Program) -> str:
     """Add steps 1 to 3 of `pydirect.quantized.integer.program`; return the totals, (n_rows, n_outputs, n_samples)."""
     program.prove()  # 64 bits here and 32 elsewhere agree
-    q = _quantised(graph, program, x)
+    q = _quantised(graph, program)
     if isinstance(program, NetworkProgram):
         total = _network_totals(graph, program, q)
     else:
@@ -28,10 +28,10 @@ def add_integer_program(graph: Graph, program: Program, x: str) -> str:
     return graph.op("Reshape", total, np.array([0, program.n_outputs, program.n_samples]))
 
 
-def _quantised(graph: Graph, program: Program, x: str) -> str:
+def _quantised(graph: Graph, program: Program) -> str:
     op = graph.op
     limit = program.limit.astype(np.float32)
-    v = op("Sub", op("Gather", x, program.columns.astype(np.int64), axis=1), program.origin)
+    v = op("Sub", op("Gather", "x", program.columns.astype(np.int64), axis=1), program.origin)
     v = op("Mul", v, program.multiplier)
     v = op("Where", op("Greater", v, -limit), v, -limit)
     v = op("Where", op("Greater", v, limit), limit, v)

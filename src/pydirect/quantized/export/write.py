@@ -251,7 +251,7 @@ def _as_real(dtype: Any) -> np.dtype[Any]:
 
 def _add_integer(graph: Graph, model: QuantizedModel, shape: list[Any]) -> dict[str, Any]:
     program = model.program
-    totals = add_integer_program(graph, program, "x")
+    totals = add_integer_program(graph, program)
     total, root = add_integer_moments(graph, program, totals)
     scaled = graph.op("Mul", graph.cast(total, np.float64), program.scale)
     graph.op("Add", scaled, program.offset, output="mean")
