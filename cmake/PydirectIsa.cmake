@@ -22,7 +22,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     list(APPEND PYDIRECT_ISA_FLAGS_x86_64_v4 "-mprefer-vector-width=512")
     # GCC before 13 warns of its own AVX-512 headers, whose "undefined" vectors are initialised with themselves.
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-      list(APPEND PYDIRECT_ISA_FLAGS_x86_64_v4 "-Wno-maybe-uninitialized")
+      list(APPEND PYDIRECT_ISA_FLAGS_x86_64_v4 "-Wno-uninitialized" "-Wno-maybe-uninitialized")
     endif()
   endif()
 endif()
