@@ -3,7 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "arrays.hpp"
-#include "pydirect/exponential.hpp"
+#include "pydirect/logistic/exponential.hpp"
 
 namespace pydirect {
 namespace {

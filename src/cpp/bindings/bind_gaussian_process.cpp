@@ -1,5 +1,5 @@
 #include "arrays.hpp"
-#include "pydirect/gaussian_process.hpp"
+#include "pydirect/data/gaussian_process.hpp"
 
 namespace pydirect {
 namespace {

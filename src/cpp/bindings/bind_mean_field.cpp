@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "arrays.hpp"
-#include "pydirect/mean_field.hpp"
+#include "pydirect/regression/mean_field.hpp"
 
 namespace pydirect {
 namespace {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "arrays.hpp"
-#include "pydirect/mixture.hpp"
+#include "pydirect/regression/mixture.hpp"
 
 namespace pydirect {
 namespace {

@@ -3,7 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "arrays.hpp"
-#include "pydirect/monte_carlo.hpp"
+#include "pydirect/monte_carlo/divergence.hpp"
 
 namespace pydirect {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "arrays.hpp"
-#include "pydirect/quadratic_network.hpp"
+#include "pydirect/quadratic/network.hpp"
 
 namespace pydirect {
 namespace {

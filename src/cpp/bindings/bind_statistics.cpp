@@ -1,4 +1,4 @@
-#include "pydirect/statistics.hpp"
+#include "pydirect/data/statistics.hpp"
 
 #include "arrays.hpp"
 

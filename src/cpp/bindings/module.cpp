@@ -2,35 +2,35 @@
 
 namespace pydirect {
 void bind_runtime(pybind11::module_&);
-void bind_activation(pybind11::module_&);
-void bind_deterministic(pybind11::module_&);
 void bind_exponential(pybind11::module_&);
-void bind_features(pybind11::module_&);
+void bind_fourier(pybind11::module_&);
+void bind_gaussian_network(pybind11::module_&);
 void bind_gaussian_process(pybind11::module_&);
 void bind_kron(pybind11::module_&);
-void bind_statistics(pybind11::module_&);
-void bind_many_fields(pybind11::module_&);
 void bind_mean_field(pybind11::module_&);
-void bind_network_moments(pybind11::module_&);
-void bind_quadratic_network(pybind11::module_&);
+void bind_mean_fields(pybind11::module_&);
 void bind_mixture(pybind11::module_&);
+void bind_moment_table(pybind11::module_&);
 void bind_monte_carlo(pybind11::module_&);
+void bind_quadratic_network(pybind11::module_&);
 void bind_quantized(pybind11::module_&);
+void bind_statistics(pybind11::module_&);
+void bind_unit_moments(pybind11::module_&);
 }  // namespace pydirect
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "Compiled kernels of pydirect. Arguments are trusted: the Python layer has validated them.";
   pydirect::bind_runtime(m);
-  pydirect::bind_activation(m);
-  pydirect::bind_deterministic(m);
+  pydirect::bind_unit_moments(m);
+  pydirect::bind_gaussian_network(m);
   pydirect::bind_exponential(m);
-  pydirect::bind_features(m);
+  pydirect::bind_fourier(m);
   pydirect::bind_gaussian_process(m);
   pydirect::bind_kron(m);
   pydirect::bind_statistics(m);
-  pydirect::bind_many_fields(m);
+  pydirect::bind_mean_fields(m);
   pydirect::bind_mean_field(m);
-  pydirect::bind_network_moments(m);
+  pydirect::bind_moment_table(m);
   pydirect::bind_quadratic_network(m);
   pydirect::bind_mixture(m);
   pydirect::bind_monte_carlo(m);

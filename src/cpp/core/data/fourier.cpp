@@ -1,0 +1,29 @@
+#include "pydirect/data/fourier.hpp"
+
+#include "pydirect/parallel.hpp"
+
+namespace pydirect {
+namespace {
+
+constexpr Index kRowsPerChunk = 64;
+
+void run(const FourierBlock<double>& block) { kernels().fourier_double(block); }
+void run(const FourierBlock<float>& block) { kernels().fourier_float(block); }
+
+}  // namespace
+
+template <class T>
+void fourier_features(const FourierBlock<T>& rows, int n_threads) {
+  for_chunks(rows.n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+    FourierBlock<T> part = rows;
+    part.n_rows = end - begin;
+    part.x = rows.x + begin * rows.x_stride;
+    part.out = rows.out + begin * rows.out_stride;
+    run(part);
+  });
+}
+
+template void fourier_features(const FourierBlock<double>&, int);
+template void fourier_features(const FourierBlock<float>&, int);
+
+}  // namespace pydirect

@@ -1,0 +1,72 @@
+#include "pydirect/data/gaussian_process.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernel_table.hpp"
+#include "pydirect/parallel.hpp"
+
+namespace pydirect {
+namespace {
+constexpr Index kRowsPerChunk = 16;
+// Smaller matrices take a millisecond or so: waking threads, and their waiting afterwards, would cost more.
+constexpr Index kEntriesForThreads = Index{1} << 17;
+
+int threads_for(Index n_rows, Index n_columns, int n_threads) {
+  return n_rows * n_columns < kEntriesForThreads ? 1 : n_threads;
+}
+}  // namespace
+
+void covariance(const CovarianceProblem& p, double* out, int n_threads) {
+  for_chunks(p.n, kRowsPerChunk, threads_for(p.n, p.n, n_threads), [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const Index row = i * p.stride;
+      // A point is at distance zero from itself; rounding must not say otherwise where length-scales are short.
+      p.ard[row + i] = p.ard_norm[i];
+      p.isotropic[row + i] = p.isotropic_norm[i];
+      kernels().covariance_row({i + 1, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm,
+                                p.ard_norm[i], p.isotropic_norm[i], p.ard_amplitude, p.isotropic_amplitude,
+                                p.linear_amplitude, p.constant, out + row});
+      out[row + i] += p.noise[i];
+    }
+  });
+}
+
+void cross_covariance(const CovarianceProblem& p, const double* own_ard_norm, const double* own_isotropic_norm,
+                      double* out, int n_threads) {
+  for_chunks(p.n, kRowsPerChunk, threads_for(p.n, p.stride, n_threads), [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const Index row = i * p.stride;
+      kernels().covariance_row({p.stride, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm,
+                                p.isotropic_norm, own_ard_norm[i], own_isotropic_norm[i], p.ard_amplitude,
+                                p.isotropic_amplitude, p.linear_amplitude, p.constant, out + row});
+    }
+  });
+}
+
+void covariance_gradient(const CovarianceProblem& p, const double* inverse, const double* alpha,
+                         double* distance_weight, double* sums, int n_threads) {
+  std::vector<double> row_sums(static_cast<std::size_t>(4 * p.n));
+  n_threads = threads_for(p.n, p.n, n_threads);
+  for_chunks(p.n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const Index row = i * p.stride;
+      CovarianceGradientRow task{i + 1,           inverse + row,    alpha,          alpha[i],
+                                 p.ard + row,     p.isotropic + row, p.linear + row, p.isotropic_amplitude,
+                                 distance_weight + row, {}};
+      kernels().covariance_gradient_row(task);
+      // Every pair of the strict lower triangle stands for two entries of the matrix.
+      const double m = 0.5 * (inverse[row + i] - alpha[i] * alpha[i]);
+      const double own[4] = {m * p.isotropic_amplitude, 0.0, m * p.linear[row + i], m};
+      for (int k = 0; k < 4; ++k) row_sums[static_cast<std::size_t>(4 * i + k)] = 2.0 * task.sums[k] - own[k];
+    }
+  });
+  std::fill(sums, sums + 4, 0.0);
+  for (std::size_t i = 0; i < row_sums.size(); ++i) sums[i % 4] += row_sums[i];
+  for_chunks(p.n, 32, n_threads, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      for (Index k = i + 1; k < p.n; ++k) distance_weight[i * p.stride + k] = distance_weight[k * p.stride + i];
+  });
+}
+
+}  // namespace pydirect
