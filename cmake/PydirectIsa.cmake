@@ -20,11 +20,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   # 512-bit vectors are used where the level has them; GCC prefers 256 bits otherwise.
   if(PYDIRECT_HAS_x86_64_v4)
     list(APPEND PYDIRECT_ISA_FLAGS_x86_64_v4 "-mprefer-vector-width=512")
-    # GCC before 13 warns of its own AVX-512 headers, whose "undefined" vectors are initialised with themselves.
-    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-      list(APPEND PYDIRECT_ISA_FLAGS_x86_64_v4 "-Wno-uninitialized" "-Wno-maybe-uninitialized")
-    endif()
   endif()
+endif()
+
+# GCC before 13 warns of its own AVX-512 headers, whose "undefined" vectors are initialised with themselves, and of arrays
+# that are read only where they have been written.
+set(PYDIRECT_KERNEL_WARNINGS "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  set(PYDIRECT_KERNEL_WARNINGS "-Wno-uninitialized" "-Wno-maybe-uninitialized")
 endif()
 
 function(pydirect_add_isa_kernels target)
@@ -33,7 +36,7 @@ function(pydirect_add_isa_kernels target)
     target_link_libraries(kernels_${level} PRIVATE pydirect_flags)
     target_compile_definitions(kernels_${level} PRIVATE PYDIRECT_ISA=${level})
     # Last on the command line, so that a -march among the user's flags cannot change a level.
-    target_compile_options(kernels_${level} PRIVATE ${PYDIRECT_ISA_FLAGS_${level}})
+    target_compile_options(kernels_${level} PRIVATE ${PYDIRECT_ISA_FLAGS_${level}} ${PYDIRECT_KERNEL_WARNINGS})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${level}>)
     target_compile_definitions(${target} PRIVATE PYDIRECT_HAS_ISA_${level})
   endforeach()
