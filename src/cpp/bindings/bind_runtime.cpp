@@ -1,7 +1,7 @@
 #include <stdexcept>
 
 #include "arrays.hpp"
-#include "kernel_table.hpp"
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -30,24 +30,31 @@ py::dict build_config() {
 
 Array<double> exp_array(const Array<double>& x) {
   Array<double> out(x.size());
-  kernels().exp(x.size(), x.data(), out.mutable_data());
+  kernels().maths.exp(x.size(), x.data(), out.mutable_data());
   return out;
 }
 
 Array<double> log_array(const Array<double>& x) {
   Array<double> out(x.size());
-  kernels().log(x.size(), x.data(), out.mutable_data());
+  kernels().maths.log(x.size(), x.data(), out.mutable_data());
   return out;
 }
 
+// As the Fourier features of one input at frequency one.
 template <class T>
 py::tuple sincos_turns(const Array<T>& t) {
-  Array<T> sine(t.size()), cosine(t.size());
-  if constexpr (std::is_same_v<T, double>)
-    kernels().sincos_turns_double(t.size(), t.data(), sine.mutable_data(), cosine.mutable_data());
-  else
-    kernels().sincos_turns_float(t.size(), t.data(), sine.mutable_data(), cosine.mutable_data());
-  return py::make_tuple(sine, cosine);
+  constexpr Index padded = 64 / Index(sizeof(T));
+  const Index n = t.size();
+  const std::vector<T> ones(padded, T(1));
+  const std::vector<double> x(t.data(), t.data() + n);
+  std::vector<T> out(2 * n), sine(n), cosine(n);
+  kernels().fourier(FourierBlock<T>{n, 1, padded, x.data(), 1, ones.data(), padded, 1, ones.data(),
+                                    out.data(), 2});
+  for (Index i = 0; i < n; ++i) {
+    cosine[i] = out[2 * i];
+    sine[i] = out[2 * i + 1];
+  }
+  return py::make_tuple(copy(sine), copy(cosine));
 }
 
 }  // namespace

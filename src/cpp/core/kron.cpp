@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "kernel_table.hpp"
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -458,7 +458,7 @@ class Combination {
     for_chunks(n, kColumnsPerChunk, n_threads, [&](Index begin, Index end) {
       if (plain) {
         std::fill(total_.begin() + begin, total_.begin() + end, 0.0);
-        kernels().add_transposed_double(sum_.n_terms, end - begin, sum_.coefficient + begin, n, plain_.data(),
+        kernels().rows<double>().add_transposed(sum_.n_terms, end - begin, sum_.coefficient + begin, n, plain_.data(),
                                         total_.data() + begin);
         for (Index l = begin; l < end; ++l) use(l, Scaled::of(total_[l], top));
         return;
@@ -570,7 +570,7 @@ KronSum compact(const KronView& sum, std::uint64_t hash_mask) {
       for (Index l = 0; l < sum.n_data; ++l)
         add_to(coefficients.scaled(t)[l], Scaled::of(row[l], sum.exponent[source]));
     else
-      kernels().add_double(sum.n_data, row, coefficients.plain(t));
+      kernels().rows<double>().add(sum.n_data, row, coefficients.plain(t));
   }
   return collect(terms, table, coefficients, sum.n_data);
 }

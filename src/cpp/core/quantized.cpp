@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -37,11 +38,8 @@ struct Block {
         phi(p.n_features * kIntegerRows) {}
 };
 
-void fourier(const IntegerFourier& f, signed char*) { kernels().integer_fourier_8(f); }
-void fourier(const IntegerFourier& f, short*) { kernels().integer_fourier_16(f); }
-void sums(const LevelSums<signed char, int>& s) { kernels().level_sums_8(s); }
-void sums(const LevelSums<short, int>& s) { kernels().level_sums_16(s); }
-void sums(const LevelSums<double, double>& s) { kernels().level_sums_double(s); }
+void fourier(const IntegerFourier& f, signed char*) { kernels().quantized.fourier_8(f); }
+void fourier(const IntegerFourier& f, short*) { kernels().quantized.fourier_16(f); }
 
 int linear_feature(int q, int limit, signed char*) {
   return std::clamp(round_shift(std::clamp(q, -limit, limit), 8), -127, 127);
@@ -68,9 +66,10 @@ void run_block(const IntegerProgram& p, const double* x, Index n_rows, int* tota
   for (std::size_t g = 0; g < p.groups.size(); ++g) {
     const IntegerGroup& group = p.groups[g];
     const LevelIndex& index = p.indices[g];
-    sums(LevelSums<T, int>{index.n_columns, index.n_levels, index.start.data(), index.index.data(), p.levels.data(),
-                           p.shifts.empty() ? nullptr : p.shifts.data(), b.phi.data() + group.begin * kIntegerRows,
-                           b.accumulators.data()});
+    kernels().quantized.sums(LevelSums<T, int>{
+        index.n_columns, index.n_levels, index.start.data(), index.index.data(), p.levels.data(),
+        p.shifts.empty() ? nullptr : p.shifts.data(), b.phi.data() + group.begin * kIntegerRows,
+        b.accumulators.data()});
     for (std::size_t k = 0; k < b.totals.size(); ++k)
       b.totals[k] += group.gain * round_shift(b.accumulators[k], group.shift);
   }
@@ -120,8 +119,9 @@ void float_level_sums(const LevelIndex& index, const std::vector<double>& levels
       for (Index l = 0; l < kFloatRows; ++l)
         for (Index j = 0; j < n_features; ++j)
           side_by_side[j * kFloatRows + l] = l < count ? phi[(row + l) * n_features + j] : 0.0;
-      sums(LevelSums<double, double>{n_columns, index.n_levels, index.start.data(), index.index.data(), levels.data(),
-                                     nullptr, side_by_side.data(), result.data()});
+      kernels().quantized.sums(LevelSums<double, double>{n_columns, index.n_levels, index.start.data(),
+                                                         index.index.data(), levels.data(), nullptr,
+                                                         side_by_side.data(), result.data()});
       for (Index l = 0; l < count; ++l)
         for (Index c = 0; c < n_columns; ++c) out[(row + l) * n_columns + c] = result[c * kFloatRows + l];
     }

@@ -149,3 +149,18 @@ void row_moments(Index n_rows, Index n_columns, const double* rows, Index stride
     variance[i] = sum_lanes(v) + v_tail;
   }
 }
+
+constexpr void fill(DenseKernels& k) {
+  k.symv = symv;
+  k.subtract_scaled = subtract_scaled;
+  k.dot = dot;
+  k.row_moments = row_moments;
+}
+
+template <class T>
+constexpr void fill(RowKernels<T>& k) {
+  k.gemv = gemv<T>;
+  k.add_transposed = add_transposed<T>;
+  k.add = add<T>;
+  k.add_shifted = add_shifted<T>;
+}

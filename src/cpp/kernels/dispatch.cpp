@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernel_table.hpp"
+#include "kernels/kernel_table.hpp"
 
 namespace pydirect {
 
@@ -42,6 +42,16 @@ const KernelTable* find_level(const char* name) {
   return nullptr;
 }
 
+// A pointer that no file of kernels has set would be called as null: rather an error at import.
+void require_complete(const KernelTable& table) {
+  constexpr std::size_t n = sizeof(KernelTable) / sizeof(void*);
+  static_assert(sizeof(KernelTable) == n * sizeof(void*), "nothing but pointers");
+  const void* pointers[n];
+  std::memcpy(pointers, &table, sizeof table);
+  for (const void* pointer : pointers)
+    if (pointer == nullptr) throw std::logic_error("a kernel is missing from the table");
+}
+
 const KernelTable* choose_initially() {
   if (const char* wanted = std::getenv("PYDIRECT_ISA"); wanted != nullptr && *wanted != '\0') {
     if (const KernelTable* table = find_level(wanted)) return table;
@@ -60,6 +70,7 @@ const KernelTable& kernels() {
   const KernelTable* table = active.load(std::memory_order_acquire);
   if (table == nullptr) {
     table = choose_initially();
+    require_complete(*table);
     active.store(table, std::memory_order_release);
   }
   return *table;

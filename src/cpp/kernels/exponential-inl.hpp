@@ -3,7 +3,7 @@
 
 // Exponents, biased by 1023, taken off positive normal numbers and added up.
 struct ExponentSum {
-  typedef unsigned long long vector __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
+  using vector = Native<double>::uvector;
   vector v[PackD::parts];
 };
 
@@ -129,4 +129,8 @@ void exponential(const ExponentialRows& p) {
     exponential_block<true>(p);
   else
     exponential_block<false>(p);
+}
+
+constexpr void fill(ExponentialKernels& k) {
+  k.terms = exponential;
 }

@@ -43,20 +43,7 @@ void fourier(const FourierBlock<T>& p) {
   for (; i < p.n_rows; ++i) fourier_rows<1>(p, i);
 }
 
-template <class T>
-void sincos_turns_array(Index n, const T* t, T* sine, T* cosine) {
-  using P = Pack<T>;
-  T in[P::lanes], s_out[P::lanes], c_out[P::lanes];
-  for (Index k = 0; k < n; k += P::lanes) {
-    const Index count = n - k < P::lanes ? n - k : Index(P::lanes);
-    for (Index i = 0; i < P::lanes; ++i) in[i] = i < count ? t[k + i] : T(0);
-    P s, c;
-    sincos_turns(load(in), s, c);
-    store(s_out, s);
-    store(c_out, c);
-    for (Index i = 0; i < count; ++i) {
-      sine[k + i] = s_out[i];
-      cosine[k + i] = c_out[i];
-    }
-  }
+constexpr void fill(FourierKernels& k) {
+  k.of_floats = fourier<float>;
+  k.of_doubles = fourier<double>;
 }

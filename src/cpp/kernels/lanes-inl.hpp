@@ -210,3 +210,10 @@ void lane_lattice(const LaneFamily& f, const LaneLattice& p, Index first, Index 
     }
   }
 }
+
+constexpr void fill(LaneKernels& k) {
+  k.tilt = lane_tilt;
+  k.sweep = lane_sweep;
+  k.lattice = lane_lattice;
+  k.product = lane_product;
+}

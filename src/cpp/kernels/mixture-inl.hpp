@@ -166,3 +166,8 @@ void overlap_factors(Index n_components, Index m, const double* root, double* fa
             overlap_factor(m, root + (j * r + i) * m, root + (j * r + k) * m);
     }
 }
+
+constexpr void fill(MixtureKernels& k) {
+  k.sweep = sweep_components;
+  k.overlap_factors = overlap_factors;
+}

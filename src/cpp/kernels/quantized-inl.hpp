@@ -263,3 +263,11 @@ void float_level_sums(const LevelSums<double, double>& p) {
     PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) store(p.out + c * kFloatRows + r * P::lanes, out[r]);
   }
 }
+
+constexpr void fill(QuantizedKernels& k) {
+  k.fourier_8 = integer_fourier_8;
+  k.fourier_16 = integer_fourier_16;
+  k.sums_8 = integer_level_sums<signed char>;
+  k.sums_16 = integer_level_sums<short>;
+  k.sums_double = float_level_sums;
+}

@@ -21,6 +21,7 @@ template <>
 struct Native<double> {
   typedef double vector __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
   typedef long long ivector __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
+  typedef unsigned long long uvector __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
   using integer = long long;
 };
 template <>
@@ -86,6 +87,21 @@ PYDIRECT_INLINE PackD load_widened(const float* src) {
   return p;
 }
 
+// The first n of a pack's doubles, where fewer are left; the others are loaded as zeros.
+PYDIRECT_INLINE PackD load_some(const double* src, Index n) {
+  if (n >= PackD::lanes) return load(src);
+  double rest[PackD::lanes] = {};
+  for (Index i = 0; i < n; ++i) rest[i] = src[i];
+  return load(rest);
+}
+
+PYDIRECT_INLINE void store_some(double* dst, const PackD& p, Index n) {
+  if (n >= PackD::lanes) return store(dst, p);
+  double rest[PackD::lanes];
+  store(rest, p);
+  for (Index i = 0; i < n; ++i) dst[i] = rest[i];
+}
+
 #define PYDIRECT_PACK_OPERATOR(op)                                         \
   template <class T>                                                       \
   PYDIRECT_INLINE Pack<T> operator op(const Pack<T>& a, const Pack<T>& b) {         \
@@ -117,6 +133,8 @@ template <class T>
 PYDIRECT_INLINE Pack<T> max(const Pack<T>& a, const Pack<T>& b) {
   return select(less(a, b), b, a);
 }
+
+PYDIRECT_INLINE PackD min(const PackD& a, const PackD& b) { return select(less(b, a), b, a); }
 
 template <class T>
 PYDIRECT_INLINE Pack<T> abs(const Pack<T>& a) {
@@ -196,6 +214,34 @@ PYDIRECT_INLINE PackD exp(const PackD& x_in) {
     e.v[i] = e.v[i] * two_to_n;
   }
   return select(underflow, broadcast(0.0), e);
+}
+
+// log x of positive normal numbers, below 1 ulp: fdlibm's series in s = f/(2 + f), 1 + f = x 2⁻ⁿ between √½ and √2.
+PYDIRECT_INLINE PackD log(const PackD& x) {
+  PackD n, m;
+  PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i) {
+    Native<double>::uvector bits, exponent;
+    __builtin_memcpy(&bits, &x.v[i], sizeof bits);
+    // n + 1.5·2⁵² has n in its low bits.
+    exponent = (bits >> 52) + (0x4338000000000000ULL - 1023);
+    __builtin_memcpy(&n.v[i], &exponent, sizeof exponent);
+    n.v[i] = n.v[i] - rounding_shift<double>();
+    bits = (bits & 0x000fffffffffffffULL) | 0x3ff0000000000000ULL;
+    __builtin_memcpy(&m.v[i], &bits, sizeof bits);
+  }
+  const Mask<double> above = less(broadcast(1.41421356237309504880), m);
+  n = select(above, n + broadcast(1.0), n);
+  const PackD f = select(above, m * broadcast(0.5), m) - broadcast(1.0);
+  const PackD s = f / (broadcast(2.0) + f), z = s * s, w = z * z;
+  const PackD odd = w * (broadcast(3.999999999940941908e-01) +
+                         w * (broadcast(2.222219843214978396e-01) + w * broadcast(1.531383769920937332e-01)));
+  const PackD even =
+      z * (broadcast(6.666666666666735130e-01) +
+           w * (broadcast(2.857142874366239149e-01) +
+                w * (broadcast(1.818357216161805012e-01) + w * broadcast(1.479819860511658591e-01))));
+  const PackD half_square = broadcast(0.5) * f * f;
+  return n * broadcast(6.93147180369123816490e-01) -
+         ((half_square - (s * (half_square + (odd + even)) + n * broadcast(1.90821492927058770002e-10))) - f);
 }
 
 // sin and cos of 2 pi t for a phase t in turns. The reduction t - round(4t)/4 is exact, so there is no loss for

@@ -1,14 +1,12 @@
 #include "pydirect/data/fourier.hpp"
 
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
 namespace {
 
 constexpr Index kRowsPerChunk = 64;
-
-void run(const FourierBlock<double>& block) { kernels().fourier_double(block); }
-void run(const FourierBlock<float>& block) { kernels().fourier_float(block); }
 
 }  // namespace
 
@@ -19,7 +17,7 @@ void fourier_features(const FourierBlock<T>& rows, int n_threads) {
     part.n_rows = end - begin;
     part.x = rows.x + begin * rows.x_stride;
     part.out = rows.out + begin * rows.out_stride;
-    run(part);
+    kernels().fourier(part);
   });
 }
 

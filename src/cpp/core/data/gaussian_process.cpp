@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernel_table.hpp"
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -24,7 +24,7 @@ void covariance(const CovarianceProblem& p, double* out, int n_threads) {
       // A point is at distance zero from itself; rounding must not say otherwise where length-scales are short.
       p.ard[row + i] = p.ard_norm[i];
       p.isotropic[row + i] = p.isotropic_norm[i];
-      kernels().covariance_row({i + 1, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm,
+      kernels().gaussian_process.covariance_row({i + 1, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm,
                                 p.ard_norm[i], p.isotropic_norm[i], p.ard_amplitude, p.isotropic_amplitude,
                                 p.linear_amplitude, p.constant, out + row});
       out[row + i] += p.noise[i];
@@ -37,7 +37,7 @@ void cross_covariance(const CovarianceProblem& p, const double* own_ard_norm, co
   for_chunks(p.n, kRowsPerChunk, threads_for(p.n, p.stride, n_threads), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
-      kernels().covariance_row({p.stride, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm,
+      kernels().gaussian_process.covariance_row({p.stride, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm,
                                 p.isotropic_norm, own_ard_norm[i], own_isotropic_norm[i], p.ard_amplitude,
                                 p.isotropic_amplitude, p.linear_amplitude, p.constant, out + row});
     }
@@ -54,7 +54,7 @@ void covariance_gradient(const CovarianceProblem& p, const double* inverse, cons
       CovarianceGradientRow task{i + 1,           inverse + row,    alpha,          alpha[i],
                                  p.ard + row,     p.isotropic + row, p.linear + row, p.isotropic_amplitude,
                                  distance_weight + row, {}};
-      kernels().covariance_gradient_row(task);
+      kernels().gaussian_process.gradient_row(task);
       // Every pair of the strict lower triangle stands for two entries of the matrix.
       const double m = 0.5 * (inverse[row + i] - alpha[i] * alpha[i]);
       const double own[4] = {m * p.isotropic_amplitude, 0.0, m * p.linear[row + i], m};

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernel_table.hpp"
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -10,27 +10,12 @@ namespace {
 
 constexpr Index kRowsPerChunk = 64;
 
-void add(Index n, const float* in, double* out) { kernels().add_float(n, in, out); }
-void add(Index n, const double* in, double* out) { kernels().add_double(n, in, out); }
-void add_shifted(Index n, const float* in, double factor, const double* shift, double* out) {
-  kernels().add_shifted_float(n, in, factor, shift, out);
-}
-void add_shifted(Index n, const double* in, double factor, const double* shift, double* out) {
-  kernels().add_shifted_double(n, in, factor, shift, out);
-}
-void add_transposed(Index r, Index n, const float* rows, const double* y, double* out) {
-  kernels().add_transposed_float(r, n, rows, n, y, out);
-}
-void add_transposed(Index r, Index n, const double* rows, const double* y, double* out) {
-  kernels().add_transposed_double(r, n, rows, n, y, out);
-}
-
 }  // namespace
 
 template <class T>
 void add_upper_triangle(Index n, const T* block, double* total, int n_threads) {
   for_chunks(n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) add(n - i, block + i * n + i, total + i * n + i);
+    for (Index i = begin; i < end; ++i) kernels().rows<T>().add(n - i, block + i * n + i, total + i * n + i);
   });
 }
 
@@ -38,7 +23,7 @@ template <class T>
 void merge_upper_triangle(Index n, const T* block, double factor, const double* shift, double* total, int n_threads) {
   for_chunks(n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
-      add_shifted(n - i, block + i * n + i, factor * shift[i], shift + i, total + i * n + i);
+      kernels().rows<T>().add_shifted(n - i, block + i * n + i, factor * shift[i], shift + i, total + i * n + i);
   });
 }
 
@@ -53,13 +38,13 @@ void mirror_upper_triangle(Index n, double* matrix, int n_threads) {
 
 template <class T>
 void add_transposed_product(Index n_rows, Index n_columns, const T* rows, const double* y, double* out) {
-  add_transposed(n_rows, n_columns, rows, y, out);
+  kernels().rows<T>().add_transposed(n_rows, n_columns, rows, n_columns, y, out);
 }
 
 void row_moments(Index n_rows, Index n_columns, const double* rows, const double* weight, const double* spread,
                  double* mean, double* variance, int n_threads) {
   for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
-    kernels().row_moments(end - begin, n_columns, rows + begin * n_columns, n_columns, weight, spread, mean + begin,
+    kernels().dense.row_moments(end - begin, n_columns, rows + begin * n_columns, n_columns, weight, spread, mean + begin,
                           variance + begin);
   });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -32,12 +33,12 @@ void exponential_terms(const ExponentialRows& rows, int n_threads) {
       part.gradient = partial.data() + begin / size * table;
       part.scratch = work.data() + begin / size * scratch;
     }
-    kernels().exponential(part);
+    kernels().exponential.terms(part);
   });
   if (!with_gradient) return;
   std::fill(rows.gradient, rows.gradient + table, 0.0);
   for (Index chunk = 0; chunk < n_chunks; ++chunk)
-    kernels().add_double(table, partial.data() + chunk * table, rows.gradient);
+    kernels().rows<double>().add(table, partial.data() + chunk * table, rows.gradient);
 }
 
 }  // namespace pydirect

@@ -24,7 +24,7 @@ double divergence_from_sums(const LogDensity& p, Index n_weights, const double* 
       std::fill_n(everywhere.data() + k * kWeightsPerChunk, kWeightsPerChunk, sums[k]);
   std::vector<double> parts((n_weights + kWeightsPerChunk - 1) / kWeightsPerChunk);
   for_chunks(n_weights, kWeightsPerChunk, n_threads, [&](Index begin, Index end) {
-    parts[begin / kWeightsPerChunk] = kernels().divergence_from_sums(
+    parts[begin / kWeightsPerChunk] = kernels().divergence.from_sums(
         p, {end - begin, location ? location + begin : nullptr, scale + begin,
             shared ? everywhere.data() : sums + begin, shared ? kWeightsPerChunk : n_weights,
             location_slope ? location_slope + begin : nullptr, scale_slope + begin});
@@ -45,7 +45,7 @@ double divergence_from_draws(const LogDensity& p, const BaseDraws& d, bool expon
   const bool with_logs = p.kind == LogDensity::Kind::kPowers && !exponential;
   for_draws(d, with_logs, n_threads, [&](const RowsOfDraws& rows) {
     const Index at = rows.chunk * kDrawColumns;
-    kernels().add_log_densities(p, {rows.n_columns, rows.n_draws, exponential, mu + at, sigma + at, rows.xi,
+    kernels().divergence.add_log_densities(p, {rows.n_columns, rows.n_draws, exponential, mu + at, sigma + at, rows.xi,
                                     rows.log_xi, value + at, slope + at, product + at});
   });
   std::vector<double> parts(n_chunks);

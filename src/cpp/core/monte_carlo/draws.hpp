@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/kernel_table.hpp"
 #include "pydirect/monte_carlo/divergence.hpp"
 #include "pydirect/parallel.hpp"
 
@@ -37,7 +38,7 @@ void for_independent_draws(const BaseDraws& d, Index first_column, Index n_colum
     for (Index i = 0; i < n_draws; i += kDrawRows) {
       const Index rows = std::min(kDrawRows, n_draws - i);
       double* logs = with_logs ? log_xi : nullptr;
-      kernels().draw_block(draw_block_of(d, kWeightDraws, first_column + begin, end - begin, i, rows, xi, logs));
+      kernels().draws.draw(draw_block_of(d, kWeightDraws, first_column + begin, end - begin, i, rows, xi, logs));
       body(RowsOfDraws{begin / kDrawColumns, end - begin, i, rows, xi, logs});
     }
   });
@@ -53,12 +54,12 @@ void for_radial_draws(const BaseDraws& d, int n_threads, const Body& body) {
     const Index rows = std::min(block, d.n_draws - i);
     for_chunks(d.n_weights, kDrawColumns, n_threads, [&](Index begin, Index end) {
       double* part = xi.data() + begin * block;
-      kernels().draw_block(draw_block_of(d, kWeightDraws, begin, end - begin, i, rows, part, nullptr));
+      kernels().draws.draw(draw_block_of(d, kWeightDraws, begin, end - begin, i, rows, part, nullptr));
       for (Index r = 0; r < rows; ++r)
         squares[begin / kDrawColumns * block + r] =
-            kernels().dot(end - begin, part + r * kDrawColumns, part + r * kDrawColumns);
+            kernels().dense.dot(end - begin, part + r * kDrawColumns, part + r * kDrawColumns);
     });
-    kernels().draw_block(draw_block_of(d, kRadiusDraws, 0, 1, i, rows, radius.data(), nullptr));
+    kernels().draws.draw(draw_block_of(d, kRadiusDraws, 0, 1, i, rows, radius.data(), nullptr));
     for (Index r = 0; r < rows; ++r) {
       double sum = 0.0;
       for (Index chunk = 0; chunk < n_chunks; ++chunk) sum += squares[chunk * block + r];
@@ -66,7 +67,7 @@ void for_radial_draws(const BaseDraws& d, int n_threads, const Body& body) {
     }
     for_chunks(d.n_weights, kDrawColumns, n_threads, [&](Index begin, Index end) {
       double* part = xi.data() + begin * block;
-      kernels().scale_rows(end - begin, rows, factor.data(), part);
+      kernels().draws.scale_rows(end - begin, rows, factor.data(), part);
       body(RowsOfDraws{begin / kDrawColumns, end - begin, i, rows, part, nullptr});
     });
   }

@@ -21,7 +21,7 @@ void mean_products(const BaseDraws& d, double* mean, double* products, int n_thr
           for (Index l = 0; l < h; ++l) products[j * h + l] += xi[j] * xi[l];
       }
     });
-    for (Index i = 0; i < block.n_draws; ++i) kernels().add_double(h, draws.data() + i * h, mean);
+    for (Index i = 0; i < block.n_draws; ++i) kernels().rows<double>().add(h, draws.data() + i * h, mean);
   }
   const double each = 1.0 / double(d.n_draws);
   for (Index j = 0; j < h; ++j) mean[j] *= each;

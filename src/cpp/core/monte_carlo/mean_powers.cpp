@@ -17,7 +17,7 @@ Index n_integers(const Exponents& e) {
 }
 
 void add_powers(const Exponents& e, Index integers, const RowsOfDraws& rows, double* sums) {
-  kernels().add_power_sums({rows.n_columns, rows.n_draws, rows.xi, rows.log_xi, Index(e.exponents.size()), integers,
+  kernels().draws.add_power_sums({rows.n_columns, rows.n_draws, rows.xi, rows.log_xi, Index(e.exponents.size()), integers,
                             e.exponents.data(), e.n_logs, sums});
 }
 
@@ -39,7 +39,7 @@ void mean_powers(const BaseDraws& d, const Exponents& e, double* out, int n_thre
     // One draw more of the first weights: the second of a pair where `each` is odd.
     for_chunks(rest, kDrawColumns, 1, [&](Index begin, Index end) {
       double xi[2 * kDrawColumns], log_xi[2 * kDrawColumns];
-      kernels().draw_block(
+      kernels().draws.draw(
           draw_block_of(d, kWeightDraws, begin, end - begin, each, 1, xi, logs ? log_xi : nullptr));
       const Index row = each % 2 * kDrawColumns;
       // Columns beyond the last one are summed with their pack; only the first `rest` count below.
@@ -74,9 +74,9 @@ void mean_powers_of_normals(const BaseDraws& d, double* out, int n_threads) {
   chi_square.shape = 0.5 * (M - 1.0);
   for_chunks(d.n_weights, kDrawColumns, n_threads, [&](Index begin, Index end) {
     double z[2 * kDrawColumns], half[2 * kDrawColumns] = {};
-    kernels().draw_block(draw_block_of(d, kSumDraws, begin, end - begin, 0, 1, z, nullptr));
+    kernels().draws.draw(draw_block_of(d, kSumDraws, begin, end - begin, 0, 1, z, nullptr));
     if (d.n_draws > 1)
-      kernels().draw_block(draw_block_of(chi_square, kWeightDraws, begin, end - begin, 0, 1, half, nullptr));
+      kernels().draws.draw(draw_block_of(chi_square, kWeightDraws, begin, end - begin, 0, 1, half, nullptr));
     for (Index c = begin; c < end; ++c) {
       const double mean = z[c - begin] / std::sqrt(M);
       out[c] = mean;
@@ -91,7 +91,7 @@ void base_draws(const BaseDraws& d, double* out, int n_threads) {
       double xi[2 * kDrawColumns];
       for (Index i = 0; i * kSharedColumns + begin < d.n_draws; ++i) {
         if (i % 2 == 0)
-          kernels().draw_block(draw_block_of(d, kWeightDraws, begin, end - begin, i, 2, xi, nullptr));
+          kernels().draws.draw(draw_block_of(d, kWeightDraws, begin, end - begin, i, 2, xi, nullptr));
         for (Index c = begin; c < end && i * kSharedColumns + c < d.n_draws; ++c)
           out[i * kSharedColumns + c] = xi[i % 2 * kDrawColumns + c - begin];
       }

@@ -436,7 +436,7 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
       if (layer.spread == Spread::kScaled) {
         const double* hv = in.units.hv + b * d;
         for (Index j = 0; j < d; ++j) {
-          hv_bar[j] = kernels().dot(o, layer.m + j * o, q + j * o);
+          hv_bar[j] = kernels().dense.dot(o, layer.m + j * o, q + j * o);
           for (Index i = 0; i < o; ++i) sum[j * o + i] += hv[j] * q[j * o + i];
         }
       } else {
@@ -474,7 +474,7 @@ void Propagation::backward_skip(const Layer& layer, const LayerRows& in, double*
       }
     }
     for (Index j = 0; j < o; ++j) {
-      block_.slope_bar[b * o + j] = 2.0 * kernels().dot(o, layer.m + j * o, w + j * o);
+      block_.slope_bar[b * o + j] = 2.0 * kernels().dense.dot(o, layer.m + j * o, w + j * o);
       for (Index k = 0; k < o; ++k) sums[layer.sum_mean + j * o + k] += 2.0 * d[j] * w[j * o + k];
     }
   }

@@ -17,7 +17,7 @@ std::vector<double> weight_variances(const GaussianNetwork& network, const doubl
   const Index n = network.n_weights();
   std::vector<double> v(size_t(n), 0.0);
   for (Index i = 0; i < n; ++i) v[size_t(i)] = std::min(2.0 * parameters[n + i], 700.0);
-  kernels().exp(n, v.data(), v.data());
+  kernels().maths.exp(n, v.data(), v.data());
   return v;
 }
 

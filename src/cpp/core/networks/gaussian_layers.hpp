@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernel_table.hpp"
+#include "kernels/kernel_table.hpp"
 #include "pydirect/networks/gaussian_network.hpp"
 
 namespace pydirect::gaussian_network {
@@ -30,14 +30,14 @@ struct ProductSize { Index rows, inner, columns; };
 // c = a b or c += a b, c stored row by row.
 inline void multiply(const ProductSize& size, const Matrix& a, const Matrix& b, double* c, Index c_row,
                      bool accumulate = false, bool upper_only = false, Index c_panel = 8) {
-  kernels().matrix_product({size.rows, size.inner, size.columns, a.data, a.row, 1, a.panel, b.data, b.row, b.panel, c,
+  kernels().products.matrix({size.rows, size.inner, size.columns, a.data, a.row, 1, a.panel, b.data, b.row, b.panel, c,
                             c_row, c_panel, accumulate, upper_only});
 }
 
 // c += aᵀ b, all stored row by row.
 inline void add_transposed(const ProductSize& size, const double* a, Index a_stride, const double* b, Index b_stride,
                            double* c, Index c_stride) {
-  kernels().matrix_product({size.rows, size.inner, size.columns, a, 1, a_stride, 8 * a_stride, b, b_stride, 8, c,
+  kernels().products.matrix({size.rows, size.inner, size.columns, a, 1, a_stride, 8 * a_stride, b, b_stride, 8, c,
                             c_stride, 8, true, false});
 }
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernel_table.hpp"
+#include "kernels/kernel_table.hpp"
 #include "pydirect/networks/gaussian_network.hpp"
 
 namespace pydirect {
@@ -23,7 +23,7 @@ void draw(BaseLaw law, std::uint64_t seed, std::uint32_t stream, std::uint32_t p
     const std::uint64_t begin = block * kSize, from = std::max(first, begin), to = std::min(end, begin + kSize);
     // Columns and pairs of draws are numbers of 32 bits.
     const std::uint64_t column = block * kDrawColumns;
-    kernels().draw_block({law, 1.0, seed, stream, purpose, std::uint32_t(column), std::uint32_t(column >> 32),
+    kernels().draws.draw({law, 1.0, seed, stream, purpose, std::uint32_t(column), std::uint32_t(column >> 32),
                           std::min(Index(end - begin), kDrawColumns), 1, xi, nullptr});
     for (std::uint64_t i = from; i < to; ++i) out[i - first] = factor * xi[i - begin];
   }
@@ -31,7 +31,7 @@ void draw(BaseLaw law, std::uint64_t seed, std::uint32_t stream, std::uint32_t p
 
 // A direction times √D and a normal length.
 void to_radial(Index n, double length, double* z) {
-  const double factor = length * std::sqrt(double(n) / kernels().dot(n, z, z));
+  const double factor = length * std::sqrt(double(n) / kernels().dense.dot(n, z, z));
   for (Index i = 0; i < n; ++i) z[i] *= factor;
 }
 

@@ -30,10 +30,10 @@ void RowBlock::load(const double* x_rows, const double* y_rows, const double* we
         const Index l = j * kLanes + q;
         x[(j * inputs + i) * kLanes + q] = l >= n ? 0.0 : i < columns ? x_rows[l * columns + i] : 1.0;
       }
-  kernels().powers(n_padded * inputs, powers, x.data(), x_stride);
+  kernels().quadratic.powers(n_padded * inputs, powers, x.data(), x_stride);
   if (xt.size() == 0) return;
-  kernels().transpose_panels(inputs, panels, x.data(), inputs * kLanes, xt.data());
-  kernels().powers(n_padded * padded(inputs), powers, xt.data(), xt_stride);
+  kernels().products.transpose_panels(inputs, panels, x.data(), inputs * kLanes, xt.data());
+  kernels().quadratic.powers(n_padded * padded(inputs), powers, xt.data(), xt_stride);
 }
 
 ThirdAndFourthCumulants::ThirdAndFourthCumulants(Index n_units, Index n_inputs)

@@ -6,7 +6,7 @@
 #include <new>
 #include <vector>
 
-#include "kernel_table.hpp"
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 #include "pydirect/quadratic/network.hpp"
 
@@ -86,8 +86,8 @@ inline void pack_rows(Index n_rows, Index n_columns, const double* in, double* o
 // c (+)= a b, panel by panel.
 inline void multiply(Index n_rows, Index n_inner, Index n_column_panels, Panels a, Panels b, Panels c,
                      bool accumulate = false) {
-  kernels().panel_product(
-      {n_rows, n_inner, n_column_panels, a.data, a.stride, b.data, b.stride, c.data, c.stride, accumulate});
+  kernels().products.panels({n_rows, n_inner, n_column_panels * kLanes, a.data, kLanes, 1, a.stride, b.data, kLanes,
+                             b.stride, c.data, kLanes, c.stride, accumulate, false});
 }
 
 inline Panels whole(const Buffer& buffer, Index n_rows, Index offset = 0) {
@@ -188,7 +188,7 @@ class DatumEngine final : public NetworkEngine {
       }
     });
     for (Index group = 1; group < n_groups; ++group)
-      kernels().add_double(sums_[0].size(), sums_[group].data(), sums_[0].data());
+      kernels().rows<double>().add(sums_[0].size(), sums_[group].data(), sums_[0].data());
     return network_.finish(sums_[0], gradient);
   }
 

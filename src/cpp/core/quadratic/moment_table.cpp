@@ -1,5 +1,6 @@
 #include "pydirect/quadratic/moment_table.hpp"
 
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -25,29 +26,29 @@ void for_layers(const NetworkShape& shape, double* moments, int n_threads, const
 void moments_from_logits(const NetworkShape& shape, const TiltFamily& family, const CategoricalRows& rows,
                          double* moments, int n_threads) {
   for_layers(shape, moments, n_threads, [&](const MomentTable& part, Index begin, Index end) {
-    kernels().softmax(family, rows, begin, end);
-    kernels().central_moments(family, rows.q, part, begin, end);
+    kernels().moment_table.softmax(family, rows, begin, end);
+    kernels().moment_table.central_moments(family, rows.q, part, begin, end);
   });
 }
 
 void moments_from_probabilities(const NetworkShape& shape, const TiltFamily& family, const double* q, double* moments,
                                 int n_threads) {
   for_layers(shape, moments, n_threads, [&](const MomentTable& part, Index begin, Index end) {
-    kernels().central_moments(family, q, part, begin, end);
+    kernels().moment_table.central_moments(family, q, part, begin, end);
   });
 }
 
 void probability_slopes(const NetworkShape& shape, const TiltFamily& family, double* moments, const double* gradient,
                         double* out, int n_threads) {
   for_layers(shape, moments, n_threads, [&](const MomentTable& part, Index begin, Index end) {
-    kernels().moment_slopes(family, part, gradient + (part.moments - moments), out, begin, end);
+    kernels().moment_table.slopes(family, part, gradient + (part.moments - moments), out, begin, end);
   });
 }
 
 void logit_gradient(const NetworkShape& shape, const TiltFamily& family, const CategoricalRows& rows, double* moments,
                     const double* gradient, double factor, double* out, int n_threads) {
   for_layers(shape, moments, n_threads, [&](const MomentTable& part, Index begin, Index end) {
-    kernels().logit_gradient(family, rows, part, gradient + (part.moments - moments), factor, out, begin, end);
+    kernels().moment_table.logit_gradient(family, rows, part, gradient + (part.moments - moments), factor, out, begin, end);
   });
 }
 

@@ -39,7 +39,7 @@ class OneLayer {
   void prepare(const double* moments) {
     for (Index r = 0; r < 4; ++r)
       pack_columns(units_, inputs_, moments + r * units_ * inputs_, central_.data() + r * stride_);
-    kernels().cumulants(stride_, 4, central_.data(), cumulant_.data(), stride_);
+    kernels().quadratic.cumulants(stride_, 4, central_.data(), cumulant_.data(), stride_);
     const double* output = moments + shape_.moment_offset(1);
     p_ = output;
     vp_ = output + shape_.fan_in(1);
@@ -62,7 +62,7 @@ class OneLayer {
       QuadraticOutput out{units_, p_, vp_, p0(), s.k1.data() + j * size, nullptr, s.k2.data() + j * size, nullptr,
                           block.y.data() + row, block.weight.data() + row, block.mean.data() + row,
                           block.variance.data() + row, gradient ? g_p : nullptr, g_vp, g_p0};
-      kernels().quadratic_output(out);
+      kernels().quadratic.output(out);
       for (Index q = 0; q < kLanes; ++q) {
         const double error = block.mean[row + q] - block.y[row + q], weight = block.weight[row + q];
         sums[q] += weight * (error * error + block.variance[row + q]);
@@ -89,7 +89,7 @@ class OneLayer {
       QuadraticOutput out{units_, p_, vp_, p0(), s.k1.data() + j * size, nullptr, s.k2.data() + j * size,
                           s.l.data() + j * size, block.y.data() + row, block.weight.data() + row,
                           block.mean.data() + row, block.variance.data() + row, nullptr, nullptr, nullptr};
-      kernels().quadratic_output(out);
+      kernels().quadratic.output(out);
     }
   }
 
@@ -105,7 +105,7 @@ class OneLayer {
     const double r = sum_of_lanes(sums.data()) +
                      odd_.evaluate(cumulant_.data(), stride_, p_, vp_, g_.data(), g_p_.data(), g_vp_.data());
     if (gradient == nullptr) return r;
-    kernels().cumulants_adjoint(stride_, 4, central_.data(), g_.data(), stride_);
+    kernels().quadratic.cumulants_adjoint(stride_, 4, central_.data(), g_.data(), stride_);
     for (Index k = 0; k < 4; ++k)
       unpack_columns(units_, inputs_, g_.data() + k * stride_, gradient + k * units_ * inputs_);
     double* output = gradient + shape_.moment_offset(1);

@@ -95,7 +95,7 @@ class CoordinateAscent {
       top = std::max(top, logits_[m]);
     }
     for (Index m = 0; m < family_.n_levels; ++m) logits_[m] -= top;
-    kernels().exp(family_.n_levels, logits_.data(), q);
+    kernels().maths.exp(family_.n_levels, logits_.data(), q);
     double total = 0.0;
     for (Index m = 0; m < family_.n_levels; ++m) total += q[m];
     for (Index m = 0; m < family_.n_levels; ++m) q[m] /= total;
@@ -104,7 +104,7 @@ class CoordinateAscent {
   // K_1 … K_4 of a unit's sum, and E a².
   void collect(Index k) {
     unit_.clear();
-    for (Index i = 0; i < inputs_; ++i) kernels().add_cumulants(unit(), moments_of(hidden(k, i)).k, column(i));
+    for (Index i = 0; i < inputs_; ++i) kernels().quadratic.add_cumulants(unit(), moments_of(hidden(k, i)).k, column(i));
     update_squares(k);
   }
 
@@ -131,11 +131,11 @@ class CoordinateAscent {
     for (Index i = 0; i < inputs_; ++i) {
       Cumulants weight = moments_of(hidden(k, i));
       for (double& kappa : weight.k) kappa = -kappa;
-      kernels().add_cumulants(unit(), weight.k, column(i));
+      kernels().quadratic.add_cumulants(unit(), weight.k, column(i));
       double coefficient[4];
-      kernels().quartic(unit(), column(i), weight_.data(), residual_.data(), p, e, coefficient);
+      kernels().quadratic.quartic(unit(), column(i), weight_.data(), residual_.data(), p, e, coefficient);
       tilt(hidden(k, i), coefficient);
-      kernels().add_cumulants(unit(), moments_of(hidden(k, i)).k, column(i));
+      kernels().quadratic.add_cumulants(unit(), moments_of(hidden(k, i)).k, column(i));
     }
     update_squares(k);
     add_output(p, squares(k));

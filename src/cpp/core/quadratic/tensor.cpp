@@ -95,7 +95,7 @@ class TensorEngine final : public NetworkEngine {
       for (Index j = 0; j < block.panels; ++j) {
         double* f = features.data() + j * pairs_ * kLanes;
         double* g = weighted.data() + j * pairs_ * kLanes;
-        kernels().tensor_pairs(inputs_, block.power(1).panel(j), 1.0, f);
+        kernels().quadratic.tensor_pairs(inputs_, block.power(1).panel(j), 1.0, f);
         for (Index ij = 0; ij < pairs_; ++ij)
           for (Index q = 0; q < kLanes; ++q) {
             const Index at = ij * kLanes + q, row = j * kLanes + q;
@@ -103,14 +103,14 @@ class TensorEngine final : public NetworkEngine {
             block_sum[at] += block.y[row] * g[at];
           }
       }
-      kernels().add_double(pairs_ * kLanes, block_sum.data(), y_lanes.data());
+      kernels().rows<double>().add(pairs_ * kLanes, block_sum.data(), y_lanes.data());
       const Index rows = block.panels * kLanes;
-      kernels().transpose_panels(pairs_, block.panels, weighted.data(), pairs_ * kLanes, transposed.data());
+      kernels().products.transpose_panels(pairs_, block.panels, weighted.data(), pairs_ * kLanes, transposed.data());
       for (Index j = 0; j < n_panels(pairs_); ++j) {  // down to the diagonal
         const Index height = std::min(pairs_, (j + 1) * kLanes);
         multiply(height, rows, 1, whole(features, pairs_), {transposed.data() + j * rows * kLanes, rows * kLanes},
                  whole(block_sum, pairs_));
-        kernels().add_double(height * kLanes, block_sum.data(), tensor_.data() + j * pairs_ * kLanes);
+        kernels().rows<double>().add(height * kLanes, block_sum.data(), tensor_.data() + j * pairs_ * kLanes);
       }
       double weight_sum = 0.0, y_sum = 0.0, yy_sum = 0.0;
       for (Index l = 0; l < block.rows; ++l) {
@@ -141,7 +141,7 @@ class TensorEngine final : public NetworkEngine {
   void prepare(const double* moments) {
     const Index size = units_ * inputs_;
     for (Index r = 0; r < 4; ++r) pack_columns(units_, inputs_, moments + r * size, central_.data() + r * stride_);
-    kernels().cumulants(stride_, 4, central_.data(), cumulant_.data(), stride_);
+    kernels().quadratic.cumulants(stride_, 4, central_.data(), cumulant_.data(), stride_);
     pack_rows(units_, inputs_, moments, mean_.data());
     pack_rows(units_, inputs_, moments + size, variance_.data());
     const double* output = moments + shape_.moment_offset(1);
@@ -158,10 +158,10 @@ class TensorEngine final : public NetworkEngine {
     for (Index j = 0; j < unit_panels_; ++j) {
       const double* p = p_.data() + j * kLanes;
       const double* v = variance_.data() + j * inputs_ * kLanes;
-      kernels().tensor_pairs(inputs_, mean_.data() + j * inputs_ * kLanes, 2.0, q);
+      kernels().quadratic.tensor_pairs(inputs_, mean_.data() + j * inputs_ * kLanes, 2.0, q);
       for (Index i = 0; i < inputs_; ++i)
         for (Index lane = 0; lane < kLanes; ++lane) q[pair(i, i) * kLanes + lane] += v[i * kLanes + lane];
-      for (Index ij = 0; ij < pairs_; ++ij) a_[ij] += kernels().dot(kLanes, p, q + ij * kLanes);
+      for (Index ij = 0; ij < pairs_; ++ij) a_[ij] += kernels().dense.dot(kLanes, p, q + ij * kLanes);
     }
     std::fill(q, q + pairs_ * kLanes, 0.0);
     for (Index panel = 0, at = 0; panel < n_panels(pairs_); ++panel)
@@ -186,13 +186,13 @@ class TensorEngine final : public NetworkEngine {
     double* tq = q + kPanelsPerChunk * width;
     double* tv = tq + kPanelsPerChunk * width;
     for (Index j = begin; j < end; ++j)
-      kernels().tensor_pairs(inputs_, mean_.data() + j * size, 2.0, q + (j - begin) * width);
+      kernels().quadratic.tensor_pairs(inputs_, mean_.data() + j * size, 2.0, q + (j - begin) * width);
     multiply(pairs_, pairs_, n, whole(tensor_, pairs_), {q, width}, {tq, width});
     multiply(pairs_, inputs_, n, whole(diagonal_columns_, pairs_), {variance_.data() + begin * size, size},
              {tv, width});
     for (Index j = begin; j < end; ++j) {
       const Index at = (j - begin) * width, lane = j * kLanes;
-      kernels().tensor_panel({inputs_, mean_.data() + j * size, variance_.data() + j * size, q + at, tq + at, tv + at,
+      kernels().quadratic.tensor_panel({inputs_, mean_.data() + j * size, variance_.data() + j * size, q + at, tq + at, tv + at,
                               p_.data() + lane, vp_.data() + lane, residual_.data(), value_.data() + lane,
                               g_mean_.data() + j * size, g_variance_.data() + j * size, g_p_.data() + lane,
                               g_vp_.data() + lane});
@@ -208,7 +208,7 @@ class TensorEngine final : public NetworkEngine {
         g_[by_input] += g_mean_[by_unit];
         g_[stride_ + by_input] += g_variance_[by_unit];
       }
-    kernels().cumulants_adjoint(stride_, 4, central_.data(), g_.data(), stride_);
+    kernels().quadratic.cumulants_adjoint(stride_, 4, central_.data(), g_.data(), stride_);
     for (Index r = 0; r < 4; ++r) unpack_columns(units_, inputs_, g_.data() + r * stride_, gradient + r * size);
     double* output = gradient + shape_.moment_offset(1);
     std::copy(g_p_.data(), g_p_.data() + units_, output);

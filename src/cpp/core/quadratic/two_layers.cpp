@@ -74,7 +74,7 @@ class TwoLayers {
   void prepare(const double* moments) {
     for (Index r = 0; r < kOrders; ++r)
       pack_columns(first_, inputs_, moments + r * first_ * inputs_, central_.data() + r * first_stride_);
-    kernels().cumulants(first_stride_, kOrders, central_.data(), cumulant_.data(), first_stride_);
+    kernels().quadratic.cumulants(first_stride_, kOrders, central_.data(), cumulant_.data(), first_stride_);
     const double* second = moments + shape_.moment_offset(1);
     for (Index r = 0; r < 4; ++r)
       pack_columns(second_, between_, second + r * second_ * between_, weights_.data() + r * second_stride_);
@@ -168,9 +168,9 @@ class TwoLayers {
       c[k + 4 * n] += e * (c4 - 3.0 * vv);
     });
     for (Index k = 0; k < kProducts; ++k)
-      kernels().transpose_panels(second_, n_panels(between_), f + k * second_stride_, second_ * kLanes,
+      kernels().products.transpose_panels(second_, n_panels(between_), f + k * second_stride_, second_ * kLanes,
                                  transposed_.data() + k * transposed_stride_);
-    kernels().transpose_panels(second_, n_panels(between_), scaled_.data(), second_ * kLanes,
+    kernels().products.transpose_panels(second_, n_panels(between_), scaled_.data(), second_ * kLanes,
                                scaled_transposed_.data());
   }
 
@@ -198,7 +198,7 @@ class TwoLayers {
                whole(s.cumulant, first_, r * s.cumulant_stride));
     for (Index j = 0; j < block.panels; ++j) {
       const Index at = j * between_ * kLanes;
-      kernels().square_moments({first_, s.cumulant.data() + j * first_ * kLanes, s.cumulant_stride, s.m.data() + at,
+      kernels().quadratic.square_moments({first_, s.cumulant.data() + j * first_ * kLanes, s.cumulant_stride, s.m.data() + at,
                                 s.s2.data() + at, s.e3.data() + at, s.e4.data() + at, s.z2.data() + at,
                                 s.t.data() + at, s.m3.data() + at});
     }
@@ -209,7 +209,7 @@ class TwoLayers {
     const double* c = coefficient_.data();
     for (Index j = 0; j < block.panels; ++j) {
       const Index at = j * between_ * kLanes, sum = first_ * kLanes;
-      kernels().square_variance({first_,
+      kernels().quadratic.square_variance({first_,
                                  {c, c + n, c + 2 * n, c + 3 * n, c + 4 * n},
                                  diagonal_.data(), s.m.data() + at, s.s2.data() + at, s.e3.data() + at,
                                  s.e4.data() + at, s.q.data() + at, s.gq.data() + at, s.tt.data() + at,
@@ -229,7 +229,7 @@ class TwoLayers {
   void output(RowBlock& block, Scratch& s, double* g_p, double* g_vp, double* g_p0) {
     for (Index j = 0; j < block.panels; ++j) {
       const Index at = j * second_ * kLanes, row = j * kLanes;
-      kernels().quadratic_output({second_, p_, vp_, p0(), s.k1.data() + at, s.a.data() + at, s.v.data() + at,
+      kernels().quadratic.output({second_, p_, vp_, p0(), s.k1.data() + at, s.a.data() + at, s.v.data() + at,
                                   s.l.data() + at, block.y.data() + row, block.weight.data() + row,
                                   block.mean.data() + row, block.variance.data() + row, g_p, g_vp, g_p0});
     }
@@ -242,7 +242,7 @@ class TwoLayers {
                {sums + product_offset(k), second_ * kLanes}, true);
     };
     const auto turn = [&](Buffer& b, Index n_units) {
-      kernels().transpose_panels(n_units, block.panels, b.data(), between_ * kLanes, s.transposed.data());
+      kernels().products.transpose_panels(n_units, block.panels, b.data(), between_ * kLanes, s.transposed.data());
     };
     turn(s.m, between_);
     by_weight(kMean, s.k1, between_);
@@ -278,7 +278,7 @@ class TwoLayers {
     const double* c = coefficient_.data();
     for (Index j = 0; j < block.panels; ++j) {
       const Index at = j * between_ * kLanes;
-      kernels().square_adjoint({first_, s.cumulant.data() + j * first_ * kLanes, s.cumulant_stride,
+      kernels().quadratic.square_adjoint({first_, s.cumulant.data() + j * first_ * kLanes, s.cumulant_stride,
                                 {c, c + n, c + 2 * n, c + 3 * n, c + 4 * n},
                                 diagonal_.data(), s.m.data() + at, s.s2.data() + at, s.e3.data() + at,
                                 s.q.data() + at, s.tt.data() + at, block.weight.data() + j * kLanes,
@@ -293,7 +293,7 @@ class TwoLayers {
   void finish_first(const Buffer& sums, double* gradient) {
     const double* g = sums.data() + first_offset();
     std::copy(g, g + kOrders * first_stride_, g_first_.data());
-    kernels().cumulants_adjoint(first_stride_, kOrders, central_.data(), g_first_.data(), first_stride_);
+    kernels().quadratic.cumulants_adjoint(first_stride_, kOrders, central_.data(), g_first_.data(), first_stride_);
     for (Index r = 0; r < kOrders; ++r)
       unpack_columns(first_, inputs_, g_first_.data() + r * first_stride_, gradient + r * first_ * inputs_);
   }

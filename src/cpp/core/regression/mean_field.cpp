@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -18,9 +19,9 @@ constexpr Index kRowsPerChunk = 128;
 void multiply(const float* a, const double* a_exact, Index n, const double* x, double* y, int n_threads) {
   for_chunks(n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
     if (a_exact != nullptr)
-      kernels().gemv_double(begin, end, n, a_exact, n, x, y);
+      kernels().rows<double>().gemv(begin, end, n, a_exact, n, x, y);
     else
-      kernels().gemv_float(begin, end, n, a, n, x, y);
+      kernels().rows<float>().gemv(begin, end, n, a, n, x, y);
   });
 }
 
@@ -69,12 +70,12 @@ void MeanField::set_tau_from_noise() {
 void MeanField::tilt() {
   const TiltMoments moments{eta_.data(), kappa_.data(), mean_.data(), second_.data(), gain_.data()};
   for_chunks(p_.n_weights, 512, n_threads_,
-             [&](Index begin, Index end) { kernels().tilt(p_.family, moments, begin, end); });
+             [&](Index begin, Index end) { kernels().tilt.moments(p_.family, moments, begin, end); });
 }
 
 void MeanField::probabilities(double* q) const {
   for_chunks(p_.n_weights, 512, n_threads_, [&](Index begin, Index end) {
-    kernels().tilt_probabilities(p_.family, eta_.data(), kappa_.data(), q, begin, end);
+    kernels().tilt.probabilities(p_.family, eta_.data(), kappa_.data(), q, begin, end);
   });
 }
 
@@ -109,11 +110,11 @@ void MeanField::start_from_lattice(const float* factor, const double* ridge) {
   for (Index j = b - 1; j >= 0; --j) {
     double pull = 0.0;
     const float* row = factor + j * b;
-    if (j + 1 < b) kernels().gemv_float(0, 1, b - j - 1, row + j + 1, b, excess.data() + j + 1, &pull);
+    if (j + 1 < b) kernels().rows<float>().gemv(0, 1, b - j - 1, row + j + 1, b, excess.data() + j + 1, &pull);
     const double centre = ridge[j] - pull / double(row[j]);
     eta_[j] = centre * (tau_ * p_.diagonal[j] + p_.prior_precision[j]);
     kappa_[j] = 0.5 * tau_ * p_.diagonal[j];
-    kernels().tilt(p_.family, moments, j, j + 1);
+    kernels().tilt.moments(p_.family, moments, j, j + 1);
     excess[j] = mean_[j] - ridge[j];
   }
   refresh_residual();
@@ -184,7 +185,7 @@ Progress MeanField::sweep(Index max_sweeps, double threshold, double relative_ri
     const Sweep pass{p_.n_weights,     p_.a,          p_.n_weights, p_.diagonal,  p_.prior_precision, residual_.data(),
                      drift_.data(),    tau,           threshold,    eta_.data(),  kappa_.data(),      mean_.data(),
                      second_.data(),   gain_.data()};
-    const Index moved = kernels().sweep(p_.family, pass);
+    const Index moved = kernels().tilt.sweep(p_.family, pass);
     if ((k + 1) % refresh_every == 0) refresh_residual();
     const double r = annealing ? expected_squared_error() : update_noise();
     const double before = progress.trace.empty() ? -HUGE_VAL : progress.trace.back();
@@ -214,7 +215,7 @@ void MeanField::solve_newton_system(const std::vector<double>& shift, const std:
                                     Index max_cg, double tolerance) {
   const Index b = p_.n_weights;
   const auto dot = [b](const std::vector<double>& x, const std::vector<double>& y) {
-    return kernels().dot(b, x.data(), y.data());
+    return kernels().dense.dot(b, x.data(), y.data());
   };
   std::fill(step_.begin(), step_.end(), 0.0);
   cg_r_ = gradient;
@@ -229,7 +230,7 @@ void MeanField::solve_newton_system(const std::vector<double>& shift, const std:
       cg_p_[j] = it == 0 ? cg_q_[j] : cg_q_[j] + beta * cg_p_[j];
       narrow_in_[j] = float(cg_p_[j]);
     }
-    kernels().symv(b, p_.a, b, narrow_in_.data(), narrow_out_.data());
+    kernels().dense.symv(b, p_.a, b, narrow_in_.data(), narrow_out_.data());
     for (Index j = 0; j < b; ++j) cg_q_[j] = shift[j] * cg_p_[j] + tau_ * double(narrow_out_[j]);
     const double curvature = dot(cg_p_, cg_q_);
     if (!(curvature > 0.0)) break;
@@ -349,9 +350,9 @@ Progress MeanField::large_neighbourhood(const Index* blocks, Index n_blocks, Ind
       const double before = mean_[j];
       eta_[j] = centre * (tau_ * p_.diagonal[j] + p_.prior_precision[j]);
       kappa_[j] = 0.5 * tau_ * p_.diagonal[j];
-      kernels().tilt(p_.family, moments, j, j + 1);
+      kernels().tilt.moments(p_.family, moments, j, j + 1);
       excess[i] = float(mean_[j]) - ridge[i];
-      kernels().subtract_scaled(p_.n_weights, float(mean_[j] - before), p_.a + j * p_.n_weights, drift_.data());
+      kernels().dense.subtract_scaled(p_.n_weights, float(mean_[j] - before), p_.a + j * p_.n_weights, drift_.data());
     }
     sweep(sweeps, threshold, 0.0, sweeps + 1, 0);
     // By more than single precision can tell, so that data that differ by rounding take the same path.
@@ -384,7 +385,7 @@ double elbo_and_gradient(const MeanFieldProblem& p, Index n_used, const double* 
       double* q = gradient + j * m;
       const double top = *std::max_element(theta, theta + m);
       for (Index k = 0; k < m; ++k) q[k] = theta[k] - top;
-      kernels().exp(m, q, q);
+      kernels().maths.exp(m, q, q);
       double total = 0.0;
       for (Index k = 0; k < m; ++k) total += q[k];
       const double log_z = top + std::log(total);

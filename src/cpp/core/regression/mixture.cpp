@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
@@ -130,9 +131,9 @@ void Mixture::refresh_residual(bool exact) {
       const double* s = s_.mean.data() + i * b;
       double* out = s_.residual.data() + i * b;
       if (wide)
-        kernels().gemv_double(begin, end, b, p_.a_exact, b, s, out);
+        kernels().rows<double>().gemv(begin, end, b, p_.a_exact, b, s, out);
       else
-        kernels().gemv_float(begin, end, b, p_.a, b, s, out);
+        kernels().rows<float>().gemv(begin, end, b, p_.a, b, s, out);
       for (Index j = begin; j < end; ++j) out[j] = p_.c[j] - out[j];
     }
   });
@@ -151,7 +152,7 @@ void Mixture::refresh_overlaps() {
   const Index b = p_.n_weights, r = n_components(), m = families_[0].n_levels;
   if (r > 1)
     for_chunks(b, kWeightsPerChunk, n_threads_, [&](Index begin, Index end) {
-      kernels().overlap_factors(r, m, s_.root.data(), s_.factor.data(), begin, end);
+      kernels().mixture.overlap_factors(r, m, s_.root.data(), s_.factor.data(), begin, end);
     });
   for (Index pair = 0; pair < r * r; ++pair) {
     double total = 0.0, product = 1.0;  // few logarithms: of products before they underflow
@@ -293,7 +294,7 @@ Progress Mixture::ascend(Index max_sweeps, double threshold, double relative_ris
                               s_.factor.data(),
                               s_.overlap.data(),
                               s_.density.data()};
-    const Index moved = kernels().sweep_components(pass);
+    const Index moved = kernels().mixture.sweep(pass);
     if ((n + 1) % refresh_every == 0) refresh_residual();
     refresh_overlaps();
     update_alpha();

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernel_table.hpp"
+#include "pydirect/types.hpp"
 
 namespace pydirect {
 

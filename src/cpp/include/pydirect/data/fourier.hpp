@@ -1,7 +1,7 @@
 // Random Fourier features of rows of X.
 #pragma once
 
-#include "kernel_table.hpp"
+#include "kernels/fourier.hpp"
 
 namespace pydirect {
 

@@ -1,7 +1,7 @@
 // Expected exponentials of linear functions of discrete weights, a row of basis functions at a time.
 #pragma once
 
-#include "kernel_table.hpp"
+#include "kernels/exponential.hpp"
 
 namespace pydirect {
 

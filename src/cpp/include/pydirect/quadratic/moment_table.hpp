@@ -5,7 +5,7 @@
 // padding may hold any number.
 #pragma once
 
-#include "kernel_table.hpp"
+#include "kernels/moment_table.hpp"
 #include "pydirect/quadratic/network.hpp"
 
 namespace pydirect {

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "kernel_table.hpp"
+#include "kernels/tilt.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {

@@ -1,7 +1,7 @@
 // The steps of mean-field inference for several models of the same A at once, spread over threads by lanes.
 #pragma once
 
-#include "kernel_table.hpp"
+#include "kernels/lanes.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {

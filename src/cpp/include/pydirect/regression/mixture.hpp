@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "kernels/mixture.hpp"
 #include "pydirect/regression/mean_field.hpp"
 
 namespace pydirect {

@@ -1,5 +1,5 @@
-// Constants of activation-inl.hpp: truncated Chebyshev series in powers of their argument, lowest first, and Gauss-Legendre
-// rules; computed with 60 digits.
+// Constants of unit_moments-inl.hpp and unit_covariance-inl.hpp: truncated Chebyshev series in powers of their argument,
+// lowest first, and Gauss-Legendre rules; computed with 60 digits.
 
 // (x + 4) M(x) in y = (x − 4)/(x + 4) for x ≥ 0, M(x) = Φ(−x)/φ(x); relative error 2e-17.
 constexpr double kMills[] = {
@@ -73,4 +73,3 @@ constexpr double kReciprocal[] = {
     0.03125, 0.030303030303030304, 0.029411764705882353, 0.02857142857142857, 0.027777777777777776,
     0.02702702702702703, 0.02631578947368421, 0.02564102564102564, 0.025, 0.024390243902439025, 0.023809523809523808,
     0.023255813953488372, 0.022727272727272728, 0.022222222222222223, 0.021739130434782608, 0.02127659574468085};
-

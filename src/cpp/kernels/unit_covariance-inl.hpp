@@ -1,26 +1,10 @@
-// Moments of ReLU and Heaviside units of Gaussian pre-activations, one by one and in pairs, with their adjoints.
-// SR(x) = φ(x) + x Φ(x); μ = mean / s, s = √variance; M, G and H are the tails' factors beside φ, in activation-tables.
+// Covariances of all pairs of a layer's ReLU or Heaviside units, with their adjoints; notation of unit_moments-inl.hpp.
 
-constexpr double kInvSqrtTwoPi = 0.39894228040143267794, kInvTwoPi = 0.15915494309189533577;
-constexpr double kHalfPi = 1.5707963267948966192, kLog2E = 1.4426950408889634074;
-// φ is zero in double precision beyond, as is all that a pair of units shares.
-constexpr double kFarthest = 40.0;
+constexpr double kInvTwoPi = 0.15915494309189533577, kHalfPi = 1.5707963267948966192, kLog2E = 1.4426950408889634074;
 // √(1 − r²) of pairs that are one unit up to rounding, in derivatives.
 constexpr double kLeastRoot = 0x1p-26;
 // |r| up to which eq. 6 is evaluated: its slopes grow like 1/√(1 − r²).
 constexpr double kLargestPaperCorrelation = 1.0 - 1e-6;
-
-template <int n>
-PYDIRECT_INLINE PackD polynomial(const double (&c)[n], const PackD& y) {
-  const PackD y2 = y * y;
-  constexpr int top_even = (n - 1) / 2 * 2, top_odd = (n - 2) / 2 * 2 + 1;
-  PackD even = broadcast(c[top_even]), odd = broadcast(c[top_odd]);
-  PYDIRECT_UNROLL for (int k = top_even - 2; k >= 0; k -= 2) even = even * y2 + broadcast(c[k]);
-  PYDIRECT_UNROLL for (int k = top_odd - 2; k >= 0; k -= 2) odd = odd * y2 + broadcast(c[k]);
-  return even + odd * y;
-}
-
-PYDIRECT_INLINE PackD min(const PackD& a, const PackD& b) { return select(less(b, a), b, a); }
 
 // 2^x for x ≤ 0, no less than 2⁻¹⁰⁰⁰: two thirds of exp's work, for sums in which what is smaller does not count.
 PYDIRECT_INLINE PackD power_of_two(const PackD& x_in) {
@@ -37,139 +21,6 @@ PYDIRECT_INLINE PackD power_of_two(const PackD& x_in) {
     power.v[i] = power.v[i] * scale;
   }
   return power;
-}
-
-PYDIRECT_INLINE PackD load_some(const double* src, Index n) {
-  if (n >= PackD::lanes) return load(src);
-  double rest[PackD::lanes] = {};
-  for (Index i = 0; i < n; ++i) rest[i] = src[i];
-  return load(rest);
-}
-
-PYDIRECT_INLINE void store_some(double* dst, const PackD& p, Index n) {
-  if (n >= PackD::lanes) return store(dst, p);
-  double rest[PackD::lanes];
-  store(rest, p);
-  for (Index i = 0; i < n; ++i) dst[i] = rest[i];
-}
-
-// φ(x) for 0 ≤ x ≤ 40 to a few ulp: x² is split, as its rounding alone would be hundreds of ulp in the tail.
-PYDIRECT_INLINE PackD normal_density(const PackD& x) {
-  const PackD shift = broadcast(0x1.8p32);  // to multiples of 2⁻²⁰, whose squares are exact
-  const PackD z = (x + shift) - shift;
-  const PackD rest = broadcast(0.5) * (z - x) * (z + x);
-  const PackD correction =
-      broadcast(1.0) + rest * (broadcast(1.0) + rest * (broadcast(0.5) + rest * broadcast(1.0 / 6)));
-  return exp(broadcast(-0.5) * z * z) * correction * broadcast(kInvSqrtTwoPi);
-}
-
-// One unit in every lane. A unit of variance zero has μ = ±40, or 0 at mean zero, and 1/s = 0 in derivatives.
-struct Unit {
-  PackD s, inverse_s, mu, density;
-  PackD first_tail, second_tail;  // φ G and φ H at |μ|: SR and E relu² on the far side
-  PackD cdf, complement;          // Φ(μ) and Φ(−μ)
-  Mask<double> negative;
-};
-
-PYDIRECT_INLINE Unit unit(const PackD& mean, const PackD& variance) {
-  const PackD zero = broadcast(0.0), one = broadcast(1.0), farthest = broadcast(kFarthest);
-  Unit u;
-  u.s = sqrt(variance);
-  u.negative = less(mean, zero);
-  const Mask<double> random = less(zero, variance);
-  const PackD divisor = select(random, u.s, one);
-  u.inverse_s = select(random, one / divisor, zero);
-  const PackD size = abs(mean);
-  const PackD x = min(select(random, size / divisor, select(less(zero, size), farthest, zero)), farthest);
-  u.mu = select(u.negative, zero - x, x);
-  u.density = normal_density(x);
-  // H from its series; M = (x + H)/(1 + x²) and G = (1 − x H)/(1 + x²) follow without cancellation: x H < 0.33.
-  const PackD shifted = x + broadcast(4.0), square = one + x * x;
-  const PackD inverse = one / (shifted * square);  // of both denominators
-  const PackD w = square * inverse, density_over_square = u.density * (shifted * inverse);
-  const PackD H = w * w * w * polynomial(kSecondTail, (x - broadcast(4.0)) * w);
-  const PackD tail = density_over_square * (x + H);
-  u.first_tail = density_over_square * (one - x * H);
-  u.second_tail = u.density * H;
-  u.cdf = select(u.negative, tail, one - tail);
-  u.complement = select(u.negative, one - tail, tail);
-  return u;
-}
-
-// E relu(a); exact where the unit is on or off for certain.
-PYDIRECT_INLINE PackD relu_mean(const Unit& u, const PackD& mean) {
-  return max(mean, broadcast(0.0)) + u.s * u.first_tail;
-}
-
-// Var relu(a) = S (Φ(μ) − SR(μ) SR(−μ)), without cancellation on either side.
-PYDIRECT_INLINE PackD relu_variance(const Unit& u, const PackD& variance) {
-  const PackD g = u.first_tail, x = abs(u.mu), tail = min(u.cdf, u.complement);
-  const PackD off = u.second_tail - g * g;
-  const PackD on = broadcast(1.0) - (tail + g * (x + g));
-  return variance * select(u.negative, off, on);
-}
-
-template <Activation f>
-PYDIRECT_INLINE PackD unit_variance(const Unit& u, const PackD& variance) {
-  if constexpr (f == Activation::kRelu)
-    return relu_variance(u, variance);
-  else
-    return u.cdf * u.complement;
-}
-
-template <Activation f>
-void moments_of_units(Index d, const double* mean, const double* variance, double* hm, double* v, double* hv,
-                      double* cdf, double* density) {
-  for (Index j = 0; j < d; j += PackD::lanes) {
-    const Index n = d - j;
-    const PackD m = load_some(mean + j, n), S = load_some(variance + j, n);
-    const Unit u = unit(m, S);
-    store_some(hv + j, unit_variance<f>(u, S), n);
-    if (cdf) {
-      store_some(cdf + j, u.cdf, n);
-      store_some(density + j, u.density * u.inverse_s, n);
-    }
-    if constexpr (f == Activation::kRelu) {
-      const PackD far = S * u.second_tail;
-      store_some(hm + j, relu_mean(u, m), n);
-      store_some(v + j, select(u.negative, far, m * m + (S - far)), n);
-    } else {
-      store_some(hm + j, u.cdf, n);
-      store_some(v + j, u.cdf, n);
-    }
-  }
-}
-
-struct UnitSlopes {
-  PackD mean, variance;
-};
-
-// dL/dmean and dL/dvariance of a unit from those of E h, E h² and Var h. h is h² for Heaviside.
-template <Activation f>
-PYDIRECT_INLINE UnitSlopes unit_slopes(const Unit& u, const PackD& mean, const PackD& hm_bar, const PackD& v_bar,
-                                       const PackD& hv_bar) {
-  const PackD half = broadcast(0.5), two = broadcast(2.0);
-  if constexpr (f == Activation::kRelu) {
-    const PackD hm = relu_mean(u, mean), sr = max(u.mu, broadcast(0.0)) + u.first_tail;
-    return {hm_bar * u.cdf + two * hm * (v_bar + hv_bar * u.complement),
-            half * hm_bar * u.density * u.inverse_s + v_bar * u.cdf + hv_bar * (u.cdf - sr * u.density)};
-  } else {
-    const PackD slope = (hm_bar + v_bar + hv_bar * (u.complement - u.cdf)) * u.density * u.inverse_s;
-    return {slope, broadcast(-0.5) * slope * u.mu * u.inverse_s};
-  }
-}
-
-template <Activation f>
-void adjoint_of_units(Index d, const double* mean, const double* variance, const double* hm_bar, const double* v_bar,
-                      const double* hv_bar, double* mean_bar, double* variance_bar) {
-  for (Index j = 0; j < d; j += PackD::lanes) {
-    const Index n = d - j;
-    const PackD m = load_some(mean + j, n), S = load_some(variance + j, n);
-    const UnitSlopes slopes = unit_slopes<f>(unit(m, S), m, load_some(hm_bar + j, n), load_some(v_bar + j, n),
-                                             load_some(hv_bar + j, n));
-    store_some(mean_bar + j, load_some(mean_bar + j, n) + slopes.mean, n);
-    store_some(variance_bar + j, load_some(variance_bar + j, n) + slopes.variance, n);
-  }
 }
 
 // What pairs need of the units, in scratch; padded so that a pack from any unit on may be loaded.
@@ -555,21 +406,6 @@ void adjoint_of_covariance(Index d, const double* mean, const double* S, const d
   }
 }
 
-void activation_moments(Activation f, Index d, const double* mean, const double* variance, double* hm, double* v,
-                        double* hv, double* cdf, double* density) {
-  const auto run = f == Activation::kRelu ? moments_of_units<Activation::kRelu>
-                                          : moments_of_units<Activation::kHeaviside>;
-  run(d, mean, variance, hm, v, hv, cdf, density);
-}
-
-void activation_moments_adjoint(Activation f, Index d, const double* mean, const double* variance,
-                                const double* hm_bar, const double* v_bar, const double* hv_bar, double* mean_bar,
-                                double* variance_bar) {
-  const auto run = f == Activation::kRelu ? adjoint_of_units<Activation::kRelu>
-                                          : adjoint_of_units<Activation::kHeaviside>;
-  run(d, mean, variance, hm_bar, v_bar, hv_bar, mean_bar, variance_bar);
-}
-
 void activation_covariance(Activation f, PairKernel kernel, Index d, const double* mean, const double* S, double* C,
                            double* residual, double* scratch) {
   using A = Activation;
@@ -588,4 +424,9 @@ void activation_covariance_adjoint(Activation f, PairKernel kernel, Index d, con
       {adjoint_of_covariance<A::kRelu, false>, adjoint_of_covariance<A::kRelu, true>},
       {adjoint_of_covariance<A::kHeaviside, false>, adjoint_of_covariance<A::kHeaviside, true>}};
   of_kernel[int(f)][int(kernel == PairKernel::kPaper)](d, mean, S, residual, C_bar, mean_bar, S_bar, scratch);
+}
+
+constexpr void fill(UnitCovarianceKernels& k) {
+  k.covariance = activation_covariance;
+  k.adjoint = activation_covariance_adjoint;
 }

@@ -82,8 +82,6 @@ void tilt_probabilities(const TiltFamily& family, const double* eta, const doubl
   }
 }
 
-void subtract_scaled(Index n, float alpha, const float* x, float* y);
-
 // For each weight in turn the exact maximiser of the ELBO given the others (the fixed point of Theorem 1's
 // gradient). A weight that hardly moves keeps its q, and costs no read of A.
 template <int n_packs>
@@ -119,11 +117,8 @@ Index sweep(const TiltFamily& family, const Sweep& p) {
   }
 }
 
-void exp_array(Index n, const double* x, double* out) {
-  Index k = 0;
-  for (; k + PackD::lanes <= n; k += PackD::lanes) store(out + k, exp(load(x + k)));
-  double rest[PackD::lanes] = {};
-  for (Index i = k; i < n; ++i) rest[i - k] = x[i];
-  store(rest, exp(load(rest)));
-  for (Index i = k; i < n; ++i) out[i] = rest[i - k];
+constexpr void fill(TiltKernels& k) {
+  k.moments = tilt;
+  k.probabilities = tilt_probabilities;
+  k.sweep = sweep;
 }

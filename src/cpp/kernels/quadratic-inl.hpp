@@ -304,3 +304,17 @@ void quartic(const UnitCumulants& rest, const double* x, const double* weight, c
   coefficient[2] = 4.0 * e * sum_lanes(sum[2]);
   coefficient[3] = e * sum_lanes(sum[3]);
 }
+
+constexpr void fill(QuadraticKernels& k) {
+  k.powers = powers;
+  k.cumulants = cumulants;
+  k.cumulants_adjoint = cumulants_adjoint;
+  k.square_moments = square_moments;
+  k.square_variance = square_variance;
+  k.square_adjoint = square_adjoint;
+  k.output = quadratic_output;
+  k.tensor_pairs = tensor_pairs;
+  k.tensor_panel = tensor_panel;
+  k.add_cumulants = add_cumulants;
+  k.quartic = quartic;
+}

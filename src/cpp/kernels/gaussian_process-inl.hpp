@@ -40,3 +40,8 @@ void covariance_gradient_row(CovarianceGradientRow& p) {
   }
   for (int i = 0; i < 4; ++i) p.sums[i] = sum_lanes(sums[i]);
 }
+
+constexpr void fill(GaussianProcessKernels& k) {
+  k.covariance_row = covariance_row;
+  k.gradient_row = covariance_gradient_row;
+}

@@ -171,3 +171,10 @@ void logit_gradient(const TiltFamily& family, const CategoricalRows& rows, const
     default: return logit_gradient_range<0>(family, rows, table, gradient, factor, out, begin, end);
   }
 }
+
+constexpr void fill(MomentTableKernels& k) {
+  k.softmax = softmax;
+  k.central_moments = central_moments;
+  k.slopes = moment_slopes;
+  k.logit_gradient = logit_gradient;
+}

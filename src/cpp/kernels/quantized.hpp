@@ -1,0 +1,44 @@
+// Quantised models: arguments and kernels of quantized-inl.hpp.
+#pragma once
+
+#include "pydirect/types.hpp"
+
+namespace pydirect {
+
+// Rows of a quantised model that kernels take together; fewer are padded.
+constexpr Index kIntegerRows = 32, kFloatRows = 16;
+
+// Fourier features in fixed point; see quantized-inl.hpp.
+struct IntegerFourier {
+  Index n_inputs, n_frequencies;
+  const int* q;                 // (n_inputs, kIntegerRows)
+  const unsigned* frequencies;  // (n_frequencies, n_inputs), shifts included
+  const void* quarter;          // quarter wave of int8 (64,) or int16 (65,)
+  void* out;                    // (2 n_frequencies, kIntegerRows) of int8 or int16: cosine, sine, cosine, …
+};
+
+// Sums of basis functions by the level of their weight, for rows side by side.
+template <class T, class Sum>
+struct LevelSums {
+  Index n_columns, n_levels;
+  const int* start;   // (n_columns · n_levels + 1,) where the indices of a column's level begin
+  const int* index;   // basis functions
+  const Sum* levels;  // (n_levels,)
+  const int* shifts;  // (n_levels,) when all levels are ± powers of two, else null
+  const T* phi;       // (n_features, rows)
+  Sum* out;           // (n_columns, rows)
+};
+
+struct QuantizedKernels {
+  void (*fourier_8)(const IntegerFourier&);
+  void (*fourier_16)(const IntegerFourier&);
+  void (*sums_8)(const LevelSums<signed char, int>&);
+  void (*sums_16)(const LevelSums<short, int>&);
+  void (*sums_double)(const LevelSums<double, double>&);
+
+  void sums(const LevelSums<signed char, int>& s) const { sums_8(s); }
+  void sums(const LevelSums<short, int>& s) const { sums_16(s); }
+  void sums(const LevelSums<double, double>& s) const { sums_double(s); }
+};
+
+}  // namespace pydirect
