@@ -1,6 +1,6 @@
 #include "blocks.hpp"
 
-namespace pydirect::network {
+namespace pydirect::quadratic {
 
 RowBlock::RowBlock(Index n_inputs, bool bias, Index most_rows, Index n_powers, bool transposed)
     : columns(n_inputs),
@@ -71,4 +71,4 @@ double ThirdAndFourthCumulants::evaluate(const double* cumulant, Index stride, c
   return total;
 }
 
-}  // namespace pydirect::network
+}  // namespace pydirect::quadratic

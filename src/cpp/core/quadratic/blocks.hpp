@@ -10,7 +10,7 @@
 #include "pydirect/parallel.hpp"
 #include "pydirect/quadratic/network.hpp"
 
-namespace pydirect::network {
+namespace pydirect::quadratic {
 
 inline constexpr Index kLanes = 8;
 
@@ -247,4 +247,4 @@ std::unique_ptr<NetworkEngine> make_tensor_engine(const NetworkShape& shape, con
 std::unique_ptr<NetworkEngine> make_one_layer_engine(const NetworkShape& shape, const NetworkData& data);
 std::unique_ptr<NetworkEngine> make_two_layer_engine(const NetworkShape& shape, const NetworkData& data);
 
-}  // namespace pydirect::network
+}  // namespace pydirect::quadratic

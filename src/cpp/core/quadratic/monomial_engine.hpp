@@ -5,7 +5,7 @@
 
 #include "pydirect/quadratic/network.hpp"
 
-namespace pydirect {
+namespace pydirect::quadratic {
 
 // Largest number of products of terms that are formed to build an engine, and of bytes held meanwhile.
 inline constexpr double kMaxMonomialProducts = 134217728.0;
@@ -16,4 +16,4 @@ inline constexpr double kMaxMonomialBytes = 2147483648.0;
 // many of them.
 std::unique_ptr<NetworkEngine> make_monomial_engine(const NetworkShape& shape, const NetworkData& data);
 
-}  // namespace pydirect
+}  // namespace pydirect::quadratic

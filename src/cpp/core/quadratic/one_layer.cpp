@@ -1,7 +1,7 @@
 // One hidden layer, datum by datum: four products of (rows, inputs, units) for R and its gradient.
 #include "blocks.hpp"
 
-namespace pydirect::network {
+namespace pydirect::quadratic {
 namespace {
 
 class OneLayer {
@@ -174,4 +174,4 @@ std::unique_ptr<NetworkEngine> make_one_layer_engine(const NetworkShape& shape, 
   return std::make_unique<DatumEngine<OneLayer>>(shape, data);
 }
 
-}  // namespace pydirect::network
+}  // namespace pydirect::quadratic

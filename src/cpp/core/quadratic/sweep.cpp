@@ -8,9 +8,9 @@
 namespace pydirect {
 namespace {
 
-using network::Buffer;
-using network::kLanes;
-using network::padded;
+using quadratic::Buffer;
+using quadratic::kLanes;
+using quadratic::padded;
 
 struct Cumulants {
   double k[4];

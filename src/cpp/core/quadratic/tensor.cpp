@@ -5,7 +5,7 @@
 
 #include "blocks.hpp"
 
-namespace pydirect::network {
+namespace pydirect::quadratic {
 namespace {
 
 constexpr double kMostBytes = 2.0 * 1024 * 1024 * 1024;
@@ -252,4 +252,4 @@ std::unique_ptr<NetworkEngine> make_tensor_engine(const NetworkShape& shape, con
   return std::make_unique<TensorEngine>(shape, data);
 }
 
-}  // namespace pydirect::network
+}  // namespace pydirect::quadratic

@@ -2,7 +2,7 @@
 // expectations factorise; nothing is expanded into monomials.
 #include "blocks.hpp"
 
-namespace pydirect::network {
+namespace pydirect::quadratic {
 namespace {
 
 constexpr Index kOrders = 8;
@@ -407,4 +407,4 @@ std::unique_ptr<NetworkEngine> make_two_layer_engine(const NetworkShape& shape, 
   return std::make_unique<DatumEngine<TwoLayers>>(shape, data);
 }
 
-}  // namespace pydirect::network
+}  // namespace pydirect::quadratic
