@@ -10,8 +10,6 @@
 
 namespace pydirect::gaussian_network {
 
-inline constexpr double kLogTwoPi = 1.8378770664093454836;
-
 // Doubles beyond the end of an array that a product may read.
 inline constexpr Index kSlack = 8;
 

@@ -26,14 +26,14 @@ double heteroscedastic(const MeanAndNoise& o, double y, MeanAndNoise& bar) {
   const CappedExponential w = capped_exp(-o.l + 0.5 * o.ll);
   const double deviation = o.m - o.ml - y, q = o.mm + deviation * deviation;
   bar = {-w.value * deviation, -0.5 + 0.5 * w.slope * q, -0.5 * w.value, w.value * deviation, -0.25 * w.slope * q};
-  return -0.5 * (kLogTwoPi + o.l + w.value * q);
+  return -0.5 * (kLog2Pi + o.l + w.value * q);
 }
 
 // Noise variance log(1 + exp l): given l, m is N(m + g z, Σ_mm − g²) with l = mean + s z, s² = Σ_ll, g = Σ_ml/s.
 double softplus(const MeanAndNoise& o, double y, MeanAndNoise& bar) {
   constexpr double least = 1e-12;  // of Σ_ll: derivatives in it divide by its root
   const double s = std::sqrt(std::max(o.ll, least)), g = o.ml / s;
-  double value = -0.5 * kLogTwoPi, g_bar = 0.0, s_bar = 0.0;
+  double value = -0.5 * kLog2Pi, g_bar = 0.0, s_bar = 0.0;
   bar = {};
   const bool certain = o.ll == 0.0;
   const int n_nodes = certain ? 1 : 2 * kPairs;

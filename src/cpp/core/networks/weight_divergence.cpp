@@ -67,7 +67,7 @@ double weight_divergence(const GaussianNetwork& network, const double* parameter
       for (Index i = set.begin; i < end; ++i) log_deviations += parameters[n + i];
       total -= 0.5 * double(set.size) + log_deviations;
     } else {
-      total += 0.5 * double(set.size) * gaussian_network::kLogTwoPi;
+      total += 0.5 * double(set.size) * kLog2Pi;
     }
     for (Index i = set.begin; i < end; ++i) gradient[i] += 2.0 * factor * d.slope * parameters[i];
     if (!v) return;

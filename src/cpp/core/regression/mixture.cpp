@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gaussian_likelihood.hpp"
 #include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
 namespace pydirect {
 namespace {
 
-constexpr double kLog2Pi = 1.8378770664093454836;
-constexpr Index kRowsPerChunk = 128, kWeightsPerChunk = 256;
+using namespace regression;
+
+constexpr Index kWeightsPerChunk = 256;
 // Pairs of components whose overlap is smaller than exp of this, wherever one weight moves, do not feel each other.
 constexpr double kFarthest = -40.0;
 constexpr double kSmallProduct = 1e-100;
@@ -86,10 +88,7 @@ void Mixture::set_noise(const double* q_noise) {
   set_tau_from_noise();
 }
 
-void Mixture::set_tau_from_noise() {
-  tau_ = 0.0;
-  for (Index k = 0; k < p_.n_noise; ++k) tau_ += s_.q_noise[k] / p_.noise_levels[k];
-}
+void Mixture::set_tau_from_noise() { tau_ = noise_precision(p_, s_.q_noise); }
 
 void Mixture::set_component(Index i, const double* q) {
   const TiltFamily& family = families_[i];
@@ -122,21 +121,8 @@ void Mixture::probabilities(Index i, double* q) const {
     }
 }
 
-// Rows of A are read once for all components.
 void Mixture::refresh_residual(bool exact) {
-  const Index b = p_.n_weights, r = n_components();
-  const bool wide = exact && p_.a_exact != nullptr;
-  for_chunks(b, kRowsPerChunk, n_threads_, [&](Index begin, Index end) {
-    for (Index i = 0; i < r; ++i) {
-      const double* s = s_.mean.data() + i * b;
-      double* out = s_.residual.data() + i * b;
-      if (wide)
-        kernels().rows<double>().gemv(begin, end, b, p_.a_exact, b, s, out);
-      else
-        kernels().rows<float>().gemv(begin, end, b, p_.a, b, s, out);
-      for (Index j = begin; j < end; ++j) out[j] = p_.c[j] - out[j];
-    }
-  });
+  residuals(p_, exact, n_components(), s_.mean.data(), s_.residual.data(), n_threads_);
   std::fill(s_.drift.begin(), s_.drift.end(), 0.0f);
 }
 
@@ -179,23 +165,18 @@ void Mixture::mark_close_pairs() {
     }
 }
 
-// R of eq. 8 for one component, from As = c − residual.
+// Of one component.
 double Mixture::expected_squared_error(Index i) const {
-  double fit = 0.0, spread = 0.0;
-  for (Index j = 0, at = i * p_.n_weights; j < p_.n_weights; ++j, ++at) {
-    fit += s_.mean[at] * (p_.c[j] + s_.residual[at] + double(s_.drift[at]));
-    spread += p_.diagonal[j] * (s_.second[at] - s_.mean[at] * s_.mean[at]);
-  }
-  return p_.yty - fit + spread;
+  const Index at = i * p_.n_weights;
+  return regression::expected_squared_error(p_, s_.mean.data() + at, s_.second.data() + at, s_.residual.data() + at,
+                                            s_.drift.data() + at);
 }
 
-// q_σ ∝ p_σ exp(−(n/2) log σ² − ½ Σ_i α_i R_i σ⁻²)
+// q_σ given R = Σ_i α_i R_i.
 void Mixture::update_noise() {
   double error = 0.0;
   for (Index i = 0; i < n_components(); ++i) error += s_.alpha[i] * expected_squared_error(i);
-  for (Index k = 0; k < p_.n_noise; ++k)
-    s_.q_noise[k] =
-        p_.noise_log_prior[k] - 0.5 * p_.n_samples * std::log(p_.noise_levels[k]) - 0.5 * error / p_.noise_levels[k];
+  noise_logits(p_, error, s_.q_noise.data());
   const double log_z = log_sum_exp(s_.q_noise.data(), p_.n_noise);
   for (double& q : s_.q_noise) q = std::exp(q - log_z);
   set_tau_from_noise();
