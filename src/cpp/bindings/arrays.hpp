@@ -17,6 +17,16 @@ namespace py = pybind11;
 template <class T>
 using Array = py::array_t<T, py::array::c_style>;
 
+// Names of arguments: anything, or an array of just the right type.
+using py::literals::operator""_a;
+inline py::arg operator""_array(const char* name, std::size_t) { return py::arg(name).noconvert(); }
+
+template <class Operation>
+auto without_gil(const Operation& operation) {
+  py::gil_scoped_release release;
+  return operation();
+}
+
 template <class T>
 Array<T> copy(const std::vector<T>& v) {
   return Array<T>(py::ssize_t(v.size()), v.data());

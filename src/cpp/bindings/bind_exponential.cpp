@@ -20,20 +20,8 @@ void terms(const Array<double>& phi, const Array<double>& factor, const Array<do
   require_shape(offsets, "offsets", {m, padded});
   require_shape(log_terms, "log_terms", {n});
   if (gradient) require_shape(*gradient, "gradient", {m, padded});
-  const ExponentialRows rows{n,
-                             b,
-                             phi.data(),
-                             b,
-                             factor.data(),
-                             weight.data(),
-                             m,
-                             padded,
-                             q.data(),
-                             first.data(),
-                             offsets.data(),
-                             evenly_spaced,
-                             nullptr,
-                             log_terms.mutable_data(),
+  const ExponentialRows rows{n, b, phi.data(), b, factor.data(), weight.data(), m, padded, q.data(), first.data(),
+                             offsets.data(), evenly_spaced, nullptr, log_terms.mutable_data(),
                              gradient ? gradient->mutable_data() : nullptr};
   py::gil_scoped_release release;
   exponential_terms(rows, n_threads);
@@ -42,10 +30,8 @@ void terms(const Array<double>& phi, const Array<double>& factor, const Array<do
 }  // namespace
 
 void bind_exponential(py::module_& m) {
-  m.def("exponential_terms", &terms, py::arg("phi").noconvert(), py::arg("factor").noconvert(),
-        py::arg("weight").noconvert(), py::arg("q").noconvert(), py::arg("first").noconvert(),
-        py::arg("offsets").noconvert(), py::arg("evenly_spaced"), py::arg("log_terms").noconvert(),
-        py::arg("gradient").noconvert(), py::arg("n_threads"));
+  m.def("exponential_terms", &terms, "phi"_array, "factor"_array, "weight"_array, "q"_array, "first"_array,
+        "offsets"_array, "evenly_spaced"_a, "log_terms"_array, "gradient"_array, "n_threads"_a);
 }
 
 }  // namespace pydirect

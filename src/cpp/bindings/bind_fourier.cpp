@@ -25,8 +25,8 @@ void fourier(const Array<double>& x, const Array<T>& frequencies, const Array<T>
 
 void bind_fourier(py::module_& m) {
   const auto define = [&](auto function) {
-    m.def("fourier_features", function, py::arg("x").noconvert(), py::arg("frequencies").noconvert(),
-          py::arg("amplitudes").noconvert(), py::arg("n_frequencies"), py::arg("out").noconvert(), py::arg("n_threads"));
+    m.def("fourier_features", function, "x"_array, "frequencies"_array, "amplitudes"_array, "n_frequencies"_a,
+          "out"_array, "n_threads"_a);
   };
   define(&fourier<double>);
   define(&fourier<float>);

@@ -78,11 +78,9 @@ py::tuple objective(const GaussianNetwork& network, const Array<double>& paramet
   const double* theta = parameters_of(network, parameters);
   const NetworkRows rows = make_rows(network, x, y, weight, total_weight);
   Array<double> gradient(network.n_parameters());
-  double *g = gradient.mutable_data(), value = 0.0;
-  {
-    py::gil_scoped_release release;
-    value = deterministic_objective(network, theta, rows, divergence_factor, g, n_threads);
-  }
+  double* g = gradient.mutable_data();
+  const double value =
+      without_gil([&] { return deterministic_objective(network, theta, rows, divergence_factor, g, n_threads); });
   return py::make_tuple(value, gradient);
 }
 
@@ -103,11 +101,9 @@ py::tuple sampled(const GaussianNetwork& network, const Array<double>& parameter
     throw std::invalid_argument("only weights are drawn from other laws than the normal one");
   if (network.activation != Activation::kRelu) throw std::invalid_argument("pathwise gradients need ReLU units");
   Array<double> gradient(network.n_parameters());
-  double *g = gradient.mutable_data(), value = 0.0;
-  {
-    py::gil_scoped_release release;
-    value = sampled_objective(network, theta, rows, draws, divergence_factor, g, n_threads);
-  }
+  double* g = gradient.mutable_data();
+  const double value =
+      without_gil([&] { return sampled_objective(network, theta, rows, draws, divergence_factor, g, n_threads); });
   return py::make_tuple(value, gradient);
 }
 
@@ -122,23 +118,21 @@ py::tuple moments(const GaussianNetwork& network, const Array<double>& parameter
   Array<double> spread = covariance ? Array<double>({n, o, o}) : Array<double>({n, o});
   double *m = mean.mutable_data(), *s = spread.mutable_data();
   const double* rows = x.data();
-  {
-    py::gil_scoped_release release;
+  without_gil([&] {
     deterministic_moments(network, theta, n, rows, layer, m, covariance ? nullptr : s, covariance ? s : nullptr,
                           n_threads);
-  }
+  });
   return py::make_tuple(mean, spread);
 }
 
 py::tuple divergence(const GaussianNetwork& network, const Array<double>& parameters) {
   const double* theta = parameters_of(network, parameters);
   Array<double> gradient(network.n_parameters());
-  double *g = gradient.mutable_data(), value = 0.0;
-  {
-    py::gil_scoped_release release;
+  double* g = gradient.mutable_data();
+  const double value = without_gil([&] {
     std::fill_n(g, network.n_parameters(), 0.0);
-    value = weight_divergence(network, theta, weight_variances(network, theta).data(), 1.0, g);
-  }
+    return weight_divergence(network, theta, weight_variances(network, theta).data(), 1.0, g);
+  });
   return py::make_tuple(value, gradient);
 }
 
@@ -174,22 +168,19 @@ Array<double> normals(std::uint64_t seed, std::uint32_t stream, std::uint64_t fi
 
 void bind_gaussian_network(py::module_& m) {
   py::class_<GaussianNetwork>(m, "GaussianNetwork")
-      .def(py::init(&make_network), py::arg("widths"), py::arg("n_targets"), py::arg("likelihood"),
-           py::arg("activation"), py::arg("full_covariance"), py::arg("kernel"), py::arg("skip"), py::arg("priors"))
-      .def("objective", &objective, py::arg("parameters").noconvert(), py::arg("x").noconvert(),
-           py::arg("y").noconvert(), py::arg("weight").noconvert(), py::arg("total_weight"),
-           py::arg("divergence_factor"), py::arg("n_threads"))
-      .def("sampled_objective", &sampled, py::arg("parameters").noconvert(), py::arg("x").noconvert(),
-           py::arg("y").noconvert(), py::arg("weight").noconvert(), py::arg("total_weight"),
-           py::arg("divergence_factor"), py::arg("kind"), py::arg("n_draws"), py::arg("seed"), py::arg("n_threads"),
-           py::arg("law") = "normal", py::arg("exact_last_layer") = false)
-      .def("moments", &moments, py::arg("parameters").noconvert(), py::arg("x").noconvert(), py::arg("layer"),
-           py::arg("covariance"), py::arg("n_threads"))
-      .def("divergence", &divergence, py::arg("parameters").noconvert())
-      .def("prior_variances", &variances, py::arg("parameters").noconvert())
-      .def("standardised_draws", &draws_of_weights, py::arg("law"), py::arg("seed"), py::arg("n_draws"))
+      .def(py::init(&make_network), "widths"_a, "n_targets"_a, "likelihood"_a, "activation"_a, "full_covariance"_a,
+           "kernel"_a, "skip"_a, "priors"_a)
+      .def("objective", &objective, "parameters"_array, "x"_array, "y"_array, "weight"_array, "total_weight"_a,
+           "divergence_factor"_a, "n_threads"_a)
+      .def("sampled_objective", &sampled, "parameters"_array, "x"_array, "y"_array, "weight"_array, "total_weight"_a,
+           "divergence_factor"_a, "kind"_a, "n_draws"_a, "seed"_a, "n_threads"_a, "law"_a = "normal",
+           "exact_last_layer"_a = false)
+      .def("moments", &moments, "parameters"_array, "x"_array, "layer"_a, "covariance"_a, "n_threads"_a)
+      .def("divergence", &divergence, "parameters"_array)
+      .def("prior_variances", &variances, "parameters"_array)
+      .def("standardised_draws", &draws_of_weights, "law"_a, "seed"_a, "n_draws"_a)
       .def_property_readonly("n_parameters", &GaussianNetwork::n_parameters);
-  m.def("counter_normals", &normals, py::arg("seed"), py::arg("stream"), py::arg("first"), py::arg("n"));
+  m.def("counter_normals", &normals, "seed"_a, "stream"_a, "first"_a, "n"_a);
 }
 
 }  // namespace pydirect

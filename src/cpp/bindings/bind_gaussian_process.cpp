@@ -16,18 +16,8 @@ CovarianceProblem make_problem(Array<double>& ard, Array<double>& isotropic, con
   require_shape(isotropic_norm, "isotropic_norm", {stride});
   require_shape(amplitudes, "amplitudes", {4});
   const double* a = amplitudes.data();
-  return {n,
-          stride,
-          ard.mutable_data(),
-          isotropic.mutable_data(),
-          linear.data(),
-          ard_norm.data(),
-          isotropic_norm.data(),
-          noise.data(),
-          a[0],
-          a[1],
-          a[2],
-          a[3]};
+  return {n, stride, ard.mutable_data(), isotropic.mutable_data(), linear.data(), ard_norm.data(),
+          isotropic_norm.data(), noise.data(), a[0], a[1], a[2], a[3]};
 }
 
 void require_square(const CovarianceProblem& p) {
@@ -79,18 +69,14 @@ void cross(Array<double> ard, Array<double> isotropic, const Array<double>& line
 }  // namespace
 
 void bind_gaussian_process(py::module_& m) {
-  m.def("covariance", &forward, py::arg("ard").noconvert(), py::arg("isotropic").noconvert(),
-        py::arg("linear").noconvert(), py::arg("ard_norm").noconvert(), py::arg("isotropic_norm").noconvert(),
-        py::arg("noise").noconvert(), py::arg("amplitudes").noconvert(), py::arg("out").noconvert(),
-        py::arg("n_threads"));
-  m.def("covariance_gradient", &gradient, py::arg("ard").noconvert(), py::arg("isotropic").noconvert(),
-        py::arg("linear").noconvert(), py::arg("ard_norm").noconvert(), py::arg("isotropic_norm").noconvert(),
-        py::arg("noise").noconvert(), py::arg("amplitudes").noconvert(), py::arg("inverse").noconvert(),
-        py::arg("alpha").noconvert(), py::arg("distance_weight").noconvert(), py::arg("n_threads"));
-  m.def("cross_covariance", &cross, py::arg("ard").noconvert(), py::arg("isotropic").noconvert(),
-        py::arg("linear").noconvert(), py::arg("ard_norm").noconvert(), py::arg("isotropic_norm").noconvert(),
-        py::arg("own_ard_norm").noconvert(), py::arg("own_isotropic_norm").noconvert(),
-        py::arg("amplitudes").noconvert(), py::arg("out").noconvert(), py::arg("n_threads"));
+  m.def("covariance", &forward, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
+        "isotropic_norm"_array, "noise"_array, "amplitudes"_array, "out"_array, "n_threads"_a);
+  m.def("covariance_gradient", &gradient, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
+        "isotropic_norm"_array, "noise"_array, "amplitudes"_array, "inverse"_array, "alpha"_array,
+        "distance_weight"_array, "n_threads"_a);
+  m.def("cross_covariance", &cross, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
+        "isotropic_norm"_array, "own_ard_norm"_array, "own_isotropic_norm"_array, "amplitudes"_array, "out"_array,
+        "n_threads"_a);
 }
 
 }  // namespace pydirect

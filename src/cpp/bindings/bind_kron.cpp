@@ -87,12 +87,6 @@ py::tuple arrays_of(const KronSum& sum, Index n_data) {
                         copy(sum.offset), copy(sum.value));
 }
 
-template <class Operation>
-KronSum without_gil(const Operation& operation) {
-  py::gil_scoped_release release;
-  return operation();
-}
-
 py::tuple compact_sum(const py::tuple& sum, std::uint64_t hash_mask) {
   const Arrays arrays(sum);
   const KronView view = arrays.view();
@@ -120,10 +114,7 @@ py::tuple inner(const py::tuple& a, const py::tuple& b, int n_threads, Index max
   Array<double> mantissa(n);
   Integers exponent(n);
   const ScaledArray out{mantissa.mutable_data(), exponent.mutable_data()};
-  {
-    py::gil_scoped_release release;
-    inner_product(x, y, out, n_threads, max_dots);
-  }
+  without_gil([&] { inner_product(x, y, out, n_threads, max_dots); });
   return py::make_tuple(mantissa, exponent);
 }
 
@@ -139,22 +130,19 @@ py::tuple entries(const py::tuple& sum, const Integers& points, int n_threads) {
   Integers exponent({n_points, view.n_data});
   const ScaledArray out{mantissa.mutable_data(), exponent.mutable_data()};
   const std::int64_t* in = points.data();
-  {
-    py::gil_scoped_release release;
-    entries_at(view, n_points, in, out, n_threads);
-  }
+  without_gil([&] { entries_at(view, n_points, in, out, n_threads); });
   return py::make_tuple(mantissa, exponent);
 }
 
 }  // namespace
 
 void bind_kron(py::module_& m) {
-  m.def("kron_check", [](const py::tuple& sum) { Arrays{sum}; }, py::arg("sum"));
-  m.def("kron_compact", &compact_sum, py::arg("sum"), py::arg("hash_mask") = TermSet::kWholeHash);
-  m.def("kron_multiply", &multiply_sums, py::arg("a"), py::arg("b"), py::arg("n_threads"));
-  m.def("kron_square", &square_sum, py::arg("sum"), py::arg("n_threads"));
-  m.def("kron_inner", &inner, py::arg("a"), py::arg("b"), py::arg("n_threads"), py::arg("max_dots") = kMaxDots);
-  m.def("kron_entries", &entries, py::arg("sum"), py::arg("points").noconvert(), py::arg("n_threads"));
+  m.def("kron_check", [](const py::tuple& sum) { Arrays{sum}; }, "sum"_a);
+  m.def("kron_compact", &compact_sum, "sum"_a, "hash_mask"_a = TermSet::kWholeHash);
+  m.def("kron_multiply", &multiply_sums, "a"_a, "b"_a, "n_threads"_a);
+  m.def("kron_square", &square_sum, "sum"_a, "n_threads"_a);
+  m.def("kron_inner", &inner, "a"_a, "b"_a, "n_threads"_a, "max_dots"_a = kMaxDots);
+  m.def("kron_entries", &entries, "sum"_a, "points"_array, "n_threads"_a);
 }
 
 }  // namespace pydirect

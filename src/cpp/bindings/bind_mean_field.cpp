@@ -3,8 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "arrays.hpp"
-#include "pydirect/regression/mean_field.hpp"
+#include "problems.hpp"
 
 namespace pydirect {
 namespace {
@@ -18,27 +17,10 @@ class MeanFieldHandle {
                   double n_samples, Array<double> levels, Array<double> log_prior, Array<double> prior_precision,
                   Array<double> noise_levels, Array<double> noise_log_prior, int n_threads)
       : n_threads_(n_threads) {
-    const Index b = c.shape(0), m = levels.shape(1);
-    if (b < 1 || m < 1 || m % kLevelPadding != 0) throw std::invalid_argument("levels must be padded");
-    require_shape(a, "a", {b, b});
+    const Index b = c.shape(0);
     if (a_exact) require_shape(*a_exact, "a_exact", {b, b});
-    require_shape(diagonal, "diagonal", {b});
-    require_shape(levels, "levels", {levels.shape(0) == 1 ? 1 : b, m});
-    require_shape(log_prior, "log_prior", {log_prior.shape(0) == 1 ? 1 : b, m});
-    require_shape(prior_precision, "prior_precision", {b});
-    require_shape(noise_log_prior, "noise_log_prior", {noise_levels.shape(0)});
-    problem_ = {b,
-                a.data(),
-                a_exact ? a_exact->data() : nullptr,
-                diagonal.data(),
-                c.data(),
-                yty,
-                n_samples,
-                {m, levels.data(), levels.shape(0) == 1 ? 0 : m, log_prior.data(), log_prior.shape(0) == 1 ? 0 : m},
-                prior_precision.data(),
-                noise_levels.shape(0),
-                noise_levels.data(),
-                noise_log_prior.data()};
+    problem_ = mean_field_problem(a, a_exact ? a_exact->data() : nullptr, diagonal, c, yty, n_samples,
+                                  tilt_family(levels, log_prior, b), prior_precision, noise_levels, noise_log_prior);
     kept_ = py::make_tuple(a, a_exact ? py::object(*a_exact) : py::none(), diagonal, c, levels, log_prior,
                            prior_precision, noise_levels, noise_log_prior);
     solver_ = std::make_unique<MeanField>(problem_, n_threads);
@@ -56,18 +38,6 @@ class MeanFieldHandle {
   int n_threads_;
 };
 
-py::tuple as_tuple(const Progress& p) { return py::make_tuple(p.n_iterations, p.converged, copy(p.trace)); }
-
-template <class Call>
-py::tuple run(const Call& call) {
-  Progress progress;
-  {
-    py::gil_scoped_release release;
-    progress = call();
-  }
-  return as_tuple(progress);
-}
-
 }  // namespace
 
 void bind_mean_field(py::module_& m) {
@@ -76,22 +46,17 @@ void bind_mean_field(py::module_& m) {
   py::class_<H>(m, "MeanField")
       .def(py::init<Array<float>, Optional, Array<double>, Array<double>, double, double, Array<double>, Array<double>,
                     Array<double>, Array<double>, Array<double>, int>(),
-           py::arg("a").noconvert(), py::arg("a_exact").noconvert(), py::arg("diagonal").noconvert(),
-           py::arg("c").noconvert(), py::arg("yty"), py::arg("n_samples"), py::arg("levels").noconvert(),
-           py::arg("log_prior").noconvert(), py::arg("prior_precision").noconvert(),
-           py::arg("noise_levels").noconvert(), py::arg("noise_log_prior").noconvert(), py::arg("n_threads"))
+           "a"_array, "a_exact"_array, "diagonal"_array, "c"_array, "yty"_a, "n_samples"_a, "levels"_array,
+           "log_prior"_array, "prior_precision"_array, "noise_levels"_array, "noise_log_prior"_array, "n_threads"_a)
       .def("start_from_prior",
-           [](H& h) {
-             py::gil_scoped_release release;
-             h.solver().start_from_prior();
-           })
+           [](H& h) { without_gil([&] { h.solver().start_from_prior(); }); })
       .def("start_from_ridge",
            [](H& h, const Array<double>& ridge) {
              require_shape(ridge, "ridge", {h.problem().n_weights});
              py::gil_scoped_release release;
              h.solver().start_from_ridge(ridge.data());
            },
-           py::arg("ridge").noconvert())
+           "ridge"_array)
       .def("start_from_lattice",
            [](H& h, const Array<float>& factor, const Array<double>& ridge) {
              require_shape(ridge, "ridge", {h.problem().n_weights});
@@ -99,7 +64,7 @@ void bind_mean_field(py::module_& m) {
              py::gil_scoped_release release;
              h.solver().start_from_lattice(factor.data(), ridge.data());
            },
-           py::arg("factor").noconvert(), py::arg("ridge").noconvert())
+           "factor"_array, "ridge"_array)
       .def("start_from_naturals",
            [](H& h, const Array<double>& eta, const Array<double>& kappa) {
              require_shape(eta, "eta", {h.problem().n_weights});
@@ -107,13 +72,13 @@ void bind_mean_field(py::module_& m) {
              py::gil_scoped_release release;
              h.solver().start_from_naturals(eta.data(), kappa.data());
            },
-           py::arg("eta").noconvert(), py::arg("kappa").noconvert())
+           "eta"_array, "kappa"_array)
       .def("set_noise",
            [](H& h, const Array<double>& q_noise) {
              require_shape(q_noise, "q_noise", {h.problem().n_noise});
              h.solver().set_noise(q_noise.data());
            },
-           py::arg("q_noise").noconvert())
+           "q_noise"_array)
       .def("coordinate_ascent",
            [](H& h, Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
               Index anneal_sweeps) {
@@ -122,8 +87,7 @@ void bind_mean_field(py::module_& m) {
                                                    anneal_sweeps);
              });
            },
-           py::arg("max_sweeps"), py::arg("threshold"), py::arg("relative_rise"), py::arg("refresh_every"),
-           py::arg("anneal_sweeps"))
+           "max_sweeps"_a, "threshold"_a, "relative_rise"_a, "refresh_every"_a, "anneal_sweeps"_a)
       .def("newton",
            [](H& h, Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise,
               bool exact) {
@@ -131,8 +95,7 @@ void bind_mean_field(py::module_& m) {
                return h.solver().newton(max_iterations, tolerance, max_cg, cg_tolerance, relative_rise, exact);
              });
            },
-           py::arg("max_iterations"), py::arg("tolerance"), py::arg("max_cg"), py::arg("cg_tolerance"),
-           py::arg("relative_rise"), py::arg("exact"))
+           "max_iterations"_a, "tolerance"_a, "max_cg"_a, "cg_tolerance"_a, "relative_rise"_a, "exact"_a)
       .def("large_neighbourhood",
            [](H& h, const Array<Index>& blocks, Index sweeps, double threshold) {
              if (blocks.ndim() != 2) throw std::invalid_argument("blocks must have two dimensions");
@@ -144,12 +107,9 @@ void bind_mean_field(py::module_& m) {
                                                      threshold);
              });
            },
-           py::arg("blocks").noconvert(), py::arg("sweeps"), py::arg("threshold"))
+           "blocks"_array, "sweeps"_a, "threshold"_a)
       .def("elbo",
-           [](H& h) {
-             py::gil_scoped_release release;
-             return h.solver().elbo();
-           })
+           [](H& h) { return without_gil([&] { return h.solver().elbo(); }); })
       .def("elbo_and_gradient",
            [](const H& h, Index n_levels, const Array<double>& logits, const Array<double>& noise_logits) {
              const MeanFieldProblem& p = h.problem();
@@ -157,24 +117,18 @@ void bind_mean_field(py::module_& m) {
              require_shape(logits, "logits", {p.n_weights, n_levels});
              require_shape(noise_logits, "noise_logits", {p.n_noise});
              Array<double> gradient({p.n_weights, n_levels}), noise_gradient(p.n_noise);
-             double* g = gradient.mutable_data();
-             double* ng = noise_gradient.mutable_data();
-             double value = 0.0;
-             {
-               py::gil_scoped_release release;
-               value = elbo_and_gradient(p, n_levels, logits.data(), noise_logits.data(), g, ng, h.n_threads());
-             }
+             double *g = gradient.mutable_data(), *ng = noise_gradient.mutable_data();
+             const double value = without_gil([&] {
+               return elbo_and_gradient(p, n_levels, logits.data(), noise_logits.data(), g, ng, h.n_threads());
+             });
              return py::make_tuple(value, gradient, noise_gradient);
            },
-           py::arg("n_levels"), py::arg("logits").noconvert(), py::arg("noise_logits").noconvert())
+           "n_levels"_a, "logits"_array, "noise_logits"_array)
       .def("probabilities",
            [](H& h) {
              Array<double> q({h.problem().n_weights, h.problem().family.n_levels});
              double* data = q.mutable_data();
-             {
-               py::gil_scoped_release release;
-               h.solver().probabilities(data);
-             }
+             without_gil([&] { h.solver().probabilities(data); });
              return q;
            })
       .def_property_readonly("a", [](H& h) { return h.a(); })

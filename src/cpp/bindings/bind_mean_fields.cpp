@@ -75,10 +75,7 @@ Array<double> sweep(const LaneProblem& p, LaneState& s, const Array<double>& res
   const LaneFamily family = p.family();
   const LaneSweep pass{p.n_weights(), p.a(), p.diagonal(), p.prior_precision(), residual.data(), drift.mutable_data(),
                        tau.data(), threshold.data(), s.moments(), moved.mutable_data()};
-  {
-    py::gil_scoped_release release;
-    sweep_lanes(family, pass, p.n_threads());
-  }
+  without_gil([&] { sweep_lanes(family, pass, p.n_threads()); });
   return moved;
 }
 
@@ -105,10 +102,7 @@ Array<T> multiply(const Array<T>& a, const Array<T>& x, int n_threads) {
   Array<T> y({n, stride});
   const T *left = a.data(), *right = x.data();
   T* out = y.mutable_data();
-  {
-    py::gil_scoped_release release;
-    multiply_lanes(n, left, right, out, stride, n_threads);
-  }
+  without_gil([&] { multiply_lanes(n, left, right, out, stride, n_threads); });
   return y;
 }
 
@@ -118,22 +112,19 @@ void bind_mean_fields(py::module_& m) {
   m.attr("LANE_PACK") = kLanePack;
   py::class_<LaneProblem>(m, "LaneProblem")
       .def(py::init<Array<float>, Array<double>, Array<double>, Array<double>, Array<double>, int>(),
-           py::arg("a").noconvert(), py::arg("diagonal").noconvert(), py::arg("levels").noconvert(),
-           py::arg("log_prior").noconvert(), py::arg("prior_precision").noconvert(), py::arg("n_threads"))
-      .def("tilt", &tilt, py::arg("state"))
-      .def("sweep", &sweep, py::arg("state"), py::arg("residual").noconvert(), py::arg("drift").noconvert(),
-           py::arg("tau").noconvert(), py::arg("threshold").noconvert())
-      .def("start_from_lattice", &start_from_lattice, py::arg("state"), py::arg("factor").noconvert(),
-           py::arg("ridge").noconvert(), py::arg("tau").noconvert());
+           "a"_array, "diagonal"_array, "levels"_array, "log_prior"_array, "prior_precision"_array, "n_threads"_a)
+      .def("tilt", &tilt, "state"_a)
+      .def("sweep", &sweep, "state"_a, "residual"_array, "drift"_array, "tau"_array, "threshold"_array)
+      .def("start_from_lattice", &start_from_lattice, "state"_a, "factor"_array, "ridge"_array, "tau"_array);
   py::class_<LaneState>(m, "LaneState")
-      .def(py::init<const LaneProblem&>(), py::arg("problem"))
+      .def(py::init<const LaneProblem&>(), "problem"_a)
       .def_readonly("eta", &LaneState::eta_)
       .def_readonly("kappa", &LaneState::kappa_)
       .def_readonly("mean", &LaneState::mean_)
       .def_readonly("second", &LaneState::second_)
       .def_readonly("gain", &LaneState::gain_);
-  m.def("multiply_lanes", &multiply<float>, py::arg("a").noconvert(), py::arg("x").noconvert(), py::arg("n_threads"));
-  m.def("multiply_lanes", &multiply<double>, py::arg("a").noconvert(), py::arg("x").noconvert(), py::arg("n_threads"));
+  m.def("multiply_lanes", &multiply<float>, "a"_array, "x"_array, "n_threads"_a);
+  m.def("multiply_lanes", &multiply<double>, "a"_array, "x"_array, "n_threads"_a);
 }
 
 }  // namespace pydirect

@@ -119,8 +119,8 @@ double from_ranks(const SortedDraws& sorted, const Density& density, const Locat
 
 void bind_monte_carlo(py::module_& m) {
   py::class_<BaseDraws>(m, "BaseDraws")
-      .def(py::init(&make_draws), py::arg("layout"), py::arg("law"), py::arg("shape"), py::arg("seed"),
-           py::arg("epoch"), py::arg("first_draw"), py::arg("n_draws"), py::arg("n_weights"))
+      .def(py::init(&make_draws), "layout"_a, "law"_a, "shape"_a, "seed"_a, "epoch"_a, "first_draw"_a, "n_draws"_a,
+           "n_weights"_a)
       .def(
           "draws",
           [](const BaseDraws& d, int n_threads) {
@@ -130,7 +130,7 @@ void bind_monte_carlo(py::module_& m) {
             base_draws(d, data, n_threads);
             return out;
           },
-          py::arg("n_threads"))
+          "n_threads"_a)
       .def(
           "mean_powers",
           [](const BaseDraws& d, std::vector<double> exponents, Index n_logs, int n_threads) {
@@ -142,7 +142,7 @@ void bind_monte_carlo(py::module_& m) {
             mean_powers(d, e, data, n_threads);
             return out;
           },
-          py::arg("exponents"), py::arg("n_logs"), py::arg("n_threads"))
+          "exponents"_a, "n_logs"_a, "n_threads"_a)
       .def(
           "mean_powers_of_normals",
           [](const BaseDraws& d, int n_threads) {
@@ -152,37 +152,30 @@ void bind_monte_carlo(py::module_& m) {
             mean_powers_of_normals(d, data, n_threads);
             return out;
           },
-          py::arg("n_threads"))
+          "n_threads"_a)
       .def(
           "mean_products",
           [](const BaseDraws& d, int n_threads) {
             Array<double> mean(d.n_weights), products({d.n_weights, d.n_weights});
             double *first = mean.mutable_data(), *second = products.mutable_data();
-            {
-              py::gil_scoped_release release;
-              mean_products(d, first, second, n_threads);
-            }
+            without_gil([&] { mean_products(d, first, second, n_threads); });
             return py::make_tuple(mean, products);
           },
-          py::arg("n_threads"));
+          "n_threads"_a);
   py::class_<Density>(m, "LogDensity")
       .def(py::init<const std::string&, double, double, double, std::vector<std::vector<double>>, std::vector<double>,
                     std::vector<double>, std::vector<double>, Index, double, double, double>(),
-           py::arg("kind"), py::arg("centre"), py::arg("scale"), py::arg("log_scale"), py::arg("pieces"),
-           py::arg("knots"), py::arg("exponents"), py::arg("factors"), py::arg("n_logs"), py::arg("log_factor"),
-           py::arg("log_square_factor"), py::arg("log_centre"))
-      .def("divergence_from_sums", &from_sums, py::arg("location").noconvert(), py::arg("scale").noconvert(),
-           py::arg("sums").noconvert(), py::arg("location_slope").noconvert(), py::arg("scale_slope").noconvert(),
-           py::arg("n_threads"))
-      .def("divergence_from_draws", &from_draws, py::arg("draws"), py::arg("exponential"),
-           py::arg("location").noconvert(), py::arg("scale").noconvert(), py::arg("location_slope").noconvert(),
-           py::arg("scale_slope").noconvert(), py::arg("n_threads"));
+           "kind"_a, "centre"_a, "scale"_a, "log_scale"_a, "pieces"_a, "knots"_a, "exponents"_a, "factors"_a,
+           "n_logs"_a, "log_factor"_a, "log_square_factor"_a, "log_centre"_a)
+      .def("divergence_from_sums", &from_sums, "location"_array, "scale"_array, "sums"_array, "location_slope"_array,
+           "scale_slope"_array, "n_threads"_a)
+      .def("divergence_from_draws", &from_draws, "draws"_a, "exponential"_a, "location"_array, "scale"_array,
+           "location_slope"_array, "scale_slope"_array, "n_threads"_a);
   py::class_<SortedDraws>(m, "SortedDraws")
-      .def(py::init<const BaseDraws&, Index, int>(), py::arg("draws"), py::arg("degree"), py::arg("n_threads"),
+      .def(py::init<const BaseDraws&, Index, int>(), "draws"_a, "degree"_a, "n_threads"_a,
            py::call_guard<py::gil_scoped_release>())
-      .def("divergence", &from_ranks, py::arg("density"), py::arg("location").noconvert(),
-           py::arg("scale").noconvert(), py::arg("location_slope").noconvert(), py::arg("scale_slope").noconvert(),
-           py::arg("n_threads"));
+      .def("divergence", &from_ranks, "density"_a, "location"_array, "scale"_array, "location_slope"_array,
+           "scale_slope"_array, "n_threads"_a);
 }
 
 }  // namespace pydirect

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <optional>
 
-#include "arrays.hpp"
+#include "problems.hpp"
 #include "pydirect/quadratic/network.hpp"
 
 namespace pydirect {
@@ -12,7 +12,8 @@ namespace {
 using Optional = std::optional<Array<double>>;
 
 NetworkShape make_shape(Index n_inputs, const std::vector<Index>& hidden, bool bias) {
-  if (n_inputs + (bias ? 1 : 0) < 1 || hidden.empty()) throw std::invalid_argument("a network needs inputs and a hidden layer");
+  if (n_inputs + (bias ? 1 : 0) < 1 || hidden.empty())
+    throw std::invalid_argument("a network needs inputs and a hidden layer");
   if (Index(hidden.size()) > kMostHiddenLayers)
     throw std::invalid_argument("a network has at most " + std::to_string(kMostHiddenLayers) +
                                 " hidden layers, got " + std::to_string(hidden.size()));
@@ -70,13 +71,8 @@ class NetworkEngineHandle {
   }
 
   double sweep(const Array<double>& levels, const Array<double>& log_prior, double tau, Array<double> q) {
-    const Index b = shape_.n_weights(), m = levels.shape(1);
-    if (m < 1 || m % kLevelPadding != 0) throw std::invalid_argument("levels must be padded");
-    require_shape(levels, "levels", {levels.shape(0) == 1 ? 1 : b, m});
-    require_shape(log_prior, "log_prior", {log_prior.shape(0) == 1 ? 1 : b, m});
-    require_shape(q, "q", {b, m});
-    const NetworkLevels family{m, levels.data(), levels.shape(0) == 1 ? 0 : m, log_prior.data(),
-                               log_prior.shape(0) == 1 ? 0 : m};
+    const TiltFamily family = tilt_family(levels, log_prior, shape_.n_weights());
+    require_shape(q, "q", {shape_.n_weights(), family.n_levels});
     double* probabilities = q.mutable_data();
     py::gil_scoped_release release;
     // No lock: a sweep has its own memory and only reads the data; the engine takes no part.
@@ -102,22 +98,18 @@ void bind_quadratic_network(py::module_& m) {
   py::class_<NetworkEngineHandle>(m, "NetworkEngine")
       .def(py::init<const std::string&, Index, const std::vector<Index>&, bool, Array<double>, Array<double>,
                     Optional>(),
-           py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"), py::arg("x").noconvert(),
-           py::arg("y").noconvert(), py::arg("weight").noconvert())
-      .def("evaluate", &NetworkEngineHandle::evaluate, py::arg("table").noconvert(),
-           py::arg("gradient_out").noconvert(), py::arg("n_threads"))
-      .def("predict", &NetworkEngineHandle::predict, py::arg("table").noconvert(), py::arg("x").noconvert(),
-           py::arg("mean_out").noconvert(), py::arg("variance_out").noconvert(), py::arg("n_threads"))
-      .def("sweep", &NetworkEngineHandle::sweep, py::arg("levels").noconvert(), py::arg("log_prior").noconvert(),
-           py::arg("tau"), py::arg("q").noconvert())
+           "kind"_a, "n_inputs"_a, "hidden"_a, "bias"_a, "x"_array, "y"_array, "weight"_array)
+      .def("evaluate", &NetworkEngineHandle::evaluate, "table"_array, "gradient_out"_array, "n_threads"_a)
+      .def("predict", &NetworkEngineHandle::predict, "table"_array, "x"_array, "mean_out"_array, "variance_out"_array,
+           "n_threads"_a)
+      .def("sweep", &NetworkEngineHandle::sweep, "levels"_array, "log_prior"_array, "tau"_a, "q"_array)
       .def_property_readonly("n_terms", &NetworkEngineHandle::n_terms);
-  m.def("network_cost", &cost, py::arg("kind"), py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"),
-        py::arg("n_rows"));
+  m.def("network_cost", &cost, "kind"_a, "n_inputs"_a, "hidden"_a, "bias"_a, "n_rows"_a);
   m.def("network_table_size",
         [](Index n_inputs, const std::vector<Index>& hidden, bool bias) {
           return make_shape(n_inputs, hidden, bias).table_size();
         },
-        py::arg("n_inputs"), py::arg("hidden"), py::arg("bias"));
+        "n_inputs"_a, "hidden"_a, "bias"_a);
 }
 
 }  // namespace pydirect

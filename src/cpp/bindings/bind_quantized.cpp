@@ -116,7 +116,7 @@ void bind_samples(py::module_& m) {
              const std::vector<int> taken = number_levels(levels, kept);
              return std::make_unique<Samples>(codes, taken, std::move(kept));
            }),
-           py::arg("codes").noconvert(), py::arg("levels").noconvert())
+           "codes"_array, "levels"_array)
       .def(
           "sums",
           [](const Samples& s, const Array<double>& phi, Array<double> out, int n_threads) {
@@ -127,19 +127,17 @@ void bind_samples(py::module_& m) {
             py::gil_scoped_release release;
             float_level_sums(s.index, s.levels, phi.data(), n_rows, s.n_features, to, n_threads);
           },
-          py::arg("phi").noconvert(), py::arg("out").noconvert(), py::arg("n_threads"));
+          "phi"_array, "out"_array, "n_threads"_a);
 }
 
 }  // namespace
 
 void bind_quantized(py::module_& m) {
   py::class_<IntegerProgram>(m, "IntegerProgram")
-      .def(py::init(&make_program), py::arg("n_columns_in"), py::arg("columns").noconvert(),
-           py::arg("origin").noconvert(), py::arg("multiplier").noconvert(), py::arg("limit").noconvert(),
-           py::arg("frequencies").noconvert(), py::arg("linear").noconvert(), py::arg("linear_limit"),
-           py::arg("constant"), py::arg("feature_bits"), py::arg("quarter").noconvert(), py::arg("groups"),
-           py::arg("codes").noconvert(), py::arg("levels").noconvert())
-      .def("run", &run_program, py::arg("x").noconvert(), py::arg("totals").noconvert(), py::arg("n_threads"));
+      .def(py::init(&make_program), "n_columns_in"_a, "columns"_array, "origin"_array, "multiplier"_array,
+           "limit"_array, "frequencies"_array, "linear"_array, "linear_limit"_a, "constant"_a, "feature_bits"_a,
+           "quarter"_array, "groups"_a, "codes"_array, "levels"_array)
+      .def("run", &run_program, "x"_array, "totals"_array, "n_threads"_a);
   bind_samples(m);
 }
 

@@ -30,13 +30,13 @@ py::dict build_config() {
 
 Array<double> exp_array(const Array<double>& x) {
   Array<double> out(x.size());
-  kernels().maths.exp(x.size(), x.data(), out.mutable_data());
+  kernels().dense.exp(x.size(), x.data(), out.mutable_data());
   return out;
 }
 
 Array<double> log_array(const Array<double>& x) {
   Array<double> out(x.size());
-  kernels().maths.log(x.size(), x.data(), out.mutable_data());
+  kernels().dense.log(x.size(), x.data(), out.mutable_data());
   return out;
 }
 
@@ -68,10 +68,10 @@ void bind_runtime(py::module_& m) {
       throw std::invalid_argument("isa level must be one of those that this build and CPU have, got '" + name + "'");
   });
   m.def("default_threads", &default_threads);
-  m.def("exp", &exp_array, py::arg("x").noconvert());
-  m.def("log", &log_array, py::arg("x").noconvert());
-  m.def("sincos_turns", &sincos_turns<double>, py::arg("t").noconvert());
-  m.def("sincos_turns", &sincos_turns<float>, py::arg("t").noconvert());
+  m.def("exp", &exp_array, "x"_array);
+  m.def("log", &log_array, "x"_array);
+  m.def("sincos_turns", &sincos_turns<double>, "t"_array);
+  m.def("sincos_turns", &sincos_turns<float>, "t"_array);
 }
 
 }  // namespace pydirect

@@ -66,22 +66,17 @@ void moments(const Array<double>& rows, const Array<double>& weight, const Array
 }  // namespace
 
 void bind_statistics(py::module_& m) {
-  m.def("add_upper_triangle", &add_triangle<double>, py::arg("block").noconvert(), py::arg("total").noconvert(),
-        py::arg("n_threads"));
-  m.def("add_upper_triangle", &add_triangle<float>, py::arg("block").noconvert(), py::arg("total").noconvert(),
-        py::arg("n_threads"));
-  m.def("merge_upper_triangle", &merge_triangle<double>, py::arg("block").noconvert(), py::arg("factor"),
-        py::arg("shift").noconvert(), py::arg("total").noconvert(), py::arg("n_threads"));
-  m.def("merge_upper_triangle", &merge_triangle<float>, py::arg("block").noconvert(), py::arg("factor"),
-        py::arg("shift").noconvert(), py::arg("total").noconvert(), py::arg("n_threads"));
-  m.def("mirror_upper_triangle", &mirror, py::arg("matrix").noconvert(), py::arg("n_threads"));
-  m.def("add_transposed_product", &add_product<double>, py::arg("rows").noconvert(), py::arg("y").noconvert(),
-        py::arg("out").noconvert());
-  m.def("add_transposed_product", &add_product<float>, py::arg("rows").noconvert(), py::arg("y").noconvert(),
-        py::arg("out").noconvert());
-  m.def("row_moments", &moments, py::arg("rows").noconvert(), py::arg("weight").noconvert(),
-        py::arg("spread").noconvert(), py::arg("mean").noconvert(), py::arg("variance").noconvert(),
-        py::arg("n_threads"));
+  m.def("add_upper_triangle", &add_triangle<double>, "block"_array, "total"_array, "n_threads"_a);
+  m.def("add_upper_triangle", &add_triangle<float>, "block"_array, "total"_array, "n_threads"_a);
+  m.def("merge_upper_triangle", &merge_triangle<double>, "block"_array, "factor"_a, "shift"_array, "total"_array,
+        "n_threads"_a);
+  m.def("merge_upper_triangle", &merge_triangle<float>, "block"_array, "factor"_a, "shift"_array, "total"_array,
+        "n_threads"_a);
+  m.def("mirror_upper_triangle", &mirror, "matrix"_array, "n_threads"_a);
+  m.def("add_transposed_product", &add_product<double>, "rows"_array, "y"_array, "out"_array);
+  m.def("add_transposed_product", &add_product<float>, "rows"_array, "y"_array, "out"_array);
+  m.def("row_moments", &moments, "rows"_array, "weight"_array, "spread"_array, "mean"_array, "variance"_array,
+        "n_threads"_a);
 }
 
 }  // namespace pydirect

@@ -14,6 +14,9 @@ struct DenseKernels {
   // mean_i = phi_i^T weight, variance_i = (phi_i²)^T spread for rows of phi.
   void (*row_moments)(Index n_rows, Index n_columns, const double* rows, Index stride, const double* weight,
                       const double* spread, double* mean, double* variance);
+  // Element-wise, with defined edges.
+  void (*exp)(Index n, const double* x, double* out);
+  void (*log)(Index n, const double* x, double* out);  // positive normal numbers
 };
 
 // Rows of T, sums in double.

@@ -21,7 +21,7 @@ PYDIRECT_INLINE Words::vector multiply_words(const Words::vector& a, const Words
 #endif
 }
 
-// Philox 4x32-10 (Salmon et al. 2011), one counter a lane: (pair of draws, weight, epoch, use).
+// Philox 4x32-10 (Salmon et al. 2011), one counter per lane: (pair of draws, weight, epoch, use).
 PYDIRECT_INLINE void philox(const DrawBlock& b, const Words& column, unsigned pair, unsigned use, Words (&out)[4]) {
   const Words::vector zero{}, low_word = zero + 0xFFFFFFFFULL;
   const Words::vector m0 = zero + 0xD2511F53ULL, m1 = zero + 0xCD9E8D57ULL;

@@ -5,7 +5,7 @@
 
 namespace pydirect {
 
-// Draws for blocks of weights, a row for every draw. Two draws share a counter.
+// Draws for blocks of weights, one row per draw. Two draws share a counter.
 inline constexpr Index kDrawColumns = 64, kDrawRows = 64, kMostSums = 16;
 
 enum class BaseLaw {

@@ -1,5 +1,5 @@
-// Rows of a Gaussian process' covariance and of its gradient. Rows are padded to whole packs by the caller, so that there
-// is one loop and no tail; what stands in the padding is never used.
+// Rows of a Gaussian process' covariance and of its gradient. Rows are padded to whole packs by the caller, so that
+// there is one loop and no tail; what stands in the padding is never used.
 
 PYDIRECT_INLINE PackD distance_squared(const PackD& product, const PackD& norm, double own_norm) {
   return max(broadcast(own_norm) + norm - broadcast(2.0) * product, broadcast(0.0));

@@ -9,7 +9,6 @@
 #include "kernels/fourier.hpp"
 #include "kernels/gaussian_process.hpp"
 #include "kernels/lanes.hpp"
-#include "kernels/maths.hpp"
 #include "kernels/mixture.hpp"
 #include "kernels/moment_table.hpp"
 #include "kernels/products.hpp"
@@ -39,7 +38,6 @@ struct KernelTable {
   QuantizedKernels quantized;
   ProductKernels products;
   DenseKernels dense;
-  MathsKernels maths;
   RowKernels<float> rows_of_float;
   RowKernels<double> rows_of_double;
 

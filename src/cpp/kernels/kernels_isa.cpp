@@ -13,7 +13,6 @@ namespace PYDIRECT_ISA {
 
 #include "kernels/simd.hpp"
 
-#include "kernels/maths-inl.hpp"
 #include "kernels/dense-inl.hpp"
 #include "kernels/products-inl.hpp"
 
@@ -31,6 +30,8 @@ namespace PYDIRECT_ISA {
 
 #include "kernels/unit_tables-inl.hpp"
 #include "kernels/unit_moments-inl.hpp"
+#include "kernels/unit_pairs-inl.hpp"
+#include "kernels/unit_pairs_paper-inl.hpp"
 #include "kernels/unit_covariance-inl.hpp"
 
 #include "kernels/draws-inl.hpp"
@@ -55,7 +56,6 @@ constexpr KernelTable all_kernels(const char* name) {
   fill(table.quantized);
   fill(table.products);
   fill(table.dense);
-  fill(table.maths);
   fill(table.rows_of_float);
   fill(table.rows_of_double);
   return table;

@@ -5,7 +5,7 @@
 
 namespace pydirect {
 
-// Posteriors of several models with the same A, side by side: arrays (n_weights, stride), a model to a lane. Lanes are
+// Posteriors of several models with the same A, side by side: arrays (n_weights, stride), one lane per model. Lanes are
 // handled in packs of kLanePack; those that no model uses hold a copy of one that does.
 inline constexpr Index kLanePack = 16, kMostLanes = 64;
 

@@ -1,4 +1,5 @@
-// Coordinate ascent on a mixture of factorised categoricals under the pairwise entropy bound (Kolchinsky & Tracey 2017).
+// Coordinate ascent on a mixture of factorised categoricals under the pairwise bound on its entropy (Kolchinsky & Tracey
+// 2017).
 
 // Overlap factors BC_j are kept above this, so that a product of them can be divided by one again.
 constexpr double kSmallestFactor = 1e-200;
@@ -30,8 +31,8 @@ PYDIRECT_INLINE double overlap_factor(Index m, const double* root, const double*
   return sum > kSmallestFactor ? sum : kSmallestFactor;
 }
 
-// Slope −½ Σ_k α_k C_ik\j (1/Z_i + 1/Z_k) √(q_k/q_i) of the bound, divided by α_i: the bound's entropy term is convex in
-// each q_j, so that its tangent is a lower bound and the step that follows never lowers the ELBO. False when not felt.
+// Slope −½ Σ_k α_k C_ik\j (1/Z_i + 1/Z_k) √(q_k/q_i) of the bound, divided by α_i: the bound's entropy term is convex
+// in each q_j, so that its tangent is a lower bound and the step that follows never lowers the ELBO. False when not felt.
 template <int n_packs>
 PYDIRECT_INLINE bool repulsion(const ComponentSweep& p, Index m, Index j, Index i, double* push) {
   const Index r = p.n_components;
@@ -147,12 +148,7 @@ Index sweep_components_all(const ComponentSweep& p) {
 }
 
 Index sweep_components(const ComponentSweep& p) {
-  switch (p.families[0].n_levels / PackD::lanes) {
-    case 1: return sweep_components_all<1>(p);
-    case 2: return sweep_components_all<2>(p);
-    case 4: return sweep_components_all<4>(p);
-    default: return sweep_components_all<0>(p);
-  }
+  return with_packs(p.families[0].n_levels, [&](auto n) { return sweep_components_all<n.value>(p); });
 }
 
 // Overlap factors of all pairs at weights begin..end.

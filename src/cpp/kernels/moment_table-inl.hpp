@@ -1,5 +1,6 @@
 // Between the logits of a factorised categorical and the central moments that quadratic networks need, and back.
-// Rows of q and of logits are padded like the levels; a level without prior mass has no probability, whatever its logit.
+// Rows of q and of logits are padded like the levels; a level without prior mass has no probability, whatever its
+// logit.
 
 // Σ_k term(k) over the levels of a row. n_packs as in tilt_one.
 template <int n_packs, class Term>
@@ -133,43 +134,26 @@ void logit_gradient_range(const TiltFamily& family, const CategoricalRows& rows,
   }
 }
 
-// Packs of levels as in tilt; orders of moments in groups that stay in registers.
 void softmax(const TiltFamily& family, const CategoricalRows& rows, Index begin, Index end) {
-  switch (family.n_levels / PackD::lanes) {
-    case 1: return softmax_range<1>(family, rows, begin, end);
-    case 2: return softmax_range<2>(family, rows, begin, end);
-    case 4: return softmax_range<4>(family, rows, begin, end);
-    default: return softmax_range<0>(family, rows, begin, end);
-  }
+  with_packs(family.n_levels, [&](auto n) { softmax_range<n.value>(family, rows, begin, end); });
 }
 
-template <int n_packs>
-void central_moments_packed(const TiltFamily& family, const double* q, const MomentTable& table, Index begin,
-                            Index end) {
-  switch (table.n_moments) {
-    case 2: return central_moments_range<n_packs, 2>(family, q, table, begin, end);
-    case 4: return central_moments_range<n_packs, 4>(family, q, table, begin, end);
-    default: return central_moments_range<n_packs, 8>(family, q, table, begin, end);  // 8, 16, 32 …
-  }
-}
-
+// Orders of moments in groups that stay in registers.
 void central_moments(const TiltFamily& family, const double* q, const MomentTable& table, Index begin, Index end) {
-  switch (family.n_levels / PackD::lanes) {
-    case 1: return central_moments_packed<1>(family, q, table, begin, end);
-    case 2: return central_moments_packed<2>(family, q, table, begin, end);
-    case 4: return central_moments_packed<4>(family, q, table, begin, end);
-    default: return central_moments_packed<0>(family, q, table, begin, end);
-  }
+  with_packs(family.n_levels, [&](auto n) {
+    switch (table.n_moments) {
+      case 2: return central_moments_range<n.value, 2>(family, q, table, begin, end);
+      case 4: return central_moments_range<n.value, 4>(family, q, table, begin, end);
+      default: return central_moments_range<n.value, 8>(family, q, table, begin, end);  // 8, 16, 32 …
+    }
+  });
 }
 
 void logit_gradient(const TiltFamily& family, const CategoricalRows& rows, const MomentTable& table,
                     const double* gradient, double factor, double* out, Index begin, Index end) {
-  switch (family.n_levels / PackD::lanes) {
-    case 1: return logit_gradient_range<1>(family, rows, table, gradient, factor, out, begin, end);
-    case 2: return logit_gradient_range<2>(family, rows, table, gradient, factor, out, begin, end);
-    case 4: return logit_gradient_range<4>(family, rows, table, gradient, factor, out, begin, end);
-    default: return logit_gradient_range<0>(family, rows, table, gradient, factor, out, begin, end);
-  }
+  with_packs(family.n_levels, [&](auto n) {
+    logit_gradient_range<n.value>(family, rows, table, gradient, factor, out, begin, end);
+  });
 }
 
 constexpr void fill(MomentTableKernels& k) {

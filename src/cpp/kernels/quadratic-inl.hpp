@@ -90,8 +90,9 @@ struct CentralSum {
 
   PYDIRECT_INLINE CentralSum(const double* cumulant, Index stride) {
     const Part k1 = load_part(cumulant), k2 = load_part(cumulant + stride), k3 = load_part(cumulant + 2 * stride),
-                k4 = load_part(cumulant + 3 * stride), k5 = load_part(cumulant + 4 * stride), k6 = load_part(cumulant + 5 * stride),
-                k7 = load_part(cumulant + 6 * stride), k8 = load_part(cumulant + 7 * stride);
+               k4 = load_part(cumulant + 3 * stride), k5 = load_part(cumulant + 4 * stride),
+               k6 = load_part(cumulant + 5 * stride), k7 = load_part(cumulant + 6 * stride),
+               k8 = load_part(cumulant + 7 * stride);
     const Part square = k2 * k2;
     c2 = k2;
     c3 = k3;
@@ -184,8 +185,8 @@ void square_adjoint(const SquareAdjoint& p) {
     const Part g6 = ge3 + gr4 - 4.0 * (s.c2 * ge4);
     const Part g7 = gr5, g8 = ge4;
 
-    const Part k1 = load_part(at), k2 = s.c2, k3 = s.c3, k4 = load_part(at + 3 * p.stride), k5 = load_part(at + 4 * p.stride),
-                k6 = load_part(at + 5 * p.stride);
+    const Part k1 = load_part(at), k2 = s.c2, k3 = s.c3, k4 = load_part(at + 3 * p.stride),
+               k5 = load_part(at + 4 * p.stride), k6 = load_part(at + 5 * p.stride);
     store_part(at, 2.0 * (k1 * gm + gu));
     store_part(at + p.stride, g2 + 6.0 * (k2 * g4) + 10.0 * (k3 * g5) + (15.0 * k4 + 45.0 * square) * g6 +
                              (21.0 * k5 + 210.0 * (k3 * k2)) * g7 +

@@ -1,5 +1,5 @@
-// Quantised models: basis functions in fixed point and sums by level. The definition is pydirect/quantized/arithmetic.py.
-// Rows stand side by side, so that one weight acts on all of them; sums of integers have one value in any order.
+// Quantised models: basis functions in fixed point and sums by level, as the Python package defines them in
+// quantized/integer. Rows stand side by side, so that one weight acts on all of them; sums of integers have one value in any order.
 
 typedef short I16 __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
 typedef int I32 __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
@@ -183,7 +183,7 @@ inline void integer_fourier_16(const IntegerFourier& p) {
   }
 }
 
-// Sums of rows of basis functions in int16 vectors. So many int8 values cannot leave int16.
+// Sums of rows of basis functions in int16 vectors. This many int8 values cannot leave int16.
 constexpr Index kMostInt8Terms = 256;
 
 PYDIRECT_INLINE void sum_rows(const signed char* phi, const int* index, Index count, int* sum) {

@@ -1,15 +1,33 @@
 // The tilted categorical family q(w) ∝ p(w) exp(eta w − kappa w²) and coordinate ascent on it.
 
+template <int n>
+struct Number {
+  static constexpr int value = n;
+};
+
+// Calls body(Number<n_packs>) with the number of packs of a row of levels: known to the compiler for the usual sizes, so
+// that everything stays in registers; 0 means any number, given at run time.
+template <class Body>
+PYDIRECT_INLINE auto with_packs(Index n_levels, const Body& body) {
+  switch (n_levels / PackD::lanes) {
+    case 1: return body(Number<1>{});
+    case 2: return body(Number<2>{});
+    case 4: return body(Number<4>{});
+    default: return body(Number<0>{});
+  }
+}
+
 struct Tilt {
   double mean, second;  // E w, E w²
   double top, mass;     // log of the normaliser = top + log(mass)
 
   // E[log p − log q] = log Z − eta s + kappa v, by the definition of q.
-  PYDIRECT_INLINE double gain(double eta, double kappa) const { return top + std::log(mass) - eta * mean + kappa * second; }
+  PYDIRECT_INLINE double gain(double eta, double kappa) const {
+    return top + std::log(mass) - eta * mean + kappa * second;
+  }
 };
 
-// Moments of one weight with n_packs · 8 levels. n_packs is a compile-time number for the usual sizes, so that
-// everything stays in registers; 0 means any number, given at run time.
+// Moments of one weight.
 template <int n_packs>
 PYDIRECT_INLINE Tilt tilt_one(Index n_levels, const double* levels, const double* log_prior, double eta, double kappa) {
   const PackD eta_p = broadcast(eta), kappa_p = broadcast(kappa);
@@ -52,12 +70,7 @@ void tilt_range(const TiltFamily& family, const TiltMoments& m, Index begin, Ind
 }
 
 void tilt(const TiltFamily& family, const TiltMoments& m, Index begin, Index end) {
-  switch (family.n_levels / PackD::lanes) {
-    case 1: return tilt_range<1>(family, m, begin, end);
-    case 2: return tilt_range<2>(family, m, begin, end);
-    case 4: return tilt_range<4>(family, m, begin, end);
-    default: return tilt_range<0>(family, m, begin, end);
-  }
+  with_packs(family.n_levels, [&](auto n) { tilt_range<n.value>(family, m, begin, end); });
 }
 
 void tilt_probabilities(const TiltFamily& family, const double* eta, const double* kappa, double* q, Index begin,
@@ -109,12 +122,7 @@ Index sweep_all(const TiltFamily& family, const Sweep& p) {
 }
 
 Index sweep(const TiltFamily& family, const Sweep& p) {
-  switch (family.n_levels / PackD::lanes) {
-    case 1: return sweep_all<1>(family, p);
-    case 2: return sweep_all<2>(family, p);
-    case 4: return sweep_all<4>(family, p);
-    default: return sweep_all<0>(family, p);
-  }
+  return with_packs(family.n_levels, [&](auto n) { return sweep_all<n.value>(family, p); });
 }
 
 constexpr void fill(TiltKernels& k) {

@@ -80,24 +80,23 @@ PYDIRECT_INLINE PackD unit_variance(const Unit& u, const PackD& variance) {
 }
 
 template <Activation f>
-void moments_of_units(Index d, const double* mean, const double* variance, double* hm, double* v, double* hv,
-                      double* cdf, double* density) {
+void moments_of_units(Index d, const double* mean, const double* variance, const UnitMoments out) {
   for (Index j = 0; j < d; j += PackD::lanes) {
     const Index n = d - j;
     const PackD m = load_some(mean + j, n), S = load_some(variance + j, n);
     const Unit u = unit(m, S);
-    store_some(hv + j, unit_variance<f>(u, S), n);
-    if (cdf) {
-      store_some(cdf + j, u.cdf, n);
-      store_some(density + j, u.density * u.inverse_s, n);
+    store_some(out.hv + j, unit_variance<f>(u, S), n);
+    if (out.cdf) {
+      store_some(out.cdf + j, u.cdf, n);
+      store_some(out.density + j, u.density * u.inverse_s, n);
     }
     if constexpr (f == Activation::kRelu) {
       const PackD far = S * u.second_tail;
-      store_some(hm + j, relu_mean(u, m), n);
-      store_some(v + j, select(u.negative, far, m * m + (S - far)), n);
+      store_some(out.hm + j, relu_mean(u, m), n);
+      store_some(out.v + j, select(u.negative, far, m * m + (S - far)), n);
     } else {
-      store_some(hm + j, u.cdf, n);
-      store_some(v + j, u.cdf, n);
+      store_some(out.hm + j, u.cdf, n);
+      store_some(out.v + j, u.cdf, n);
     }
   }
 }
@@ -134,22 +133,20 @@ void adjoint_of_units(Index d, const double* mean, const double* variance, const
   }
 }
 
-void activation_moments(Activation f, Index d, const double* mean, const double* variance, double* hm, double* v,
-                        double* hv, double* cdf, double* density) {
+void unit_moments(Activation f, Index d, const double* mean, const double* variance, const UnitMoments& out) {
   const auto run = f == Activation::kRelu ? moments_of_units<Activation::kRelu>
                                           : moments_of_units<Activation::kHeaviside>;
-  run(d, mean, variance, hm, v, hv, cdf, density);
+  run(d, mean, variance, out);
 }
 
-void activation_moments_adjoint(Activation f, Index d, const double* mean, const double* variance,
-                                const double* hm_bar, const double* v_bar, const double* hv_bar, double* mean_bar,
-                                double* variance_bar) {
+void unit_moments_adjoint(Activation f, Index d, const double* mean, const double* variance, const double* hm_bar,
+                          const double* v_bar, const double* hv_bar, double* mean_bar, double* variance_bar) {
   const auto run = f == Activation::kRelu ? adjoint_of_units<Activation::kRelu>
                                           : adjoint_of_units<Activation::kHeaviside>;
   run(d, mean, variance, hm_bar, v_bar, hv_bar, mean_bar, variance_bar);
 }
 
 constexpr void fill(UnitMomentKernels& k) {
-  k.moments = activation_moments;
-  k.adjoint = activation_moments_adjoint;
+  k.moments = unit_moments;
+  k.adjoint = unit_moments_adjoint;
 }

@@ -1,4 +1,4 @@
-// Constants of unit_moments-inl.hpp and unit_covariance-inl.hpp: truncated Chebyshev series in powers of their argument,
+// Constants of unit_moments-inl.hpp and unit_pairs-inl.hpp: truncated Chebyshev series in powers of their argument,
 // lowest first, and Gauss-Legendre rules; computed with 60 digits.
 
 // (x + 4) M(x) in y = (x − 4)/(x + 4) for x ≥ 0, M(x) = Φ(−x)/φ(x); relative error 2e-17.

@@ -44,8 +44,8 @@ void add_transposed_product(Index n_rows, Index n_columns, const T* rows, const 
 void row_moments(Index n_rows, Index n_columns, const double* rows, const double* weight, const double* spread,
                  double* mean, double* variance, int n_threads) {
   for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
-    kernels().dense.row_moments(end - begin, n_columns, rows + begin * n_columns, n_columns, weight, spread, mean + begin,
-                          variance + begin);
+    kernels().dense.row_moments(end - begin, n_columns, rows + begin * n_columns, n_columns, weight, spread,
+                                mean + begin, variance + begin);
   });
 }
 

@@ -71,8 +71,9 @@ class DotTables {
       for (Index i = 0; i <= Index(in_a.indices[p].size()); ++i)
         for (Index j = 0; j < width_[p]; ++j) {
           const std::int32_t f = i > 0 ? in_a.indices[p][i - 1] : kUnit, g = j > 0 ? in_b.indices[p][j - 1] : kUnit;
-          dots_.push_back(dot(f == kUnit ? nullptr : a.value + a.offset[f], g == kUnit ? nullptr : b.value + b.offset[g],
-                              a.size[p], (f == kUnit || of_a[f]) && (g == kUnit || of_b[g])));
+          dots_.push_back(dot(f == kUnit ? nullptr : a.value + a.offset[f],
+                              g == kUnit ? nullptr : b.value + b.offset[g], a.size[p],
+                              (f == kUnit || of_a[f]) && (g == kUnit || of_b[g])));
         }
     }
   }

@@ -27,7 +27,8 @@ struct Scaled {
   }
 };
 
-inline double shifted(double mantissa, std::int64_t exponent) {  // mantissa · 2^exponent for exponents of any size, at most 0
+// mantissa · 2^exponent for exponents of any size, at most 0.
+inline double shifted(double mantissa, std::int64_t exponent) {
   return exponent < -1100 ? 0.0 : std::ldexp(mantissa, static_cast<int>(exponent));
 }
 

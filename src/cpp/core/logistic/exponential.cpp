@@ -9,7 +9,7 @@
 namespace pydirect {
 namespace {
 
-// So few that their partial gradients fit beside the rows; a function of the number of rows alone.
+// Few enough for their partial gradients to fit beside the rows; a function of the number of rows alone.
 constexpr Index kChunks = 64;
 constexpr Index kRowsPerChunk = 256;
 

@@ -1,16 +1,10 @@
 // Divergences and their slopes, given means of powers or draw by draw.
-#include "draws.hpp"
+#include "draw_loop.hpp"
 
 namespace pydirect {
 namespace {
 
 constexpr Index kWeightsPerChunk = 2048;
-
-double in_order(const std::vector<double>& parts) {
-  double total = 0.0;
-  for (const double part : parts) total += part;
-  return total;
-}
 
 }  // namespace
 
@@ -29,7 +23,7 @@ double divergence_from_sums(const LogDensity& p, Index n_weights, const double* 
             shared ? everywhere.data() : sums + begin, shared ? kWeightsPerChunk : n_weights,
             location_slope ? location_slope + begin : nullptr, scale_slope + begin});
   });
-  return in_order(parts);
+  return sum_in_order(parts);
 }
 
 double divergence_from_draws(const LogDensity& p, const BaseDraws& d, bool exponential, const double* location,
@@ -59,7 +53,7 @@ double divergence_from_draws(const LogDensity& p, const BaseDraws& d, bool expon
     }
     parts[begin / kDrawColumns] = total;
   });
-  return in_order(parts);
+  return sum_in_order(parts);
 }
 
 }  // namespace pydirect

@@ -1,5 +1,5 @@
 // What a linear last layer needs of its weights' draws under a Gaussian likelihood: mean ξ and mean ξ ξᵀ.
-#include "draws.hpp"
+#include "draw_loop.hpp"
 
 namespace pydirect {
 

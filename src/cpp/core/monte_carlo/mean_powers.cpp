@@ -1,5 +1,5 @@
 // Draws reduced to means of powers as they are made (spec of the sums: Nazarovs et al. 2021, theorems 1 and 2).
-#include "draws.hpp"
+#include "draw_loop.hpp"
 
 namespace pydirect {
 namespace {
@@ -17,8 +17,8 @@ Index n_integers(const Exponents& e) {
 }
 
 void add_powers(const Exponents& e, Index integers, const RowsOfDraws& rows, double* sums) {
-  kernels().draws.add_power_sums({rows.n_columns, rows.n_draws, rows.xi, rows.log_xi, Index(e.exponents.size()), integers,
-                            e.exponents.data(), e.n_logs, sums});
+  kernels().draws.add_power_sums({rows.n_columns, rows.n_draws, rows.xi, rows.log_xi, Index(e.exponents.size()),
+                                  integers, e.exponents.data(), e.n_logs, sums});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Piecewise polynomial log-densities: which draws lie in which piece is a rank among the sorted draws.
-#include "draws.hpp"
+#include "draw_loop.hpp"
 
 namespace pydirect {
 
@@ -74,9 +74,7 @@ double SortedDraws::divergence(const LogDensity& p, Index n_weights, const doubl
     }
     parts[begin / kChunk] = total;
   });
-  double total = 0.0;
-  for (const double part : parts) total += part;
-  return total;
+  return sum_in_order(parts);
 }
 
 }  // namespace pydirect

@@ -17,33 +17,11 @@ std::vector<double> weight_variances(const GaussianNetwork& network, const doubl
   const Index n = network.n_weights();
   std::vector<double> v(size_t(n), 0.0);
   for (Index i = 0; i < n; ++i) v[size_t(i)] = std::min(2.0 * parameters[n + i], 700.0);
-  kernels().maths.exp(n, v.data(), v.data());
+  kernels().dense.exp(n, v.data(), v.data());
   return v;
 }
 
 namespace gaussian_network {
-
-void pack(Index n_rows, Index n_columns, const double* in, Index stride, double* out) {
-  for (Index column = 0; column < n_columns; column += 8) {
-    const Index n = std::min<Index>(8, n_columns - column);
-    for (Index i = 0; i < n_rows; ++i, out += 8) {
-      const double* from = in + i * stride + column;
-      if (n == 8) {
-        std::copy_n(from, 8, out);
-      } else {
-        for (Index q = 0; q < 8; ++q) out[q] = q < n ? from[q] : 0.0;
-      }
-    }
-  }
-}
-
-void pack_transposed(Index n_rows, Index n_columns, const double* in, Index stride, double* out) {
-  for (Index row = 0; row < n_rows; row += 8) {
-    const Index n = std::min<Index>(8, n_rows - row);
-    for (Index k = 0; k < n_columns; ++k, out += 8)
-      for (Index q = 0; q < 8; ++q) out[q] = q < n ? in[(row + q) * stride + k] : 0.0;
-  }
-}
 
 void Packed::set(Index rows, Index columns, const double* matrix, bool with_transpose) {
   n_in = rows;

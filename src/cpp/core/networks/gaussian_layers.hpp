@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/panels.hpp"
 #include "kernels/kernel_table.hpp"
 #include "pydirect/networks/gaussian_network.hpp"
 
@@ -12,8 +13,6 @@ namespace pydirect::gaussian_network {
 
 // Doubles beyond the end of an array that a product may read.
 inline constexpr Index kSlack = 8;
-
-inline Index padded(Index n) { return (n + 7) / 8 * 8; }
 
 // A matrix by its strides; columns in runs of eight.
 struct Matrix {
@@ -38,10 +37,6 @@ inline void add_transposed(const ProductSize& size, const double* a, Index a_str
   kernels().products.matrix({size.rows, size.inner, size.columns, a, 1, a_stride, 8 * a_stride, b, b_stride, 8, c,
                             c_stride, 8, true, false});
 }
-
-// out, in panels, = in (n_rows, n_columns), stored row by row, or its transpose (n_columns, n_rows).
-void pack(Index n_rows, Index n_columns, const double* in, Index stride, double* out);
-void pack_transposed(Index n_rows, Index n_columns, const double* in, Index stride, double* out);
 
 // One matrix of a layer in panels, and its transpose where there is a way back.
 struct Packed {
@@ -87,11 +82,11 @@ struct OutputAdjoint {
 double expected_log_likelihood(const GaussianNetwork& network, const double* y, const double* log_noise,
                                const OutputGaussian& output, double factor, const OutputAdjoint& adjoint);
 
-// Rows of a chunk, which has an accumulator of that many doubles of its own: so many that all of them together stay
-// within bounds, whatever the threads.
+// Rows of a chunk, which has an accumulator of that many doubles of its own: enough for all accumulators together to
+// stay within bounds, whatever the number of threads.
 Index rows_per_chunk(Index n_rows, Index rows_per_block, Index accumulator_size);
 
-// One thread where so many multiplications are done sooner than others are woken. Results do not depend on it.
+// One thread where the multiplications are done sooner than other threads are woken. Results do not depend on it.
 int useful_threads(double n_multiplications, int n_threads);
 
 // The first of the accumulators (n_accumulators, size) becomes their sum, in order.

@@ -90,8 +90,8 @@ void Propagation::backward_layer(Index l, double* sums) {
   }
   if (layer.skip)
     unit_slopes_adjoint(activation(), n_ * d, in, block_.slope_bar, block_.mean_bar_below, block_.variance_bar_below);
-  activation_moments_adjoint(activation(), n_ * d, in.mean, in.variance, block_.hm_bar, block_.v_bar, block_.hv_bar,
-                             block_.mean_bar_below, block_.variance_bar_below);
+  kernels().unit_moments.adjoint(activation(), n_ * d, in.mean, in.variance, block_.hm_bar, block_.v_bar,
+                                 block_.hv_bar, block_.mean_bar_below, block_.variance_bar_below);
   if (in.covariance) {
     for (Index b = 0; b < n_; ++b)
       for (Index j = 0; j < d; ++j) {
@@ -133,10 +133,10 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
         const double* product = out.product + b * d * padded(o);
         multiply({d, o, o}, in_panels(product, d), in_panels(block_.packed, o), sum, o, true);
         multiply({d, o, d}, by_rows(q, o), layer.mean.backward(), block_.other_square, d);
-        activation_covariance_adjoint(activation(), model_.network.kernel, d, in.mean + b * d,
-                                      in.covariance + b * d * d, in.residual ? in.residual + b * d * d : nullptr,
-                                      block_.other_square, block_.mean_bar_below + b * d,
-                                      block_.covariance_bar_below + b * d * d, block_.scratch);
+        kernels().unit_covariance.adjoint(activation(), model_.network.kernel, d, in.mean + b * d,
+                                          in.covariance + b * d * d, in.residual ? in.residual + b * d * d : nullptr,
+                                          block_.other_square, block_.mean_bar_below + b * d,
+                                          block_.covariance_bar_below + b * d * d, block_.scratch);
         std::fill_n(hv_bar, d, 0.0);  // the diagonal of C̄ was it
       }
     }

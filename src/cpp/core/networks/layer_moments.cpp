@@ -113,7 +113,7 @@ BlockRows lay_out(const Model& model, Index n, double* base) {
     *bar = take(n * most_correlated * most_correlated);
   for (double** one : {&block.square, &block.other_square, &block.packed}) *one = take(largest_matrix);
   block.pairs = take(n * most_pairs);
-  block.scratch = take(activation_scratch_size(widest));
+  block.scratch = take(unit_scratch_size(widest));
   block.size = used;
   return block;
 }
@@ -155,7 +155,7 @@ void Propagation::forward_layer(Index l) {
   }
   if (layer.skip) add_skip(layer, in, out);
   if (l + 1 < model_.network.n_layers())
-    activation_moments_and_slopes(activation(), n_ * o, out.mean, out.variance, out.units);
+    kernels().unit_moments.moments(activation(), n_ * o, out.mean, out.variance, out.units);
 }
 
 // S_ik = Σ_jl M_ji C_jl M_lk; the diagonal that `variance` holds is added, and the whole diagonal left there.
@@ -174,8 +174,9 @@ void Propagation::forward_covariance(const Layer& layer, const LayerRows& in, co
         for (Index j = 0; j < d; ++j) block_.square[i * d + j] = layer.transposed[size_t(i * d + j)] * hv[j];
       multiply({o, d, o}, by_rows(block_.square, d), layer.mean.forward(), s, o, false, true);
     } else {
-      activation_covariance(activation(), model_.network.kernel, d, in.mean + b * d, in.covariance + b * d * d,
-                            block_.square, in.residual ? in.residual + b * d * d : nullptr, block_.scratch);
+      kernels().unit_covariance.covariance(activation(), model_.network.kernel, d, in.mean + b * d,
+                                           in.covariance + b * d * d, block_.square,
+                                           in.residual ? in.residual + b * d * d : nullptr, block_.scratch);
       double* product = out.product + b * d * padded(o);
       multiply({d, d, padded(o)}, by_rows(block_.square, d), layer.mean.forward(), product, 8, false, false, 8 * d);
       multiply({o, d, o}, by_rows(layer.transposed.data(), d), in_panels(product, d), s, o, false, true);

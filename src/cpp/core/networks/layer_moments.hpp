@@ -46,8 +46,8 @@ Model make_model(const GaussianNetwork& network, const double* parameters);
 // What a block of rows keeps of one layer, and, for hidden layers, of the units above it.
 struct LayerRows {
   double *mean, *variance;           // (n, o)
-  double *covariance, *residual;     // (n, o, o); residual, of hidden layers, see activation_covariance
-  MomentsAndSlopes units;            // (n, o) each, of f(a); slopes only under a skip
+  double *covariance, *residual;     // (n, o, o); residual, of hidden layers, see unit_covariance.hpp
+  UnitMoments units;                 // (n, o) each, of f(a); slopes only under a skip
   double* product;                   // (n, panels of C M) when units are correlated
 };
 

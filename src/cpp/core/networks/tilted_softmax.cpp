@@ -84,8 +84,8 @@ constexpr Index kVectors = 12;
 
 // Newton's step to the optimum of the bound, (I + JΣ/τ) step = r, r = u − t: step = r − Bw with (τI + BᵀΣB) w = BᵀΣr.
 // Conjugate gradients solve for w, in about as many products with Σ as there are classes that compete; wherever they
-// stop, the step is one of descent. Its miss is at most |residual|²/τ, and the decrement rᵀΣ step, the decrease that the
-// slope promises, falls from step to step. Returns the latter.
+// stop, the step is one of descent. Its miss is at most |residual|²/τ, and the decrement rᵀΣ step, the decrease that
+// the slope promises, falls from step to step. Returns the latter.
 double newton_step(const TiltedBound& bound, Index n, const Iterate& m) {
   const JacobianRoot jacobian{n, m.root};
   jacobian.set(m.u);

@@ -7,15 +7,11 @@
 #include <vector>
 
 #include "kernels/kernel_table.hpp"
+#include "core/panels.hpp"
 #include "pydirect/parallel.hpp"
 #include "pydirect/quadratic/network.hpp"
 
 namespace pydirect::quadratic {
-
-inline constexpr Index kLanes = 8;
-
-inline Index n_panels(Index n) { return (n + kLanes - 1) / kLanes; }
-inline Index padded(Index n) { return n_panels(n) * kLanes; }
 
 // Zeros, aligned to cache lines.
 class Buffer {
@@ -40,7 +36,7 @@ class Buffer {
   Index size_ = 0;
 };
 
-// A matrix in panels of eight columns, [⌈columns/8⌉][rows][8]. `stride` is that of its panels.
+// A matrix in panels; `stride` is from one to the next.
 struct Panels {
   double* data;
   Index stride;
@@ -51,36 +47,6 @@ inline double sum_of_lanes(const double* lanes) {
   double total = 0.0;
   for (Index q = 0; q < kLanes; ++q) total += lanes[q];
   return total;
-}
-
-inline void copy_lanes(const double* in, Index width, double* out) {
-  if (width == kLanes) {  // a length known to the compiler: moves of vectors instead of a call
-    std::copy(in, in + kLanes, out);
-  } else {
-    std::copy(in, in + width, out);
-  }
-}
-
-// (n_rows, n_columns) → panels of its columns; lanes beyond the last column are left as they are.
-inline void pack_columns(Index n_rows, Index n_columns, const double* in, double* out) {
-  for (Index k = 0; k < n_columns; k += kLanes, out += n_rows * kLanes) {
-    const Index width = std::min(kLanes, n_columns - k);
-    for (Index i = 0; i < n_rows; ++i) copy_lanes(in + i * n_columns + k, width, out + i * kLanes);
-  }
-}
-
-inline void unpack_columns(Index n_rows, Index n_columns, const double* in, double* out) {
-  for (Index k = 0; k < n_columns; k += kLanes, in += n_rows * kLanes) {
-    const Index width = std::min(kLanes, n_columns - k);
-    for (Index i = 0; i < n_rows; ++i) copy_lanes(in + i * kLanes, width, out + i * n_columns + k);
-  }
-}
-
-// (n_rows, n_columns) → panels of its rows, [⌈rows/8⌉][columns][8].
-inline void pack_rows(Index n_rows, Index n_columns, const double* in, double* out) {
-  for (Index i = 0; i < n_rows; ++i)
-    for (Index k = 0; k < n_columns; ++k)
-      out[(i / kLanes * n_columns + k) * kLanes + i % kLanes] = in[i * n_columns + k];
 }
 
 // c (+)= a b, panel by panel.
@@ -129,7 +95,7 @@ inline Index count_groups(Index n_rows, double sums_size) {
   return (n_rows + per_group - 1) / per_group;
 }
 
-// Numbers that an engine by rows holds: for itself, for the sums of a group, and for a worker.
+// Doubles that an engine by rows holds: for itself, for the sums of a group, and for a worker.
 struct DatumMemory {
   double own, sums, worker;
 };
@@ -137,7 +103,7 @@ DatumMemory one_layer_memory(const NetworkShape& shape);
 DatumMemory two_layer_memory(const NetworkShape& shape);
 double tensor_memory(const NetworkShape& shape, Index n_workers);
 
-// Numbers of the powers of a block's rows, in panels of rows and in panels of inputs.
+// Doubles of the powers of a block's rows, in panels of rows and in panels of inputs.
 inline double block_memory(const NetworkShape& shape, Index n_rows, Index n_powers) {
   const Index inputs = shape.fan_in(0);
   return double(n_powers) * double(n_rows) * double(inputs + padded(inputs));

@@ -48,7 +48,8 @@ void probability_slopes(const NetworkShape& shape, const TiltFamily& family, dou
 void logit_gradient(const NetworkShape& shape, const TiltFamily& family, const CategoricalRows& rows, double* moments,
                     const double* gradient, double factor, double* out, int n_threads) {
   for_layers(shape, moments, n_threads, [&](const MomentTable& part, Index begin, Index end) {
-    kernels().moment_table.logit_gradient(family, rows, part, gradient + (part.moments - moments), factor, out, begin, end);
+    kernels().moment_table.logit_gradient(family, rows, part, gradient + (part.moments - moments), factor, out, begin,
+                                          end);
   });
 }
 

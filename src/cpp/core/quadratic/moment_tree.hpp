@@ -15,7 +15,7 @@ constexpr Index kNodesPerChunk = 16384;
 constexpr Index kMaxGradientChunks = 32;
 
 // Σ_t c_t Π M over a tree of the terms' common beginnings: every node multiplies its parent's product by one moment.
-// Products from the root down and sums from the leaves up are the prefixes and suffixes of all terms; nothing is divided.
+// Products from the root down and sums from the leaves up are the prefixes and suffixes of all terms, without division.
 class MomentTree {
  public:
   // Terms of f² and of f; entry(f) is where the moment E w^power of a factor stands in the table.

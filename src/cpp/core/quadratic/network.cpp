@@ -35,7 +35,7 @@ std::unique_ptr<NetworkEngine> make_network_engine(const std::string& kind, cons
 NetworkCost network_cost(const std::string& kind, const NetworkShape& shape, Index n_rows) {
   const double n = double(n_rows), d = double(shape.fan_in(0));
   if (kind == "tensor" && shape.depth() == 1) {
-    const double h = double(quadratic::padded(shape.hidden[0])), pairs = 0.5 * d * (d + 1.0);
+    const double h = double(padded(shape.hidden[0])), pairs = 0.5 * d * (d + 1.0);
     return {pairs * (h * (2.0 * pairs + 2.0 * d + 30.0) + 4.0 * pairs),
             sizeof(double) * quadratic::tensor_memory(shape, quadratic::kMostGroups)};
   }

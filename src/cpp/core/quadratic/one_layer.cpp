@@ -38,7 +38,7 @@ class OneLayer {
 
   void prepare(const double* moments) {
     for (Index r = 0; r < 4; ++r)
-      pack_columns(units_, inputs_, moments + r * units_ * inputs_, central_.data() + r * stride_);
+      pack(units_, inputs_, moments + r * units_ * inputs_, inputs_, central_.data() + r * stride_);
     kernels().quadratic.cumulants(stride_, 4, central_.data(), cumulant_.data(), stride_);
     const double* output = moments + shape_.moment_offset(1);
     p_ = output;
@@ -107,7 +107,7 @@ class OneLayer {
     if (gradient == nullptr) return r;
     kernels().quadratic.cumulants_adjoint(stride_, 4, central_.data(), g_.data(), stride_);
     for (Index k = 0; k < 4; ++k)
-      unpack_columns(units_, inputs_, g_.data() + k * stride_, gradient + k * units_ * inputs_);
+      unpack(units_, inputs_, g_.data() + k * stride_, gradient + k * units_ * inputs_);
     double* output = gradient + shape_.moment_offset(1);
     std::copy(g_p_.data(), g_p_.data() + units_, output);
     std::copy(g_vp_.data(), g_vp_.data() + units_, output + shape_.fan_in(1));

@@ -31,7 +31,7 @@ Polynomial forward_pass(const NetworkShape& shape);
 // (Σ_t c_t m_t)² = Σ_t c_t² m_t² + 2 Σ_{s<t} c_s c_t m_s m_t, eq. (33).
 Polynomial square(const NetworkShape& shape, Index layer, const Polynomial& sum);
 
-// Monomials of the inputs that come with terms: x_i to the power that the first layer's weights of input i have together.
+// Monomials of the inputs that come with terms: x_i to the power that the first layer's weights of input i have in all.
 class InputMonomials {
  public:
   static constexpr Index kRowsPerBlock = 128;

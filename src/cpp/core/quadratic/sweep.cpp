@@ -9,8 +9,6 @@ namespace pydirect {
 namespace {
 
 using quadratic::Buffer;
-using quadratic::kLanes;
-using quadratic::padded;
 
 struct Cumulants {
   double k[4];
@@ -18,7 +16,7 @@ struct Cumulants {
 
 class CoordinateAscent {
  public:
-  CoordinateAscent(const NetworkShape& shape, const NetworkData& data, const NetworkLevels& family, double tau,
+  CoordinateAscent(const NetworkShape& shape, const NetworkData& data, const TiltFamily& family, double tau,
                    double* q)
       : inputs_(shape.fan_in(0)),
         units_(shape.hidden[0]),
@@ -95,7 +93,7 @@ class CoordinateAscent {
       top = std::max(top, logits_[m]);
     }
     for (Index m = 0; m < family_.n_levels; ++m) logits_[m] -= top;
-    kernels().maths.exp(family_.n_levels, logits_.data(), q);
+    kernels().dense.exp(family_.n_levels, logits_.data(), q);
     double total = 0.0;
     for (Index m = 0; m < family_.n_levels; ++m) total += q[m];
     for (Index m = 0; m < family_.n_levels; ++m) q[m] /= total;
@@ -104,7 +102,8 @@ class CoordinateAscent {
   // K_1 … K_4 of a unit's sum, and E a².
   void collect(Index k) {
     unit_.clear();
-    for (Index i = 0; i < inputs_; ++i) kernels().quadratic.add_cumulants(unit(), moments_of(hidden(k, i)).k, column(i));
+    for (Index i = 0; i < inputs_; ++i)
+      kernels().quadratic.add_cumulants(unit(), moments_of(hidden(k, i)).k, column(i));
     update_squares(k);
   }
 
@@ -189,7 +188,7 @@ class CoordinateAscent {
   Index inputs_, units_;
   bool bias_;
   Index rows_;
-  NetworkLevels family_;
+  TiltFamily family_;
   double tau_;
   double* q_;
   Buffer columns_;  // (inputs, rows)
@@ -203,7 +202,7 @@ class CoordinateAscent {
 
 }  // namespace
 
-double network_sweep(const NetworkShape& shape, const NetworkData& data, const NetworkLevels& family, double tau,
+double network_sweep(const NetworkShape& shape, const NetworkData& data, const TiltFamily& family, double tau,
                      double* q) {
   if (shape.depth() != 1)
     throw std::invalid_argument("the sweep serves one hidden layer, got " + std::to_string(shape.depth()));

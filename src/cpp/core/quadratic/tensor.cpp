@@ -140,10 +140,10 @@ class TensorEngine final : public NetworkEngine {
 
   void prepare(const double* moments) {
     const Index size = units_ * inputs_;
-    for (Index r = 0; r < 4; ++r) pack_columns(units_, inputs_, moments + r * size, central_.data() + r * stride_);
+    for (Index r = 0; r < 4; ++r) pack(units_, inputs_, moments + r * size, inputs_, central_.data() + r * stride_);
     kernels().quadratic.cumulants(stride_, 4, central_.data(), cumulant_.data(), stride_);
-    pack_rows(units_, inputs_, moments, mean_.data());
-    pack_rows(units_, inputs_, moments + size, variance_.data());
+    pack_transposed(units_, inputs_, moments, inputs_, mean_.data());
+    pack_transposed(units_, inputs_, moments + size, inputs_, variance_.data());
     const double* output = moments + shape_.moment_offset(1);
     std::copy(output, output + units_, p_.data());
     std::copy(output + shape_.fan_in(1), output + shape_.fan_in(1) + units_, vp_.data());
@@ -192,10 +192,10 @@ class TensorEngine final : public NetworkEngine {
              {tv, width});
     for (Index j = begin; j < end; ++j) {
       const Index at = (j - begin) * width, lane = j * kLanes;
-      kernels().quadratic.tensor_panel({inputs_, mean_.data() + j * size, variance_.data() + j * size, q + at, tq + at, tv + at,
-                              p_.data() + lane, vp_.data() + lane, residual_.data(), value_.data() + lane,
-                              g_mean_.data() + j * size, g_variance_.data() + j * size, g_p_.data() + lane,
-                              g_vp_.data() + lane});
+      kernels().quadratic.tensor_panel({inputs_, mean_.data() + j * size, variance_.data() + j * size, q + at, tq + at,
+                                        tv + at, p_.data() + lane, vp_.data() + lane, residual_.data(),
+                                        value_.data() + lane, g_mean_.data() + j * size,
+                                        g_variance_.data() + j * size, g_p_.data() + lane, g_vp_.data() + lane});
     }
   }
 
@@ -209,7 +209,7 @@ class TensorEngine final : public NetworkEngine {
         g_[stride_ + by_input] += g_variance_[by_unit];
       }
     kernels().quadratic.cumulants_adjoint(stride_, 4, central_.data(), g_.data(), stride_);
-    for (Index r = 0; r < 4; ++r) unpack_columns(units_, inputs_, g_.data() + r * stride_, gradient + r * size);
+    for (Index r = 0; r < 4; ++r) unpack(units_, inputs_, g_.data() + r * stride_, gradient + r * size);
     double* output = gradient + shape_.moment_offset(1);
     std::copy(g_p_.data(), g_p_.data() + units_, output);
     std::copy(g_vp_.data(), g_vp_.data() + units_, output + shape_.fan_in(1));

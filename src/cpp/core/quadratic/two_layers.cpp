@@ -73,11 +73,11 @@ class TwoLayers {
 
   void prepare(const double* moments) {
     for (Index r = 0; r < kOrders; ++r)
-      pack_columns(first_, inputs_, moments + r * first_ * inputs_, central_.data() + r * first_stride_);
+      pack(first_, inputs_, moments + r * first_ * inputs_, inputs_, central_.data() + r * first_stride_);
     kernels().quadratic.cumulants(first_stride_, kOrders, central_.data(), cumulant_.data(), first_stride_);
     const double* second = moments + shape_.moment_offset(1);
     for (Index r = 0; r < 4; ++r)
-      pack_columns(second_, between_, second + r * second_ * between_, weights_.data() + r * second_stride_);
+      pack(second_, between_, second + r * second_ * between_, between_, weights_.data() + r * second_stride_);
     p_ = moments + shape_.moment_offset(2);
     vp_ = p_ + shape_.fan_in(2);
     prepare_factors();
@@ -198,9 +198,9 @@ class TwoLayers {
                whole(s.cumulant, first_, r * s.cumulant_stride));
     for (Index j = 0; j < block.panels; ++j) {
       const Index at = j * between_ * kLanes;
-      kernels().quadratic.square_moments({first_, s.cumulant.data() + j * first_ * kLanes, s.cumulant_stride, s.m.data() + at,
-                                s.s2.data() + at, s.e3.data() + at, s.e4.data() + at, s.z2.data() + at,
-                                s.t.data() + at, s.m3.data() + at});
+      kernels().quadratic.square_moments({first_, s.cumulant.data() + j * first_ * kLanes, s.cumulant_stride,
+                                          s.m.data() + at, s.s2.data() + at, s.e3.data() + at, s.e4.data() + at,
+                                          s.z2.data() + at, s.t.data() + at, s.m3.data() + at});
     }
     multiply(first_, between_, block.panels, whole(n_, between_), units(s.m), units(s.q));
     multiply(first_, first_, block.panels, whole(n_squared_, between_), units(s.s2), units(s.tt));
@@ -295,7 +295,7 @@ class TwoLayers {
     std::copy(g, g + kOrders * first_stride_, g_first_.data());
     kernels().quadratic.cumulants_adjoint(first_stride_, kOrders, central_.data(), g_first_.data(), first_stride_);
     for (Index r = 0; r < kOrders; ++r)
-      unpack_columns(first_, inputs_, g_first_.data() + r * first_stride_, gradient + r * first_ * inputs_);
+      unpack(first_, inputs_, g_first_.data() + r * first_stride_, gradient + r * first_ * inputs_);
   }
 
   // Σ ω of e4, m e3, m² s2, s2², m⁴ and q e3 for every unit, the bias among them.
@@ -372,7 +372,7 @@ class TwoLayers {
                    0.5 * y_[at] * mu + g_kk * v;
     });
     for (Index r = 0; r < 4; ++r)
-      unpack_columns(second_, between_, g_weights_.data() + r * stride,
+      unpack(second_, between_, g_weights_.data() + r * stride,
                      gradient + shape_.moment_offset(1) + r * second_ * between_);
   }
 

@@ -24,7 +24,7 @@ double elbo_and_gradient(const MeanFieldProblem& p, Index n_used, const double* 
       double* q = gradient + j * m;
       const double top = *std::max_element(theta, theta + m);
       for (Index k = 0; k < m; ++k) q[k] = theta[k] - top;
-      kernels().maths.exp(m, q, q);
+      kernels().dense.exp(m, q, q);
       double total = 0.0;
       for (Index k = 0; k < m; ++k) total += q[k];
       const double log_z = top + std::log(total);

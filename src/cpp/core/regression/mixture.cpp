@@ -255,26 +255,10 @@ Progress Mixture::ascend(Index max_sweeps, double threshold, double relative_ris
   for (Index n = 0; n < max_sweeps; ++n) {
     kept_ = s_;
     mark_close_pairs();
-    const ComponentSweep pass{p_.n_weights,
-                              n_components(),
-                              families_.data(),
-                              p_.a,
-                              p_.diagonal,
-                              p_.prior_precision,
-                              s_.residual.data(),
-                              s_.drift.data(),
-                              tau_,
-                              threshold,
-                              s_.alpha.data(),
-                              close_.data(),
-                              s_.kappa.data(),
-                              s_.mean.data(),
-                              s_.second.data(),
-                              s_.gain.data(),
-                              s_.root.data(),
-                              s_.factor.data(),
-                              s_.overlap.data(),
-                              s_.density.data()};
+    const ComponentSweep pass{p_.n_weights, n_components(), families_.data(), p_.a, p_.diagonal, p_.prior_precision,
+                              s_.residual.data(), s_.drift.data(), tau_, threshold, s_.alpha.data(), close_.data(),
+                              s_.kappa.data(), s_.mean.data(), s_.second.data(), s_.gain.data(), s_.root.data(),
+                              s_.factor.data(), s_.overlap.data(), s_.density.data()};
     const Index moved = kernels().mixture.sweep(pass);
     if ((n + 1) % refresh_every == 0) refresh_residual();
     refresh_overlaps();

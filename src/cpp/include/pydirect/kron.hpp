@@ -11,7 +11,7 @@
 
 namespace pydirect {
 
-// A factor that is not all ones: where it stands, and which one it is (of a table of factors, or a power of the levels).
+// A factor that is not all ones: where it stands, and which it is (in a table of factors, or a power of the levels).
 struct Factor {
   std::int32_t position;
   std::int32_t index;
@@ -50,13 +50,13 @@ class TermSet {
   std::vector<Index> slots_;  // open addressing, a power of two of them, at most half full; -1 is empty
 };
 
-// Element-wise product of two terms: factors at the same position are multiplied, the others are kept. multiply(p, f, g)
-// returns the index of a product of factors, or kUnit when it is all ones.
+// Element-wise product of two terms: factors at the same position are multiplied, the others are kept.
+// multiply(p, f, g) returns the index of a product of factors, or kUnit when it is all ones.
 inline constexpr std::int32_t kUnit = -1;
 
 template <class Multiply>
-void multiply_terms(const Factor* a, const Factor* a_end, const Factor* b, const Factor* b_end, const Multiply& multiply,
-                    std::vector<Factor>& out) {
+void multiply_terms(const Factor* a, const Factor* a_end, const Factor* b, const Factor* b_end,
+                    const Multiply& multiply, std::vector<Factor>& out) {
   out.clear();
   while (a != a_end && b != b_end) {
     if (a->position < b->position) {

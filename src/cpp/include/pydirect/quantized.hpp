@@ -23,7 +23,7 @@ struct IntegerGroup {
   int gain, shift;
 };
 
-// pydirect.quantized.arithmetic, steps 1 to 3.
+// Steps 1 to 3 of integer inference, as the Python package defines them.
 struct IntegerProgram {
   Index n_columns_in, n_inputs, n_features, n_columns;
   std::vector<int> columns;
@@ -37,7 +37,7 @@ struct IntegerProgram {
   std::vector<signed char> quarter_8;
   std::vector<short> quarter_16;
   std::vector<IntegerGroup> groups;
-  std::vector<LevelIndex> indices;  // one a group
+  std::vector<LevelIndex> indices;  // one per group
   std::vector<int> levels, shifts;  // shifts are empty unless all levels are ± powers of two
 
   // x (n_rows, n_columns_in); totals (n_rows, n_columns).

@@ -9,8 +9,8 @@ namespace pydirect {
 template <class T>
 void add_upper_triangle(Index n, const T* block, double* total, int n_threads);
 
-// total (n, n) += block (n, n) + factor shift shiftᵀ on and above the diagonal: sums about two means become sums about the
-// common one when shift is the difference of the means (Chan, Golub & LeVeque 1979).
+// total (n, n) += block (n, n) + factor shift shiftᵀ on and above the diagonal: sums about two means become sums about
+// the common one when shift is the difference of the means (Chan, Golub & LeVeque 1979).
 template <class T>
 void merge_upper_triangle(Index n, const T* block, double factor, const double* shift, double* total, int n_threads);
 

@@ -1,4 +1,4 @@
-// Expected exponentials of linear functions of discrete weights, a row of basis functions at a time.
+// Expected exponentials of linear functions of discrete weights, one row of basis functions at a time.
 #pragma once
 
 #include "kernels/exponential.hpp"

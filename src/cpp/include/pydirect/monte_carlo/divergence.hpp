@@ -45,7 +45,7 @@ double divergence_from_sums(const LogDensity&, Index n_weights, const double* lo
 double divergence_from_draws(const LogDensity&, const BaseDraws&, bool exponential, const double* location,
                              const double* scale, double* location_slope, double* scale_slope, int n_threads);
 
-// Sorted draws and running sums of their powers: piecewise polynomial log-densities by rank (one search a knot).
+// Sorted draws and running sums of their powers: piecewise polynomial log-densities by rank (one search per knot).
 class SortedDraws {
  public:
   SortedDraws(const BaseDraws&, Index degree, int n_threads);
@@ -58,7 +58,7 @@ class SortedDraws {
   std::vector<double> sums_;    // (n_columns, degree, n_draws + 1)
 };
 
-// mean ξ (H,) and mean ξ ξᵀ (H, H) of the weights of a last layer, not shared; some draws at a time are stored.
+// mean ξ (H,) and mean ξ ξᵀ (H, H) of the weights of a last layer, not shared; a few draws at a time are stored.
 void mean_products(const BaseDraws&, double* mean, double* products, int n_threads);
 
 }  // namespace pydirect

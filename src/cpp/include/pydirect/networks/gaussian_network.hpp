@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "pydirect/networks/unit_moments.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {

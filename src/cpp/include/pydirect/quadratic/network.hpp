@@ -1,7 +1,7 @@
 // Networks with quadratic activations, f(x) = Σ_j v_j a_j(x)², whose weights are independent random variables.
 //
 // All that an expectation needs of a weight is its mean and its central moments. They stand in one table, layer after
-// layer; the part of a layer has shape (n_moments, fan_out, fan_in): first the means, then E (w − E w)^r for r = 2, 3, …
+// layer; the part of a layer has shape (n_moments, fan_out, fan_in): the means, then E (w − E w)^r for r = 2, 3, …
 // Every engine turns that table into R = Σ_l ω_l E (y_l − f(x_l))² and the derivative of R in every entry of it.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/tilt.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {
@@ -76,18 +77,10 @@ struct NetworkCost {
 };
 NetworkCost network_cost(const std::string& kind, const NetworkShape& shape, Index n_rows);
 
-// Levels of all weights in the order of the layers, a layer (fan_out, fan_in); padding has log_prior = −inf.
-struct NetworkLevels {
-  Index n_levels;  // padded to kLevelPadding
-  const double* levels;
-  Index level_stride;  // 0 when all weights share their levels
-  const double* log_prior;
-  Index prior_stride;  // 0 when all weights share their prior
-};
-
 // One hidden layer: replaces q_k (n_weights, n_levels) of every weight in turn by its best given the others,
-// q_k ∝ p_k exp(−½ τ E[‖y − f‖² | w_k]). Returns R afterwards.
-double network_sweep(const NetworkShape& shape, const NetworkData& data, const NetworkLevels& family, double tau,
+// q_k ∝ p_k exp(−½ τ E[‖y − f‖² | w_k]). Weights stand in the order of the layers, a layer (fan_out, fan_in). Returns R
+// afterwards.
+double network_sweep(const NetworkShape& shape, const NetworkData& data, const TiltFamily& family, double tau,
                      double* q);
 
 }  // namespace pydirect

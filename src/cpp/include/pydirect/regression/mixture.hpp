@@ -13,14 +13,14 @@ namespace pydirect {
 void component_log_masses(Index n_samples, Index n_weights, Index n_levels, Index n_components,
                           const unsigned char* indices, const double* table, double* out, int n_threads);
 
-// out_j(w) += Σ of the coefficients of the samples whose weight j is at level w; coefficients (n_samples, n_components),
-// out (n_weights, n_levels, n_components).
+// out_j(w) += Σ of the coefficients of the samples whose weight j is at level w; coefficients
+// (n_samples, n_components), out (n_weights, n_levels, n_components).
 void sum_by_level(Index n_samples, Index n_weights, Index n_levels, Index n_components, const unsigned char* indices,
                   const double* coefficients, double* out, int n_threads);
 
 class Mixture {
  public:
-  // One family of levels and prior masses a component, all with the same number of levels; problem.family is not used.
+  // One family of levels and prior masses per component, all with the same number of levels; problem.family is not used.
   Mixture(const MeanFieldProblem& problem, const std::vector<TiltFamily>& families, int n_threads);
 
   void set_component(Index i, const double* q);  // (n_weights, n_levels)
@@ -29,8 +29,8 @@ class Mixture {
   // What a component's prior adds to its ELBO whatever its q is, (n_components,).
   void set_offsets(const double* offsets);
 
-  // Sweeps over the weights of all components, which share each read of A; after each, α and σ² in closed form. Stops as
-  // MeanField::coordinate_ascent does. A sweep that would lower the ELBO is undone and the last; by more than rounding
+  // Sweeps over the weights of all components, which share each read of A; after each, α and σ² in closed form. Stops
+  // as MeanField::coordinate_ascent does. A sweep that would lower the ELBO is undone and the last; by more than rounding
   // would, the components are not at rest.
   Progress ascend(Index max_sweeps, double threshold, double relative_rise, Index refresh_every);
 
@@ -45,7 +45,8 @@ class Mixture {
 
  private:
   struct State {
-    std::vector<double> alpha, q_noise, kappa, mean, second, gain, residual, root, factor, log_overlap, overlap, density;
+    std::vector<double> alpha, q_noise, kappa, mean, second, gain, residual;
+    std::vector<double> root, factor, log_overlap, overlap, density;
     std::vector<float> drift;
   };
 

@@ -24,8 +24,15 @@ struct RowsOfDraws {
 
 inline DrawBlock draw_block_of(const BaseDraws& d, std::uint32_t purpose, Index first_column, Index n_columns,
                                Index first_draw, Index n_draws, double* xi, double* log_xi) {
-  return {d.law, d.shape, d.seed, d.epoch, purpose, std::uint32_t(first_column), std::uint32_t((d.first_draw + first_draw) / 2),
-          n_columns, (n_draws + 1) / 2, xi, log_xi};
+  return {d.law, d.shape, d.seed, d.epoch, purpose, std::uint32_t(first_column),
+          std::uint32_t((d.first_draw + first_draw) / 2), n_columns, (n_draws + 1) / 2, xi, log_xi};
+}
+
+// Of the chunks' parts, for the same bits with any number of threads.
+inline double sum_in_order(const std::vector<double>& parts) {
+  double total = 0.0;
+  for (const double part : parts) total += part;
+  return total;
 }
 
 inline Index n_draw_chunks(Index n_columns) { return (n_columns + kDrawColumns - 1) / kDrawColumns; }
