@@ -78,9 +78,9 @@ py::tuple objective(const GaussianNetwork& network, const Array<double>& paramet
   const double* theta = parameters_of(network, parameters);
   const NetworkRows rows = make_rows(network, x, y, weight, total_weight);
   Array<double> gradient(network.n_parameters());
-  double* g = gradient.mutable_data();
-  const double value =
-      without_gil([&] { return deterministic_objective(network, theta, rows, divergence_factor, g, n_threads); });
+  const double value = without_gil([&] {
+    return deterministic_objective(network, theta, rows, divergence_factor, gradient.mutable_data(), n_threads);
+  });
   return py::make_tuple(value, gradient);
 }
 
@@ -101,9 +101,9 @@ py::tuple sampled(const GaussianNetwork& network, const Array<double>& parameter
     throw std::invalid_argument("only weights are drawn from other laws than the normal one");
   if (network.activation != Activation::kRelu) throw std::invalid_argument("pathwise gradients need ReLU units");
   Array<double> gradient(network.n_parameters());
-  double* g = gradient.mutable_data();
-  const double value =
-      without_gil([&] { return sampled_objective(network, theta, rows, draws, divergence_factor, g, n_threads); });
+  const double value = without_gil([&] {
+    return sampled_objective(network, theta, rows, draws, divergence_factor, gradient.mutable_data(), n_threads);
+  });
   return py::make_tuple(value, gradient);
 }
 
@@ -139,9 +139,7 @@ py::tuple divergence(const GaussianNetwork& network, const Array<double>& parame
 Array<double> variances(const GaussianNetwork& network, const Array<double>& parameters) {
   const double* theta = parameters_of(network, parameters);
   Array<double> out(2 * network.n_layers());
-  double* v = out.mutable_data();
-  py::gil_scoped_release release;
-  prior_variances(network, theta, v);
+  without_gil([&] { prior_variances(network, theta, out.mutable_data()); });
   return out;
 }
 
@@ -158,9 +156,7 @@ Array<double> draws_of_weights(const GaussianNetwork& network, const std::string
 
 Array<double> normals(std::uint64_t seed, std::uint32_t stream, std::uint64_t first, Index n) {
   Array<double> out(n);
-  double* z = out.mutable_data();
-  py::gil_scoped_release release;
-  counter_normals(seed, stream, first, n, z);
+  without_gil([&] { counter_normals(seed, stream, first, n, out.mutable_data()); });
   return out;
 }
 

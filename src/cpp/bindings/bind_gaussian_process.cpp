@@ -30,9 +30,7 @@ void forward(Array<double> ard, Array<double> isotropic, const Array<double>& li
   const CovarianceProblem p = make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes);
   require_square(p);
   require_shape(out, "out", {p.stride, p.stride});
-  double* k = out.mutable_data();
-  py::gil_scoped_release release;
-  covariance(p, k, n_threads);
+  without_gil([&] { covariance(p, out.mutable_data(), n_threads); });
 }
 
 Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<double>& linear,
@@ -45,10 +43,9 @@ Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<d
   require_shape(alpha, "alpha", {p.stride});
   require_shape(distance_weight, "distance_weight", {p.n, p.stride});
   Array<double> sums(4);
-  const double *k = inverse.data(), *a = alpha.data();
-  double *w = distance_weight.mutable_data(), *s = sums.mutable_data();
-  py::gil_scoped_release release;
-  covariance_gradient(p, k, a, w, s, n_threads);
+  without_gil([&] {
+    covariance_gradient(p, inverse.data(), alpha.data(), distance_weight.mutable_data(), sums.mutable_data(), n_threads);
+  });
   return sums;
 }
 
@@ -60,10 +57,9 @@ void cross(Array<double> ard, Array<double> isotropic, const Array<double>& line
       make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, own_ard_norm, amplitudes);
   require_shape(own_isotropic_norm, "own_isotropic_norm", {p.n});
   require_shape(out, "out", {p.n, p.stride});
-  const double *a = own_ard_norm.data(), *b = own_isotropic_norm.data();
-  double* k = out.mutable_data();
-  py::gil_scoped_release release;
-  cross_covariance(p, a, b, k, n_threads);
+  without_gil([&] {
+    cross_covariance(p, own_ard_norm.data(), own_isotropic_norm.data(), out.mutable_data(), n_threads);
+  });
 }
 
 }  // namespace

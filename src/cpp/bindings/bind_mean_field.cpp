@@ -127,8 +127,7 @@ void bind_mean_field(py::module_& m) {
       .def("probabilities",
            [](H& h) {
              Array<double> q({h.problem().n_weights, h.problem().family.n_levels});
-             double* data = q.mutable_data();
-             without_gil([&] { h.solver().probabilities(data); });
+             without_gil([&] { h.solver().probabilities(q.mutable_data()); });
              return q;
            })
       .def_property_readonly("a", [](H& h) { return h.a(); })

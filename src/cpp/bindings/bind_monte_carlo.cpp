@@ -85,11 +85,10 @@ double from_sums(const Density& density, const Location& location, const Array<d
   const bool shared = sums.ndim() == 2 && sums.shape(1) == 1;
   require_shape(sums, "sums", {powers ? p.n_powers + p.n_logs : p.degree, shared ? 1 : n});
   require_shape(scale_slope, "scale_slope", {n});
-  const double* mu = data_of(location, "location", n);
-  double* mu_slope = data_of(location_slope, n);
-  double* out = scale_slope.mutable_data();
-  py::gil_scoped_release release;
-  return divergence_from_sums(p, n, mu, scale.data(), sums.data(), shared, mu_slope, out, n_threads);
+  return without_gil([&, mu = data_of(location, "location", n), mu_slope = data_of(location_slope, n)] {
+    return divergence_from_sums(p, n, mu, scale.data(), sums.data(), shared, mu_slope, scale_slope.mutable_data(),
+                                n_threads);
+  });
 }
 
 double from_draws(const Density& density, const BaseDraws& draws, bool exponential, const Location& location,
@@ -97,22 +96,19 @@ double from_draws(const Density& density, const BaseDraws& draws, bool exponenti
   const Index n = draws.n_weights;
   require_shape(scale, "scale", {n});
   require_shape(scale_slope, "scale_slope", {n});
-  const double* mu = data_of(location, "location", n);
-  double* mu_slope = data_of(location_slope, n);
-  double* out = scale_slope.mutable_data();
-  py::gil_scoped_release release;
-  return divergence_from_draws(density.get(), draws, exponential, mu, scale.data(), mu_slope, out, n_threads);
+  return without_gil([&, mu = data_of(location, "location", n), mu_slope = data_of(location_slope, n)] {
+    return divergence_from_draws(density.get(), draws, exponential, mu, scale.data(), mu_slope,
+                                 scale_slope.mutable_data(), n_threads);
+  });
 }
 
 double from_ranks(const SortedDraws& sorted, const Density& density, const Location& location,
                   const Array<double>& scale, Slopes location_slope, Array<double> scale_slope, int n_threads) {
   const Index n = scale.shape(0);
   require_shape(scale_slope, "scale_slope", {n});
-  const double* mu = data_of(location, "location", n);
-  double* mu_slope = data_of(location_slope, n);
-  double* out = scale_slope.mutable_data();
-  py::gil_scoped_release release;
-  return sorted.divergence(density.get(), n, mu, scale.data(), mu_slope, out, n_threads);
+  return without_gil([&, mu = data_of(location, "location", n), mu_slope = data_of(location_slope, n)] {
+    return sorted.divergence(density.get(), n, mu, scale.data(), mu_slope, scale_slope.mutable_data(), n_threads);
+  });
 }
 
 }  // namespace
@@ -125,9 +121,7 @@ void bind_monte_carlo(py::module_& m) {
           "draws",
           [](const BaseDraws& d, int n_threads) {
             Array<double> out({d.n_draws, d.n_columns()});
-            double* data = out.mutable_data();
-            py::gil_scoped_release release;
-            base_draws(d, data, n_threads);
+            without_gil([&] { base_draws(d, out.mutable_data(), n_threads); });
             return out;
           },
           "n_threads"_a)
@@ -137,9 +131,7 @@ void bind_monte_carlo(py::module_& m) {
             const Exponents e{std::move(exponents), n_logs};
             if (e.n_sums() < 1 || e.n_sums() > kMostSums) throw std::invalid_argument("too many sums, or none");
             Array<double> out({e.n_sums(), d.n_columns()});
-            double* data = out.mutable_data();
-            py::gil_scoped_release release;
-            mean_powers(d, e, data, n_threads);
+            without_gil([&] { mean_powers(d, e, out.mutable_data(), n_threads); });
             return out;
           },
           "exponents"_a, "n_logs"_a, "n_threads"_a)
@@ -147,9 +139,7 @@ void bind_monte_carlo(py::module_& m) {
           "mean_powers_of_normals",
           [](const BaseDraws& d, int n_threads) {
             Array<double> out({Index(2), d.n_weights});
-            double* data = out.mutable_data();
-            py::gil_scoped_release release;
-            mean_powers_of_normals(d, data, n_threads);
+            without_gil([&] { mean_powers_of_normals(d, out.mutable_data(), n_threads); });
             return out;
           },
           "n_threads"_a)
@@ -157,8 +147,7 @@ void bind_monte_carlo(py::module_& m) {
           "mean_products",
           [](const BaseDraws& d, int n_threads) {
             Array<double> mean(d.n_weights), products({d.n_weights, d.n_weights});
-            double *first = mean.mutable_data(), *second = products.mutable_data();
-            without_gil([&] { mean_products(d, first, second, n_threads); });
+            without_gil([&] { mean_products(d, mean.mutable_data(), products.mutable_data(), n_threads); });
             return py::make_tuple(mean, products);
           },
           "n_threads"_a);

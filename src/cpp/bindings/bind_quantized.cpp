@@ -92,9 +92,7 @@ void run_program(const IntegerProgram& p, const Array<double>& x, Array<int> tot
   const Index n_rows = x.shape(0);
   require_shape(x, "x", {n_rows, p.n_columns_in});
   require_shape(totals, "totals", {n_rows, p.n_columns});
-  int* out = totals.mutable_data();
-  py::gil_scoped_release release;
-  p.run(x.data(), n_rows, out, n_threads);
+  without_gil([&] { p.run(x.data(), n_rows, totals.mutable_data(), n_threads); });
 }
 
 struct Samples {

@@ -10,10 +10,7 @@ void add_triangle(const Array<T>& block, Array<double> total, int n_threads) {
   const Index n = total.shape(0);
   require_shape(total, "total", {n, n});
   require_shape(block, "block", {n, n});
-  const T* in = block.data();
-  double* out = total.mutable_data();
-  py::gil_scoped_release release;
-  add_upper_triangle(n, in, out, n_threads);
+  without_gil([&] { add_upper_triangle(n, block.data(), total.mutable_data(), n_threads); });
 }
 
 template <class T>
@@ -23,19 +20,13 @@ void merge_triangle(const Array<T>& block, double factor, const Array<double>& s
   require_shape(total, "total", {n, n});
   require_shape(block, "block", {n, n});
   require_shape(shift, "shift", {n});
-  const T* in = block.data();
-  const double* direction = shift.data();
-  double* out = total.mutable_data();
-  py::gil_scoped_release release;
-  merge_upper_triangle(n, in, factor, direction, out, n_threads);
+  without_gil([&] { merge_upper_triangle(n, block.data(), factor, shift.data(), total.mutable_data(), n_threads); });
 }
 
 void mirror(Array<double> matrix, int n_threads) {
   const Index n = matrix.shape(0);
   require_shape(matrix, "matrix", {n, n});
-  double* data = matrix.mutable_data();
-  py::gil_scoped_release release;
-  mirror_upper_triangle(n, data, n_threads);
+  without_gil([&] { mirror_upper_triangle(n, matrix.mutable_data(), n_threads); });
 }
 
 template <class T>
@@ -43,11 +34,7 @@ void add_product(const Array<T>& rows, const Array<double>& y, Array<double> out
   const Index n_rows = rows.shape(0), n_columns = rows.shape(1);
   require_shape(y, "y", {n_rows});
   require_shape(out, "out", {n_columns});
-  const T* in = rows.data();
-  const double* weights = y.data();
-  double* total = out.mutable_data();
-  py::gil_scoped_release release;
-  add_transposed_product(n_rows, n_columns, in, weights, total);
+  without_gil([&] { add_transposed_product(n_rows, n_columns, rows.data(), y.data(), out.mutable_data()); });
 }
 
 void moments(const Array<double>& rows, const Array<double>& weight, const Array<double>& spread, Array<double> mean,
@@ -57,10 +44,10 @@ void moments(const Array<double>& rows, const Array<double>& weight, const Array
   require_shape(spread, "spread", {n_columns});
   require_shape(mean, "mean", {n_rows});
   require_shape(variance, "variance", {n_rows});
-  const double *in = rows.data(), *w = weight.data(), *s = spread.data();
-  double *m = mean.mutable_data(), *v = variance.mutable_data();
-  py::gil_scoped_release release;
-  row_moments(n_rows, n_columns, in, w, s, m, v, n_threads);
+  without_gil([&] {
+    row_moments(n_rows, n_columns, rows.data(), weight.data(), spread.data(), mean.mutable_data(),
+                variance.mutable_data(), n_threads);
+  });
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ inline TiltFamily tilt_family(const Array<double>& levels, const Array<double>& 
   return {m, levels.data(), same_levels ? 0 : m, log_prior.data(), same_prior ? 0 : m};
 }
 
-// Points into the arrays, which somebody else has to keep.
+// Points into the arrays, which the caller keeps alive.
 inline MeanFieldProblem mean_field_problem(const Array<float>& a, const double* a_exact,
                                            const Array<double>& diagonal, const Array<double>& c, double yty,
                                            double n_samples, const TiltFamily& family,
