@@ -66,9 +66,16 @@ def test_the_build_never_asks_for_fast_maths():
 
 
 def test_every_header_says_that_it_is_included_once():
-    for path in sources("include", "bindings"):
-        if path.suffix == ".hpp":
+    for path in sources("include", "core", "kernels", "bindings"):
+        if path.suffix == ".hpp" and not path.name.endswith("-inl.hpp") and path.name != "simd.hpp":
             assert "#pragma once" in path.read_text(), path
+
+
+def test_every_file_of_kernels_has_a_header_and_fills_its_group():
+    table = (CPP / "kernels" / "kernel_table.hpp").read_text()
+    for path in (CPP / "kernels").glob("*-inl.hpp"):
+        if "constexpr void fill(" in path.read_text():
+            assert f'#include "kernels/{path.name.replace("-inl", "")}"' in table, path
 
 
 # Object files

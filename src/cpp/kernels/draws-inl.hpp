@@ -83,7 +83,7 @@ PYDIRECT_INLINE PackD power_of(const PackD& log_x, double r) {
   return exp(min(broadcast(r) * log_x, broadcast(709.0)));
 }
 
-// Two draws in every lane; log_xi is of positive laws and only where somebody asks for it.
+// Two draws in every lane; log_xi for positive laws only, and only where it is asked for.
 struct DrawPair {
   PackD xi[2], log_xi[2];
 };

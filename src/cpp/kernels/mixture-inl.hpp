@@ -1,5 +1,5 @@
-// Coordinate ascent on a mixture of factorised categoricals under the pairwise bound on its entropy (Kolchinsky & Tracey
-// 2017).
+// Coordinate ascent on a mixture of factorised categoricals under the pairwise bound on its entropy (Kolchinsky &
+// Tracey 2017).
 
 // Overlap factors BC_j are kept above this, so that a product of them can be divided by one again.
 constexpr double kSmallestFactor = 1e-200;
@@ -32,7 +32,8 @@ PYDIRECT_INLINE double overlap_factor(Index m, const double* root, const double*
 }
 
 // Slope −½ Σ_k α_k C_ik\j (1/Z_i + 1/Z_k) √(q_k/q_i) of the bound, divided by α_i: the bound's entropy term is convex
-// in each q_j, so that its tangent is a lower bound and the step that follows never lowers the ELBO. False when not felt.
+// in each q_j, so that its tangent is a lower bound and the step that follows never lowers the ELBO. False when it is
+// not felt.
 template <int n_packs>
 PYDIRECT_INLINE bool repulsion(const ComponentSweep& p, Index m, Index j, Index i, double* push) {
   const Index r = p.n_components;

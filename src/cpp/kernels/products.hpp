@@ -16,7 +16,7 @@ struct MatrixProduct {
   double* c;
   Index c_row, c_panel;
   bool accumulate;
-  bool upper_only;  // entries below the diagonal are left alone or computed, as it comes
+  bool upper_only;  // entries below the diagonal may or may not be computed
 };
 
 struct ProductKernels {

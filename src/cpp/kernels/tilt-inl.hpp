@@ -5,8 +5,8 @@ struct Number {
   static constexpr int value = n;
 };
 
-// Calls body(Number<n_packs>) with the number of packs of a row of levels: known to the compiler for the usual sizes, so
-// that everything stays in registers; 0 means any number, given at run time.
+// Calls body(Number<n_packs>) with the number of packs of a row of levels: known to the compiler for the usual sizes,
+// so that everything stays in registers; 0 means any number, given at run time.
 template <class Body>
 PYDIRECT_INLINE auto with_packs(Index n_levels, const Body& body) {
   switch (n_levels / PackD::lanes) {

@@ -40,7 +40,7 @@ struct LocalFactors {
       auto& here = indices[sum.position[k]];
       std::int32_t& own = number[k - sum.start[0]];
       own = 1;
-      if (!here.empty() && here.front() == sum.index[k]) continue;  // most positions know one factor only
+      if (!here.empty() && here.front() == sum.index[k]) continue;  // most positions have one factor only
       if (!here.empty()) {
         const std::uint64_t key = std::uint64_t(sum.position[k]) << 32 | std::uint32_t(sum.index[k]);
         const auto [found, is_new] = known.emplace(key, std::int32_t(here.size()) + 1);

@@ -1,5 +1,5 @@
-// What the deterministic and the sampled objectives share: parameters in the forms that products need, products in
-// short, likelihoods of an output's Gaussian.
+// What the deterministic and the sampled objectives share: parameters packed for products, short names for products,
+// the likelihood of an output's Gaussian, accumulators and workspace.
 #pragma once
 
 #include <cmath>
@@ -68,8 +68,8 @@ inline CappedExponential capped_exp(double x) {
   return {highest * (1.0 + x - cap), highest};
 }
 
-// Gaussian of one row's outputs, and what the expected log-likelihood owes to it. covariance (n_outputs, n_outputs) may
-// be null: outputs are independent then.
+// Gaussian of one row's outputs, and the adjoint of the expected log-likelihood in it. covariance
+// (n_outputs, n_outputs) may be null: outputs are independent then.
 struct OutputGaussian {
   Index n_outputs;
   const double *mean, *variance, *covariance;

@@ -7,8 +7,8 @@
 namespace pydirect::gaussian_network {
 namespace {
 
-// What d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, owes to mean and variance;
-// to a unit that is certain nothing.
+// Adjoint of d E f(a)/d mean of independent Gaussians, Φ(μ) for ReLU and φ(μ)/s for Heaviside, in mean and variance;
+// zero for a unit of variance zero.
 void unit_slopes_adjoint(Activation activation, Index n, const LayerRows& rows, const double* slope_bar,
                          double* mean_bar, double* variance_bar) {
   for (Index i = 0; i < n; ++i) {

@@ -69,7 +69,7 @@ BlockRows lay_out(const Model& model, Index n, double* base);
 // Rows at a time: few enough for the cache, enough for the products over rows.
 Index rows_per_block(const Model& model);
 
-// Multiplications, roughly, there and back.
+// Roughly the multiplications per row, forward and backward.
 double products_per_row(const Model& model);
 
 class Propagation {

@@ -206,7 +206,7 @@ class Pass {
     add_bias_gradient(l, spread_bar_, variance_bar);
   }
 
-  // What the units below owe to the variances above.
+  // Adjoint of the units below in the variances above.
   void through_squares(Index l) {
     backward(spreads_[size_t(l)], n_, spread_bar_, square_bar_);
     const double* h = inputs(l);

@@ -1,4 +1,4 @@
-// One hidden layer, datum by datum: four products of (rows, inputs, units) for R and its gradient.
+// One hidden layer, row by row: four products of (rows, inputs, units) for R and its gradient.
 #include "blocks.hpp"
 
 namespace pydirect::quadratic {

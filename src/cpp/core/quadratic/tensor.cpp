@@ -1,5 +1,5 @@
 // One hidden layer through the fourth moments of the inputs, T = Σ_l ω vec(xxᵀ) vec(xxᵀ)ᵀ.
-// The number of rows is nothing to an evaluation.
+// The cost of an evaluation does not depend on the number of rows.
 #include <stdexcept>
 #include <string>
 

@@ -1,4 +1,4 @@
-// Two hidden layers, datum by datum. Given x the outputs z_k = a_k² of the first layer are independent, so that all
+// Two hidden layers, row by row. Given x the outputs z_k = a_k² of the first layer are independent, so that all
 // expectations factorise; nothing is expanded into monomials.
 #include "blocks.hpp"
 

@@ -143,8 +143,8 @@ struct ScaledArray {
   std::int64_t* exponent;
 };
 
-// aᵀb, Proposition 1, datum by datum: O(b (m + log b)) for every pair of distinct factors or denser term. About max_dots
-// inner products of factors are held at a time.
+// aᵀb, Proposition 1, datum by datum: O(b (m + log b)) for every pair of distinct factors or denser term. About
+// max_dots inner products of factors are held at a time.
 inline constexpr Index kMaxDots = Index{1} << 22;
 void inner_product(const KronView& a, const KronView& b, ScaledArray out, int n_threads, Index max_dots = kMaxDots);
 // Entries at points of the grid, (n_points, n_data); points (n_points, n_positions) are indices into the factors.

@@ -20,7 +20,7 @@ void sum_by_level(Index n_samples, Index n_weights, Index n_levels, Index n_comp
 
 class Mixture {
  public:
-  // One family of levels and prior masses per component, all with the same number of levels; problem.family is not used.
+  // One family of levels and prior masses per component, all with as many levels; problem.family is not used.
   Mixture(const MeanFieldProblem& problem, const std::vector<TiltFamily>& families, int n_threads);
 
   void set_component(Index i, const double* q);  // (n_weights, n_levels)
@@ -30,8 +30,8 @@ class Mixture {
   void set_offsets(const double* offsets);
 
   // Sweeps over the weights of all components, which share each read of A; after each, α and σ² in closed form. Stops
-  // as MeanField::coordinate_ascent does. A sweep that would lower the ELBO is undone and the last; by more than rounding
-  // would, the components are not at rest.
+  // as MeanField::coordinate_ascent does. A sweep that would lower the ELBO is undone and ends the ascent; when it is
+  // by more than rounding, the ascent has not converged.
   Progress ascend(Index max_sweeps, double threshold, double relative_rise, Index refresh_every);
 
   // −(n/2) log 2π is included. Evaluated with a_exact when there is one.
