@@ -44,7 +44,8 @@ Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<d
   require_shape(distance_weight, "distance_weight", {p.n, p.stride});
   Array<double> sums(4);
   without_gil([&] {
-    covariance_gradient(p, inverse.data(), alpha.data(), distance_weight.mutable_data(), sums.mutable_data(), n_threads);
+    covariance_gradient(p, inverse.data(), alpha.data(), distance_weight.mutable_data(), sums.mutable_data(),
+                        n_threads);
   });
   return sums;
 }
