@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -119,3 +120,17 @@ def test_arguments_are_checked():
     ):
         with pytest.raises(error, match=message):
             call()
+
+
+def test_an_interruption_ends_the_search_for_the_level_scale():
+    statistics, fits = statistics_of(0.2), []
+
+    def fit(levels, start):
+        posterior = fit_mean_field(statistics, levels, LOG_PRIOR, NOISE, start=start)
+        fits.append(posterior)
+        return replace(posterior, outcome=replace(posterior.outcome, interrupted=start is not None))
+
+    posterior, _ = fit_level_scale(fit, statistics, LEVELS)
+    assert len(fits) == 2
+    assert posterior.interrupted and not posterior.converged
+    assert posterior.elbo == max(p.elbo for p in fits)

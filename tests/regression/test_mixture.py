@@ -1,4 +1,5 @@
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import GaussianPrior, TablePrior
 from pydirect.regression import mixture, mixture_ascent
+from pydirect.regression.mean_field import fit_regression
 from pydirect.testing import enumerate_elbo, enumerate_log_evidence
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -214,6 +216,22 @@ def test_interrupting_keeps_the_factorised_posterior(make_problem, monkeypatch, 
     posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy=entropy)
     assert posterior.interrupted and not posterior.converged
     np.testing.assert_allclose(posterior.q, factorised.q, atol=1e-12)
+
+
+def test_an_interrupted_start_is_not_forgotten_when_an_earlier_one_is_better(make_problem, monkeypatch):
+    problem = correlated_problem(make_problem)
+    prior, fits = MixturePrior.of_scales([0.3, 1.0, 3.0]), []
+
+    def fit_then_stop(model, **options):
+        fits.append(fit_regression(model, **options))
+        if len(fits) == 1:
+            return fits[0]
+        return replace(fits[-1], outcome=replace(fits[-1].outcome, interrupted=True, converged=False))
+
+    monkeypatch.setattr(mixture_ascent, "fit_regression", fit_then_stop)
+    posterior = fit_mixture(problem.statistics, problem.levels, prior, [0.1], n_components=2)
+    assert len(fits) == 2
+    assert posterior.interrupted and not posterior.converged
 
 
 def test_arguments_are_checked(make_problem):

@@ -120,9 +120,13 @@ def fit_level_scale(
             break
         total *= factor
         candidate = fit(grid * total, _rescaled(candidate, factor))
-        if candidate.elbo <= best.elbo:
+        risen = candidate.elbo > best.elbo
+        if risen:
+            best, scale = candidate, total
+        if candidate.interrupted:
+            return replace(best, outcome=replace(best.outcome, interrupted=True, converged=False)), scale
+        if not risen:
             break
-        best, scale = candidate, total
     return best, scale
 
 

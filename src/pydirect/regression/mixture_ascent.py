@@ -170,6 +170,6 @@ def fit_factorized(climb: Climb, optimizer: str, random_state: int) -> MixtureSt
         if best is None or state.elbo > best.elbo:
             best = state
         if state.interrupted:
-            break
+            return replace(best, converged=False, interrupted=True)
     assert best is not None
     return best
