@@ -2,13 +2,14 @@
 
 import re
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.kernel_approximation import RBFSampler
 
-from pydirect import DirectRegressor, fit_many
+from pydirect import DirectRegressor, fit_many, load
 from pydirect.estimators import _fitting
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -85,6 +86,31 @@ def test_fit_many_tells_the_seconds_of_all_once(data):
         assert len({model.fit_seconds_[stage] for model in models}) == 1
     assert all(set(model.fit_seconds_) == {"features", "statistics", "inference"} for model in models)
     assert 0 < sum(sum(model.fit_seconds_.values()) for model in models) <= taken
+
+
+def test_models_fitted_before_one_that_fails_are_whole(data, tmp_path):
+    x, y = data
+    models = [DirectRegressor("linear"), DirectRegressor("linear", noise=1e305)]
+    with pytest.raises(ValueError, match="noise must be within"):
+        fit_many(models, x, y)
+    assert not hasattr(models[1], "posterior_")
+    models[0].save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(x), models[0].predict(x))
+
+
+def test_fit_many_converts_a_frame_once(data):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, y = data
+    frame = pandas.DataFrame(np.tile(x, (200, 1)).astype(np.float32))
+    y = np.tile(y, 200)
+    n_models, peaks = 8, []
+    for n in (1, n_models):
+        tracemalloc.start()
+        fit_many([DirectRegressor("linear", noise=0.1 * (k + 1)) for k in range(n)], frame, y)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    per_model = (peaks[1] - peaks[0]) / (n_models - 1)
+    assert per_model < 0.9 * 8 * frame.size + 10 * 8 * len(y)
 
 
 def test_fit_many_refuses_what_does_not_fit_together(data):

@@ -88,19 +88,25 @@ def fit_to_rows(
     lead = models[0]
     n_threads, rng = resolve_n_threads(lead.n_threads), lead._generator()
     after_features = inference_rng(rng)
-    data: list[TrainingRows] = []
+    columns: list[FloatArray] = []
+    first: TrainingRows | None = None  # X may be converted for every model: only the first copy stays
     for model, target in zip(models, targets, strict=True):
         x, _, standardised, weight = model._start_fit(X, target, sample_weight)
         model._forget_all()
-        data.append(TrainingRows(x, standardised, weight))
-        model.repetitions_ = float(data[-1].distinct[1].mean())
+        rows = TrainingRows(x, standardised, weight)
+        model.repetitions_ = float(rows.distinct[1].mean())
+        first = rows if first is None else first
+        columns.append(standardised)
+    assert first is not None
+    x, weight = first.x, first.weight
+    del rows
     with single_blas_thread():
         with progress.stage("features"):
-            basis = lead._fit_features(data[0], rng, n_threads, lead.y_scale_)
+            basis = lead._fit_features(first, rng, n_threads, lead.y_scale_)
         with progress.stage("statistics"), progress.rows(len(x)) as callback:
-            inputs, columns = basis.inputs(x), np.hstack([rows.y for rows in data])
+            inputs = basis.inputs(x)
             options: dict[str, Any] = {"block_dtype": lead.block_dtype, "n_threads": n_threads, "progress": callback}
-            statistics = collect_statistics(basis.map, inputs, columns, weight, **options)
+            statistics = collect_statistics(basis.map, inputs, np.hstack(columns), weight, **options)
             missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
             if any(model.basis == "raw" for model in models):
                 statistics.form_gram()  # once for all, where its seconds belong
@@ -111,8 +117,8 @@ def fit_to_rows(
         def trainings() -> list[Training]:
             rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
             found, end = [], 0
-            for rows in data:
-                own = slice(end, end := end + rows.y.shape[1])
+            for y in columns:
+                own, rows = slice(end, end := end + y.shape[1]), TrainingRows(x, y, weight)
                 turned = None if rotated is None else rotated.outputs(own)
                 rest = copy.deepcopy(after_features)  # every model's own
                 found.append(Training(statistics.outputs(own), rest, n_threads, inputs, rows, rotated=turned))
@@ -157,16 +163,16 @@ def fit_to_statistics(
 
 def _infer_together(models: Sequence[StatisticsModel], trainings: Any, progress: Progress) -> None:
     """Infer, and set the results; shared seconds are divided among the models."""
-    seconds = []
     with progress.stage("inference"):
-        for model, training in zip(models, begun_together(models, trainings()), strict=True):
+        begin = time.perf_counter()
+        begun = begun_together(models, trainings())
+        shared = {**progress.seconds, "inference": time.perf_counter() - begin}
+        for model, training in zip(models, begun, strict=True):
             begin = time.perf_counter()
             model._infer(training)
-            seconds.append(time.perf_counter() - begin)
-    for model, own in zip(models, seconds, strict=True):
-        model.fit_seconds_ = {name: spent / len(models) for name, spent in progress.seconds.items()}
-        model.fit_seconds_["inference"] += own - sum(seconds) / len(models)
-        model._set_results()
+            model.fit_seconds_ = {name: spent / len(models) for name, spent in shared.items()}
+            model.fit_seconds_["inference"] += time.perf_counter() - begin
+            model._set_results()  # whatever becomes of the models after it
 
 
 def inference_rng(rng: np.random.Generator) -> np.random.Generator:
