@@ -606,6 +606,14 @@ def test_options_that_are_none_are_refused_by_name(options, error, message):
         fitted(X, Y, **options)
 
 
+def test_a_stream_on_a_wrong_number_of_threads_leaves_the_model_as_it_was():
+    model = fitted(X, Y).set_params(n_threads=0)
+    before = model.posterior_
+    with pytest.raises(ValueError, match="n_threads"):
+        model.fit_stream(X, Y)
+    assert model.posterior_ is before
+
+
 def test_a_column_of_a_frame_that_holds_no_numbers_is_named():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": ["u", "v"]})

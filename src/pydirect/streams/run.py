@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads
 from pydirect.persistence.fields import Arrays, Header
 from pydirect.statistics.gaussian import FeatureMap
 from pydirect.statistics.running import RunningStatistics
@@ -36,7 +37,8 @@ class StreamRun:
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> None:
-        self.source, self.progress, self.n_threads, self.drop_missing = source, progress, n_threads, drop_missing
+        self.source, self.progress, self.drop_missing = source, progress, drop_missing
+        self.n_threads = resolve_n_threads(n_threads)  # before a model forgets anything
         self.path, self.seconds, self.identity = checkpoint, checkpoint_seconds, ""
         if self.path is not None:
             if not Path(self.path).absolute().parent.is_dir():  # not to be found out after a pass
