@@ -136,9 +136,12 @@ def test_unfitted_models_are_refused():
         QuadraticBNNRegressor().predict(X)
 
 
-def test_a_fit_that_did_not_converge_warns():
-    with pytest.warns(ConvergenceWarning, match="not at rest after 1 iterations"):
-        model = QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=0, max_iter=1).fit(X, Y)
+@pytest.mark.parametrize("fit_by", ["fit", "partial_fit", "fit_stream"])
+def test_a_fit_that_did_not_converge_warns_where_it_was_called(fit_by):
+    model = QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=0, max_iter=1)
+    with pytest.warns(ConvergenceWarning, match="not at rest after 1 iterations") as warned:
+        getattr(model, fit_by)(X, Y)
+    assert {w.filename for w in warned} == {__file__}
     assert not model.converged_
 
 

@@ -181,6 +181,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         self.__dict__.pop("coreset_", None)
         x, standardised, counts = self._start_fit_to_distinct_rows(X, y, sample_weight)
         self._fit_networks(x, standardised, counts, [None] * standardised.shape[1])
+        self._warn_if_unfinished()
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -223,6 +224,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         standardised = self._standardise_targets(coreset.y[:, None], coreset.weight)
         self._fit_networks(coreset.x, standardised, coreset.weight, start)
         self.coreset_ = coreset
+        self._warn_if_unfinished()
         return self
 
     def fit_stream(self, X: Any, y: Any = None, sample_weight: Any = None, *, drop_missing: bool = False) -> Self:
@@ -265,6 +267,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         self._fit_networks(coreset.x, standardised, coreset.weight, [None] * targets.shape[1])
         self.coreset_ = coreset
         self.fit_seconds_["coreset"] = progress.seconds["coreset"]
+        self._warn_if_unfinished()
         return self
 
     def _coreset_of_stream(self, source: Source, drop_missing: bool, progress: Progress) -> NetworkCoreset:
@@ -337,7 +340,6 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(len(x) if weight is None else weight.sum())
         self._set_results()
-        self._warn_if_unfinished()
 
     def _check_parameters(self) -> None:
         self._shape_for(1)
