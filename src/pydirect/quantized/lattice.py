@@ -59,7 +59,7 @@ def round_to_levels(targets: FloatArray, levels: FloatArray, metric: FloatArray)
     descent.
 
     `targets`, (n_samples, n_weights). `levels`, (n_levels,): ascending. `metric`, (n_weights, n_weights): H of the
-    squared error ``(w − t)ᵀH(w − t)``, positive definite: ΦᵀΦ and the prior's precision. Returns shape uint8
+    squared error ``(w − t)ᵀH(w − t)``, positive definite: ΦᵀΦ and the prior's precision. Returns uint8
     (n_samples, n_weights).
     """
     order = np.argsort(-np.diag(metric), kind="stable")  # those that matter most first; the others compensate
