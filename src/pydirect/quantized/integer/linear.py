@@ -106,6 +106,9 @@ class IntegerProgram(Program):
 
     @cached_property
     def _bounds(self) -> Bounds:
+        expected = 2 * self.n_frequencies + len(self.linear) + any(g.kind == "constant" for g in self.groups)
+        if self.n_features != expected:
+            raise ValueError(f"codes must have {expected} rows, one per basis function, got {self.n_features}")
         self._require_magnitudes(
             {
                 "limit": (self.limit, 32767),
