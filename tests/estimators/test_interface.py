@@ -298,7 +298,7 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
         calls.append(problem.max_iter)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        return solver.coordinate_ascent(1, 1e-3, 1e-7, 20, 0)
+        return solver.coordinate_ascent(1, 1e-3, 1e-7, 20)
 
     for name in ("_newton", "neighbourhoods"):
         monkeypatch.setattr(f"pydirect.optimize.quadratic.{name}", interrupted)

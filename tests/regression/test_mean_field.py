@@ -151,7 +151,7 @@ def test_a_coordinate_sweep_never_lowers_the_elbo(make_problem, shape, seed):
     solver = random_state(model.solver(1), model, seed)
     previous = solver.elbo()
     for _ in range(12):
-        solver.coordinate_ascent(1, 0.0, 0.0, 1, 0)
+        solver.coordinate_ascent(1, 0.0, 0.0, 1)
         current = solver.elbo()
         assert current >= previous - 1e-5 * (1 + abs(previous))  # sweeps run in single precision
         previous = current
@@ -233,18 +233,6 @@ def test_no_stage_ends_below_its_start(make_problem, optimizer, reach, watch_sta
         assert after >= before - 1e-4 * (1 + abs(before))
 
 
-def test_newton_is_exact_where_asked(make_problem):
-    model = make_problem(n=60, b=20, n_levels=15, reach=3.0).model
-    solver = model.solver(1)
-    solver.start_from_prior()
-    _, converged, trace = solver.newton(200, 1e-9, 100, 1e-8, 0.0, True)
-    assert converged
-    assert (np.diff(trace) >= 0).all()
-    a, c = model.statistics.A, model.statistics.c
-    residual = c - a @ solver.mean + a.diagonal() * solver.mean
-    np.testing.assert_allclose(solver.eta, solver.tau * residual, rtol=1e-6, atol=1e-6)
-
-
 # Optimisers on a problem of ordinary size
 
 
@@ -268,7 +256,7 @@ def test_neighbourhoods_never_lower_the_elbo_and_depend_on_the_seed_alone(make_p
     assert first.q.tobytes() == second.q.tobytes()
     solver = problem.model.solver(1)
     solver.start_from_prior()
-    solver.coordinate_ascent(5, 1e-3, 1e-7, 20, 0)
+    solver.coordinate_ascent(5, 1e-3, 1e-7, 20)
     blocks = np.stack([np.random.default_rng(k).permutation(60)[:20] for k in range(25)])
     _, _, trace = solver.large_neighbourhood(blocks, 2, 0.1)
     assert trace.size == 25

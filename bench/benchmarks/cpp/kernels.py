@@ -185,12 +185,12 @@ class MeanField:
     def time_sweeps(self) -> None:
         """Ten sweeps that leave no weight out, a start before and an exact residual after them."""
         self.solver.start_from_prior()
-        self.solver.coordinate_ascent(self.sweeps, 0.0, -1.0, 1_000, 0)
+        self.solver.coordinate_ascent(self.sweeps, 0.0, -1.0, 1_000)
 
     def time_conjugate_gradients(self) -> None:
         """One Newton step of sixty products, two residuals around it, from the same state each time."""
         self.solver.start_from_naturals(self.eta, self.kappa)
-        self.solver.newton(1, 0.0, self.products, 0.0, 0.0, False)
+        self.solver.newton(1, 0.0, self.products, 0.0, 0.0)
 
     def time_lattice_start(self) -> None:
         self.solver.start_from_lattice(self.factor, self.ridge)

@@ -50,13 +50,6 @@ void bind_mean_field(py::module_& m) {
            "log_prior"_array, "prior_precision"_array, "noise_levels"_array, "noise_log_prior"_array, "n_threads"_a)
       .def("start_from_prior",
            [](H& h) { without_gil([&] { h.solver().start_from_prior(); }); })
-      .def("start_from_ridge",
-           [](H& h, const Array<double>& ridge) {
-             require_shape(ridge, "ridge", {h.problem().n_weights});
-             py::gil_scoped_release release;
-             h.solver().start_from_ridge(ridge.data());
-           },
-           "ridge"_array)
       .def("start_from_lattice",
            [](H& h, const Array<float>& factor, const Array<double>& ridge) {
              require_shape(ridge, "ridge", {h.problem().n_weights});
@@ -80,22 +73,19 @@ void bind_mean_field(py::module_& m) {
            },
            "q_noise"_array)
       .def("coordinate_ascent",
-           [](H& h, Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
-              Index anneal_sweeps) {
+           [](H& h, Index max_sweeps, double threshold, double relative_rise, Index refresh_every) {
              return run([&] {
-               return h.solver().coordinate_ascent(max_sweeps, threshold, relative_rise, refresh_every,
-                                                   anneal_sweeps);
+               return h.solver().coordinate_ascent(max_sweeps, threshold, relative_rise, refresh_every);
              });
            },
-           "max_sweeps"_a, "threshold"_a, "relative_rise"_a, "refresh_every"_a, "anneal_sweeps"_a)
+           "max_sweeps"_a, "threshold"_a, "relative_rise"_a, "refresh_every"_a)
       .def("newton",
-           [](H& h, Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise,
-              bool exact) {
+           [](H& h, Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise) {
              return run([&] {
-               return h.solver().newton(max_iterations, tolerance, max_cg, cg_tolerance, relative_rise, exact);
+               return h.solver().newton(max_iterations, tolerance, max_cg, cg_tolerance, relative_rise);
              });
            },
-           "max_iterations"_a, "tolerance"_a, "max_cg"_a, "cg_tolerance"_a, "relative_rise"_a, "exact"_a)
+           "max_iterations"_a, "tolerance"_a, "max_cg"_a, "cg_tolerance"_a, "relative_rise"_a)
       .def("large_neighbourhood",
            [](H& h, const Array<Index>& blocks, Index sweeps, double threshold) {
              if (blocks.ndim() != 2) throw std::invalid_argument("blocks must have two dimensions");

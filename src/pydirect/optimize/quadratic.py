@@ -67,17 +67,17 @@ Stage: TypeAlias = Callable[[Any, QuadraticProblem], StageResult]
 
 def _sweeps(solver: Any, problem: QuadraticProblem, n_sweeps: int | None = None) -> StageResult:
     fine, n_sweeps = problem.precision, min(n_sweeps or problem.max_iter, problem.max_iter)
-    return solver.coordinate_ascent(n_sweeps, fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, REFRESH_EVERY, 0)
+    return solver.coordinate_ascent(n_sweeps, fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, REFRESH_EVERY)
 
 
 def _sweeps_alone(solver: Any, problem: QuadraticProblem) -> StageResult:
     """Coordinate ascent with nothing after it: it crawls where levels are fine, so that a small rise is no rest."""
-    return solver.coordinate_ascent(problem.max_iter, MOVE_THRESHOLD, 1e-3 * RELATIVE_RISE, REFRESH_EVERY, 0)
+    return solver.coordinate_ascent(problem.max_iter, MOVE_THRESHOLD, 1e-3 * RELATIVE_RISE, REFRESH_EVERY)
 
 
 def _newton(solver: Any, problem: QuadraticProblem) -> StageResult:
     fine, n_steps = problem.precision, min(NEWTON_STEPS, problem.max_iter)
-    return solver.newton(n_steps, NEWTON_TOLERANCE * fine, CG_STEPS, CG_TOLERANCE, NEWTON_RISE * fine, False)
+    return solver.newton(n_steps, NEWTON_TOLERANCE * fine, CG_STEPS, CG_TOLERANCE, NEWTON_RISE * fine)
 
 
 def neighbourhoods(solver: Any, problem: QuadraticProblem, n_steps: int) -> StageResult:

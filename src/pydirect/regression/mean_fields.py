@@ -252,7 +252,7 @@ class _Run:
         if len(lanes) and left:
             fine = self.precision
             threshold_alone, rise = fine * MOVE_THRESHOLD, fine * RELATIVE_RISE
-            self.alone(lanes, lambda solver, _: solver.coordinate_ascent(left, threshold_alone, rise, REFRESH_EVERY, 0))
+            self.alone(lanes, lambda solver, _: solver.coordinate_ascent(left, threshold_alone, rise, REFRESH_EVERY))
 
     def alone(self, lanes: Lanes, stage: Callable[[Any, int], tuple[int, bool, FloatArray]]) -> None:
         """Carry out a stage model by model with the solver of one model, spread over threads."""

@@ -59,16 +59,7 @@ void MeanField::start_from_prior() {
   refresh_residual();
 }
 
-// The tilt whose mean would be the ridge solution if the levels were continuous and the prior Gaussian.
-void MeanField::start_from_ridge(const double* ridge) {
-  for (Index j = 0; j < p_.n_weights; ++j) {
-    eta_[j] = ridge[j] * (tau_ * p_.diagonal[j] + p_.prior_precision[j]);
-    kappa_[j] = 0.5 * tau_ * p_.diagonal[j];
-  }
-  tilt();
-  refresh_residual();
-}
-
+// The tilt whose mean would be `centre` if the levels were continuous and the prior Gaussian, weight by weight.
 void MeanField::start_from_lattice(const float* factor, const double* ridge) {
   const Index b = p_.n_weights;
   std::vector<double> excess(b, 0.0);  // s − ridge for the weights already rounded
@@ -119,34 +110,27 @@ double MeanField::elbo() {
   return value(expected_squared_error());
 }
 
-Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
-                                      Index anneal_sweeps) {
-  Progress progress = sweep(max_sweeps, threshold, relative_rise, refresh_every, anneal_sweeps);
+Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, double relative_rise,
+                                      Index refresh_every) {
+  Progress progress = sweep(max_sweeps, threshold, relative_rise, refresh_every);
   refresh_residual();
   return progress;
 }
 
-Progress MeanField::sweep(Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
-                          Index anneal_sweeps) {
-  constexpr double kAnnealDecades = 3.0;
+Progress MeanField::sweep(Index max_sweeps, double threshold, double relative_rise, Index refresh_every) {
   Progress progress;
-  const double final_tau = tau_;
   for (Index k = 0; k < max_sweeps; ++k) {
-    const bool annealing = k < anneal_sweeps;
-    const double tau =
-        annealing ? final_tau * std::pow(10.0, -kAnnealDecades * (1.0 - double(k + 1) / double(anneal_sweeps)))
-                  : tau_;
     const Sweep pass{p_.n_weights,     p_.a,          p_.n_weights, p_.diagonal,  p_.prior_precision, residual_.data(),
-                     drift_.data(),    tau,           threshold,    eta_.data(),  kappa_.data(),      mean_.data(),
+                     drift_.data(),    tau_,          threshold,    eta_.data(),  kappa_.data(),      mean_.data(),
                      second_.data(),   gain_.data()};
     const Index moved = kernels().tilt.sweep(p_.family, pass);
     if ((k + 1) % refresh_every == 0) refresh_residual();
-    const double r = annealing ? expected_squared_error() : update_noise();
+    const double r = update_noise();
     const double before = progress.trace.empty() ? -HUGE_VAL : progress.trace.back();
     progress.trace.push_back(value(r));
     ++progress.n_iterations;
     const bool flat = progress.trace.back() - before <= relative_rise * (std::fabs(before) + 1.0);
-    if (k > anneal_sweeps && (moved == 0 || flat)) {
+    if (k > 0 && (moved == 0 || flat)) {
       progress.converged = true;
       break;
     }

@@ -38,22 +38,20 @@ class MeanField {
 
   // Starts. Each leaves a complete state at the current τ.
   void start_from_prior();
-  void start_from_ridge(const double* ridge);  // (n_weights,)
   // Back-substitution with rounding in expectation (Babai). factor is Lᵀ, row-major, of A + prior_precision/τ.
   void start_from_lattice(const float* factor, const double* ridge);
   void start_from_naturals(const double* eta, const double* kappa);
   void set_noise(const double* q_noise);
 
-  // Exact maximisation weight by weight; σ² in closed form after every sweep unless τ is annealed. Stops when no mean
+  // Exact maximisation weight by weight; σ² in closed form after every sweep. Stops when no mean
   // moves by more than `threshold` posterior standard deviations or the ELBO rises by less than `relative_rise`.
-  Progress coordinate_ascent(Index max_sweeps, double threshold, double relative_rise, Index refresh_every,
-                             Index anneal_sweeps);
+  Progress coordinate_ascent(Index max_sweeps, double threshold, double relative_rise,
+                             Index refresh_every);
 
-  // Newton's method in eta, systems solved by conjugate gradients. `exact` evaluates residuals with a_exact.
+  // Newton's method in eta, systems solved by conjugate gradients.
   // Stops when the largest gradient, in posterior standard deviations, falls below `tolerance` or the ELBO rises by
   // less than `relative_rise`.
-  Progress newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise,
-                  bool exact);
+  Progress newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise);
 
   // Lattice-rounds each block of weights given the others, repairs by coordinate ascent, keeps improvements.
   Progress large_neighbourhood(const Index* blocks, Index n_blocks, Index block_size, Index sweeps, double threshold);
@@ -71,7 +69,7 @@ class MeanField {
 
  private:
   // coordinate_ascent without the exact residual at its end.
-  Progress sweep(Index max_sweeps, double threshold, double relative_rise, Index refresh_every, Index anneal_sweeps);
+  Progress sweep(Index max_sweeps, double threshold, double relative_rise, Index refresh_every);
   void tilt();
   void set_tau_from_noise();
   void rescale_to_tau(double new_tau);
