@@ -48,7 +48,7 @@ Progress MeanField::large_neighbourhood(const Index* blocks, Index n_blocks, Ind
       excess[i] = float(mean_[j]) - ridge[i];
       kernels().dense.subtract_scaled(p_.n_weights, float(mean_[j] - before), p_.a + j * p_.n_weights, drift_.data());
     }
-    sweep(sweeps, threshold, 0.0, sweeps + 1, 0);
+    sweep(sweeps, threshold, 0.0, sweeps + 1);
     // By more than single precision can tell, so that data that differ by rounding take the same path.
     if (value(expected_squared_error()) - current > 1e-6 * (std::fabs(current) + 1.0)) {
       refresh_residual();
