@@ -18,6 +18,7 @@ from pydirect.distributions.priors import GaussianPrior
 from pydirect.quadratic.coreset import NetworkCoreset
 from pydirect.regression import mean_fields as many
 from pydirect.regression.mean_field import MeanFieldRegression
+from pydirect.statistics import running as running_statistics
 from pydirect.statistics.gaussian import GaussianStatistics
 
 # Jobs in the background of a shell inherit an ignored Ctrl-C, which tests of interruptions need.
@@ -184,3 +185,9 @@ def runs(monkeypatch):
 
     monkeypatch.setattr(many._Run, "__init__", init)
     return sizes
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 64 rows, so that a small table has many."""
+    monkeypatch.setattr(running_statistics, "block_rows", lambda n_weights, dtype: 64)

@@ -35,14 +35,9 @@ from pydirect.features.maps import PolynomialFeatures, TransformerFeatures
 from pydirect.persistence import container as persistence
 from pydirect.statistics import running as running_statistics
 from pydirect.statistics.fingerprint import fingerprint
+from pydirect.statistics.gaussian import block_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of 64 rows, so that a small table has many."""
-    monkeypatch.setattr(running_statistics, "block_rows", lambda n_weights, dtype: 64)
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])
@@ -323,3 +318,7 @@ def test_ctrl_c_never_leaves_half_a_change(change, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         getattr(struck, change)(*arguments)
     assert_same_bits(struck, expected)
+
+
+def test_blocks_are_as_large_as_those_of_gaussian_statistics():
+    assert empty().block_rows == block_rows(B, np.float64)

@@ -1,0 +1,168 @@
+"""Checkpoints: resuming after interrupts, errors and new data."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from streamed_rows import LINEAR, fitted, numbered_blocks, with_features, write_folder, write_parquet
+from summed_rows import WEIGHT, N, X, Y, assert_same_bits
+
+from pydirect import DirectRegressor, StreamError
+from pydirect.persistence import container as persistence
+from pydirect.statistics import running as running_statistics
+
+pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (np.nan, StreamError, r"row 10003 \(block 1000, its row 3\): column 2 of X must be finite, got nan"),
+        (np.inf, StreamError, r"row 10003 \(block 1000, its row 3\): column 2 of X must be finite, got inf"),
+        (KeyboardInterrupt(), KeyboardInterrupt, r"interrupted after 9,984 rows"),
+        (ConnectionError("gone"), ConnectionError, "gone"),
+    ],
+)
+def test_a_pass_that_stopped_says_where_and_resumes_from_its_checkpoint(
+    tmp_path, small_blocks, value, error, message, n_threads
+):
+    path = tmp_path / "c.pydirect"
+    options = {"checkpoint": path, "checkpoint_seconds": 1e9, "keep_features": True}
+    with pytest.raises(error, match=message):
+        with_features(n_threads=n_threads).fit_stream(lambda: numbered_blocks(1000, value), **options)
+    described = persistence.describe(path)
+    assert described.header["n_rows"] == 9984
+    assert described.header["statistics"]["n_samples"] == 9984.0
+    resumed = DirectRegressor(**LINEAR, n_threads=n_threads).fit_stream(numbered_blocks, checkpoint=path)
+    whole = with_features().fit_stream(numbered_blocks, keep_features=True)
+    assert_same_bits(resumed.statistics_, whole.statistics_)
+    assert resumed.predict(X).tobytes() == whole.predict(X).tobytes()
+
+
+def test_a_finished_checkpoint_gives_the_same_model_and_takes_in_new_files(tmp_path, small_blocks):
+    folder, path = write_folder(tmp_path / "folder"), tmp_path / "c.pydirect"
+    last = folder / "part-2.parquet"
+    last.rename(tmp_path / "later")
+    first = fitted(folder, "y0", "w", checkpoint=path)
+    again = fitted(folder, "y0", "w", checkpoint=path)
+    assert (first.predict(np.c_[X, X[:, 0]]) == again.predict(np.c_[X, X[:, 0]])).all()
+    (tmp_path / "later").rename(last)
+    grown = fitted(folder, "y0", "w", checkpoint=path)
+    assert grown.statistics_.n_rows == (WEIGHT > 0).sum()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "data", "message"),
+    [
+        ({"features": "polynomial"}, (X, Y), "the checkpoint is of a model with other parameters: features changed"),
+        (LINEAR, (X + 1, Y), "other data, which begin with other rows"),
+        (LINEAR, (X[:500], Y[:500]), "the checkpoint counts 900 rows, the data have 500"),
+    ],
+)
+def test_a_checkpoint_of_another_model_or_other_data_is_rejected_with_the_reason(tmp_path, parameters, data, message):
+    path = tmp_path / "c.pydirect"
+    fitted(X, Y, checkpoint=path)
+    with pytest.raises(persistence.FileFormatError, match=message):
+        fitted(*data, model=parameters, checkpoint=path)
+    fitted(X, Y, checkpoint=path)
+    with pytest.raises(persistence.FileFormatError, match="of other features than those to be kept"):
+        DirectRegressor(**LINEAR).fit_features(X[:100], Y[:100]).fit_stream(X, Y, checkpoint=path, keep_features=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "part-1.parquet").unlink(), "part-2.parquet of 599 rows, where was part-1.parquet of 1 rows"),
+        (lambda f: write_parquet(f / "part-0b.parquet", X, Y, WEIGHT), "part-0b.parquet of 900 rows, where was part-1"),
+        (lambda f: write_parquet(f / "part-1.parquet", X[:7], Y[:7], WEIGHT[:7]), "of 7 rows, where was .* of 1 rows"),
+    ],
+)
+def test_a_folder_whose_counted_files_changed_is_rejected(tmp_path, small_blocks, change, message):
+    folder, path = write_folder(tmp_path / "folder"), tmp_path / "c.pydirect"
+    fitted(folder, "y0", "w", checkpoint=path)
+    change(folder)
+    write_parquet(folder / "part-9.parquet", X, Y, WEIGHT)
+    with pytest.raises(persistence.FileFormatError, match=message):
+        fitted(folder, "y0", "w", checkpoint=path)
+
+
+def test_a_checkpoint_in_a_missing_folder_is_rejected_before_the_first_pass(tmp_path):
+    with pytest.raises(FileNotFoundError, match="the folder of the checkpoint does not exist"):
+        fitted(X, Y, checkpoint=tmp_path / "absent" / "c.pydirect")
+
+
+def test_a_file_that_is_not_a_checkpoint_is_rejected_and_left_unchanged(tmp_path):
+    path = tmp_path / "m.pydirect"
+    model = fitted(X, Y)
+    model.save(path)
+    before = path.read_bytes()
+    with pytest.raises(persistence.KindError):
+        fitted(X, Y, checkpoint=path)
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch, small_blocks):
+    path, written = tmp_path / "c.pydirect", []
+    original = persistence._write_all
+
+    def fills_up(file, *arguments):
+        written.append(1)
+        if len(written) > 5:
+            file.write(b"part of it")
+            raise OSError(28, "No space left on device")
+        original(file, *arguments)
+
+    monkeypatch.setattr(persistence, "_write_all", fills_up)
+    options = {"checkpoint": path, "checkpoint_seconds": 0.0}
+    with pytest.raises(OSError, match=r"cannot be written after 320 rows .No space left on device.; the one written"):
+        with_features().fit_stream(numbered_blocks, keep_features=True, **options)
+    assert os.listdir(tmp_path) == ["c.pydirect"]
+    monkeypatch.setattr(persistence, "_write_all", original)
+    resumed = DirectRegressor(**LINEAR).fit_stream(numbered_blocks, checkpoint=path)
+    assert_same_bits(resumed.statistics_, with_features().fit_stream(numbered_blocks, keep_features=True).statistics_)
+
+
+def test_checkpoints_need_built_in_features(tmp_path):
+    from sklearn.preprocessing import StandardScaler
+
+    with pytest.raises(TypeError, match="features must be built in for a checkpoint"):
+        fitted(X, Y, model={"features": StandardScaler()}, checkpoint=tmp_path / "c.pydirect")
+    assert fitted(X, Y, model={"features": StandardScaler()}).n_samples_ == N
+
+
+def test_running_out_of_memory_during_a_merge_counts_no_row_twice(small_blocks, monkeypatch, tmp_path):
+    checkpoint, moved, calls = tmp_path / "c.pydirect", running_statistics._moved, []
+
+    def failing(*arguments):
+        calls.append(0)
+        if len(calls) == 5:
+            raise MemoryError
+        return moved(*arguments)
+
+    monkeypatch.setattr(running_statistics, "_moved", failing)
+    with pytest.raises(MemoryError):
+        with_features().fit_stream(X, Y[:, 0], keep_features=True, checkpoint=checkpoint)
+    monkeypatch.setattr(running_statistics, "_moved", moved)
+    resumed = with_features().fit_stream(X, Y[:, 0], keep_features=True, checkpoint=checkpoint)
+    assert_same_bits(resumed.statistics_, with_features().fit_stream(X, Y[:, 0], keep_features=True).statistics_)
+
+
+def test_block_sizes_may_differ_between_runs(tmp_path):
+    checkpoint = tmp_path / "c.pydirect"
+    for size in (50, 300, 90):
+        blocks = [(X[i : i + size], Y[i : i + size, 0]) for i in range(0, N, size)]
+        assert DirectRegressor("linear").fit_stream(blocks, checkpoint=checkpoint).n_samples_ == N
+
+
+def test_errors_raised_by_the_iterator_mention_the_checkpoint(tmp_path):
+    def failing():
+        yield from ((X[a : a + 300], Y[a : a + 300]) for a in (0, 300))
+        raise RuntimeError("the disk is gone")
+
+    model = DirectRegressor("linear").fit_features(X, Y)
+    with pytest.raises(RuntimeError, match="the disk is gone") as caught:
+        model.fit_stream(failing(), keep_features=True, checkpoint=tmp_path / "c")
+    assert "the same call goes on from there" in caught.value.__notes__[0]
