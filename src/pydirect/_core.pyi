@@ -333,7 +333,7 @@ class NetworkMoments:
     @property
     def divergence(self) -> _Double: ...
 
-# Networks with quadratic activations. Moments of the weights stand in one table, see quadratic_network.hpp; x is
+# Networks with quadratic activations. Moments of the weights stand in one table, see quadratic/moment_table.hpp; x is
 # (n, n_inputs), y and weight (n,). Engines keep the arrays; calls on one engine wait for each other.
 
 class NetworkEngine:

@@ -118,7 +118,7 @@ def test_fit_many_refuses_what_does_not_fit_together(data):
     model = DirectRegressor("linear")
     with pytest.raises(ValueError, match="different objects"):
         fit_many([model, model], x, y)
-    with pytest.raises(ValueError, match="one an estimator, 2, got 3"):
+    with pytest.raises(ValueError, match="one per estimator, 2, got 3"):
         fit_many([model, DirectRegressor("linear")], x, [y, y, y])
     with pytest.raises(ValueError, match=r"y\[1\] must have 240 rows, as y\[0\], got 239"):
         fit_many([model, DirectRegressor("linear")], x, [y, y[1:]])

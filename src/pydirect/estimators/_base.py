@@ -90,7 +90,7 @@ class LatentFunctions(BaseEstimator):
             self.__dict__.pop(name, None)
 
     def _elbo_units(self) -> FloatArray:
-        """Return what the ELBOs lose in the data's own units, one a function."""
+        """Return what the ELBOs lose in the data's own units, one per function."""
         return np.zeros(len(self.posteriors_))
 
     def _set_results(self) -> None:
@@ -141,7 +141,7 @@ class LatentFunctions(BaseEstimator):
         raise NotImplementedError
 
     def _blocks(self, x: FloatArray, n_columns: int | None = None) -> Iterator[slice]:
-        """Yield blocks of rows that take a bounded memory, for so many numbers a row: by default `_n_columns`."""
+        """Yield blocks of rows of bounded memory, given the number of floats per row: by default `_n_columns`."""
         size = max(16, PREDICT_BYTES // (8 * max(self._n_columns() if n_columns is None else n_columns, 1)))
         for begin in range(0, len(x), size):
             yield slice(begin, min(begin + size, len(x)))

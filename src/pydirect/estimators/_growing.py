@@ -95,7 +95,7 @@ class GrowingModel(StatisticsModel):
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
         decay : float in (0, 1], default=1.0
-            Let every earlier row first count so many times as much as it did.
+            Factor on the weights of all earlier rows.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class GrowingModel(StatisticsModel):
         sample_weight : array_like of shape (n_samples,), optional
             As it was given.
         decay : float in (0, 1], default=1.0
-            How far these rows have faded since: the product of what later `partial_fit` were given.
+            Factor on the weights of these rows since: the product of the decays given to later `partial_fit`.
 
         Raises
         ------

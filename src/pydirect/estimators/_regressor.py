@@ -204,7 +204,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
 
         Returns
         -------
-        PredictiveDistribution, or a list of them, one an output
+        PredictiveDistribution, or a list of them, one per output
             In the target's units.
         """
         x = self._check_rows(X)

@@ -50,7 +50,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     n_features : int, default=2000
         Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
     degree : int, default=2
-        Of ``"polynomial"``.
+        Degree of ``"polynomial"`` features.
     basis : {"decorrelated", "raw"}, default="decorrelated"
         ``"decorrelated"`` rotates the weights so that they do not interact, and places levels around each one's
         posterior; it predicts best. ``"raw"`` keeps the basis functions' own weights, on levels shared by all of them,
@@ -74,7 +74,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     optimizer : str, default="pipeline"
-        Of the raw basis; see `pydirect.fit_mean_field`.
+        Optimiser of the raw basis; see `pydirect.fit_mean_field`.
     batch_size : int, optional
         Number of rows per stochastic step; all rows by default. For ``"jaakkola"``, batches find a starting point, and
         a few steps of all rows, block by block, finish: worth it from about 100,000 rows on.
@@ -83,7 +83,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     max_hyperparameter_rows : int, default=1000
         Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
     n_threads : int, optional
-        What OpenMP says by default. Results have the same bits for any number.
+        By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
         Seed of the rows for hyperparameters, landmarks, frequencies and batches.
     verbose : int, default=0

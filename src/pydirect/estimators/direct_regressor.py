@@ -60,18 +60,18 @@ class DirectRegressor(GrowingModel):
     n_features : int, default=2000
         Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
     degree : int, default=2
-        Of ``"polynomial"``.
+        Degree of ``"polynomial"`` features.
     basis : {"decorrelated", "raw"}, default="decorrelated"
         ``"decorrelated"`` rotates the weights so that they do not interact, and places levels around each one's
         posterior: it predicts best. ``"raw"`` keeps the basis functions' own weights, on levels shared by all with zero
         among them: sparse, and made for small devices.
     prior : str or Prior, default="gaussian"
-        Of a weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
+        Prior of each weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
         ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``. In the raw basis also a
         `pydirect.MixturePrior`, which does not factorise; its ``groups`` are one number per weight or, for
         ``"linear"``, one per column of X: the constant then has a prior of its own and is never switched off.
     n_levels : int, default=15
-        Values that a weight can take; 16 or fewer fit into 4 bits.
+        Number of values that a weight can take; 16 or fewer fit into 4 bits.
     levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Levels of the raw basis, in units of the prior standard deviation: evenly spaced to ±3 by default;
         ``"power_of_two"``, 0 and ± powers of two, so that devices multiply by shifts.
@@ -93,14 +93,15 @@ class DirectRegressor(GrowingModel):
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     n_components : int, default=1
-        Of the raw basis' posterior: more than one make it a mixture, which knows of correlations between weights; see
-        `pydirect.fit_mixture`. Must be 1 in the decorrelated basis, where the weights are independent given the noise
-        and a mixture could use no more.
+        Number of components of the raw basis's posterior: more than one make it a mixture, which represents
+        correlations between weights; see `pydirect.fit_mixture`. Must be 1 in the decorrelated basis, where the weights
+        are independent given the noise and more would gain nothing.
     entropy : {"pairwise", "taylor", "stochastic"}, default="pairwise"
         How the entropy of a mixture is bounded.
     optimizer : str, default="pipeline"
-        Of the raw basis; see `pydirect.fit_mean_field`.
+        Optimiser of the raw basis; see `pydirect.fit_mean_field`.
     max_iter : int, default=1000
+        Largest number of iterations of any one stage.
     max_hyperparameter_rows : int, default=1000
         Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
     block_dtype : {"float64", "float32"}, default="float64"
@@ -108,7 +109,7 @@ class DirectRegressor(GrowingModel):
         its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions that carry less, which costs
         accuracy where rows are very many or the noise is very small.
     n_threads : int, optional
-        What OpenMP says by default. Results have the same bits for any number.
+        By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
         Seed of the rows for hyperparameters, landmarks and frequencies.
     verbose : int, default=0

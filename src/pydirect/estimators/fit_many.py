@@ -44,7 +44,7 @@ def fit_many(
         Fitted in place.
     X : array_like of shape (n_samples, n_features_in)
     y : array_like of shape (n_samples,) or (n_samples, n_outputs), or a list or tuple of them
-        One target for all, or a list with one an estimator.
+        One target for all, or a list with one per estimator.
     sample_weight : array_like of shape (n_samples,), optional
 
     Returns
@@ -95,5 +95,5 @@ def _targets(y: Any, n_models: int) -> list[Any]:
     if not isinstance(y, list | tuple) or not y or np.ndim(y[0]) == 0:
         return [y] * n_models
     if len(y) != n_models:
-        raise ValueError(f"y must be one target or a list of one an estimator, {n_models}, got {len(y)}")
+        raise ValueError(f"y must be one target or a list of one per estimator, {n_models}, got {len(y)}")
     return list(y)

@@ -1,4 +1,4 @@
-"""What values of parameters hold, to tell whether they are the same: copies are, and changes in place show."""
+"""Comparison of parameters by content: copies are equal, and changes in place are noticed."""
 
 from __future__ import annotations
 

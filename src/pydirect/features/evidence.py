@@ -126,7 +126,7 @@ class MarginalLikelihood:
         noise = p.noise_variance * (diagonal / self.weight).sum()
         _, _, linear_amplitude, constant = amplitudes
         linear, total = linear_amplitude * linear, constant * total
-        # Σ M ∂K/∂log a over all parts is Σ M K = ½ (n − yᵀα) an output, which gives the part not summed.
+        # Σ M ∂K/∂log a over all parts is Σ M K = ½ (n − yᵀα) per output, which gives the part not summed.
         everything = 0.5 * (n * n_outputs - np.vdot(padded_y, alpha))
 
         gradient = np.empty_like(theta)

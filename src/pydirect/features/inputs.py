@@ -19,7 +19,7 @@ from pydirect.persistence.fields import require_array, require_positive
 MAX_KNOTS = 512
 # Largest magnitude that features see: squares of what they make of it, in the units of any target, stay finite.
 LARGEST = 1e50
-# Directions of standardised inputs that carry less than this, relative to the largest, are not told from rounding.
+# Directions of standardised inputs that carry less than this, relative to the largest, may be rounding alone.
 SMALLEST_SINGULAR_VALUE = 1e-6
 
 

@@ -127,7 +127,7 @@ def adam_on_logits(
     """Maximise over softmax logits by stochastic gradients; the step is halved when an epoch gains little.
 
     `value`: the objective at given logits, evaluated after every epoch. `gradients`: returns an epoch's functions from
-    logits to unbiased gradients, one a batch. `logits`, (n_weights, n_levels). Returns the best of all epochs' ends.
+    logits to unbiased gradients, one per batch. `logits`, (n_weights, n_levels). Returns the best of all epochs' ends.
     """
     adam = Adam(logits.shape)
     best, trace = logits, [value(logits)]

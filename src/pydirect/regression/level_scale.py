@@ -44,7 +44,7 @@ def best_level_scale(
     Raises
     ------
     ValueError, TypeError
-        When an argument has a wrong type, or the posterior is not of as many weights as the statistics.
+        When an argument has a wrong type, or the numbers of weights of posterior and statistics differ.
     """
     target = as_target_statistics(statistics)
     as_instance(posterior, "posterior", MeanFieldPosterior, MixturePosterior)

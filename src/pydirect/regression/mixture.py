@@ -71,8 +71,8 @@ def fit_mixture(
     n_samples : int
         Number of samples per step of ``"stochastic"``.
     start : MeanFieldPosterior or MixturePosterior, optional
-        A posterior of at most `n_components` components, on as many levels and noise levels, to rise from instead of
-        fitting a factorised one. One component is then split; several stay as many.
+        A posterior of at most `n_components` components, with the same numbers of levels and noise levels, to rise
+        from instead of fitting a factorised one. One component is then split; the number of several stays.
     max_iter : int
         Largest number of iterations of any one stage; of ``"stochastic"`` at most 100 steps are taken.
     tolerance : float

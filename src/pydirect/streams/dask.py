@@ -128,7 +128,7 @@ def _row_partitions(collection: Any) -> list[Any]:
 
 
 def _numbers(partition: int, name: str, values: Any) -> FloatArray:
-    """Return numbers; of what are none, say where they stand."""
+    """Return numbers; raise with the place of values that are not."""
     try:
         return np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -145,7 +145,7 @@ def _from_frame(partition: int, frame: Any, names: list[str], targets: list[str]
 def _from_arrays(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
     lengths = [len(a) for a in (x, y, weight) if a is not None]
     if len(set(lengths)) != 1:
-        raise StreamError(f"partition {partition}: X, y and sample_weight must have as many rows, got {lengths}")
+        raise StreamError(f"partition {partition}: X, y and sample_weight must be equally long, got {lengths} rows")
     x, y = _numbers(partition, "X", x), _numbers(partition, "y", y)
     weight = None if weight is None else _numbers(partition, "sample_weight", weight)
     return Rows(x, y[:, None] if y.ndim == 1 else y, weight)
