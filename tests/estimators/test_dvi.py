@@ -7,7 +7,6 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -17,8 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import pydirect
 from pydirect import DVIClassifier, DVIRegressor, plotting
 from pydirect.estimators._base import PREDICT_BYTES
-from pydirect.estimators.dvi import _delta_log_probabilities, _draw_outputs, _normal_points
 from pydirect.networks.objective import NetworkObjective
+from pydirect.networks.outputs import draw_outputs
 from pydirect.networks.prior import EmpiricalBayes
 from pydirect.optimize.outcome import Outcome
 from pydirect.persistence import container as persistence
@@ -100,7 +99,7 @@ def test_quadrature_is_the_density_of_the_gaussian_outputs(fitted):
     mean, covariance = (part[:3] for part in fitted._output_moments(NEW)[0])
     covariance = covariance + np.array([[0.5, 0.25], [0.25, 0.6]])
     weights, means, variances = fitted._quadrature_components(mean, covariance)
-    draws = _draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((200_000, 2)))
+    draws = draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((200_000, 2)))
     noise = np.exp(draws[:, :, 1])
     for distance in (0.0, 1.0, 3.0):
         y = mean[:, 0] + distance
@@ -401,26 +400,6 @@ def test_iris_is_learned(classifier):
     assert classifier.predict_logit(x, return_std=True)[1].shape == (75, 3)
     drawn = classifier.sample_proba(x, 2000).mean(axis=2)
     np.testing.assert_allclose(drawn, p, atol=0.05)
-
-
-def test_quasi_random_probabilities_are_those_of_many_draws():
-    rng = np.random.default_rng(0)
-    mean, root = rng.standard_normal((4, 3)), rng.standard_normal((4, 3, 3))
-    covariance = root @ np.swapaxes(root, 1, 2)
-    points = softmax(_draw_outputs(mean, covariance, _normal_points(256, 3)), axis=2).mean(axis=1)
-    draws = softmax(_draw_outputs(mean, covariance, rng.standard_normal((200_000, 3))), axis=2)
-    np.testing.assert_allclose(points, draws.mean(axis=1), atol=5e-3)
-    small = 0.01 * covariance
-    delta = np.exp(_delta_log_probabilities(mean, small))
-    exact = softmax(_draw_outputs(mean, small, _normal_points(4096, 3)), axis=2).mean(axis=1)
-    np.testing.assert_allclose(delta, exact, atol=1e-3)
-    for scale in (100.0, 1e18):
-        wild = np.exp(_delta_log_probabilities(mean, scale * covariance))
-        np.testing.assert_allclose(wild.sum(axis=1), 1.0)
-        assert (wild >= 0).all()
-    certain = np.array([[3e9, 0.0, -1e9]])  # by three deviations that are common to all, and more
-    proba = np.exp(_delta_log_probabilities(certain, 1e18 * (1 + np.eye(3))[None]))
-    np.testing.assert_allclose(proba, [[1.0, 0.0, 0.0]], atol=1e-300)
 
 
 @pytest.mark.parametrize("options", [{}, {"predictive": "delta"}])

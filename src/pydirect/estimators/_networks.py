@@ -19,14 +19,13 @@ from pydirect.estimators._classifier import ProbabilisticClassifier
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.features.inputs import InputMap
 from pydirect.networks.base import VariationalNetwork
+from pydirect.networks.outputs import centred_moments, log_noise_nodes, log_odds_moments
 from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.schedule import TrainingSchedule
 from pydirect.networks.training import fit_network
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_positive
 
 NOISES = ("heteroscedastic", "homoscedastic", "softplus")
-# Nodes of the mixture over the log noise variance.
-N_NODES = 20
 # Log noise variances of standardised targets are clipped here: their exponentials stay finite.
 LARGEST_LOG_VARIANCE = 60.0
 # Standardised inputs are clipped here: fourth powers of the network's outputs stay finite.
@@ -361,47 +360,9 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         return proba
 
 
-# --- from Gaussian outputs
-
-
 def _within(log_variance: FloatArray) -> FloatArray:
     """Clip log variances to where their exponentials are finite."""
     return np.clip(log_variance, -LARGEST_LOG_VARIANCE, LARGEST_LOG_VARIANCE)
-
-
-def log_noise_nodes(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Hermite nodes (n_rows, N_NODES) and weights (N_NODES,) for the second output.
-
-    Nodes are not clipped: conditional means are linear in them, and average to the mean only over all of them.
-    """
-    z, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
-    return mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z, weights / weights.sum()
-
-
-def log_odds_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of the logit of the second of two classes, (n_rows,) each."""
-    variance = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
-    return mean[:, 1] - mean[:, 0], np.maximum(variance, 0.0)
-
-
-def log_mean_softmax(logits: FloatArray, classes: int, draws: int) -> FloatArray:
-    """Log of the softmax along one axis, averaged along another; the logits are overwritten."""
-    logits -= logits.max(axis=classes, keepdims=True)
-    logits -= np.log(np.exp(logits).sum(axis=classes, keepdims=True))
-    largest = logits.max(axis=draws, keepdims=True)
-    logits -= largest
-    return np.log(np.exp(logits, out=logits).mean(axis=draws)) + largest.squeeze(draws)
-
-
-def centred_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of each class' logit minus the mean of all, (n_rows, n_classes) each.
-
-    Adding a number to all logits changes no probability, so its variance is no uncertainty.
-    """
-    between = covariance.mean(axis=2)
-    diagonal = np.einsum("nii->ni", covariance)
-    variance = diagonal - 2.0 * between + between.mean(axis=1, keepdims=True)
-    return mean - mean.mean(axis=1, keepdims=True), np.maximum(variance, 0.0)
 
 
 def _report(finished: int, total: int, elbo: float) -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import log_expit, log_softmax, ndtri
-from scipy.stats import qmc
+from scipy.special import log_expit
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_flag
-from pydirect.estimators._networks import (
+from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor
+from pydirect.logistic.predictive import predictive_log_odds
+from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
+from pydirect.networks.outputs import (
     N_NODES,
-    NetworkClassifier,
-    NetworkModel,
-    NetworkRegressor,
+    delta_log_probabilities,
+    draw_outputs,
     log_mean_softmax,
     log_noise_nodes,
     log_odds_moments,
+    normal_points,
 )
-from pydirect.logistic.predictive import predictive_log_odds
-from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
 from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.schedule import BATCH_SIZE
 
@@ -282,7 +282,7 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
 
     def _drawn_components(self, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mix over draws of the outputs, from the same standard normal draws for every row."""
-        draws = _draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((N_DRAWS, 2)))
+        draws = draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((N_DRAWS, 2)))
         return np.full(N_DRAWS, 1 / N_DRAWS), draws[:, :, 0], self._noise_variances(draws[:, :, 1])
 
 
@@ -381,41 +381,9 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     def _log_probabilities(self, x: FloatArray) -> FloatArray:
         mean, covariance = self._output_moments(x)[0]
         if self.predictive == "delta":
-            return _delta_log_probabilities(mean, covariance)
+            return delta_log_probabilities(mean, covariance)
         if len(self.classes_) == 2:
             odds = predictive_log_odds(*log_odds_moments(mean, covariance))
             return log_expit(np.stack([-odds, odds], axis=1))
-        logits = _draw_outputs(mean, covariance, _normal_points(N_POINTS, mean.shape[1]))
+        logits = draw_outputs(mean, covariance, normal_points(N_POINTS, mean.shape[1]))
         return log_mean_softmax(logits, classes=2, draws=1)
-
-
-# --- predictive distributions from Gaussian outputs
-
-
-def _draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> FloatArray:
-    """Return outputs (n_rows, n_draws, n_outputs) from standard normal draws z (n_draws, n_outputs)."""
-    values, axes = np.linalg.eigh(covariance)  # covariances may be singular
-    root = axes * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    return mean[:, None, :] + z @ np.swapaxes(root, 1, 2)
-
-
-def _normal_points(n_points: int, n_dimensions: int) -> FloatArray:
-    """Quasi-random standard normal points, (n_points, n_dimensions): the same at every call."""
-    points = qmc.Sobol(n_dimensions, scramble=False).random(n_points)
-    return ndtri(points + 0.5 / n_points)  # in every dimension the midpoints of n_points equal intervals
-
-
-def _delta_log_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Expand E softmax to second order in the covariance (eq. 23), E p_i ≈ p_i (1 + ½ (v_i − Σ_j p_j v_j)).
-
-    v_i is the variance of logit i minus the logits' average under p. The second order is scaled down where it would
-    make probabilities negative.
-    """
-    p = np.exp(log_softmax(mean, axis=1))
-    sp = np.einsum("nij,nj->ni", covariance, p)
-    average = np.einsum("ni,ni->n", p, sp)[:, None]
-    v = np.maximum(np.einsum("nii->ni", covariance) - 2.0 * sp + average, 0.0)
-    average_v = np.einsum("ni,ni->n", p, v)[:, None]
-    expected = p * (1.0 + 0.5 * (v - average_v) / np.maximum(1.0, 0.5 * average_v))
-    expected = np.maximum(expected, np.finfo(np.float64).tiny)
-    return np.log(expected / expected.sum(axis=1, keepdims=True))

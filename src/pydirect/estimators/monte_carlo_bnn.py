@@ -9,9 +9,10 @@ import numpy as np
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
-from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor, log_mean_softmax
+from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor
 from pydirect.monte_carlo.divergence import MODES
 from pydirect.networks.base import VariationalNetwork
+from pydirect.networks.outputs import log_mean_softmax
 from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
 from pydirect.networks.schedule import BATCH_SIZE, NETWORK_OPTIMIZERS
