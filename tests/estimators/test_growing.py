@@ -130,5 +130,5 @@ def test_an_invalid_number_of_threads_leaves_the_model_unchanged():
 
 @pytest.mark.parametrize("basis", ["raw", "decorrelated"])
 def test_held_out_noise_is_rejected_with_alternatives(basis):
-    with pytest.raises(ValueError, match="hold no rows out: 'evidence' and 'elbo' need none"):
+    with pytest.raises(ValueError, match="cannot hold rows out; use 'evidence' or 'elbo' instead"):
         DirectRegressor(basis=basis, noise="held_out").fit_stream(X, Y)

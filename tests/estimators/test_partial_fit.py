@@ -228,7 +228,7 @@ def test_what_cannot_be_forgotten_changes_nothing():
     for x, y, message in [
         (1000 * X[:20], Y[:20], "never added"),
         (np.tile(X, (2, 1)), np.tile(Y, 2), "cannot remove 600 samples from 300"),
-        (X, Y, "no row would be left"),
+        (X, Y, "must leave some of the rows seen, got all of them"),
     ]:
         with pytest.raises(ValueError, match=message):
             model.forget(x, y)
@@ -281,12 +281,12 @@ def test_fit_starts_afresh():
 def test_nothing_can_be_held_out_of_statistics():
     model = DirectRegressor("linear", basis="raw", noise="held_out")
     for act in (model.partial_fit, model.fit_stream):
-        with pytest.raises(ValueError, match="noise must not be 'held_out' where only statistics are kept"):
+        with pytest.raises(ValueError, match="noise must not be 'held_out' when only statistics are kept"):
             act(X, Y)
 
 
 def test_features_of_a_kernel_need_targets_and_others_do_not():
-    with pytest.raises(ValueError, match="y must be given where the kernel's hyperparameters are learned"):
+    with pytest.raises(ValueError, match="y must be given when the kernel's hyperparameters are learned"):
         DirectRegressor(**SMALL).fit_features(X)
     bounds = [[-3.0, -3.0, -3.0], [3.0, 3.0, 3.0]]
     model = DirectRegressor("linear").fit_features(bounds).partial_fit(X[:5], Y[:5]).partial_fit(X[5:], Y[5:])
@@ -395,11 +395,11 @@ def test_threads_do_not_change_a_bit(n_threads):
 
 def test_a_basis_with_features_of_its_own_is_refused_for_those_before():
     model = DirectRegressor(**SMALL).partial_fit(X, Y).set_params(basis="raw")
-    with pytest.raises(ValueError, match=r"^basis, by which features='auto' are chosen, must be as when"):
+    with pytest.raises(ValueError, match=r"^basis, on which features='auto' depends, must be as when"):
         model.partial_fit(X, Y)
 
 
 def test_sums_are_of_one_precision():
     model = DirectRegressor("linear").partial_fit(X, Y).set_params(block_dtype="float32")
-    with pytest.raises(ValueError, match="block_dtype must be 'float64', as of the rows before, got 'float32'"):
+    with pytest.raises(ValueError, match="block_dtype must be 'float64', as for the earlier rows, got 'float32'"):
         model.partial_fit(X, Y)

@@ -42,7 +42,7 @@ def test_nan_in_the_first_blocks_is_located(repeatable):
 
 
 def test_a_stream_whose_weights_are_all_zero_is_rejected():
-    with pytest.raises(StreamError, match="there are no rows that count"):
+    with pytest.raises(StreamError, match="there are no rows with positive weight"):
         fitted(X, Y, np.zeros(N))
     with pytest.raises(StreamError, match="no row is left that counts"):
         DirectRegressor(**LINEAR).fit_features(X, Y).fit_stream([(X, Y, np.zeros(N))], keep_features=True)

@@ -1,4 +1,4 @@
-"""What classifiers share: labels, probabilities."""
+"""Base of the classifiers: labels and class probabilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydirect.persistence.fields import Arrays, Header, Writer, classes_from_hea
 
 
 class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
-    """Base of estimators that predict probabilities of classes.
+    """Base of estimators that predict class probabilities.
 
     A subclass provides ``_check_parameters``, ``decision_function`` and ``predict_log_proba``; its ``fit`` begins with
     `_start_fit`.
@@ -39,13 +39,13 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
     def _class_weighted(
         self, x: FloatArray, y: np.ndarray, weight: FloatArray
     ) -> tuple[FloatArray, np.ndarray, FloatArray]:
-        """Multiply the rows' weights by those of their classes; here all classes weigh the same."""
+        """Multiply the rows' weights by those of their classes; here all classes have the same weight."""
         return x, y, weight
 
     def _start_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Validate and forget; return the rows that count, the indices of their classes, and the weights."""
+        """Validate the data and discard the earlier fit; return rows of positive weight, class indices and weights."""
         x, given_y = validate_data(self, X, y, dtype=np.float64)
         _check_labels(given_y)
         given = as_sample_weight(sample_weight, len(x))
@@ -57,7 +57,7 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
         self.classes_, index = np.unique(used_y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}")
-        # In small tables repeated rows become one: a weight of two and a row given twice are then the same.
+        # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
         x, merged, weight = distinct_rows(x, index[:, None].astype(np.float64), weight)
         return x, merged[:, 0], weight
 
@@ -67,13 +67,13 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
         return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the classes' probabilities, expectations over the posterior, (n_rows, n_classes)."""
+        """Predict class probabilities, averaged over the posterior, (n_rows, n_classes)."""
         return np.exp(self.predict_log_proba(X))
 
 
 def _check_labels(y: np.ndarray) -> None:
     try:
         check_classification_targets(y)
-    except TypeError:  # they could not be sorted
+    except TypeError:  # the labels could not be sorted
         found = sorted({type(label).__name__ for label in y.tolist()})
         raise TypeError(f"y must hold labels that can be ordered, of one type, got {' and '.join(found)}") from None

@@ -1,4 +1,4 @@
-"""Fitting to data that grow, shrink, do not fit into memory, or lie on several machines."""
+"""Incremental and out-of-core fits: data that grow, shrink, exceed memory, or are spread over several machines."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from pydirect.streams.sources import as_source
 
 
 class ForgottenRowsWarning(UserWarning):
-    """Rows that a model was fitted to do not count in what it grows into."""
+    """`partial_fit` does not count the rows of an earlier ``fit`` or of a model loaded from a file."""
 
 
 class GrowingModel(StatisticsModel):
     """Base of regressors that need only statistics of the data.
 
     The feature map, with the scaling of the inputs and the kernel's hyperparameters, is fixed before the first row is
-    counted and never moves again, or sums over rows would mean nothing. Location and scale of the targets are not: they
-    follow exactly from the statistics.
+    counted and never changes afterwards, because the sums over rows are sums of its features. The location and scale of
+    the targets need not be fixed: they follow exactly from the statistics.
     """
 
     # --- the feature map
 
     def fit_features(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Fix the feature map by a sample, without counting its rows.
+        """Fit the feature map to a sample, without counting its rows.
 
-        What comes after (`partial_fit`, `fit_stream` with ``keep_features=True``, `new_statistics`) uses this map. The
-        sample should look like all of the data: a column that is constant in it is left out for good, and inputs far
-        outside it are far outside for the features too. Two rows with known bounds are a sample, where no kernel is to
-        be learned.
+        Later calls of `partial_fit`, `fit_stream` with ``keep_features=True`` and `new_statistics` use this map. The
+        sample should be representative of all the data: a column that is constant in the sample is dropped for good,
+        and inputs far outside its range are far outside the range of the features too. If no kernel is to be learned,
+        two rows that hold the known bounds of the columns are enough.
 
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
         y : array_like of shape (n_samples,) or (n_samples, n_outputs), optional
-            Needed where the kernel's hyperparameters are learned: for ``"nystroem"`` and ``"fourier"`` features without
+            Required if the kernel's hyperparameters are learned: for ``"nystroem"`` and ``"fourier"`` features without
             a given `length_scale`.
         sample_weight : array_like of shape (n_samples,), optional
 
@@ -64,7 +64,7 @@ class GrowingModel(StatisticsModel):
         self._check_parameters()
         if y is None:
             if self._learns_kernel():
-                raise ValueError("y must be given where the kernel's hyperparameters are learned from it")
+                raise ValueError("y must be given when the kernel's hyperparameters are learned from it")
             x = validate_data(self, X, dtype=np.float64)
             y = np.zeros(len(x))
         x, _, standardised, weight = self._start_fit(X, y, sample_weight)
@@ -77,16 +77,17 @@ class GrowingModel(StatisticsModel):
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
     ) -> Self:
-        """Fit to these rows and all earlier ones, of which only statistics are kept.
+        """Update the fit with more rows (online learning); only statistics of the earlier rows are kept.
 
-        Statistics equal those of all rows at once, to rounding, in whatever blocks and order these came. In the
-        decorrelated basis so does the posterior. In the raw basis, whose optima are local, inference starts at the last
-        posterior, and may end in another optimum than a fit to all rows at once:
+        The statistics equal those of all rows at once, to rounding, whatever the blocks and their order. So does the
+        posterior in the decorrelated basis. In the raw basis, which has local optima, inference starts from the last
+        posterior and may end in a different optimum than a fit to all rows at once:
         ``model.fit_statistics(model.statistics_)`` starts afresh.
 
-        The first rows fix the feature map, unless `fit_features` has done so: they should be many, and look like what
-        will come. After ``fit``, which keeps no statistics, its feature map is kept but its rows do not count.
-        Parameters of the feature map must then stay as they are, until `fit_features` or ``fit``.
+        The first rows fix the feature map, unless `fit_features` has done so: there should be many of them, and they
+        should resemble the later ones. After ``fit``, which keeps no statistics, its feature map is kept but its rows
+        are not counted. From then on the parameters of the feature map must not change until the next `fit_features`
+        or ``fit``.
 
         Parameters
         ----------
@@ -95,28 +96,28 @@ class GrowingModel(StatisticsModel):
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
         decay : float in (0, 1], default=1.0
-            Factor on the weights of all earlier rows.
+            Factor by which the weights of all earlier rows are first multiplied.
 
         Raises
         ------
         ValueError, TypeError
-            When the data or a parameter is not as described; the rows are then not counted.
+            If the data or a parameter is not as described; the rows are then not counted.
 
         Warns
         -----
         FeatureMapWarning
-            When a column is constant in the rows that fix the feature map.
+            If a column is constant in the rows that fix the feature map.
         ForgottenRowsWarning
-            When the model is fitted to rows that will not count: after ``fit``, or from a file.
+            If the model was fitted to rows that are not counted: by ``fit``, or before it was loaded from a file.
         """
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
         self._refuse_held_out()
         self._check_parameters()
         if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
             warnings.warn(
-                "the rows of an earlier fit, or of a model from a file, are not counted: their feature map alone is "
-                "kept. Begin with partial_fit, or with fit_features to fix the feature map by a sample; statistics in "
-                "a file go on with fit_statistics",
+                "the rows of an earlier fit, or of a model from a file, are not counted: only their feature map is "
+                "kept. Begin with partial_fit, or with fit_features to fit the feature map to a sample; to continue "
+                "from statistics in a file, use fit_statistics",
                 ForgottenRowsWarning,
                 stacklevel=2,
             )
@@ -132,47 +133,48 @@ class GrowingModel(StatisticsModel):
         return self
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:
-        """Fit as if these rows, which were given to `partial_fit`, had never been seen.
+        """Remove rows that were given to `partial_fit` (unlearning): fit as if they had never been seen.
 
-        Exact to rounding of what there was. The feature map stays, even when it came from these rows.
+        Exact up to rounding errors relative to the statistics before. The feature map stays the same, even if it was
+        fitted to these rows.
 
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array_like of shape (n_samples,), optional
-            As it was given.
+            The weights that were given to `partial_fit`.
         decay : float in (0, 1], default=1.0
-            Factor on the weights of these rows since: the product of the decays given to later `partial_fit`.
+            How much these rows have decayed since: the product of the decays given to later calls of `partial_fit`.
 
         Raises
         ------
         ValueError
-            When rows cannot have been among those seen, or none would be left; nothing is then forgotten.
+            If the rows cannot have been among those seen, or none would be left; nothing is then forgotten.
         """
-        check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: only partial_fit and its like can.")
+        check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
         self._refuse_held_out()
         self._check_parameters()
         part = self._statistics_of(X, y, sample_weight).decay(decay)
         left = self.statistics_.copy().subtract(part)
         if not left.n_samples:
-            raise ValueError("X must leave some of the rows seen: these are all, and no row would be left")
+            raise ValueError("X must leave some of the rows seen, got all of them")
         self._fit_to(left, Progress(self.verbose), warm=True)
         self._warn_if_unfinished()
         return self
 
     def fit_statistics(self, statistics: RunningStatistics) -> Self:
-        """Fit to statistics of rows of X and y, from `new_statistics` of this model or one with its feature map.
+        """Fit to statistics of rows, filled from `new_statistics` of this model or one with the same feature map.
 
         Parameters
         ----------
         statistics : RunningStatistics
-            From this or any machine; kept as ``statistics_``, so that `partial_fit` can go on.
+            Collected on this or any other machine; kept as ``statistics_``, so that `partial_fit` can continue.
 
         Raises
         ------
         ValueError
-            When the statistics are of another feature map, or empty.
+            If the statistics are of another feature map, or empty.
         """
         check_is_fitted(self, "features_")
         self._refuse_held_out()
@@ -191,14 +193,14 @@ class GrowingModel(StatisticsModel):
         noise = getattr(self, "noise", None)
         if isinstance(noise, str) and noise == "held_out":
             raise ValueError(
-                "noise must not be 'held_out' where only statistics are kept, which hold no rows out: 'evidence' and "
-                "'elbo' need none"
+                "noise must not be 'held_out' when only statistics are kept, which cannot hold rows out; use "
+                "'evidence' or 'elbo' instead"
             )
 
     def _statistics_of(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> RunningStatistics:
         if hasattr(self, "statistics_") and self.statistics_.block_dtype != self.block_dtype:
             before = self.statistics_.block_dtype
-            raise ValueError(f"block_dtype must be {before!r}, as of the rows before, got {self.block_dtype!r}")
+            raise ValueError(f"block_dtype must be {before!r}, as for the earlier rows, got {self.block_dtype!r}")
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
         weight = as_sample_weight(sample_weight, len(x), all_zero=True)
         targets = np.asarray(given, dtype=np.float64)
@@ -212,7 +214,7 @@ class GrowingModel(StatisticsModel):
         return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
 
     def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
-        """Set everything that follows from statistics."""
+        """Set all fitted attributes from statistics."""
         unit = self.features_.target_scale
         if unit is not None and len(unit) != statistics.n_outputs:
             raise ValueError(
@@ -221,7 +223,7 @@ class GrowingModel(StatisticsModel):
             )
         fit_to_statistics([self], statistics, Standardised.of(statistics), progress, warm=warm)
 
-    # --- data that do not fit into memory
+    # --- data larger than memory
 
     def fit_stream(
         self,
@@ -235,45 +237,46 @@ class GrowingModel(StatisticsModel):
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> Self:
-        """Fit to data that need not fit into memory, in two passes.
+        """Fit to data larger than memory (out-of-core learning), in two passes.
 
-        The first pass draws `sample_rows` rows uniformly, which fix the feature map and its hyperparameters, and checks
-        every value; the second adds up statistics. Both hold a few blocks at a time. An iterator that can be gone
-        through only once is read once: its first blocks, of `sample_rows` rows together, fix the feature map, and
-        should look like the rest.
+        The first pass checks every value and draws `sample_rows` rows uniformly, to which the feature map and its
+        hyperparameters are fitted; the second sums the statistics. Both hold only a few blocks in memory at a time. An
+        iterator that can be consumed only once is read once: the feature map is fitted to its first blocks, up to a
+        total of `sample_rows` rows, which should be representative of the rest.
 
         Parameters
         ----------
         X : path, array, iterable or function
-            A Parquet file or a folder of them, which must hold numbers; an array, usually one mapped from a file
+            A Parquet file or a folder of them, with numeric columns only; an array, usually memory-mapped
             (``numpy.load(..., mmap_mode="r")``); blocks ``(X, y)`` or ``(X, y, sample_weight)`` in a list, from an
             iterator, or from a function that returns a new iterator at every call; a Dask array or data frame.
         y : str, list of str, or array
-            Name of the target column, or a list of names, for files and data frames of Dask; targets for arrays; None
+            Name of the target column, or a list of names, for files and Dask data frames; the targets for arrays; None
             for blocks.
         sample_weight : str or array, optional
-            As `y`.
+            Like `y`.
         sample_rows : int, default=20000
-            Rows that fix the feature map.
+            Number of rows that the feature map is fitted to.
         keep_features : bool, default=False
-            Keep the feature map of an earlier `fit_features` or fit: there is no first pass.
+            Keep the feature map of an earlier `fit_features` or ``fit`` and skip the first pass.
         drop_missing : bool, default=False
-            Leave out rows with NaN, which are an error otherwise.
+            Skip rows with NaN, which raise an error otherwise.
         checkpoint : path-like, optional
-            File that keeps what has been summed, with the feature map. When it is there, the pass goes on after the
-            rows that it counts; the data must begin with the same rows as then. The file stays after the end: a folder
-            to which files were added (by later names) is then read from there on.
+            File to which the statistics so far and the feature map are saved. If it exists, the pass resumes after the
+            rows that it counts, and the data must begin with the same rows as when it was written. The file is kept
+            when the pass is complete: if files are then added to a folder, under names that sort last, the next call
+            reads only these.
         checkpoint_seconds : float, default=60.0
-            Time between two writes of it. It is written at the end, on Ctrl-C and on errors in the data too.
+            Time between writes of the checkpoint. It is also written at the end, on Ctrl-C and on errors in the data.
 
         Raises
         ------
         pydirect.StreamError
-            When data cannot be read or used, with the place.
+            If data cannot be read or used; the message says where they are.
         KeyboardInterrupt
-            After Ctrl-C, once the block at hand is added and the checkpoint written.
+            After Ctrl-C, once the current block is added and the checkpoint is written.
         OSError
-            When the checkpoint cannot be written; the one written before is whole.
+            If the checkpoint cannot be written; the previous one is left intact.
         """
         self._refuse_held_out()
         self._check_parameters()
@@ -288,7 +291,7 @@ class GrowingModel(StatisticsModel):
         run: StreamRun | DaskRun
         if is_dask(X):
             if checkpoint is not None or drop_missing:
-                raise ValueError("checkpoint and drop_missing must not be given for Dask, which has its own of both")
+                raise ValueError("checkpoint and drop_missing must not be given for Dask, which has its own of each")
             run = DaskRun(X, y, sample_weight, progress)
         else:
             if checkpoint is not None and self._feature_kind() == "transformer":
@@ -306,7 +309,7 @@ class GrowingModel(StatisticsModel):
         return self
 
     def _collected(self, run: StreamRun | DaskRun, sample_rows: int, keep_features: bool) -> RunningStatistics:
-        """Return the statistics of all rows, on the feature map that is kept, of the checkpoint or of a sample."""
+        """Return statistics of all rows; their feature map is kept, from a checkpoint, or fitted to a sample."""
         saved = run.saved(Basis.from_fields) if isinstance(run, StreamRun) else None
         if isinstance(run, StreamRun) and saved is not None:
             assert isinstance(saved.statistics.features, Basis) and run.path is not None
@@ -324,7 +327,7 @@ class GrowingModel(StatisticsModel):
         return run.collected(self.new_statistics(run.shape[1]))
 
     def _restore_features(self, path: str | Path, saved: Checkpoint, basis: Basis, keep_features: bool) -> None:
-        """Take the feature map of a checkpoint; raise when it is another than the parameters describe."""
+        """Take over the feature map of a checkpoint; raise if the parameters describe a different one."""
         changed = self._changed_parameters(basis.parameters)
         if saved.statistics.block_dtype != self.block_dtype:
             changed.append("block_dtype")

@@ -1,4 +1,4 @@
-"""What regressors share: predictive distributions, intervals, samples, scores, calibration."""
+"""Base of the regressors: predictive distributions, intervals, samples, scores, calibration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGEST_CALIBRATION_SCALE = 1e150
 class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
     """Base of regressors whose predictions are Gaussian mixtures.
 
-    Latent functions are of standardised targets; a subclass' ``fit`` begins with `_start_fit`.
+    Latent functions model the standardised targets. The ``fit`` of a subclass begins with `_start_fit`.
     """
 
     y_mean_: FloatArray
@@ -42,7 +42,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
     def _start_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
-        """Validate the data and standardise the targets; until `_set_results` there is no model, old or new.
+        """Validate the data, standardise the targets and discard the earlier fit: unfitted until `_set_results`.
 
         Returns
         -------
@@ -60,9 +60,9 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
     def _start_fit_to_distinct_rows(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return distinct rows, their standardised targets and their counts, for training that is not convex.
+        """Return the distinct rows, their standardised targets and their counts, for non-convex training.
 
-        Data that differ only by rounding could otherwise end in different optima.
+        Without this, data that differ only by rounding could lead to different optima.
         """
         x, targets, _, weight = self._start_fit(X, y, sample_weight)
         x, targets, counts = distinct_rows(x, targets, weight)
@@ -158,7 +158,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         ----------
         X : array_like of shape (n_rows, n_features_in)
         return_std : bool
-            Also return the standard deviation of the target, noise included. Nothing is computed for it otherwise.
+            Also return the standard deviation of the target, noise included; it is computed only on request.
 
         Returns
         -------
@@ -179,7 +179,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         return mean, self.calibration_scale_**2 * (variance + noise)
 
     def predict_parts(self, X: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Predict the mean with what is uncertain about f (epistemic) and about the noise (aleatoric) apart.
+        """Predict the mean and, separately, the epistemic (of f) and aleatoric (of the noise) standard deviations.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         return distributions if isinstance(distributions, list) else [distributions]
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Predict central intervals that hold the target with probability `level`.
+        """Predict central intervals that contain the target with probability `level`.
 
         Parameters
         ----------
@@ -263,10 +263,10 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         return self._shape(np.stack(densities, axis=1))
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Rescale all predictive standard deviations by one number learned on held-out data.
+        """Rescale all predictive standard deviations by one factor learned on held-out data.
 
-        The number is the root mean square of the standardised residuals, the maximiser of the Gaussian likelihood in
-        the scale: 1 for a calibrated model, above 1 for one that is too sure. It replaces an earlier one.
+        The factor is the root mean square of the standardised residuals, which maximises the Gaussian likelihood over
+        the scale: 1 for a calibrated model, above 1 for an overconfident one. It replaces that of an earlier call.
 
         Parameters
         ----------
@@ -282,7 +282,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         mean, variance = self._moments(x)
         z2 = ((targets - self.y_mean_) / self.y_scale_ - mean) ** 2 / variance
         scale = float(np.sqrt(np.average(z2, axis=0, weights=weight).mean()))
-        self.calibration_scale_ = scale if scale > 1e-6 else 1.0  # residuals of rounding say nothing of a scale
+        self.calibration_scale_ = scale if scale > 1e-6 else 1.0  # rounding errors say nothing about the scale
         return self
 
     def sample_y(

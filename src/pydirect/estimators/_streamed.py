@@ -1,4 +1,4 @@
-"""Models whose feature map is fixed before the rows are passed over."""
+"""Base of models that are fitted to streams of rows: the feature map is fixed before the rows are summed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pydirect.streams.rows import Rows, StreamError
 
 
 class FeatureMapWarning(UserWarning):
-    """The rows that fixed the feature map do not tell all that it needs."""
+    """The feature map was fitted to rows that do not represent every column."""
 
 
 class StreamedModel(BasisFunctionModel):
-    """Base of estimators whose feature map can be fixed before the rows are passed over.
+    """Base of estimators whose feature map can be fixed before the pass over the rows.
 
     A subclass provides ``_training_rows(rows)``.
     """
@@ -30,39 +30,39 @@ class StreamedModel(BasisFunctionModel):
     verbose: int
 
     def _forget_all(self) -> None:
-        """Forget rows and feature map."""
+        """Discard the statistics, the feature map and the fit."""
         for name in ("statistics_", "features_"):
             self.__dict__.pop(name, None)
         self._forget()
 
     def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
-        """Return empty statistics of rows of X and y, for `fit_statistics`; they can be filled on any machine.
+        """Return empty statistics, to be updated with rows of X and y on any machine and given to `fit_statistics`.
 
         Parameters
         ----------
         n_outputs : int
-            Columns of y.
+            Number of columns of y.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
-            When there is no feature map yet: `fit_features` first.
+            If there is no feature map yet: call `fit_features` first.
         ValueError
-            When a parameter that the feature map depends on was changed after it.
+            If a parameter that the feature map depends on has changed since it was fitted.
         """
         check_is_fitted(self, "features_")
         self._require_same_features()
         return RunningStatistics.empty(self.features_, n_outputs, block_dtype=self.block_dtype)
 
     def _require_same_features(self) -> None:
-        """Raise when parameters would now give another feature map than the model has."""
+        """Raise if the parameters now describe another feature map than the model has."""
         changed = self._changed_parameters(self.features_.parameters)
         if changed:
             if changed[0] == "features" and isinstance(self.features, str) and self.features == "auto":
-                changed[0] = "basis, by which features='auto' are chosen,"
+                changed[0] = "basis, on which features='auto' depends,"
             raise ValueError(
-                f"{', '.join(changed)} must be as when the feature map was fixed: set what was there, or begin anew "
-                "with fit"
+                f"{', '.join(changed)} must be as when the feature map was fixed: restore the earlier value, or "
+                "start again with fit"
             )
 
     def _warn_if_constant(self, x: FloatArray) -> None:
@@ -71,7 +71,7 @@ class StreamedModel(BasisFunctionModel):
             names = getattr(self, "feature_names_in_", [f"number {j}" for j in range(x.shape[1])])
             warnings.warn(
                 f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
-                f"the first of them {names[constant[0]]}: these columns are left out for good",
+                f"the first of them {names[constant[0]]}: these columns are dropped for good",
                 FeatureMapWarning,
                 stacklevel=4,
             )
@@ -81,20 +81,20 @@ class StreamedModel(BasisFunctionModel):
         return int(self._generator().integers(2**63))
 
     def _fix_features_by(self, rows: Rows, names: list[str] | None, one_dimensional: bool) -> None:
-        """Fix the feature map by a sample of checked rows."""
+        """Fit the feature map to a sample of checked rows."""
         if not len(rows) or (rows.weight is not None and not rows.weight.any()):
-            raise StreamError("there are no rows that count")
+            raise StreamError("there are no rows with positive weight")
         self._forget_all()
         self._set_input_names(rows.x.shape[1], names)
         self._one_dimensional = one_dimensional
         self._fix_features(self._training_rows(rows))
 
     def _training_rows(self, rows: Rows) -> TrainingRows:
-        """Return checked rows as features are fitted to them."""
+        """Return checked rows in the form that features are fitted to."""
         raise NotImplementedError
 
     def _fix_features(self, rows: TrainingRows) -> None:
-        """Fit the feature map, which then stays."""
+        """Fit the feature map, which is fixed from then on."""
         rows = replace(rows, x=np.ascontiguousarray(rows.x))
         with single_blas_thread():
             n_threads, scale = resolve_n_threads(self.n_threads), getattr(self, "y_scale_", None)
@@ -102,7 +102,7 @@ class StreamedModel(BasisFunctionModel):
         self._warn_if_constant(rows.x)
 
     def _require_columns(self, n_columns: int, names: list[str] | None) -> None:
-        """Compare columns with those of the feature map."""
+        """Raise unless the columns are those of the feature map."""
         if n_columns != self.n_features_in_:
             raise ValueError(f"X must have {self.n_features_in_} columns, as when features were fixed, got {n_columns}")
         known = getattr(self, "feature_names_in_", None)

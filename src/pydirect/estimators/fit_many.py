@@ -1,4 +1,4 @@
-"""Fitting several regressors at once: what their features and data have in common is computed once."""
+"""Fitting several regressors at once: whatever their features and data share is computed once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pydirect.features.content import content
 
 
 def feature_key(model: DirectRegressor) -> Hashable:
-    """Return what is the same for models whose feature maps, sums and random generators are, given the same rows."""
-    shape = np.asarray(model.length_scale).shape  # one that does not fit the rows is its own model's error
+    """Return a key that is equal for models with equal feature maps, sums and random generators on the same rows."""
+    shape = np.asarray(model.length_scale).shape  # a shape that does not fit the rows is an error of that model alone
     used = (model._feature_parameters(), model.block_dtype, model.random_state, shape)
     return content(used, generator_states=True)
 
@@ -31,12 +31,13 @@ def fit_many(
 ) -> list[DirectRegressor]:
     """Fit several regressors to the same rows, with one pass over them for each distinct feature map.
 
-    Each is fitted as its ``fit`` would fit it, to rounding; in the raw basis, whose optima are local, first fits are
-    made together and may end in another optimum (see `fit_mean_fields`). Models whose features agree share features,
-    sums over rows and the factorisation of ΦᵀΦ: they may differ in target, noise, prior, levels and all else that comes
-    after. Features with a learned kernel are shared by models with the same target.
+    Each result equals that of the model's own ``fit``, to rounding; in the raw basis, which has local optima, the first
+    fits are made together and may end in a different optimum (see `fit_mean_fields`). Models with the same feature
+    parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ in target, noise, prior,
+    levels and everything else that comes later. Features with a learned kernel are shared by models with the same
+    target.
 
-    Seconds that models share are divided among them: ``fit_seconds_`` of all together is what the fits took.
+    The time spent on shared work is divided among the models: their ``fit_seconds_`` add up to the total time.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def fit_many(
     Raises
     ------
     ValueError, TypeError
-        When the data or a parameter is not as `DirectRegressor.fit` describes.
+        If the data or a parameter is not as `DirectRegressor.fit` describes.
 
     Examples
     --------
@@ -67,7 +68,7 @@ def fit_many(
     [True, True]
     """
     if isinstance(estimators, DirectRegressor):
-        raise TypeError("estimators must be a list of DirectRegressor, got one")
+        raise TypeError("estimators must be a list of DirectRegressor, got a single one")
     estimators = list(estimators)
     for k, model in enumerate(estimators):
         as_instance(model, f"estimators[{k}]", DirectRegressor)
