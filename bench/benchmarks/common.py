@@ -45,7 +45,7 @@ def writing(n_bytes: int) -> Yardstick:
 
 
 def adding(n_bytes: int) -> Yardstick:
-    """Add one array to another inside a working set of `n_bytes`: two reads and a write of eight bytes an element."""
+    """Add one array to another inside a working set of `n_bytes`: two reads and a write of eight bytes per element."""
     total = np.zeros(max(n_bytes // 16, 1))
     block = np.ones_like(total)
     return Yardstick(lambda: np.add(total, block, out=total), 3 * total.nbytes)

@@ -9,7 +9,8 @@ honest baselines are therefore ridge regression on the inputs ("linear") and on 
 
 Within a fold the test rows are not looked at: the architecture is the one with the best log density on a held-out fifth
 of the training rows, and is then fitted to all of them; starts are chosen by the ELBO. Columns: mean test RMSE, its
-ratio to quadratic ridge's, NLPD a row (nats, user's units), coverage of central 90 % intervals, median seconds a fit.
+ratio to quadratic ridge's, NLPD per row (nats, user's units), coverage of central 90 % intervals, median seconds per
+fit.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Three real data sets that come with scikit-learn, five folds, and two synthetic ones of 100,000 rows with 20,000 held
 out. The reference is `LogisticRegression` as it comes, on the same basis functions (``same ...``) and on standardised
-columns (``columns``). On linear features both bounds are fitted, and the final value of each is printed, in nats a row:
-both are lower bounds of the log-probability of the training labels. One thread.
+columns (``columns``). On linear features both bounds are fitted, and the final value of each is printed, in nats per
+row: both are lower bounds of the log-probability of the training labels. One thread.
 """
 
 from __future__ import annotations

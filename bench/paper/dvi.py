@@ -6,15 +6,15 @@
 
 Random splits, a tenth of the rows for the test; 50 units, 100 for prot, which has five splits. Every variant runs with
 the estimator's defaults but for what its name says: DVI (heteroscedastic, empirical Bayes), dDVI (diagonal
-covariance), hoDVI (homoscedastic), MCVI (ten draws of the weights a step), and DVI-fixed and MCVI-fixed (one prior
+covariance), hoDVI (homoscedastic), MCVI (ten draws of the weights per step), and DVI-fixed and MCVI-fixed (one prior
 variance for all weights, chosen from a grid by the log density of a held-out ninth of the training rows; the paper
 does not say on what rows it was tuned). Nothing is chosen by the test rows.
 
-Columns: test log density a row (nats, user's units) and RMSE with standard errors over splits, the bound a training row
-(in user's units, of a different prior in each variant), median seconds a fit, the paper's log density, and whether ours
-is not more than two combined standard errors below it, the paper's figures as they are printed there. Below each set
-the gains of DVI over hoDVI and over DVI-fixed on the same splits, judged by two of their own standard errors. One
-thread a fit.
+Columns: test log density per row (nats, user's units) and RMSE with standard errors over splits, the bound per
+training row (in user's units, of a different prior in each variant), median seconds per fit, the paper's log density,
+and whether ours is not more than two combined standard errors below it, the paper's figures as they are printed
+there. Below each set the gains of DVI over hoDVI and over DVI-fixed on the same splits, judged by two of their own
+standard errors. One thread per fit.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def figure3(path: Path) -> None:
     ax.fill_between(grid[:, 0], mean - 2 * std, mean + 2 * std, alpha=0.2, color="#1f77b4", label="± 2 sd")
     ax.fill_between(grid[:, 0], mean - 2 * epistemic, mean + 2 * epistemic, alpha=0.3, color="#1f77b4")
     ax.axvline(0.25, color="0.3", lw=0.8, ls=":")
-    ax.set(title=f"2 × 128 units, bound {model.elbo_ / len(y):.2f} nats a row", xlabel="x", ylim=(-1.6, 1.6))
+    ax.set(title=f"2 × 128 units, bound {model.elbo_ / len(y):.2f} nats per row", xlabel="x", ylim=(-1.6, 1.6))
     ax.legend(fontsize=8, loc="lower left")
     figure.savefig(path, dpi=120)
 

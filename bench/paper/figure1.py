@@ -4,20 +4,20 @@
     python bench/paper/figure1.py --settings 1000x20 --budgets 30,100,300    # a quick look
 
 Data: a random weighting, drawn from the prior, of b random Fourier features of a squared exponential kernel, with
-Gaussian noise of variance one; the model has these features, m̄ = 3 levels a weight and 3 noise levels, uniform priors,
-and every method but our default starts from them (the paper's section 5.1, which leaves n, inputs and noise open).
-Twenty inputs keep the features apart: with few inputs, or noise so small that the first noise level is soon given up
-for good, gradient methods end in local optima, exact ones too, and the figure would be about those.
+Gaussian noise of variance one; the model has these features, m̄ = 3 levels per weight and 3 noise levels, uniform
+priors, and every method but our default starts from them (the paper's section 5.1, which leaves n, inputs and noise
+open). Twenty inputs keep the features apart: with few inputs, or noise so small that the first noise level is soon
+given up for good, gradient methods end in local optima, exact ones too, and the figure would be about those.
 
 DIRECT is the published L-BFGS on all logits, and this package's default. Each baseline climbs by Adam with every step
 size of --step-sizes and every number of steps of --budgets, in ascending order until one comes within --tolerance nats
-a datum of DIRECT's ELBO; the fastest such run counts, re-run with other seeds: medians of those of --repeats that come
-as near. The exact ELBO that decides is evaluated outside the clock.
+per datum of DIRECT's ELBO; the fastest such run counts, re-run with other seeds: medians of those of --repeats that
+come as near. The exact ELBO that decides is evaluated outside the clock.
 
 All baselines read the sufficient statistics, as DIRECT does: their steps cost the same for any n. The column `rows/n`
-is what the same number of steps takes where every step reads all n rows, as published: seconds a step measured over a
+is what the same number of steps takes where every step reads all n rows, as published: seconds per step measured over a
 few steps, times the steps; beside it, as multiples of L-BFGS's seconds and of these with those of collecting the
-statistics, which such a method does without. Rows marked "batch" read some rows a step instead. "no c. v." has no
+statistics, which such a method does without. Rows marked "batch" read some rows per step instead. "no c. v." has no
 control variate; REINFORCE otherwise subtracts the mean of the step's other samples, with t = 1 a moving average.
 
 `noise` is the root of the summed variance of the gradient's entries over the exact gradient's length, at the start; it
@@ -64,7 +64,7 @@ class Result:
     reached: bool = True
     steps: float = 0.0
     seconds: float = 0.0
-    gap: float = 0.0  # smallest distance below DIRECT's ELBO, nats a datum
+    gap: float = 0.0  # smallest distance below DIRECT's ELBO, nats per datum
     noise: float = 0.0  # of the gradient at the start, relative
     rows_seconds: float | None = None  # of as many steps that read all rows
     step_size: float | None = None
@@ -318,7 +318,7 @@ def draw(path: Path, results: dict[str, dict[str, Any]], tolerance: float) -> No
         ax.set_xlabel("steps (evaluations for L-BFGS), plus one" if column == 0 else "seconds")
         if across == "seconds":
             ax.set_xlim(1e-4, None)
-        ax.set_ylabel("distance below DIRECT's ELBO, nats a datum" if column == 0 else "")
+        ax.set_ylabel("distance below DIRECT's ELBO, nats per datum" if column == 0 else "")
         ax.set_title(f"n = {n:,}, b = {b}: by {across}", fontsize="medium", loc="left")
         ax.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize="small")
@@ -345,7 +345,7 @@ def draw(path: Path, results: dict[str, dict[str, Any]], tolerance: float) -> No
                 ax.plot([r.rows_seconds for r in read], at, **{**style, "marker": "|", "ms": 7, "mew": 1.8})
         ax.set(xscale="log", yticks=range(len(names)), ylim=(len(names) - 0.5, -0.5))
         ax.set_yticklabels(names if column == 0 else [], fontsize="small")
-        ax.set_xlabel(f"{across} to within {tolerance:g} nats a datum\n(open: not reached in so many)")
+        ax.set_xlabel(f"{across} to within {tolerance:g} nats per datum\n(open: not reached within the limit)")
         ax.grid(axis="y", color="0.92", lw=12)
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
@@ -361,7 +361,7 @@ def main() -> None:
     parser.add_argument("--settings", default="1000x20,1000x100,1000000x20", help="n x b, comma-separated")
     parser.add_argument("--budgets", default="30,100,300,1000", help="numbers of steps that are tried in turn")
     parser.add_argument("--step-sizes", default="0.1,0.3,1.0", help="of Adam")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="nats a datum")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="nats per datum")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds of search after which no budget is begun")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--figure", type=Path, metavar="PNG or SVG")

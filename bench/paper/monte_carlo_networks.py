@@ -10,7 +10,7 @@ for fixed), kept (fixed with ten draws of the network, too, that are kept for L-
 and beside them DVI and DIRECT.
 
 Columns: test log density a row (nats, user's units) and RMSE with standard errors over splits, the bound a training row
-(of fresh draws; of DIRECT's own model), median seconds a fit. One thread a fit.
+(of fresh draws; of DIRECT's own model), median seconds per fit. One thread per fit.
 
 The figure is the paper's figure 2, left: summed variance of the divergence's gradient against the number of draws, for
 one hidden layer of 50 units at a random point, over 200 seeds, for every mode that has draws.

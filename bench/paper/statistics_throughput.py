@@ -30,7 +30,7 @@ from pydirect.statistics.gaussian import block_rows  # noqa: E402
 
 N_INPUTS, N_FREQUENCIES = 11, 1000
 N_WEIGHTS = 2 * N_FREQUENCIES
-# The yardstick runs after every so many blocks.
+# Number of blocks between two runs of the yardstick.
 BLOCKS_BETWEEN = 4
 # Blocks of the run that measures memory: it does not grow with them.
 MEMORY_BLOCKS = 8

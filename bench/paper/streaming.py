@@ -33,7 +33,7 @@ ROWS, N_INPUTS, N_WEIGHTS = 2_049_280, 11, 2000
 # Sines and cosines beside a linear part and a constant make up the weights.
 N_FOURIER = N_WEIGHTS - N_INPUTS - 1
 ROW_GROUP = 131_072
-# The yardstick runs after every so many blocks.
+# Number of blocks between two runs of the yardstick.
 BLOCKS_BETWEEN = 8
 GOALS = {"peak_gib": 1.5, "pass_over_ssyrk": 1.3, "inference_seconds": 1.0}
 

@@ -11,7 +11,7 @@ batches of 100 rows and 10 samples, 1000 steps, from 3000 rows on 10,000 (append
 One thread. Every choice inside a fold (hyperparameters, noise, scale) sees its training rows only. Columns: mean test
 RMSE over folds and its ratio to the paper's DIRECT mean-field, DIRECT 5-mixture SGD, best column and REPARAM, NLPD per
 test row (user's units, nats), coverage of central 90 % intervals, expected zeros in a posterior sample, and median
-seconds a fold for features (hyperparameters included), statistics and inference, that of reparam in processor time.
+seconds per fold for features (hyperparameters included), statistics and inference, that of reparam in processor time.
 """
 
 from __future__ import annotations

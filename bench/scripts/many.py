@@ -5,7 +5,7 @@
     python bench/scripts/many.py search [protein.npz] [--weights 2000] [--folds 10] [--grid-fits 2]
 
 ``fit``: inference from given statistics. In the raw basis `fit_mean_fields` beside `fit_mean_field` one by one, for
-targets and for noise levels; in the decorrelated basis one factorisation beside one a model. Both take turns, medians
+targets and for noise levels; in the decorrelated basis one factorisation beside one per model. Both take turns, medians
 count; also the rate of the shared product with A beside that of BLAS. ``estimators``: end to end, `fit_many` beside
 ``fit`` one by one. ``search``: ten-fold cross-validation of a 5 × 5 grid, `DirectSearchCV` beside scikit-learn's
 GridSearchCV over the same estimator, extrapolated from its first fits; the file holds arrays X and y, without one the

@@ -5,7 +5,7 @@
 A normal posterior and a normal prior, D weights, M fresh draws a weight in every step. Modes:
 
     exact          by expected powers: no draws
-    direct         sums drawn from their own law: a normal and a chi-square number a weight
+    direct         sums drawn from their own law: a normal and a chi-square number per weight
     fixed          sums of draws of the first step: what every further step costs
     shared         one set of M draws for all weights
     independent    M draws a weight, reduced to two sums as they are made

@@ -12,7 +12,7 @@ precision, "integer" the model of that many bytes, integers throughout. The last
 model of 4 KiB is within 5 % of an exact posterior mean: on its own basis functions, of 2000 features, of the default.
 
 networks: RMSE and NLPD on held-out rows of `QuadraticBNNRegressor`, means over the paper's first folds: its exact
-posterior, so many samples of it in double precision, and the same samples in integers, with the bytes of their tables.
+posterior, samples of it in double precision, and the same samples in integers, with the bytes of their tables.
 "off" is the largest difference of a sample's function between the last two, in standard deviations of y; "bound" what
 `rounding_bound` says at these rows, the largest of them; "in range" the part of the rows where nothing is cut off.
 
@@ -166,7 +166,7 @@ def networks(arguments: argparse.Namespace) -> None:
 
 
 def median_seconds(call: Any, repeats: int) -> float:
-    """Median of so many runs after one that is not counted."""
+    """Median of several runs after one that is not counted."""
     call()
     seconds = []
     for _ in range(repeats):

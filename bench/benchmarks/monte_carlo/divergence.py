@@ -1,4 +1,4 @@
-"""Divergences by Monte Carlo: nanoseconds a draw and a weight."""
+"""Divergences by Monte Carlo: nanoseconds per draw and weight."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..common import seconds
 
 
 class Divergence:
-    """Normal weights, normal prior; sampled modes draw a hundred numbers a weight."""
+    """Normal weights, normal prior; sampled modes draw a hundred numbers per weight."""
 
     params = ("exact", "direct", "independent", "naive")
     param_names = ("mode",)

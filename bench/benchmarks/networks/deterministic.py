@@ -13,7 +13,7 @@ import numpy as np
 from ..common import fraction_of_limit, multiplying, require
 
 N_ROWS = 500
-# Name: inputs, hidden layers, options, flops a row.
+# Name: inputs, hidden layers, options, flops per row.
 NETWORKS: dict[str, tuple[int, tuple[int, ...], dict[str, Any], float]] = {
     "1x50": (13, (50,), {}, 8 * 13 * 50 + (12 + 3 * 3) * 50 * 2),
     "1x50 diagonal": (13, (50,), {"covariance": "diagonal"}, 8 * 13 * 50 + 18 * 50 * 2),
