@@ -79,7 +79,7 @@ def test_ctrl_c_says_how_to_resume(tmp_path, capsys, run, monkeypatch, small_blo
     assert run(*command, "--checkpoint", checkpoint) == 130
     error = capsys.readouterr().err
     assert "interrupted after 256 rows of 900; the first 256 rows are in" in error
-    assert "the same call goes on from there" in error
+    assert "repeat the call to resume from there" in error
     monkeypatch.setattr(RunningStatistics, "merge", original)
     assert run(*command, "--checkpoint", checkpoint) == 0
     assert pydirect.load(tmp_path / "m.pydirect").n_samples_ == N

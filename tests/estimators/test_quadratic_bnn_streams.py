@@ -97,7 +97,7 @@ def test_errors_of_a_stream_say_where_they_occurred():
 
     with pytest.raises(StreamInterrupt, match="interrupted after 520 rows: none of them is kept"):
         QuadraticBNNRegressor(**FAST).fit_stream(interrupted)
-    with pytest.raises(StreamError, match="no row is left that counts"):
+    with pytest.raises(StreamError, match="no row with positive weight is left"):
         QuadraticBNNRegressor(**FAST).fit_stream(X, Y[:, 0], np.zeros(N))
 
 

@@ -58,8 +58,8 @@ def test_a_finished_checkpoint_gives_the_same_model_and_takes_in_new_files(tmp_p
     ("parameters", "data", "message"),
     [
         ({"features": "polynomial"}, (X, Y), "the checkpoint is of a model with other parameters: features changed"),
-        (LINEAR, (X + 1, Y), "other data, which begin with other rows"),
-        (LINEAR, (X[:500], Y[:500]), "the checkpoint counts 900 rows, the data have 500"),
+        (LINEAR, (X + 1, Y), "other data: their first rows differ"),
+        (LINEAR, (X[:500], Y[:500]), "the checkpoint counts 900 rows, but the data have 500"),
     ],
 )
 def test_a_checkpoint_of_another_model_or_other_data_is_rejected_with_the_reason(tmp_path, parameters, data, message):
@@ -75,9 +75,12 @@ def test_a_checkpoint_of_another_model_or_other_data_is_rejected_with_the_reason
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: (f / "part-1.parquet").unlink(), "part-2.parquet of 599 rows, where was part-1.parquet of 1 rows"),
-        (lambda f: write_parquet(f / "part-0b.parquet", X, Y, WEIGHT), "part-0b.parquet of 900 rows, where was part-1"),
-        (lambda f: write_parquet(f / "part-1.parquet", X[:7], Y[:7], WEIGHT[:7]), "of 7 rows, where was .* of 1 rows"),
+        (lambda f: (f / "part-1.parquet").unlink(), "part-2.parquet of 599 rows in place of part-1.parquet of 1 row"),
+        (
+            lambda f: write_parquet(f / "part-0b.parquet", X, Y, WEIGHT),
+            "part-0b.parquet of 900 rows in place of part-1",
+        ),
+        (lambda f: write_parquet(f / "part-1.parquet", X[:7], Y[:7], WEIGHT[:7]), "of 7 rows in place of .* of 1 rows"),
     ],
 )
 def test_a_folder_whose_counted_files_changed_is_rejected(tmp_path, small_blocks, change, message):
@@ -117,7 +120,7 @@ def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint_intact(tmp_path,
 
     monkeypatch.setattr(persistence, "_write_all", fills_up)
     options = {"checkpoint": path, "checkpoint_seconds": 0.0}
-    with pytest.raises(OSError, match=r"cannot be written after 320 rows .No space left on device.; the one written"):
+    with pytest.raises(OSError, match=r"cannot be written after 320 rows .No space left on device.; the previous"):
         with_features().fit_stream(numbered_blocks, keep_features=True, **options)
     assert os.listdir(tmp_path) == ["c.pydirect"]
     monkeypatch.setattr(persistence, "_write_all", original)
@@ -165,4 +168,4 @@ def test_errors_raised_by_the_iterator_mention_the_checkpoint(tmp_path):
     model = DirectRegressor("linear").fit_features(X, Y)
     with pytest.raises(RuntimeError, match="the disk is gone") as caught:
         model.fit_stream(failing(), keep_features=True, checkpoint=tmp_path / "c")
-    assert "the same call goes on from there" in caught.value.__notes__[0]
+    assert "repeat the call to resume from there" in caught.value.__notes__[0]

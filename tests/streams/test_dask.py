@@ -154,7 +154,7 @@ def test_the_threaded_scheduler_needs_no_cluster(single):
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        ((as_dask(X), Y), {}, TypeError, "must be Dask collections as X"),
+        ((as_dask(X), Y), {}, TypeError, "must be Dask collections like X"),
         ((as_dask(X), "price"), {}, TypeError, "must be arrays when X is not a data frame"),
         ((as_dask(X), da.from_array(Y, chunks=3000)), {}, ValueError, r"the same partitions of rows, got \[5, 2\]"),
         ((as_dask(X), as_dask(Y)), {"checkpoint": "c"}, ValueError, "must not be given for Dask"),

@@ -30,7 +30,7 @@ def test_the_first_pass_finds_bad_values_before_anything_is_summed(tmp_path):
 
 
 def test_an_interrupt_while_sampling_says_that_no_row_is_counted(tmp_path):
-    with pytest.raises(rows_module.StreamInterrupt, match="fixed by a sample: no row is counted yet"):
+    with pytest.raises(rows_module.StreamInterrupt, match="fitted to a sample: no row is counted yet"):
         DirectRegressor(**LINEAR).fit_stream(lambda: numbered_blocks(20, KeyboardInterrupt()))
 
 
@@ -44,5 +44,5 @@ def test_nan_in_the_first_blocks_is_located(repeatable):
 def test_a_stream_whose_weights_are_all_zero_is_rejected():
     with pytest.raises(StreamError, match="there are no rows with positive weight"):
         fitted(X, Y, np.zeros(N))
-    with pytest.raises(StreamError, match="no row is left that counts"):
+    with pytest.raises(StreamError, match="no row with positive weight is left"):
         DirectRegressor(**LINEAR).fit_features(X, Y).fit_stream([(X, Y, np.zeros(N))], keep_features=True)

@@ -289,7 +289,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
                 found = parts(report)
                 first = next(found, None)
                 if first is None:
-                    raise StreamError("no row is left that counts")
+                    raise StreamError("no row with positive weight is left")
                 return merged_tree(itertools.chain([first], found))
         except KeyboardInterrupt:
             raise StreamInterrupt(f"interrupted after {row:,} rows: none of them is kept") from None

@@ -1,4 +1,4 @@
-"""Checkpoints of a pass over a stream: the statistics so far, with their feature map, and the row reached."""
+"""Checkpoints of a pass over a stream: the statistics so far, their feature map and the number of rows read."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ KIND = "pydirect.checkpoint"
 class Checkpoint:
     """Statistics of the first rows of a source.
 
-    - `statistics`: with their feature map.
-    - `n_rows`: number of rows of the source that were read: counted, or left out for missing values.
+    - `statistics`: including their feature map.
+    - `n_rows`: number of rows of the source that were read, whether counted or skipped for missing values.
     - `identity`: digest of the source's first rows.
     - `layout`: layout of the source up to `n_rows`.
     - `one_dimensional`: whether the targets have no axis of outputs.
@@ -37,9 +37,9 @@ class Checkpoint:
     one_dimensional: bool
 
     def write(self, path: str | Path) -> None:
-        """Write under a temporary name and rename: an older file stays whole until the new one is.
+        """Write the checkpoint under a temporary name, then rename it, so that an older file stays intact until then.
 
-        Raises OSError with what is left, when the file cannot be written.
+        Raises OSError if the file cannot be written; the message says whether an older one is intact.
         """
         writer = Writer()
         header, arrays = self.statistics.to_document()
@@ -57,15 +57,15 @@ class Checkpoint:
             write(path, KIND, document, {**writer.arrays, **sums})
         except OSError as error:
             reason = f"the checkpoint cannot be written after {self.n_rows:,} rows ({error.strerror or error})"
-            before = "; the one written before is whole" if Path(path).exists() else ""
+            before = "; the previous checkpoint is intact" if Path(path).exists() else ""
             raise OSError(error.errno, reason + before, str(path)) from error
 
     @classmethod
     def read(cls, path: str | Path, feature_map: Callable[[Header, Arrays, str], FeatureMap]) -> Checkpoint:
-        """Read what `write` wrote.
+        """Read a checkpoint from a file.
 
         `feature_map`: rebuilds the feature map from its fields, such as `pydirect.features.basis.Basis.from_fields`.
-        Raises pydirect.persistence.errors.FileFormatError with the reason, when the file is not a checkpoint or is
+        Raises pydirect.persistence.errors.FileFormatError, with the reason, if the file is not a checkpoint or is
         damaged.
         """
         try:
@@ -81,19 +81,20 @@ class Checkpoint:
             n_rows = as_count(header["n_rows"], "n_rows", 0)
             return cls(statistics, n_rows, header["identity"], list(header["layout"]), header["one_dimensional"])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            reason = f"the file is whole but its contents are no checkpoint ({type(error).__name__}: {error})"
+            reason = f"the file is intact but its contents are not a checkpoint ({type(error).__name__}: {error})"
             raise CorruptFileError(path, reason) from error
 
     def require(self, path: str | Path, identity: str, source: Source) -> None:
         """Raise unless the checkpoint is of a source that begins with the same rows and is at least as long."""
         n_rows = source.n_rows
         if identity != self.identity:
-            raise FileFormatError(path, "the checkpoint is of other data, which begin with other rows")
+            raise FileFormatError(path, "the checkpoint is of other data: their first rows differ")
         if n_rows is not None and n_rows < self.n_rows:
-            raise FileFormatError(path, f"the checkpoint counts {self.n_rows:,} rows, the data have {n_rows:,}")
+            raise FileFormatError(path, f"the checkpoint counts {self.n_rows:,} rows, but the data have {n_rows:,}")
         layout = source.layout(self.n_rows)
         if layout != self.layout:
             pairs = zip([*layout, None], [*self.layout, None], strict=False)
             found, counted = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
             there, before = (f"{p[0] or 'a file'} of {p[1]:,} rows" if p else "none" for p in (found, counted))
-            raise FileFormatError(path, f"files that the checkpoint counts have changed: {there}, where was {before}")
+            reason = f"files that the checkpoint counts have changed: found {there} in place of {before}"
+            raise FileFormatError(path, reason)

@@ -1,4 +1,4 @@
-"""Statistics summed by Dask: every partition where it lies, then a tree of merges over the workers."""
+"""Statistics of Dask collections: each partition is summed where it is stored, then merged in a tree over workers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.passes import Sample
 from pydirect.streams.rows import Rows, StreamError, checked_rows
 
-# Statistics merged by one task: enough that the tree is low, few enough for a worker's memory.
+# Number of statistics merged by one task: enough to keep the tree shallow, few enough for a worker's memory.
 FAN_IN = 8
 
 
-def _dask() -> Any:  # whose functions have no types
+def _dask() -> Any:  # Dask's functions are untyped
     import dask
 
     return dask
 
 
 def is_dask(X: Any) -> bool:
-    """Whether X is a Dask collection; Dask is not imported for it."""
+    """Whether X is a Dask collection, found without importing Dask."""
     base = sys.modules.get("dask.base")
     return base is not None and bool(base.is_dask_collection(X))
 
 
 class DaskRun:
-    """From a Dask array or data frame to statistics, summed by its workers; see `pydirect.streams.run.StreamRun`.
+    """Collect statistics of a Dask array or data frame on its workers; see `pydirect.streams.run.StreamRun`.
 
     - `X`, (n_rows, n_features_in).
     """
@@ -47,7 +47,7 @@ class DaskRun:
         self.sizes = _known_sizes(X)
 
     def sample(self, n_rows: int, seed: int) -> Rows:
-        """Draw rows, the same for any number of partitions and workers."""
+        """Draw a sample of rows, the same for any number of partitions and workers."""
         dask = _dask()
         with self.progress.stage("sample"):
             sizes = self.sizes or dask.compute(*[dask.delayed(len)(p) for p in self.parts], optimize_graph=False)
@@ -64,33 +64,33 @@ class DaskRun:
         return self.progress.stage(stage)
 
     def collected(self, empty: RunningStatistics) -> RunningStatistics:
-        """Return statistics of all rows, with the feature map of empty ones."""
+        """Return statistics of all rows, with the feature map of the `empty` ones."""
         dask = _dask()
         with self.progress.stage("statistics"):
-            # Sent to every worker once, not with every task, and without its square of zeros.
+            # Sent to every worker once rather than with every task, and without its matrix of zeros.
             sent = dask.delayed(replace(empty, scatter=np.empty((0, 0))), pure=True)
             sums = [dask.delayed(_summed)(sent, p) for p in self.parts]
-            # Loading is not shared through the optimiser, which would load the partitions of X and y apart, twice.
+            # Without graph optimisation, which would load partitions that X and y share separately, hence twice.
             (total,) = dask.compute(_tree(_merged, sums), optimize_graph=False)
         return replace(total, features=empty.features)
 
 
 def _known_sizes(X: Any) -> tuple[int, ...] | None:
-    """Return the rows of a collection's partitions where it knows them without looking."""
+    """Return the number of rows of each partition if known without computing it."""
     if not hasattr(X, "chunks") or not np.isfinite(X.chunks[0]).all():
         return None
     return tuple(X.chunks[0])
 
 
 def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str] | None, int]:
-    """Return delayed `Rows`, the names of X's columns, and the number of outputs, 0 where y has no axis of them."""
+    """Return delayed `Rows`, the names of X's columns, and the number of outputs (0 if y is one-dimensional)."""
     dask = _dask()
     names = column_names(X)
     if isinstance(y, str | list | tuple) or isinstance(sample_weight, str):
         if names is None:
             raise TypeError("y and sample_weight must be arrays when X is not a data frame")
         if y is None:
-            raise TypeError("y must name the target columns of X, got none")
+            raise TypeError("y must name the target columns of X, got None")
         targets = [y] if isinstance(y, str) else list(y)
         if len(set(targets)) != len(targets):
             raise ValueError(f"y must name each target once, got {y!r}")
@@ -100,7 +100,7 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
             raise ValueError(f"X has no column {absent[0]!r}")
         names = [name for name in names if name not in {*targets, *weight}]
         if not names:
-            raise ValueError("X must have columns to predict from beside those of y and sample_weight")
+            raise ValueError("X must have columns to predict from, besides those of y and sample_weight")
         frames = X.to_delayed()
         return (
             [dask.delayed(_from_frame)(k, f, names, targets, weight) for k, f in enumerate(frames)],
@@ -108,7 +108,7 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
             0 if isinstance(y, str) else len(targets),
         )
     if y is None or not is_dask(y) or (sample_weight is not None and not is_dask(sample_weight)):
-        raise TypeError("y and sample_weight must be Dask collections as X, or names of columns of a data frame")
+        raise TypeError("y and sample_weight must be Dask collections like X, or names of columns of a data frame")
     lists = [_row_partitions(a) for a in (X, y, sample_weight) if a is not None]
     if len({len(parts) for parts in lists}) != 1:
         raise ValueError(
@@ -119,7 +119,7 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
 
 
 def _row_partitions(collection: Any) -> list[Any]:
-    """Return a collection's partitions of rows, each with all columns."""
+    """Return the partitions of a collection along its rows, each with all columns."""
     if hasattr(collection, "chunks"):
         if collection.ndim == 2 and len(collection.chunks[1]) > 1:
             collection = collection.rechunk({1: -1})
@@ -156,12 +156,12 @@ def _checked(rows: Rows, names: list[str] | None, where: str) -> Rows:
 
 
 def _summed(empty: RunningStatistics, rows: Rows) -> RunningStatistics:
-    """Return the statistics of one partition, on one thread: workers are the parallel level."""
+    """Return the statistics of one partition, on one thread, since workers already run in parallel."""
     statistics = empty.emptied()
     for begin, end in row_blocks(len(rows), statistics.block_rows):
         block = rows[begin:end]
         statistics.merge(statistics.part(block.x, block.y, block.weight), n_threads=1)
-    statistics.features = None  # the statistics travel, their feature map is known
+    statistics.features = None  # not sent back: the caller has the feature map
     return statistics
 
 
@@ -177,7 +177,7 @@ def _joined(parts: list[Sample], size: int) -> Sample:
 
 
 def _tree(combine: Any, items: list[Any], *arguments: Any) -> Any:
-    """Reduce by tasks that combine `FAN_IN` neighbours each: no worker ever holds them all."""
+    """Reduce by tasks that combine `FAN_IN` neighbours each, so that no worker ever holds all items."""
     dask = _dask()
     while len(items) > 1:
         groups = [items[a:z] for a, z in row_blocks(len(items), FAN_IN)]

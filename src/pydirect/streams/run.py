@@ -1,4 +1,4 @@
-"""A pass over a source that fits statistics: a sample first, then all rows, with progress and checkpoints."""
+"""Passes over a source to collect statistics: first a sample, then all rows, with progress and checkpoints."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
 
 
 class StreamRun:
-    """From a source, and perhaps a checkpoint, to statistics.
+    """Collect statistics from a source, resuming from a checkpoint if there is one.
 
     - `n_threads`: as in `pydirect.streams.passes.collect_stream`.
-    - `drop_missing`: leave out rows with missing values.
-    - `checkpoint`: file that keeps the statistics of the rows so far.
-    - `checkpoint_seconds`: time between two writes of it.
+    - `drop_missing`: whether to skip rows with missing values.
+    - `checkpoint`: file to which the statistics of the rows so far are saved.
+    - `checkpoint_seconds`: time between writes of the checkpoint.
 
-    Raises FileNotFoundError when the folder of the checkpoint does not exist.
+    Raises FileNotFoundError if the folder of the checkpoint does not exist.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class StreamRun:
         checkpoint_seconds: float = 60.0,
     ) -> None:
         self.source, self.progress, self.drop_missing = source, progress, drop_missing
-        self.n_threads = resolve_n_threads(n_threads)  # before a model forgets anything
+        self.n_threads = resolve_n_threads(n_threads)  # an error here leaves the model unchanged
         self.path, self.seconds, self.identity = checkpoint, checkpoint_seconds, ""
         if self.path is not None:
-            if not Path(self.path).absolute().parent.is_dir():  # not to be found out after a pass
+            if not Path(self.path).absolute().parent.is_dir():  # raised before a pass, not after it
                 raise FileNotFoundError(2, "the folder of the checkpoint does not exist", str(self.path))
             self.identity = digest(source)
 
@@ -57,7 +57,7 @@ class StreamRun:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of columns of X, and of outputs."""
+        """Number of columns of X and number of outputs."""
         first = next(iter(self.source.head(1)))
         return first.x.shape[1], first.y.shape[1]
 
@@ -70,21 +70,21 @@ class StreamRun:
         return saved
 
     def sample(self, n_rows: int, seed: int, look: Callable[[Rows], None] | None = None) -> Rows:
-        """Draw rows in a pass that checks all; see `pydirect.streams.passes.sample_stream`."""
+        """Draw a sample of rows in a pass that checks all rows; see `pydirect.streams.passes.sample_stream`."""
         with self.uncounted("sample"):
             return sample_stream(self.source, n_rows, seed, drop_missing=self.drop_missing, look=look).rows
 
     @contextmanager
     def uncounted(self, stage: str) -> Iterator[None]:
-        """Time a stage before the first row is counted; an interruption says that none is."""
+        """Time a stage before the first row is counted; an interrupt says that no row is."""
         try:
             with self.progress.stage(stage):
                 yield
         except KeyboardInterrupt:
-            raise StreamInterrupt("interrupted while features were fixed by a sample: no row is counted yet") from None
+            raise StreamInterrupt("interrupted while features were fitted to a sample: no row is counted yet") from None
 
     def collected(self, total: RunningStatistics, start: int = 0) -> RunningStatistics:
-        """Add all rows of the source from row `start` on to statistics, and return these."""
+        """Add all rows of the source from row `start` on to the statistics `total` and return it."""
         self.row = self.written = start
         self.writing = False
         saved_at = time.monotonic()
@@ -107,7 +107,7 @@ class StreamRun:
                     save()
 
             try:
-                if not start:  # the feature map is worth keeping, and a full disk worth knowing
+                if not start:  # saves the feature map, and detects a full disk early
                     save()
                 collect_stream(
                     total,
@@ -126,11 +126,11 @@ class StreamRun:
                     save()
                 if isinstance(error, StreamError):
                     raise StreamError(f"{error}{self._hint()}") from error
-                if self.path is not None and not self.writing:  # of the iterator's own, to be raised as it is
+                if self.path is not None and not self.writing:  # raised by the iterator itself: passed on unchanged
                     error.add_note(self._hint().removeprefix("; "))
                 raise
         if not total.n_samples:
-            raise StreamError("no row is left that counts")
+            raise StreamError("no row with positive weight is left")
         return total
 
     def _where(self) -> str:
@@ -140,4 +140,4 @@ class StreamRun:
     def _hint(self) -> str:
         if self.path is None:
             return ""
-        return f"; the first {self.written:,} rows are in {self.path}: the same call goes on from there"
+        return f"; the first {self.written:,} rows are in {self.path}: repeat the call to resume from there"
