@@ -201,7 +201,7 @@ def test_search_refuses_what_sums_cannot_do(data):
         DirectSearchCV(model, []).fit(x, y)
     with pytest.raises(ValueError, match="cv must have at least one split"):
         DirectSearchCV(model, {"n_levels": [7]}, cv=[]).fit(x, y)
-    with pytest.raises(ValueError, match="cv must hold out rows that count, split 0 has none"):
+    with pytest.raises(ValueError, match="cv must hold out rows of positive weight, split 0 has none"):
         DirectSearchCV(model, {"n_levels": [7]}, cv=4).fit(x, y, np.arange(240) >= 60)
     half = np.arange(len(x)) % 2 == 0
     masks = DirectSearchCV(model, {"n_levels": [7]}, cv=[(half, ~half), (~half, half)]).fit(x, y)

@@ -1,4 +1,4 @@
-"""What estimators on basis functions share: their features, and f* = φᵀw from posteriors of the weights."""
+"""Base of estimators on basis functions: features, and predictions f* = φᵀw from posteriors of the weights."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
-# Parameters that a feature map of each kind depends on.
+# Parameters on which each kind of feature map depends.
 KERNEL_PARAMETERS = ("n_features", "rank_inputs", "length_scale", "max_hyperparameter_rows", "random_state")
 FEATURE_PARAMETERS = {"nystroem": KERNEL_PARAMETERS, "fourier": KERNEL_PARAMETERS, "polynomial": ("degree",)}
 
@@ -51,7 +51,7 @@ FEATURE_PARAMETERS = {"nystroem": KERNEL_PARAMETERS, "fourier": KERNEL_PARAMETER
 class BasisFunctionModel(LatentFunctions):
     """Base of estimators whose latent functions are linear in basis functions of X.
 
-    Parameters of the same names choose features and basis (see `DirectRegressor`). A subclass sets ``features_`` to
+    Parameters of the same names select features and basis (see `DirectRegressor`). A subclass sets ``features_`` to
     what `_fit_features` returns, and ``mean_missing_variance_``, ``posteriors_`` (one per function, weights in units of
     their prior standard deviation), ``prior_scale_`` (those deviations, (n_outputs,)) and ``coefficients_``
     ((n_weights, n_outputs)).
@@ -92,11 +92,11 @@ class BasisFunctionModel(LatentFunctions):
         as_verbosity(self.verbose)
         prior = as_prior(self.prior)
         if self.basis == "decorrelated" and not isinstance(prior, DensityPrior):
-            raise ValueError("prior must have a density in the decorrelated basis; use basis='raw' for one with atoms")
+            raise ValueError("prior must have a density in the decorrelated basis; use basis='raw' for atoms")
         if self.length_scale is not None and self._feature_kind() not in ("nystroem", "fourier"):
             raise ValueError("length_scale must be None unless features are 'nystroem' or 'fourier'")
         if self.basis == "decorrelated" and self.levels is not None:
-            raise ValueError("levels must be None in the decorrelated basis, which places them itself; use basis='raw'")
+            raise ValueError("levels must be None in the decorrelated basis, which chooses them; use basis='raw'")
         if isinstance(self.levels, str):
             as_choice(self.levels, "levels", tuple(LEVEL_SHAPES))
 
@@ -113,14 +113,14 @@ class BasisFunctionModel(LatentFunctions):
         given = self.get_params()
         own = {name: value for name, value in given.items() if name.startswith("features__")}
         used = {name: given[name] for name in FEATURE_PARAMETERS.get(kind, ())}
-        if "length_scale" in used:  # one for all columns is the same as equal ones
+        if "length_scale" in used:  # a scalar is equivalent to equal values for all columns
             scales = np.asarray(self.length_scale)
             held = scales.ravel().tolist()
             used["length_scale"] = held[0] if held and held.count(held[0]) == len(held) else scales.tolist()
         return {"features": type(self.features) if kind == "transformer" else kind, **own, **used}
 
     def _changed_parameters(self, fixed: Mapping[str, Hashable]) -> list[str]:
-        """Return the parameters of the feature map that hold something else than in a record of them."""
+        """Return the names of feature-map parameters that differ from a record of their content."""
         return [k for k, value in self._feature_parameters().items() if k in fixed and content(value) != fixed[k]]
 
     def _learns_kernel(self) -> bool:
@@ -132,7 +132,7 @@ class BasisFunctionModel(LatentFunctions):
     def _fit_features(
         self, rows: TrainingRows, rng: np.random.Generator, n_threads: int, target_scale: FloatArray | None = None
     ) -> Basis:
-        """Return the basis that the parameters describe, fitted to rows.
+        """Fit the basis that the parameters describe to rows.
 
         `target_scale`, (n_outputs,): standard deviations that the targets were divided by.
         """
@@ -175,7 +175,7 @@ class BasisFunctionModel(LatentFunctions):
         return TransformerFeatures(transformer, X.shape[1], transformer.transform(X[:1]).shape[1])
 
     def _given_kernel(self, input_map: InputMap) -> KernelHyperparameters:
-        """Return the smooth kernel of the given length-scales."""
+        """Return the smooth kernel with the given length-scales."""
         d = self.n_features_in_
         length_scale = np.asarray(self.length_scale)
         if length_scale.ndim == 0:
@@ -196,13 +196,13 @@ class BasisFunctionModel(LatentFunctions):
         rng: np.random.Generator,
         n_threads: int,
     ) -> KernelHyperparameters:
-        """Return the kernel of largest marginal likelihood on a subset of distinct rows."""
+        """Return the kernel that maximises the marginal likelihood on a subset of distinct rows."""
         max_rows = self.max_hyperparameter_rows
         return fit_hyperparameters(inputs, y, weight, n_linear, rng, max_rows=max_rows, n_threads=n_threads)
 
     def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
         used = inputs if weight is None else inputs[weight > 0]
-        if len(used) <= max(4 * self.n_features, 4000):  # repeated rows add nothing
+        if len(used) <= max(4 * self.n_features, 4000):  # repeated landmarks add nothing
             used = np.unique(used, axis=0)
         if len(used) > self.n_features:
             used = used[np.sort(rng.choice(len(used), self.n_features, replace=False))]
@@ -223,8 +223,8 @@ class BasisFunctionModel(LatentFunctions):
     def _to_fields(self, writer: Writer) -> Header:
         if isinstance(self.features_.map, TransformerFeatures):
             raise TypeError(
-                "features must be built in to be saved without pickle, got a transformer: save its output's model with "
-                "features='precomputed', or pickle the whole model"
+                "features must be built in to be saved without pickle, got a transformer: save a model of its output "
+                "with features='precomputed', or pickle the whole model"
             )
         writer.arrays |= {"prior_scale": self.prior_scale_, "coefficients": self.coefficients_}
         return {
@@ -263,7 +263,7 @@ class BasisFunctionModel(LatentFunctions):
         return inputs, np.ascontiguousarray(phi)
 
     def _missing_variance(self, inputs: FloatArray, phi: FloatArray) -> FloatArray | None:
-        """Return the variance of f that the basis functions lack, (n_rows, n_outputs); see `Basis`."""
+        """Return the variance of f that the basis functions miss, (n_rows, n_outputs); see `Basis`."""
         missing = self.features_.missing_variance(inputs, phi, self.mean_missing_variance_)
         return None if missing is None else missing[:, None] * self.prior_scale_**2
 
@@ -280,7 +280,7 @@ class BasisFunctionModel(LatentFunctions):
         return mean, variance if missing is None else variance + missing
 
     def quantizable(self) -> FittedBasisModel:
-        """Return the fitted model as data that `pydirect.quantize` takes."""
+        """Return the fitted model in the form that `pydirect.quantize` accepts."""
         check_is_fitted(self)
         return FittedBasisModel(
             self.features_, self.posteriors_, self.prior_scale_, self.mean_missing_variance_, self._outputs()
@@ -295,7 +295,7 @@ class BasisFunctionModel(LatentFunctions):
     def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
         scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
         weights = [scale * posterior.sample_weights(n_samples, rng) for posterior, scale in scaled]
-        # What the basis functions lack moves a function as a whole, so that it stays smooth.
+        # The missing variance shifts a function as a whole, so that it stays smooth.
         beyond = rng.standard_normal((len(weights), n_samples))
 
         def draw(rows: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Cross-validated search over hyperparameters on sums over rows: one pass over the data for each feature map."""
+"""Cross-validated hyperparameter search on sums over rows: one pass over the data per feature map."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
 
-# Scores that follow from sums over the held-out rows.
+# Scores that are computed from sums over the held-out rows.
 SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
 # Sums over the rows of a training set, and the same with standardised targets.
 Trained = tuple[RunningStatistics, Standardised]
@@ -39,26 +39,26 @@ Trained = tuple[RunningStatistics, Standardised]
 
 def _refits(search: DirectSearchCV) -> bool:
     if not search.refit:
-        raise AttributeError("only after a refit is there a model to predict with: set refit=True")
+        raise AttributeError("predictions need a refitted model: set refit=True")
     return True
 
 
 class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
-    """Search a grid of parameters of `DirectRegressor` by cross-validation, on sums over rows.
+    """Cross-validated grid search over parameters of `DirectRegressor`, on sums over rows.
 
-    What `sklearn.model_selection.GridSearchCV` does, without its passes over the data: the sums of every fold are taken
-    once for each distinct feature map, those of a training set are merged from the other folds', and candidates that
-    leave the features alone (noise, levels, prior, …) share both, with the factorisation of ΦᵀΦ. Held-out errors follow
-    from the fold's sums too, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
+    Like `sklearn.model_selection.GridSearchCV`, but without repeated passes over the data: the sums of every fold are
+    computed once per distinct feature map, those of each training set are merged from the other folds, and candidates
+    that differ only in other parameters (noise, levels, prior, …) share both, together with the factorisation of ΦᵀΦ.
+    Held-out errors follow from the sums of the fold as well, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
 
-    Targets are standardised by each training set. The feature map (scaling of the inputs, landmarks, the kernel's
-    hyperparameters) comes from all rows, those held out too: scores equal GridSearchCV's, to rounding, where features
-    do not depend on rows (``"precomputed"``, or a transformer that learns nothing), and are otherwise close: a
-    little too good where a kernel is learned from few rows, better or worse where random features are few, as one draw
-    serves all folds.
+    Targets are standardised with each training set. The feature map (scaling of the inputs, landmarks, the kernel's
+    hyperparameters) is fitted to all rows, including those held out. Scores equal those of GridSearchCV, to rounding, if
+    the features do not depend on the rows (``"precomputed"``, or a transformer that learns nothing). Otherwise they are
+    close: slightly optimistic if a kernel is learned from few rows, and higher or lower if random features are few, as
+    all folds share one draw.
 
-    GridSearchCV's ``n_jobs``, ``return_train_score``, several scorers at once and ``refit`` by a function are absent;
-    a candidate that fails ends the search, as ``error_score="raise"`` does there.
+    GridSearchCV's ``n_jobs``, ``return_train_score``, multiple scorers and ``refit`` by a function are not supported;
+    a candidate that fails ends the search, as with ``error_score="raise"`` there.
 
     Parameters
     ----------
@@ -66,16 +66,17 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     param_grid : dict of str to sequence, or a list of such dicts
     scoring : str or callable, default="r2"
         ``"r2"``, ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums; any other scorer of
-        scikit-learn's, which may use predictive deviations, is given each candidate and the held-out rows, as arrays.
+        scikit-learn, which may use predictive deviations, is called with each candidate and the held-out rows,
+        as arrays.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds in which every row is held out at most once and the others train.
+        Splits that hold out every row at most once and train on all other rows.
     refit : bool, default=True
-        Fit the best candidate to all rows, from their sums.
+        Whether to fit the best candidate to all rows, from their sums.
 
     Attributes
     ----------
     cv_results_ : dict
-        As in scikit-learn's GridSearchCV; times of fits are of inference alone.
+        As in scikit-learn's GridSearchCV; fit times are of inference alone.
     best_params_ : dict
     best_score_ : float
     best_index_ : int
@@ -120,21 +121,21 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> Self:
-        """Score every candidate, and fit the best one to all rows.
+        """Score every candidate and fit the best one to all rows.
 
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts, in fits and, unless the scorer takes no weights, in scores.
+            How many times each row counts, in fits and, unless the scorer does not accept weights, in scores.
         groups : array_like of shape (n_samples,), optional
             For splitters such as GroupKFold.
 
         Raises
         ------
         ValueError, TypeError
-            When the data, a candidate or the splits are not as described.
+            If the data, a candidate or the splits are not as described.
         """
         as_instance(self.estimator, "estimator", DirectRegressor)
         as_flag(self.refit, "refit")
@@ -142,7 +143,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
         if not isinstance(self.scoring, str) and not callable(self.scoring):
             raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
-        self.scorer_ = check_scoring(self.estimator, self.scoring)  # now rather than after the fits
+        self.scorer_ = check_scoring(self.estimator, self.scoring)  # raises before the fits, not after them
         self.multimetric_ = False
         candidates = list(ParameterGrid(self.param_grid))
         if not candidates:
@@ -199,7 +200,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 raise ValueError("cv must train on all rows that it does not hold out, each once")
             for name, rows in (("train on", train), ("hold out", test)):
                 if not len(rows) or (weight is not None and not weight[rows].any()):
-                    raise ValueError(f"cv must {name} rows that count, split {len(folds)} has none")
+                    raise ValueError(f"cv must {name} rows of positive weight, split {len(folds)} has none")
             folds.append(np.sort(test))
         if not folds:
             raise ValueError("cv must have at least one split, got none")
@@ -219,7 +220,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return self._by_scorer(model, data.x[rows], data.y[rows], None if data.weight is None else data.weight[rows])
 
     def _by_scorer(self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, weight: ArrayLike | None) -> float:
-        """Score a fitted model; weights are left out where the scorer takes none."""
+        """Score a fitted model, with weights if the scorer accepts them."""
         weights = {} if weight is None or not _takes_weights(self.scorer_) else {"sample_weight": weight}
         score = self.scorer_(model, X, y, **weights)
         if isinstance(score, np.ndarray) and score.ndim == 0:
@@ -268,14 +269,14 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         X : array_like of shape (n_rows, n_features_in)
         y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         sample_weight : array_like of shape (n_rows,), optional
-            Left out where the scorer takes none.
+            Ignored if the scorer does not accept weights.
         """
         check_is_fitted(self, "best_estimator_")
         return self._by_scorer(self.best_estimator_, X, y, sample_weight)
 
 
 class _FoldedData:
-    """Rows in folds, and their sums under one feature map."""
+    """Rows in folds and their sums for one feature map."""
 
     def __init__(
         self, model: DirectRegressor, x: FloatArray, y: FloatArray, weight: FloatArray | None, rows: list[np.ndarray]
@@ -287,7 +288,7 @@ class _FoldedData:
         self.rest = self._sums(np.setdiff1d(np.arange(len(x)), np.concatenate(rows)))
 
     def _selected(self, rows: Any) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-        """Return rows of X, of the targets with their axis of outputs, and of the weights."""
+        """Return rows of X, of the two-dimensional targets and of the weights."""
         return self.x[rows], self.y.reshape(len(self.x), -1)[rows], None if self.weight is None else self.weight[rows]
 
     def _sums(self, rows: np.ndarray) -> RunningStatistics:
@@ -302,7 +303,7 @@ class _FoldedData:
         return merged
 
     def training(self) -> Iterator[Trained]:
-        """Yield sums over all rows but a fold's, for each fold in turn."""
+        """Yield, for each fold, sums over all rows outside it."""
         for fold, statistics in enumerate(self._without_each(self.rest, self.folds)):
             kept = np.ones(len(self.x), dtype=bool)
             kept[self.rows[fold]] = False
@@ -316,9 +317,9 @@ class _FoldedData:
         return float(distinct_index(*self._selected(rows))[1].mean())
 
     def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
-        """Yield all sums but those of each fold, merged by halves.
+        """Yield, for each fold, the sums of all other folds, merged by halves.
 
-        Subtraction would lose the digits that a far row of the fold takes.
+        Subtracting a fold's sums from the total would lose digits if the fold has an outlying row.
         """
         if len(folds) == 1:
             yield others
@@ -331,7 +332,7 @@ class _FoldedData:
 def _fitted(
     models: Sequence[DirectRegressor], lead: DirectRegressor, statistics: RunningStatistics, shared: Standardised
 ) -> list[DirectRegressor]:
-    """Return copies of models fitted to the same sums, with the feature map of another one."""
+    """Return copies of models fitted to the same sums, with the feature map of `lead`."""
     copies = [_with_features(clone(model), lead) for model in models]
     fit_to_statistics(copies, statistics, shared, Progress(0))
     for model in copies:
@@ -340,7 +341,7 @@ def _fitted(
 
 
 def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
-    """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows, standardised as the model's; (n_outputs,)."""
+    """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows standardised like the model's; (n_outputs,)."""
     errors = [held.target(k).squared_error(mean) for k, mean in enumerate(model.coefficients_.T)]
     error = np.array(errors) * model.y_scale_**2
     rounding = 10 * np.finfo(float).eps * np.abs(model.y_mean_)
@@ -352,7 +353,7 @@ def _takes_weights(scorer: Callable[..., Any]) -> bool:
 
 
 def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
-    """R² averaged over outputs, as scikit-learn's: of a constant target 1 without any error, else 0."""
+    """R² averaged over outputs, as in scikit-learn: for a constant target 1 if there is no error, else 0."""
     if n_rows < 2:
         warnings.warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
         return float("nan")

@@ -1,4 +1,4 @@
-"""From columns to basis functions Φ: input scaling, kernels and feature maps."""
+"""Feature maps from columns of X to basis functions Φ: input scaling, kernels, random and Nyström features."""
 
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import fit_hyperparameters

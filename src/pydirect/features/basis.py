@@ -1,4 +1,4 @@
-"""A fitted feature map: everything between rows of X and basis functions Φ, as one object."""
+"""`Basis`: a fitted feature map, everything between rows of X and basis functions Φ in one object."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pydirect.statistics.fingerprint import fingerprint
 class Basis:
     """Basis functions of rows of X: standardisation of the columns, then a feature map.
 
-    Frozen, picklable, and all that a worker needs to compute Φ. Two are equal when they map rows alike, that is when
-    their fields have the same content; fields marked with * do not count for this.
+    Frozen, picklable, and all that a worker needs to compute Φ. Two bases are equal if they map rows in the same way,
+    that is, if their fields have the same content; fields marked with * are not compared.
 
     Parameters
     ----------
@@ -33,16 +33,16 @@ class Basis:
     map : FeatureMap
         From inputs to Φ.
     hyperparameters : KernelHyperparameters, optional
-        * Of the kernel that the map stands for; None where there is none.
+        * Hyperparameters of the kernel that the map approximates; None if there is no kernel.
     target_scale : ndarray of shape (n_outputs,), optional
         * Standard deviations of the targets, in whose units the hyperparameters were learned.
     names : tuple of str, optional
-        * Of the columns of X; they are compared where rows come with names.
+        * Names of the columns of X, compared with those of later rows that have names.
     parameters : dict, optional
-        * What the estimator's parameters that the map depends on held when it was fitted; see
+        * Content of the estimator's parameters that the map depends on, as of when it was fitted; see
         `pydirect.features.content.content`.
     reach : float
-        Inputs of the map are cut off at ± this.
+        Largest magnitude of the map's inputs, which are clipped to it.
     """
 
     input_map: InputMap
@@ -65,12 +65,12 @@ class Basis:
 
     @property
     def largest_input(self) -> float:
-        """Magnitude at which inputs of the map are cut off, so that none of its numbers overflows."""
+        """Magnitude to which inputs of the map are clipped, so that nothing overflows."""
         return min(self.reach, self.map.largest_input) if isinstance(self.map, PolynomialFeatures) else self.reach
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the content, the same in every process."""
+        """Digest of the content, identical in every process."""
         return fingerprint(self)
 
     def __eq__(self, other: object) -> bool:
@@ -84,7 +84,7 @@ class Basis:
     def inputs(self, x: FloatArray) -> FloatArray:
         """Return the inputs of the map, (n_rows, n_inputs)."""
         inputs = self.input_map.transform(x)
-        if self.largest_input < LARGEST:  # where the input map cuts off already
+        if self.largest_input < LARGEST:  # the input map itself clips to this
             np.clip(inputs, -self.largest_input, self.largest_input, out=inputs)
         return inputs
 
@@ -100,13 +100,13 @@ class Basis:
         return self.map.transform(self.inputs(x), dtype, n_threads)
 
     def prior_variance(self, x: FloatArray) -> FloatArray:
-        """Return Var f(x) under the kernel's prior where landmarks only approximate it, else zeros; (n_rows,)."""
+        """Return Var f(x) under the kernel's prior if landmarks approximate the kernel, else zeros; (n_rows,)."""
         if not isinstance(self.map, NystroemFeatures):
             return np.zeros(len(x))
         return self.map.hyperparameters.diagonal(self.inputs(x))
 
     def mean_missing_variance(self, inputs: FloatArray, weight: FloatArray | None, mean_square: float) -> float:
-        """Return the prior variance of f that the landmarks lack at an average training row.
+        """Return the prior variance of f that the landmarks miss, averaged over the training rows.
 
         Parameters
         ----------
@@ -122,10 +122,10 @@ class Basis:
         return float(max(prior - mean_square, 0.0))
 
     def missing_variance(self, inputs: FloatArray, phi: FloatArray, mean_missing: float) -> FloatArray | None:
-        """Return the prior variance of f that the basis functions lack, (n_rows,); None where there is no kernel.
+        """Return the prior variance of f that the basis functions miss, (n_rows,); None if there is no kernel.
 
-        That of the linear part beyond where it is cut off, and with landmarks that of the process between them, as far
-        as the noise that was found does not cover it.
+        This is the variance of the linear part beyond the point where it is clipped and, with landmarks, that of the
+        process between them, as far as the inferred noise does not account for it.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class Basis:
             Of the map.
         phi : ndarray of shape (n_rows, n_weights)
         mean_missing : float
-            What the landmarks lack at an average training row, which is part of the noise.
+            From `mean_missing_variance`: the average over the training rows, which is part of the noise.
         """
         if self.hyperparameters is None:
             return None
@@ -146,15 +146,15 @@ class Basis:
 
     @classmethod
     def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
-        """Rebuild from what `pydirect.persistence.fields.Writer.fields` made of it, and check it.
+        """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result.
 
         Raises
         ------
         ValueError, TypeError
-            When parts do not fit together or a number is out of its range.
+            If parts do not fit together or a number is out of range.
         """
         m = build_one((InputMap,), header["input_map"], arrays, f"{name}.input_map")
-        if header["map"].get("n_features_in", m.n_outputs) != m.n_outputs:  # before anything is sized by it
+        if header["map"].get("n_features_in", m.n_outputs) != m.n_outputs:  # before anything of this size is allocated
             raise ValueError("features do not take the inputs")
         require_type(header["parameters"], "parameters", dict)
         for value in header["parameters"].values():
@@ -170,7 +170,7 @@ class Basis:
         return basis
 
     def _check(self) -> None:
-        """Raise unless all parts fit together and all numbers are in their ranges."""
+        """Raise unless all parts fit together and all numbers are in range."""
         d = self.n_features_in
         n_inputs = self.input_map.check(d)
         if self.map.n_features_in != n_inputs:

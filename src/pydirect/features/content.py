@@ -14,7 +14,7 @@ SCALARS = (str, bytes, bool, int, float, complex, type(None))
 
 @dataclass(frozen=True, eq=False)
 class Itself:
-    """An object that cannot be pickled, such as a lambda function: the same as itself alone."""
+    """An object that cannot be pickled, such as a lambda function: equal only to itself."""
 
     value: Any
 
@@ -26,10 +26,11 @@ class Itself:
 
 
 def content(value: Any, generator_states: bool = False) -> Hashable:
-    """Return what is equal for values that hold the same.
+    """Return a hashable key that is equal for values with the same content.
 
-    `value`: estimators are compared by class and parameters, other objects as they are pickled. `generator_states`:
-    whether random generators differ by their states, which every draw moves, or are all the same.
+    `value`: estimators are compared by class and parameters, other objects by how they are pickled.
+    `generator_states`: whether random generators in different states differ (every draw changes the state), or all
+    random generators count as equal.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -45,5 +46,5 @@ def content(value: Any, generator_states: bool = False) -> Hashable:
         return "random generator"
     try:
         return str(joblib.hash(np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value))
-    except Exception:  # whatever the object's own methods raise
+    except Exception:  # the object's own methods may raise anything
         return Itself(value)

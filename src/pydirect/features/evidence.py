@@ -1,10 +1,10 @@
-"""Hyperparameters of the kernel behind the features, by exact marginal likelihood on a subset of the rows.
+"""Kernel hyperparameters by maximum marginal likelihood (type-II), exact on a subset of the rows.
 
 The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn32(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``: a smooth
-part that knows which columns matter, a rough one for what is left, a linear one for what is simple. Priors on the
-logarithms keep small data sets from over-fitting their length-scales: a prior median of the length-scales that grows
-with √d (Hvarfner, Hellsten & Nardi 2024), with tails heavy enough for a column that truly needs a short one and for a
-part of the covariance that is not needed at all.
+part that learns which columns matter, a rough part for the remainder, and a linear part. Priors on the logarithms
+prevent over-fitting of length-scales to small data sets: the prior median of the length-scales grows with √d (Hvarfner,
+Hellsten & Nardi 2024), and the tails are heavy enough for a column that truly needs a short length-scale and for a part
+of the covariance that is not needed at all.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 MAX_ROWS = 1000
 FIRST_ROWS = 256
 ONE_STAGE_ROWS = 512
-# Prior centres and scales of log noise variance, log amplitudes, log linear amplitude, log length-scales.
+# Prior means and scales of log noise variance, log amplitudes, log linear amplitude, log length-scales.
 LOG_NOISE = (-1.5, 1.0)
 LOG_AMPLITUDE = (-1.0, 0.7)
 LOG_LINEAR = (-0.5, 1.0)
 LOG_LENGTH_SCALE = (np.sqrt(2.0), 0.5)
-# Value of parameters whose covariance cannot be factorised.
+# Value returned for parameters whose covariance cannot be factorised.
 BAD_POINT = 1e10
 RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns themselves
 
@@ -55,7 +55,7 @@ class MarginalLikelihood:
         self.linear = linear[:n] @ linear.T
         shape = (n, self.stride)
         self.ard, self.isotropic, self.distance_weight = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.matrix = np.zeros((self.stride, self.stride))  # LAPACK leaves one triangle as it was
+        self.matrix = np.zeros((self.stride, self.stride))  # LAPACK leaves one triangle unchanged
         self.mean, self.sd, self.start = _prior(d, n_linear)
 
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
@@ -81,7 +81,7 @@ class MarginalLikelihood:
         return value + penalty, gradient + pull
 
     def penalty(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return −log prior, pseudo-Huber (Gaussian near the centre, exponential tails), and its gradient."""
+        """Return −log prior, a pseudo-Huber function (Gaussian centre, exponential tails), and its gradient."""
         z = (theta - self.mean) / self.sd
         root = np.sqrt(1 + z * z)
         return float((root - 1).sum()), z / root / self.sd
@@ -133,7 +133,7 @@ class MarginalLikelihood:
         gradient[0] = noise
         gradient[1] = everything - noise - rough - linear - total
         weight, inputs = self.distance_weight[:, :n], scaled_ard[:n]
-        # Σ_ij W_ij (x_ik − x_jk)² for every input k by one product
+        # Σ_ij W_ij (x_ik − x_jk)² for every input k, by a single matrix product
         spread = np.einsum("ij,ij,i->j", inputs, inputs, weight.sum(axis=1)) - np.einsum(
             "ij,ij->j", inputs, weight @ inputs
         )
@@ -145,7 +145,7 @@ class MarginalLikelihood:
 
 
 def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Prior means and scales of θ and its start."""
+    """Return the prior mean, prior scale and starting point of θ."""
     centre = LOG_LENGTH_SCALE[0] + 0.5 * np.log(d)
     shift = np.where(np.arange(d) < n_linear, 0.0, RANK_SHIFT)
     begin = np.log(1.5) + 0.5 * np.log(d)
@@ -166,9 +166,9 @@ def fit_hyperparameters(
     max_rows: int = MAX_ROWS,
     n_threads: int = 1,
 ) -> KernelHyperparameters:
-    """Maximise the marginal likelihood times the priors, first on few rows, then on up to `max_rows`.
+    """Fit kernel hyperparameters: maximise marginal likelihood times priors, on few rows first, then up to `max_rows`.
 
-    Rows should be distinct, as of `distinct_rows`.
+    Rows should be distinct, as returned by `distinct_rows`.
 
     Parameters
     ----------
@@ -179,9 +179,9 @@ def fit_hyperparameters(
     sample_weight : ndarray of shape (n_samples,)
         Positive.
     n_linear : int
-        Leading inputs that the linear part sees.
+        Number of leading inputs that enter the linear part.
     rng : numpy.random.Generator
-        Chooses the rows.
+        Selects the rows.
     max_rows : int
     n_threads : int
     """
@@ -214,7 +214,7 @@ def fit_hyperparameters(
 def distinct_rows(
     x: FloatArray, y: FloatArray, sample_weight: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Merge repeated rows into weights, in small tables; see `distinct_index`."""
+    """Merge repeated rows of small tables and add up their weights; see `distinct_index`."""
     index, weight = distinct_index(x, y, sample_weight)
     return x[index], y[index], weight
 
@@ -222,10 +222,10 @@ def distinct_rows(
 def distinct_index(
     x: FloatArray, y: FloatArray, sample_weight: FloatArray | None
 ) -> tuple[NDArray[np.intp], FloatArray]:
-    """Return the indices of distinct rows, in small tables, and their total weights; rows of no weight are left out.
+    """Return the indices of distinct rows (all rows in large tables) and their total weights; zero weights are dropped.
 
-    A weight of two and a row given twice are then the same. The likelihood of exact copies is largest without noise,
-    whatever the data: hyperparameters come from distinct rows, with weights relative to their mean.
+    A weight of two is then the same as a row given twice. The likelihood of exact copies is always largest without
+    noise: hyperparameters are therefore learned from distinct rows, with weights relative to their mean.
     """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
     used = np.flatnonzero(weight > 0)

@@ -1,7 +1,7 @@
-"""What inputs pass through before features: standardised columns and, beside them, their normal scores.
+"""Preprocessing of inputs: standardised columns, optionally together with their normal scores (rank transform).
 
-A column with heavy tails, clusters or a curved scale is often simple in one of the two forms; length-scales per column
-let the marginal likelihood choose.
+The target is often a simple function of one of the two forms of a column with heavy tails, clusters or a curved scale;
+with length-scales per column, the marginal likelihood chooses between them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scipy.special import ndtri
 from pydirect._validation import FloatArray
 from pydirect.persistence.fields import require_array, require_positive
 
-# Knots of a column's normal scores: enough for any shape, small enough to store.
+# Largest number of knots of a column's normal scores: enough for any shape, few enough to store.
 MAX_KNOTS = 512
-# Largest magnitude that features see: squares of what they make of it, in the units of any target, stay finite.
+# Largest magnitude of inputs to features: squares of the features, in the units of any target, stay finite.
 LARGEST = 1e50
 # Directions of standardised inputs that carry less than this, relative to the largest, may be rounding alone.
 SMALLEST_SINGULAR_VALUE = 1e-6
@@ -33,8 +33,8 @@ class InputMap:
     kept : ndarray of int, shape (n_kept,)
         Columns that are not constant.
     knots, scores : ndarray of shape (n_kept, n_knots) or (0, 0)
-        Values of each kept column, ascending, and their standardised normal scores; repeated at the end where a column
-        has fewer. Empty for no normal scores.
+        Values of each kept column, ascending, and their standardised normal scores; padded with the last if a column
+        has fewer. Empty if there are no normal scores.
     """
 
     mean: FloatArray
@@ -50,19 +50,19 @@ class InputMap:
 
     @property
     def n_standardised(self) -> int:
-        """Leading columns that are standardised inputs."""
+        """Number of leading columns that are standardised inputs."""
         return len(self.kept)
 
     @classmethod
     def fit(cls, x: FloatArray, sample_weight: FloatArray | None, *, rank: bool) -> InputMap:
-        """Learn from the training rows.
+        """Fit the standardisation, and the normal scores on request, to the training rows.
 
         Parameters
         ----------
         x : ndarray of shape (n_samples, n_features_in)
         sample_weight : ndarray of shape (n_samples,), optional
         rank : bool
-            Append the normal scores.
+            Whether to append the normal scores.
         """
         mean, scale = weighted_location_scale(x, sample_weight)
         kept = np.flatnonzero(scale > 0)
@@ -93,7 +93,7 @@ class InputMap:
         return out
 
     def check(self, n_features_in: int) -> int:
-        """Raise unless the map takes this number of columns and its numbers are in their ranges; return `n_outputs`."""
+        """Raise unless the map takes this number of columns and its numbers are in range; return `n_outputs`."""
         d, knots = n_features_in, self.knots
         require_array(self.mean, "mean", d, largest=np.inf)
         require_positive(self.scale, "scale", d, largest=np.inf)
@@ -117,7 +117,7 @@ class Rotation:
 
     @classmethod
     def whitening(cls, x: FloatArray, sample_weight: FloatArray | None) -> Rotation:
-        """Return the map to principal axes of variance one; directions of no variance to rounding are dropped.
+        """Return the map to principal axes of unit variance; directions without variance, up to rounding, are dropped.
 
         `x`, (n_samples, n_inputs): columns of mean zero. `sample_weight`, (n_samples,).
         """
@@ -126,7 +126,7 @@ class Rotation:
         # Singular values of the rows, not eigenvalues of their products, which would lose half of the digits.
         _, singular, axes = np.linalg.svd(scaled / np.sqrt(total), full_matrices=False)
         kept = singular > SMALLEST_SINGULAR_VALUE * singular.max(initial=0.0)
-        # Axes are unique but for their signs: the largest component is made positive.
+        # Axes are unique up to their signs: the largest component is made positive.
         axes = axes[kept]
         if axes.size:
             axes *= np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1))
@@ -148,11 +148,11 @@ class Rotation:
 
 
 def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of columns; the deviation of a column constant to rounding is exactly zero."""
+    """Mean and standard deviation of columns; the deviation of a column that is constant up to rounding is zero."""
     if sample_weight is not None:
         x, sample_weight = x[sample_weight > 0], sample_weight[sample_weight > 0]
-    # About the first row, so that a large common offset costs no digits, and in units of a power of two, so that
-    # squares neither overflow nor vanish and nothing is rounded.
+    # Relative to the first row, so that a large common offset loses no digits, and in units of a power of two, so that
+    # squares neither overflow nor underflow and scaling does not round.
     size = np.abs(x).max(axis=0)
     unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 2, -1000))
     origin = x[0] / unit
@@ -164,7 +164,7 @@ def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> 
 
 
 def _normal_scores(column: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Distinct values and their standardised mid-rank normal scores, at most `MAX_KNOTS` of them."""
+    """Return at most `MAX_KNOTS` distinct values and their standardised mid-rank normal scores."""
     values, where = np.unique(column[weight > 0], return_inverse=True)
     mass = np.bincount(where, weights=weight[weight > 0])
     below = np.cumsum(mass)

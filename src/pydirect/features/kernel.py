@@ -11,7 +11,7 @@ from pydirect._validation import FloatArray, as_count
 from pydirect.features.inputs import LARGEST
 from pydirect.persistence.fields import require_array, require_number
 
-# The linear part sees standardised inputs up to here: a row far outside the others must not be extrapolated to.
+# Standardised inputs of the linear part are clipped to this, so as not to extrapolate to outlying rows.
 LINEAR_REACH = 5.0
 
 
@@ -22,23 +22,23 @@ def linear_inputs(x: FloatArray, n_linear: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class KernelHyperparameters:
-    """Parameters of the covariance, for standardised targets.
+    """Hyperparameters of the covariance function, for standardised targets.
 
     Attributes
     ----------
     noise_variance : float
     ard_amplitude : float
     length_scales : ndarray of shape (n_inputs,)
-        Of the Matérn-3/2 part.
+        Length-scales of the Matérn-3/2 part.
     isotropic_amplitude : float
     isotropic_length_scale : float
-        Of the exponential part.
+        Length-scale of the exponential part.
     linear_amplitude : float
         Variance of the linear part at a typical row.
     n_linear : int
-        Leading inputs in the linear part.
+        Number of leading inputs in the linear part.
     n_evaluations : int
-        Marginal likelihoods computed to find them.
+        Number of evaluations of the marginal likelihood that were needed to find them.
     """
 
     noise_variance: float
@@ -54,12 +54,12 @@ class KernelHyperparameters:
 
     @property
     def amplitudes(self) -> FloatArray:
-        """Amplitudes as the kernels take them: Matérn, exponential, linear per input, constant; (4,)."""
+        """Amplitudes in the order of the C++ kernels: Matérn, exponential, linear per input, constant; (4,)."""
         linear = self.linear_amplitude / max(self.n_linear, 1)
         return np.array([self.ard_amplitude, self.isotropic_amplitude, linear, self.constant])
 
     def scaled(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the inputs as the three parts of the covariance see them, (n_rows, ...) each."""
+        """Return the scaled inputs of the three parts of the covariance, (n_rows, ...) each."""
         return x / self.length_scales, x / self.isotropic_length_scale, linear_inputs(x, self.n_linear)
 
     def diagonal(self, x: FloatArray) -> FloatArray:
@@ -69,7 +69,7 @@ class KernelHyperparameters:
         return ard + isotropic + constant + slope * np.einsum("ij,ij->i", linear, linear)
 
     def cut_off_variance(self, x: FloatArray) -> FloatArray:
-        """Prior variance of what the linear part would add beyond its reach, (n_rows,)."""
+        """Prior variance that the linear part loses by clipping its inputs, (n_rows,)."""
         beyond = x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
         return self.amplitudes[2] * np.einsum("ij,ij->i", beyond, beyond)
 
@@ -87,7 +87,7 @@ class KernelHyperparameters:
         return out[:, : len(other)]
 
     def check(self, n_inputs: int) -> None:
-        """Raise unless the hyperparameters are of this number of inputs and in their ranges."""
+        """Raise unless the hyperparameters fit the number of inputs and are in range."""
         if (require_array(self.length_scales, "length_scales", n_inputs) < 1 / LARGEST).any():
             raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
         require_number(self.noise_variance, "noise_variance", above=0.0)

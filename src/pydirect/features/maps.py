@@ -1,6 +1,6 @@
 """Feature maps: from standardised inputs to basis functions Φ.
 
-A feature map is fixed once built: statistics are sums over its outputs. Each checks its own numbers after it has been
+A feature map is immutable, because statistics are sums over its outputs. Each map checks its own numbers after it was
 read from a file.
 """
 
@@ -27,7 +27,7 @@ Block = NDArray[Any]
 
 @dataclass(frozen=True)
 class PrecomputedFeatures:
-    """The inputs are the basis functions."""
+    """Precomputed features: the inputs are the basis functions."""
 
     kind: ClassVar[str] = "precomputed"
     n_features_in: int
@@ -48,13 +48,13 @@ class PrecomputedFeatures:
 
 @dataclass(frozen=True)
 class LinearFeatures:
-    """The inputs and a constant: its weight is the intercept.
+    """Linear features: the inputs and a constant, whose weight is the intercept.
 
     Parameters
     ----------
     n_features_in : int
     intercept_scale : float
-        Value of the constant feature, the prior standard deviation of the intercept in units of a weight's.
+        Value of the constant feature: the prior standard deviation of the intercept relative to that of a weight.
     """
 
     kind: ClassVar[str] = "linear"
@@ -81,7 +81,7 @@ class LinearFeatures:
 
 @dataclass(frozen=True)
 class PolynomialFeatures:
-    """All monomials of the inputs up to a degree, the constant included.
+    """Polynomial features: all monomials of the inputs up to a degree, including the constant.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class PolynomialFeatures:
     Raises
     ------
     ValueError
-        When there would be more than 20,000 of them.
+        If there are more than 20,000 monomials.
     """
 
     kind: ClassVar[str] = "polynomial"
@@ -113,17 +113,17 @@ class PolynomialFeatures:
 
     @cached_property
     def monomials(self) -> list[tuple[int, ...]]:
-        """The inputs multiplied in each feature, shorter products first; the empty product is the constant."""
+        """Indices of the inputs multiplied in each feature, shorter products first; the empty one is the constant."""
         inputs = range(self.n_features_in)
         return [m for k in range(self.degree + 1) for m in combinations_with_replacement(inputs, k)]
 
     @property
     def largest_input(self) -> float:
-        """Magnitude of inputs up to which no power overflows."""
+        """Largest magnitude of inputs for which no power overflows."""
         return float(LARGEST ** (1 / self.degree))
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return the monomials; each is a shorter one times one more input."""
+        """Return the monomials; each is computed as a shorter one times one more input."""
         column = {m: k for k, m in enumerate(self.monomials)}
         out = np.empty((self.n_weights, x.shape[0]), dtype=dtype)
         out[0] = 1.0
@@ -152,7 +152,7 @@ class FourierFeatures:
     amplitudes : ndarray of shape (n_frequencies,)
         a: √(signal variance / n_frequencies) when all frequencies are of one kernel.
     linear_scale : ndarray of shape (n_linear,) or None
-        Standard deviations of the weights of the leading inputs, which are cut off at ±5; None for no linear features.
+        Standard deviations of the weights of the leading inputs, which are clipped to ±5; None for no linear features.
     constant : float or None
         Value of the constant feature; None for none.
     """
@@ -187,7 +187,7 @@ class FourierFeatures:
 
     @cached_property
     def _tables(self) -> dict[np.dtype[Any], tuple[Block, Block]]:
-        """Frequencies in turns a unit of x, and amplitudes, padded to the kernels' width, by precision."""
+        """Frequencies in turns per unit of x, and amplitudes, padded to the kernels' width, by precision."""
         padding = (0, -self.n_frequencies % 16)
         turns = np.pad(self.frequencies / (2 * np.pi), ((0, 0), padding))
         amplitudes = np.pad(self.amplitudes, padding)
@@ -230,10 +230,10 @@ class FourierFeatures:
 
 @dataclass(frozen=True)
 class NystroemFeatures:
-    """Kernel functions at landmarks, whitened: Φ(x) = k(x, Z) L⁻ᵀ with LLᵀ = k(Z, Z).
+    """Nyström features, whitened kernel functions at landmarks Z: Φ(x) = k(x, Z) L⁻ᵀ with LLᵀ = k(Z, Z).
 
-    A standard Gaussian prior on the weights is the Gaussian process projected on the landmarks: exact on them, and
-    everywhere when all training rows are landmarks (Williams & Seeger 2001).
+    A standard Gaussian prior on the weights is the Gaussian process projected onto the landmarks: exact at
+    the landmarks, and everywhere if all training rows are landmarks (Williams & Seeger 2001).
 
     Parameters
     ----------
@@ -252,8 +252,8 @@ class NystroemFeatures:
     def at(cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters, n_threads: int = 1) -> NystroemFeatures:
         """Build from landmarks.
 
-        The smallest multiple of the identity that lets the factorisation succeed is added to k(Z, Z): rows that repeat
-        make it singular.
+        The smallest multiple of the identity for which the factorisation succeeds is added to k(Z, Z), which repeated
+        rows make singular.
         """
         k = hyperparameters.covariance(landmarks, landmarks, n_threads)
         k = np.tril(k) + np.tril(k, -1).T
@@ -287,7 +287,7 @@ class NystroemFeatures:
         return np.ascontiguousarray(phi, dtype=dtype)
 
     def missing_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
-        """Prior variance of f that the landmarks do not carry: k(x, x) − ‖Φ(x)‖², (n_rows,)."""
+        """Prior variance of f that the landmarks miss: k(x, x) − ‖Φ(x)‖², (n_rows,)."""
         return np.maximum(self.hyperparameters.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
 
     def check(self) -> None:
@@ -299,10 +299,10 @@ class NystroemFeatures:
 def random_fourier_features(
     hyperparameters: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator
 ) -> FourierFeatures:
-    """Draw frequencies from the kernel's spectral density.
+    """Draw random Fourier features: frequencies from the spectral density of the kernel.
 
-    Student-t vectors: three degrees of freedom for the Matérn-3/2 part, one for the exponential part, shared out
-    between the parts by their amplitudes, at least a tenth each.
+    Frequencies are Student-t vectors, with three degrees of freedom for the Matérn-3/2 part and one for the exponential
+    part; each part gets a share in proportion to its amplitude, at least a tenth.
     """
     p = hyperparameters
     d = len(p.length_scales)
@@ -326,10 +326,10 @@ class TransformerFeatures:
     Parameters
     ----------
     transformer : object
-        Has ``transform(X)``; fitted.
+        Fitted, with a method ``transform(X)``.
     n_features_in : int
     n_weights : int
-        Columns of its output.
+        Number of columns of its output.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -344,7 +344,7 @@ class TransformerFeatures:
         return np.ascontiguousarray(as_float_array(out, "transformed X", (x.shape[0], self.n_weights)), dtype=dtype)
 
     def check(self) -> None:
-        """Raise: files hold no transformers."""
+        """Raise, because files cannot contain transformers."""
         raise TypeError("features must be built in, got a transformer")
 
 

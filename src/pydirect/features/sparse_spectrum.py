@@ -1,9 +1,9 @@
 """Frequencies of Fourier features by marginal likelihood: the sparse-spectrum Gaussian process.
 
-Random frequencies stand for a kernel whose spectral density they are drawn from; a few of them do so badly. Moved to
-where they explain the data as few may do better (Lázaro-Gredilla, Quiñonero-Candela, Rasmussen & Figueiras-Vidal 2010).
-They have no prior: the density's mode, zero, is far from its typical frequencies when there are many inputs. Few steps
-keep them near their start instead.
+Random frequencies approximate the kernel from whose spectral density they are drawn, but a small number of them does
+so badly. Optimised frequencies explain the data better with the same number (Lázaro-Gredilla, Quiñonero-Candela,
+Rasmussen & Figueiras-Vidal 2010). They have no prior: with many inputs the mode of the spectral density, zero, is far
+from typical frequencies. Instead, few optimisation steps keep them close to their start.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class SparseSpectrumLikelihood:
     """−log likelihood of θ = [frequencies (n_inputs · n_frequencies), log noise, log prior variance] on fixed rows.
 
     ``y ~ N(0, σ² W⁻¹ + v ΦΦᵀ)``. With ``B = 1 + v ΦᵀWΦ/σ²``, by Woodbury's identity,
-    ``−log p = ½ yᵀα + ½ log|B| + ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean; summed over the outputs,
-    which share θ.
+    ``−log p = ½ yᵀα + ½ log|B| + ½ n log σ²``, ``α = W (y − Φw)/σ²``, with w the posterior mean; summed over the
+    outputs, which share θ.
 
-    - `features`: all but the frequencies are as they are here.
+    - `features`: fix everything except the frequencies.
     - `x`, (n_rows, n_inputs).
     - `y`, (n_rows, n_outputs).
     - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
@@ -73,10 +73,10 @@ def optimised_frequencies(
     largest: FloatArray,
     max_iter: int,
 ) -> FourierFeatures:
-    """Move frequencies to where `SparseSpectrumLikelihood` is higher.
+    """Optimise the frequencies of Fourier features by `SparseSpectrumLikelihood`.
 
-    `x`, `y`, `sample_weight`: see `SparseSpectrumLikelihood`. `largest`, (n_inputs,): frequencies stay below, in
-    magnitude.
+    `x`, `y`, `sample_weight`: see `SparseSpectrumLikelihood`. `largest`, (n_inputs,): bounds on the
+    magnitude of the frequencies.
     """
     objective = SparseSpectrumLikelihood(features, x, y, sample_weight)
     limit = np.repeat(largest, features.n_frequencies)
