@@ -228,7 +228,7 @@ def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch, n_threads):
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         ({"class_weight": "even"}, ValueError, "class_weight must be one of 'balanced'"),
         ({"class_weight": 3}, TypeError, "class_weight must be a dict"),
-        ({"class_weight": {"yes": -1.0}}, ValueError, "class_weight must be finite and not negative"),
+        ({"class_weight": {"yes": -1.0}}, ValueError, "class_weight must be finite and non-negative"),
         ({"features": "fancy"}, ValueError, "features must be one of"),
         ({"levels": [0.0, 1.0]}, ValueError, "levels must be None in the decorrelated basis"),
         ({"prior": MixturePrior([LaplacePrior(), "gaussian"]), "basis": "raw"}, ValueError, "prior must factorise"),

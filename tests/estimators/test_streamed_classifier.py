@@ -155,7 +155,7 @@ def test_classes_without_weight_are_left_out():
         ({}, ([(X[:9], TWO[:9]), (X[9:], Z[9:])],), StreamError, "block 1: y must hold labels, got the number"),
         ({}, (X, np.full(N, "a")), ValueError, "at least two classes, got one class, 'a'"),
         ({}, ([(X[:9], TWO[:9]), (X[9:], THREE[9:])],), TypeError, "of one type, got int and str"),
-        ({"class_weight": {0: -1.0}}, (X, THREE), ValueError, "class_weight must be finite and not negative"),
+        ({"class_weight": {0: -1.0}}, (X, THREE), ValueError, "class_weight must be finite and non-negative"),
     ],
 )
 def test_unusable_arguments_are_refused_by_name(parameters, data, error, message):

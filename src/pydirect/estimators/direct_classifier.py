@@ -79,7 +79,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         Number of rows per stochastic step; all rows by default. For ``"jaakkola"``, batches find a starting point, and
         a few steps of all rows, block by block, finish: worth it from about 100,000 rows on.
     max_iter : int, default=1000
-        Largest number of iterations of the bound's parameters; of L-BFGS, or epochs, for the exponential bound.
+        Largest number of iterations over the bound's parameters; of L-BFGS, or epochs, for the exponential bound.
     max_hyperparameter_rows : int, default=1000
         Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
     n_threads : int, optional
@@ -191,12 +191,12 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         Raises
         ------
         ValueError, TypeError
-            When the data or a parameter is not as described, or there is only one class.
+            If the data or a parameter is not as described, or there is only one class.
 
         Warns
         -----
         ConvergenceWarning
-            When the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
         x, index, weight = self._start_fit(X, y, sample_weight)
         n_threads = resolve_n_threads(self.n_threads)
@@ -255,13 +255,13 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return Outputs.of_logits(self.intercept_, self.classes_, self.n_features_in_, self._feature_names())
 
     def search_settings(self) -> SearchSettings:
-        """Return the parameters that `pydirect.fit_within` uses, with ways to weight and to fit labels."""
+        """Return the parameters that `pydirect.fit_within` uses, with functions to weight and fit labels."""
         return replace(super().search_settings(), classifier=ClassifierFits(self._class_weighted, self._fit_small))
 
     def _fit_small(
         self, x: FloatArray, labels: np.ndarray, weight: FloatArray, *, features: str, n_features: int, seed: int
     ) -> ClassifierFit:
-        """Fit a classifier of other features that takes its remaining parameters from this one."""
+        """Fit a classifier on other features, with the remaining parameters of this one."""
         model = type(self)(
             features,
             n_features,
@@ -270,7 +270,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             n_threads=self.n_threads,
             random_state=seed,
         )
-        with warnings.catch_warnings():  # a step of another fit
+        with warnings.catch_warnings():  # warnings of an intermediate fit
             warnings.simplefilter("ignore")
             model.fit(x, labels, weight)
         logit = np.reshape(model.predict_logit(x), (len(x), -1))
@@ -297,7 +297,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         else:
             factors = compute_class_weight(self.class_weight, classes=classes, y=classes)
         if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
-            raise ValueError(f"class_weight must be finite and not negative, some of it positive, got {factors}")
+            raise ValueError(f"class_weight must be finite and non-negative, not all zero, got {factors}")
         return np.asarray(factors, dtype=np.float64)
 
     def _learned_kernel(
@@ -345,7 +345,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         variance_prior: VariancePrior,
         rng: np.random.Generator,
     ) -> None:
-        """Fit the problems, several at a time: in the informative directions, then in the raw basis if it is asked for.
+        """Fit the problems, several at a time: in the informative directions, then in the raw basis if requested.
 
         `labels`, (n_samples, n_problems). `rotated`, `raw`: in the informative directions and in the raw basis, with
         any problem's labels. `vectors`, (n_weights, n_directions).
@@ -396,7 +396,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         mean, variance = self._latent_moments(x, with_variance=True)
         assert variance is not None
         odds = np.empty_like(mean)
-        for rows in self._blocks(x):  # quadrature holds many numbers per row
+        for rows in self._blocks(x):  # quadrature needs much memory per row
             odds[rows] = predictive_log_odds(self.intercept_ + mean[rows], variance[rows])
         return odds
 
@@ -408,7 +408,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return self._shape(self._log_odds(X))
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the logarithms of the classes' probabilities, finite however small these are.
+        """Predict log-probabilities of the classes, which are finite even if the probabilities underflow.
 
         They are expectations of σ(z) under the posterior's Gaussian approximation of z.
 

@@ -36,8 +36,8 @@ from pydirect.statistics.gaussian import collect_statistics
 from pydirect.statistics.rotated import decorrelate
 
 NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
-LARGEST_NOISE = 1e300  # in units of the targets' variance, and its inverse the smallest
-# Fewest rows of which a tenth is held out.
+LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
+# Smallest number of rows of which a tenth is held out.
 FEWEST_TO_HOLD_OUT = 20
 
 
@@ -50,21 +50,21 @@ class DirectRegressor(GrowingModel):
     Parameters
     ----------
     features : str or transformer, default="auto"
-        ``"nystroem"``: kernel functions at up to `n_features` training rows, the exact Gaussian process when the rows
-        are that few. ``"fourier"``: random Fourier features of the same kernel, cheaper for very many rows, at
-        prediction and on devices. ``"linear"``: the standardised columns of X in their order, constant ones left out,
-        and a 1 as the last. ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn transformer, cloned and
-        fitted on X. Both kernels have a linear part, which follows an input up to five standard
-        deviations from its mean; farther out predictions level off and their deviations grow. ``"auto"`` is
-        ``"nystroem"`` in the decorrelated basis and ``"fourier"`` in the raw one.
+        ``"nystroem"``: kernel functions at up to `n_features` training rows, the exact Gaussian process if there are no
+        more rows. ``"fourier"``: random Fourier features of the same kernel, cheaper for very many rows, for prediction
+        and on devices. ``"linear"``: the standardised columns of X in their order without constant ones, then a column
+        of ones. ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn transformer, which is cloned and
+        fitted to X. Both kernels have a linear part, which follows an input up to five standard deviations from its
+        mean; farther out, predictions level off and their standard deviations grow. ``"auto"`` is ``"nystroem"`` in the
+        decorrelated basis and ``"fourier"`` in the raw one.
     n_features : int, default=2000
         Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
     degree : int, default=2
         Degree of ``"polynomial"`` features.
     basis : {"decorrelated", "raw"}, default="decorrelated"
         ``"decorrelated"`` rotates the weights so that they do not interact, and places levels around each one's
-        posterior: it predicts best. ``"raw"`` keeps the basis functions' own weights, on levels shared by all with zero
-        among them: sparse, and made for small devices.
+        posterior: it predicts best. ``"raw"`` keeps the weights of the basis functions, on levels shared by all of
+        them, zero included: sparse, and suited to small devices.
     prior : str or Prior, default="gaussian"
         Prior of each weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
         ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``. In the raw basis also a
@@ -83,7 +83,7 @@ class DirectRegressor(GrowingModel):
         ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one, where the ELBO can
         explain data as noise.
     n_noise_levels : int, default=15
-        Size of the grid of ``"elbo"``.
+        Number of grid points for ``"elbo"``.
     prior_scale : {"evidence", "elbo"}, default="evidence"
         Empirical Bayes for the prior standard deviation of the weights. ``"evidence"``: where the marginal likelihood
         of continuous weights is largest. ``"elbo"`` (raw basis only): levels and prior are then scaled, in turns with
@@ -209,7 +209,7 @@ class DirectRegressor(GrowingModel):
         Warns
         -----
         ConvergenceWarning
-            When the optimiser did not come to rest; the best posterior found is kept, with ``converged_ = False``.
+            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
         fit_to_rows([self], X, [y], sample_weight, Progress(self.verbose))
@@ -253,7 +253,7 @@ class DirectRegressor(GrowingModel):
         self._set_coefficients()
 
     def _starts(self, n_weights: int, y_scale: FloatArray) -> list[MeanFieldPosterior | None]:
-        # Coordinates in the decorrelated basis are those of other weights.
+        # Weights in the decorrelated basis are not comparable with those of another fit.
         same_weights = self.basis == getattr(self, "_posterior_basis", None) == "raw"
         if not same_weights or isinstance(as_prior(self.prior), MixturePrior):
             return []
@@ -265,7 +265,7 @@ class DirectRegressor(GrowingModel):
         return starts
 
     def _needs_rotation(self) -> bool:
-        """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
+        """Whether inference needs the decorrelated basis: to fit in it, or to learn the prior scale."""
         return self.basis == "decorrelated" or self._initial_hyperparameters(0).prior_variance is None
 
     def _initial_hyperparameters(self, output: int) -> InitialHyperparameters:
@@ -273,7 +273,7 @@ class DirectRegressor(GrowingModel):
         noise, prior_variance = 0.1, None
         kernel, unit = self.features_.hyperparameters, self.features_.target_scale
         if kernel is not None and unit is not None:
-            # They are in units of the targets' spread where they were found.
+            # They are in units of the standard deviation of the targets from which they were learned.
             prior_variance = float(unit[output] / self.y_scale_[output]) ** 2
             noise = kernel.noise_variance * prior_variance
         return InitialHyperparameters(noise, prior_variance, self._fixed_noise(output), self.repetitions_)
@@ -282,7 +282,7 @@ class DirectRegressor(GrowingModel):
         if isinstance(self.noise, str):
             return None
         spread = float(self.y_scale_[output])
-        ratio = float(self.noise) / spread / spread  # a square of either could leave the range of numbers
+        ratio = float(self.noise) / spread / spread  # the square of either could overflow or underflow
         if not 1 / LARGEST_NOISE <= ratio <= LARGEST_NOISE:
             raise ValueError(
                 f"noise must be within a factor of {LARGEST_NOISE:g} of y's variance, got {self.noise:g} for targets "
@@ -346,9 +346,9 @@ class DirectRegressor(GrowingModel):
         )
 
     def _prior_table(self, prior: MixturePrior, levels: FloatArray, n_weights: int) -> MixturePriorTable:
-        """Tabulate a prior; groups of X's columns leave out the constant, the last weight of linear features.
+        """Tabulate a mixture prior; groups per column of X do not cover the constant, the last linear feature.
 
-        It becomes a group of its own whose components are all the same: a standard Gaussian.
+        The constant becomes a group of its own, whose components are all the same standard Gaussian.
         """
         if prior.groups is None or self._feature_kind() != "linear":
             return prior.table(levels, n_weights)
@@ -368,7 +368,7 @@ class DirectRegressor(GrowingModel):
         return replace(table, log_masses=log_masses)
 
     def _held_out(self, training: Training, output: int) -> HeldOut:
-        """Set a tenth of the rows aside."""
+        """Hold out a tenth of the rows for the choice of the noise."""
         assert training.inputs is not None and training.rows is not None
         inputs, y, weight = training.inputs, training.rows.y[:, output], training.rows.weight
         held = np.zeros(len(y), dtype=bool)
@@ -394,14 +394,14 @@ class DirectRegressor(GrowingModel):
         missing = self._missing_variance(inputs, phi)
         components = []
         for k, (posterior, scale) in enumerate(zip(self.posteriors_, self.prior_scale_, strict=True)):
-            assert isinstance(posterior, MixturePosterior)  # as all outputs then are
+            assert isinstance(posterior, MixturePosterior)  # all outputs have posteriors of one type
             means, variances = posterior.component_moments(phi, n_threads)
             variances = scale**2 * variances + (0.0 if missing is None else missing[:, k, None])
             components.append((posterior.alpha, scale * means, variances))
         return components
 
     def predict_cumulants(self, X: ArrayLike) -> FloatArray:
-        """Predict the first four cumulants of the target, exactly: mean, variance, and what is not Gaussian.
+        """Predict the first four cumulants of the target, exactly: mean, variance and the two beyond a Gaussian.
 
         Weights are independent in each component of the posterior, so their cumulants add; moments mix over the
         components. The noise is a mixture of Gaussians over its grid.
@@ -413,7 +413,7 @@ class DirectRegressor(GrowingModel):
         Returns
         -------
         ndarray of shape (4, n_rows) or (4, n_rows, n_outputs)
-            The k-th in the target's units to the power k; `calibrate` has no part in it.
+            The k-th is in the target's units to the power k; `calibrate` does not affect it.
         """
         x = self._check_rows(X)
         cumulants = np.empty((4, len(x), len(self.y_mean_)))

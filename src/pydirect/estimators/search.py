@@ -52,7 +52,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     Held-out errors follow from the sums of the fold as well, ``Σ(y − φᵀs)² = yᵀy − 2cᵀs + sᵀAs``.
 
     Targets are standardised with each training set. The feature map (scaling of the inputs, landmarks, the kernel's
-    hyperparameters) is fitted to all rows, including those held out. Scores equal those of GridSearchCV, to rounding, if
+    hyperparameters) is fitted to all rows, including those held out. Scores equal GridSearchCV's, to rounding, if
     the features do not depend on the rows (``"precomputed"``, or a transformer that learns nothing). Otherwise they are
     close: slightly optimistic if a kernel is learned from few rows, and higher or lower if random features are few, as
     all folds share one draw.
