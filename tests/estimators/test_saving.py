@@ -239,6 +239,17 @@ def test_a_sound_file_without_a_model_is_refused_with_the_reason(saved):
             pydirect.load(saved)
 
 
+@pytest.mark.parametrize("place", ["library", "parameters.noise"])
+def test_a_misnamed_entry_is_refused_rather_than_lost(saved, place):
+    document = persistence.read(saved)
+    *path, name = place.split(".")
+    holder = document.header[path[0]] if path else document.header
+    holder["misnamed"] = holder.pop(name)
+    persistence.write(saved, document.kind, document.header, document.arrays)
+    with pytest.raises(persistence.CorruptFileError, match="misnamed"):
+        pydirect.load(saved)
+
+
 def places(value, path=()):
     """Paths of everything in a header."""
     found = [path] if path else []

@@ -16,7 +16,7 @@ from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCa
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.persistence.container import read
 from pydirect.persistence.errors import CorruptFileError
-from pydirect.persistence.fields import Arrays, Header
+from pydirect.persistence.fields import Arrays, Header, Writer
 
 ESTIMATORS: tuple[type[LatentFunctions], ...] = (
     DirectRegressor,
@@ -60,4 +60,19 @@ def _restored(cls: type[LatentFunctions], header: Header, arrays: Arrays) -> Lat
     model = cls(**{name: from_json(value) for name, value in header["parameters"].items()})
     model._from_fields(header, arrays)
     model._set_results()
+    _require_same_fields(model, header, arrays)
     return model
+
+
+def _require_same_fields(model: LatentFunctions, header: Header, arrays: Arrays) -> None:
+    """Raise unless the file holds what the model would write: a misnamed entry would be lost at the next save."""
+    writer = Writer()
+    expected = {*model._to_fields(writer), "library", "parameters", "metadata"}
+    pairs = (
+        ("entries", header.keys(), expected),
+        ("parameters", header["parameters"].keys(), model.get_params(deep=False).keys()),
+        ("arrays", arrays.keys(), writer.arrays.keys()),
+    )
+    for what, found, wanted in pairs:
+        if found != wanted:
+            raise ValueError(f"{what} must be {sorted(wanted)}, got {sorted(found)}")
