@@ -221,8 +221,8 @@ def test_defaults_converge():
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        ({"optimizer": "adam+lbfgs", "max_iter": 3}, r"153 steps and iterations \(raise max_iter=3\)"),
-        ({"n_steps": 1}, r"1 steps \(raise n_steps=1\)"),
+        ({"optimizer": "adam+lbfgs", "max_iter": 3}, r"153 steps and iterations \(raise max_iter, now 3\)"),
+        ({"n_steps": 1}, r"1 steps \(raise n_steps, now 1\)"),
     ],
 )
 def test_the_convergence_warning_names_the_parameter_to_raise(options, remedy):

@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
@@ -326,3 +327,22 @@ def test_an_interrupt_before_there_is_a_posterior_leaves_no_model(data, monkeypa
         model.fit(X, y)
     with pytest.raises(NotFittedError):
         model.predict(X)
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+def test_the_memory_order_of_the_data_changes_no_bit(data, basis):
+    X, y = data
+    parameters = {"features": "linear", "basis": basis}
+    expected = DirectRegressor(**parameters).fit(X, y).predict(NEW)
+    for given in (np.asfortranarray(X), pandas.DataFrame(X)):
+        assert DirectRegressor(**parameters).fit(given, y).predict(NEW).tobytes() == expected.tobytes()
+
+
+def test_the_basis_of_a_fitted_model_takes_rows_as_predict_does(fitted, data):
+    X = data[0]
+    expected = fitted.features_.transform(X)
+    for given in (pandas.DataFrame(X), X.tolist()):
+        np.testing.assert_array_equal(fitted.features_.transform(given), expected)
+    for given in (X[:, :2], X[0], np.c_[X, X]):
+        with pytest.raises(ValueError, match=r"X must have shape \(n_rows, 3\), got"):
+            fitted.features_.transform(given)

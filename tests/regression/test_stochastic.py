@@ -400,7 +400,10 @@ def test_estimators_serve_their_kind_of_weights_only(make_problem):
         (lambda p: GaussianRegression.of(p.statistics, 0.0, [1.0]), "prior_variance must be above 0"),
         (lambda p: GaussianRegression.of(p.statistics, 1.0, [1.0], [0.0, 0.0]), "log_noise_prior must have shape"),
         (lambda p: GaussianRegression.of(p.statistics, 1.0, [-1.0]), "noise_levels must be positive"),
-        (lambda p: GaussianRegression.of(p.statistics.target(1), 1.0, [1.0]), "output must be below 1"),
+        (
+            lambda p: GaussianRegression.of(p.statistics.target(1), 1.0, [1.0]),
+            "k must be below the number of targets, 1",
+        ),
         (
             lambda p: StochasticELBO(
                 GaussianRegression.of(p.statistics, 1.0, [1.0, 2.0], [0.0, -np.inf]), Reparameterization()

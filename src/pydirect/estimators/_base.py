@@ -114,7 +114,8 @@ class LatentFunctions(BaseEstimator):
     def _warn_if_unfinished(self) -> None:
         if not self.converged_:
             limit = self._limit()
-            remedy = f" (raise {limit}={getattr(self, limit)})" if limit else ""
+            given = getattr(self, limit) if limit else None
+            remedy = f" (raise {limit}{'' if given is None else f', now {given}'})" if limit else ""
             reason = "interrupted" if self.interrupted_ else f"not at rest after {self._effort()}{remedy}"
             warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
 

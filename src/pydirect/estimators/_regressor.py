@@ -51,6 +51,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         weight : ndarray of shape (n_samples,) or None
         """
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        x = np.ascontiguousarray(x)  # sums over rows of a frame or a Fortran-ordered array round otherwise
         weight = as_sample_weight(sample_weight, len(x))
         self._forget()
         self._one_dimensional = given.ndim == 1

@@ -1,7 +1,7 @@
 """Feature maps from columns of X to basis functions Φ: input scaling, kernels, random and Nyström features."""
 
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import fit_hyperparameters
+from pydirect.features.evidence import distinct_rows, fit_hyperparameters
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
@@ -23,5 +23,6 @@ __all__ = [
     "PolynomialFeatures",
     "PrecomputedFeatures",
     "TransformerFeatures",
+    "distinct_rows",
     "fit_hyperparameters",
 ]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from pydirect._validation import FloatArray
 from pydirect.features.content import SCALARS, content
@@ -81,19 +81,22 @@ class Basis:
 
     # --- rows
 
-    def inputs(self, x: FloatArray) -> FloatArray:
+    def inputs(self, x: ArrayLike) -> FloatArray:
         """Return the inputs of the map, (n_rows, n_inputs)."""
+        x = np.asarray(x, dtype=np.float64)
+        if x.ndim != 2 or x.shape[1] != self.n_features_in:
+            raise ValueError(f"X must have shape (n_rows, {self.n_features_in}), got {x.shape}")
         inputs = self.input_map.transform(x)
         if self.largest_input < LARGEST:  # the input map itself clips to this
             np.clip(inputs, -self.largest_input, self.largest_input, out=inputs)
         return inputs
 
-    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+    def transform(self, x: ArrayLike, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return Φ of shape (n_rows, n_weights).
 
         Parameters
         ----------
-        x : ndarray of shape (n_rows, n_features_in)
+        x : array_like of shape (n_rows, n_features_in)
         dtype : {float64, float32}
         n_threads : int
         """

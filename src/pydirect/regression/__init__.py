@@ -1,7 +1,7 @@
 """DIRECT for linear-Gaussian models: posteriors from sufficient statistics, and baselines."""
 
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
-from pydirect.regression.evidence import log_evidence, maximise_evidence
+from pydirect.regression.evidence import log_evidence, maximise_evidence, noise_by_evidence
 from pydirect.regression.gaussian_weights import GaussianPosterior, GaussianRegression
 from pydirect.regression.gradient_estimators import (
     CategoricalWeights,
@@ -44,5 +44,6 @@ __all__ = [
     "fit_stochastic",
     "log_evidence",
     "maximise_evidence",
+    "noise_by_evidence",
     "pairwise_entropy",
 ]
