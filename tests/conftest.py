@@ -72,6 +72,14 @@ def perturbation():
     GaussianStatistics.__init__, NetworkCoreset.__init__ = originals
 
 
+def pytest_collection_modifyitems(items):
+    """Skip what compares given sums bit for bit where sums are moved."""
+    if "PYDIRECT_TEST_PERTURBATION" in os.environ:
+        for item in items:
+            if item.get_closest_marker("unperturbed"):
+                item.add_marker(pytest.mark.skip(reason="compares given sums bit for bit"))
+
+
 @pytest.fixture(params=_core.isa_levels())
 def isa_level(request):
     """Run the test at every instruction-set level of this machine."""

@@ -295,6 +295,7 @@ def test_loaded_models_predict_the_same_bits(tmp_path, targets, sizes):
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
 
 
+@pytest.mark.unperturbed
 def test_partial_fit_of_a_loaded_model(tmp_path):
     model = QuadraticBNNRegressor(**FAST).partial_fit(X[:40], Y[:40])
     model.save(tmp_path / "m")

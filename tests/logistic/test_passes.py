@@ -41,6 +41,7 @@ def test_there_is_no_pass_after_an_interruption():
         passes.evaluate([FullGaussian(np.eye(2), np.zeros(2))])
 
 
+@pytest.mark.unperturbed
 def test_coordinates_of_sums_are_those_that_they_move_to(make_rows):
     sums = make_rows().weighted_statistics(np.ones(12))
     parameters = SumParameters(sums)

@@ -205,6 +205,7 @@ def test_degenerate_inputs_are_data_too(x, most, bias, depth):
 
 
 @pytest.mark.parametrize("n", [1, 2, 9])
+@pytest.mark.unperturbed
 def test_rows_no_more_than_moments_are_kept_as_they_are(n):
     x, y, _ = smooth_data(n, 1)
     coreset = NetworkCoreset.from_data(x, y, 1)

@@ -61,6 +61,7 @@ def test_targets_may_be_a_vector(data):
     assert_close(one, GaussianStatistics(many.c[:, 1:2], many.yty[1:2], many.n_samples, many.A))
 
 
+@pytest.mark.unperturbed
 def test_outputs_do_not_influence_each_other(data):
     phi, y, _ = data
     alone = [collect(phi, y[:, k : k + 1]) for k in range(3)]
