@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from pydirect import QuadraticBNNRegressor, StreamError, StreamInterrupt
+from pydirect import QuadraticBNNRegressor, StreamError, StreamInterrupt, load
 from pydirect.quadratic import NetworkCoreset
 from pydirect.quadratic.coreset import MAX_MOMENTS, merged_tree
 from pydirect.quadratic.moments import n_moments
@@ -71,6 +71,8 @@ def test_sources_outputs_and_names(tmp_path):
     assert model.predict(X).shape == (N, 2)
     again = QuadraticBNNRegressor(**FAST).fit_stream(X, Y)
     assert (again.predict(X) == model.predict(X)).all()
+    model.save(tmp_path / "m")
+    assert (load(tmp_path / "m").predict(X) == model.predict(X)).all()
     assert set(model.fit_seconds_) >= {"coreset", "training"}
 
 

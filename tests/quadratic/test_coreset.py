@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from pydirect.quadratic.coreset import MAX_MOMENTS, NetworkCoreset
 from pydirect.quadratic.moments import n_moments
-from pydirect.quadratic.recombination import recombine
 
 
 def random_network(rng, n_inputs, hidden, bias):
@@ -58,7 +56,7 @@ def are_rows_of(coreset, x, y):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("n_inputs", [1, 2, 3])
-def test_the_number_of_moments_is_that_of_monomials(n_inputs, depth, bias):
+def test_n_moments_counts_monomials(n_inputs, depth, bias):
     def count(degree):
         exponents = np.indices((degree + 1,) * n_inputs).reshape(n_inputs, -1).sum(axis=0)
         return int(((exponents <= degree) if bias else (exponents == degree)).sum())
@@ -127,7 +125,7 @@ def test_squared_error_of_discrete_weights_agrees_in_expectation():
     assert small == pytest.approx(full, rel=1e-13)
 
 
-def test_a_deeper_network_is_not_served():
+def test_coresets_do_not_serve_deeper_networks():
     """The size is no accident: fewer moments are kept than one more layer has."""
     data = smooth_data(2_000, 2)
     coreset = NetworkCoreset.from_data(*data[:2], 1)
@@ -194,7 +192,7 @@ def degenerate_inputs():
 @pytest.mark.parametrize(
     ("x", "most"), [case[1:] for case in degenerate_inputs()], ids=[c[0] for c in degenerate_inputs()]
 )
-def test_degenerate_inputs_are_data_too(x, most, bias, depth):
+def test_degenerate_inputs(x, most, bias, depth):
     y = np.cos(np.arange(1_000.0))
     coreset = NetworkCoreset.from_data(x, y, depth, bias)
     limit = n_moments(3, depth, bias)
@@ -217,7 +215,7 @@ def test_rows_no_more_than_moments_are_kept_as_they_are(n):
 # Mergeable
 
 
-def test_updates_serve_all_data_seen():
+def test_updates_represent_all_data_seen():
     x, y, weight = smooth_data(3_000, 2)
     coreset = NetworkCoreset.from_data(x[:1000], y[:1000], 1)
     for begin in (1000, 1003, 2000):
@@ -239,7 +237,7 @@ def test_coresets_of_other_networks_are_refused(d, depth, bias, outputs):
         own.merge(other)
 
 
-def test_merge_and_update_leave_their_operands():
+def test_merge_and_update_do_not_change_their_operands():
     x, y, _ = smooth_data(300, 1)
     first = NetworkCoreset.from_data(x[:150], y[:150], 1)
     before = first.weight.copy()
@@ -250,7 +248,7 @@ def test_merge_and_update_leave_their_operands():
 # Doors
 
 
-def test_too_many_moments_are_refused_with_what_they_would_take():
+def test_too_many_moments_are_refused_with_their_cost():
     x = np.random.default_rng(0).standard_normal((n_moments(14, 1) + 1, 14))
     assert n_moments(14, 1) > MAX_MOMENTS
     with pytest.raises(ValueError, match=rf"14 inputs must keep {n_moments(14, 1)} moments.*GB and .* s$"):
@@ -274,7 +272,7 @@ def test_input_is_validated(change, message):
         NetworkCoreset.from_data(**({"x": np.ones((5, 2)), "y": np.ones(5), "depth": 1} | change))
 
 
-def test_progress_counts_rows_removed_up_to_the_end():
+def test_progress_counts_removed_rows():
     calls = []
     x, y, _ = smooth_data(1_000, 1)
     NetworkCoreset.from_data(x, y, 1, progress=lambda done, total: calls.append((done, total)))
@@ -288,45 +286,6 @@ def test_the_same_data_give_the_same_bits():
     first, second = (NetworkCoreset.from_data(x, y, 2) for _ in range(2))
     for name in ("x", "y", "weight"):
         assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
-
-
-# Recombination
-
-
-@st.composite
-def weighted_rows(draw):
-    """Integer features, hence duplicates, zeros and dependent columns, with weights down to zero."""
-    n, d = draw(st.integers(1, 30)), draw(st.integers(1, 6))
-    features = draw(arrays(float, (n, d), elements=st.integers(-4, 4)))
-    return features, draw(arrays(float, n, elements=st.floats(0.0, 10.0, allow_subnormal=False)))
-
-
-@given(weighted_rows())
-def test_recombination_keeps_every_sum_with_few_rows(problem):
-    features, weights = problem
-    got = recombine(features, weights)
-    assert (got >= 0).all()
-    assert (got > 0).sum() <= features.shape[1]
-    assert not got[weights == 0].any()
-    scale = np.abs(features).T @ weights
-    np.testing.assert_allclose(features.T @ got, features.T @ weights, rtol=1e-11, atol=1e-12 * (1e-300 + scale.max()))
-
-
-@pytest.mark.parametrize("n_features", [20, 33, 70])
-def test_recombination_pivots_in_blocks(n_features):
-    features = np.column_stack([np.ones(500), np.random.default_rng(0).standard_normal((500, n_features - 1))])
-    weights = np.random.default_rng(1).exponential(size=500)
-    got = recombine(features, weights)
-    assert (got > 0).sum() <= n_features
-    assert (got >= 0).all()
-    np.testing.assert_allclose(features.T @ got, features.T @ weights, rtol=1e-12, atol=1e-11)
-
-
-def test_recombination_validates():
-    with pytest.raises(ValueError, match="weights must not be negative, got -1"):
-        recombine(np.ones((2, 1)), [1.0, -1.0])
-    with pytest.raises(ValueError, match=r"weights must have shape \(2,\)"):
-        recombine(np.ones((2, 1)), [1.0])
 
 
 @settings(max_examples=30)

@@ -1,9 +1,6 @@
 """Engines for networks with quadratic activations: against enumeration, against each other, and bit by bit."""
 
-import subprocess
-import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,7 +206,7 @@ def test_two_hidden_layers_agree_with_sampled_networks(bias):
 
 @pytest.mark.parametrize(("kind", "depth"), KINDS)
 @pytest.mark.parametrize("bias", [False, True])
-def test_inputs_and_units_without_weights_change_nothing(kind, depth, bias):
+def test_inputs_and_units_without_weights_have_no_effect(kind, depth, bias):
     """A small network hidden inside a wide one, whose remaining weights are certainly zero."""
     rng = np.random.default_rng(3)
     small, wide = (3, *(2, 3)[:depth]), (21, *(17, 26)[:depth])
@@ -313,14 +310,14 @@ def test_an_engine_can_be_used_again():
         ("other", [2], "must be 'tensor', 'datum' or 'monomial', got 'other'"),
     ],
 )
-def test_what_an_engine_does_not_serve_is_refused(kind, hidden, message):
+def test_networks_that_an_engine_cannot_evaluate_are_refused(kind, hidden, message):
     with pytest.raises(ValueError, match=message):
         _core.NetworkEngine(kind, 1, hidden, False, np.zeros((1, 1)), np.zeros(1), None)
     with pytest.raises(ValueError, match=message):
         _core.network_cost(kind, 1, hidden, False, 1)
 
 
-def test_a_tensor_beyond_memory_is_refused_before_it_is_made():
+def test_a_tensor_beyond_memory_is_refused_before_allocation():
     with pytest.raises(ValueError, match="2 GiB"):
         _core.NetworkEngine("tensor", 300, [2], False, np.zeros((1, 300)), np.zeros(1), None)
 
@@ -332,57 +329,7 @@ def test_cost_grows_with_the_rows_only_where_rows_are_read():
         assert many == 100 * few
 
 
-def memory_of(code):
-    """Bytes that `code` leaves resident, in a process of its own: memory freed before would be used again."""
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("no account of memory here")
-    script = f"""
-import os
-import numpy as np
-from pydirect import _core
-
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-def engine_and_table(kind, n_inputs, hidden, n):
-    engine = _core.NetworkEngine(kind, n_inputs, hidden, False, np.ones((n, n_inputs)), np.ones(n), None)
-    return engine, np.zeros(_core.network_table_size(n_inputs, hidden, False))
-
-before = resident()
-{code}
-print(resident() - before)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return int(done.stdout)
-
-
-@pytest.mark.parametrize(("n_inputs", "hidden"), [(40, [1200]), (8, [300, 300])])
-def test_the_cost_counts_the_memory_of_all_groups_and_workers(n_inputs, hidden):
-    n = 2100  # five groups of rows
-    used = memory_of(
-        f"engine, table = engine_and_table('datum', {n_inputs}, {hidden}, {n}); engine.evaluate(table, None, 5)"
-    )
-    claimed = _core.network_cost("datum", n_inputs, hidden, False, n)[1]
-    assert claimed / 1.4 < used < 1.1 * claimed
-
-
-def test_the_sums_of_groups_stay_small_beside_the_matrices():
-    """Wide layers have few groups: more rows do not take more memory without end."""
-    few, many = (_core.network_cost("datum", 10, [1500, 1500], True, n)[1] for n in (10**4, 10**6))
-    assert many == few < 2 * 2**30
-
-
-@pytest.mark.parametrize(("kind", "hidden"), [("tensor", [200]), ("datum", [200]), ("datum", [60, 60])])
-def test_threads_without_work_take_no_memory(kind, hidden):
-    used = memory_of(
-        f"engine, table = engine_and_table({kind!r}, 4, {hidden}, 5); rows = np.ones((5, 4)); out = np.ones(5)\n"
-        "engine.predict(table, rows, out, out.copy(), 300); engine.evaluate(table, table.copy(), 300)"
-    )
-    assert used < 5e7
-
-
-def test_deeper_networks_than_moments_can_be_counted_for_are_refused():
+def test_networks_too_deep_for_a_table_of_moments_are_refused():
     assert _core.network_table_size(1, [1] * 16, False) == 2**18 - 2
     for hidden in ([1] * 17, [1] * 61, [1] * 70):
         with pytest.raises(ValueError, match=f"at most 16 hidden layers, got {len(hidden)}"):
@@ -464,7 +411,7 @@ def test_sweeps_over_a_coreset_are_those_over_all_rows(bias):
         np.testing.assert_allclose(small_q, q, rtol=0, atol=1e-9)
 
 
-def test_one_visit_is_the_exact_conditional_of_the_last_weight():
+def test_a_visit_to_the_last_weight_is_its_exact_conditional():
     """The last weight is visited last: its q must be p exp(−½ τ R) with the others as the sweep left them."""
     x, y, weight = random_data(20, 2)
     for bias in (False, True):
@@ -492,7 +439,7 @@ def test_a_visit_to_a_hidden_weight_is_its_exact_conditional():
     np.testing.assert_allclose(q[0], posterior / posterior.sum(), rtol=1e-12)
 
 
-def test_a_sweep_serves_one_hidden_layer():
+def test_sweeps_need_one_hidden_layer():
     levels, log_prior, _ = start_sweep(1, 1, False, False)
     q = np.zeros((3, _core.LEVEL_PADDING))
     with pytest.raises(ValueError, match="one hidden layer, got 2"):

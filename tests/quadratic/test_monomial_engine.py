@@ -124,7 +124,7 @@ def test_certain_weights_give_the_squared_error_of_their_network(network):
     assert np.isfinite(gradient).all()
 
 
-def test_moments_that_are_zero_are_no_obstacle(network):
+def test_moments_that_are_zero(network):
     """Odd moments of a symmetric posterior vanish; products over the others must survive."""
     case = Case(*network)
     case.levels[:, 1] = -case.levels[:, 0]
@@ -160,7 +160,7 @@ def test_more_levels_and_many_rows():
     assert error == pytest.approx(case.expected.squared_error, rel=1e-12)
 
 
-def test_weights_count_repetitions():
+def test_sample_weights_count_repetitions():
     case = Case(2, [2, 2], True, n_rows=4)
     case.weight = np.array([1.0, 3.0, 0.0, 2.0])
     repeated = np.repeat(np.arange(4), case.weight.astype(int))
@@ -211,7 +211,7 @@ def test_networks_that_are_too_large_are_refused_with_their_size(hidden, terms):
         _core.NetworkEngine("monomial", 4, hidden, False, np.ones((1, 4)), np.ones(1), None)
 
 
-def test_sizes_beyond_all_numbers_are_refused_in_words():
+def test_sizes_beyond_floating_point_are_refused():
     with pytest.raises(ValueError, match=r"up to more than 1e300 terms, more than 1e300 GiB; at most") as refusal:
         _core.NetworkEngine("monomial", 4, [4] * 12, False, np.ones((1, 4)), np.ones(1), None)
     assert "inf" not in str(refusal.value)

@@ -55,7 +55,7 @@ def enumerate_squared_error(model, q, x, y, weight):
 
 def test_weights_are_ordered_by_layer_then_unit_then_input():
     shape = NetworkShape(2, (3,), True)
-    assert (shape.n_weights, shape.layers, shape.depth, shape.degree) == (13, ((3, 3), (1, 4)), 1, 2)
+    assert (shape.n_weights, shape.layers, shape.depth) == (13, ((3, 3), (1, 4)), 1)
     hidden, output = shape.matrices(np.arange(13.0))
     np.testing.assert_array_equal(hidden, np.arange(9.0).reshape(3, 3))
     np.testing.assert_array_equal(output, [[9, 10, 11, 12]])
@@ -71,7 +71,7 @@ def test_forward_is_the_network_by_hand():
 
 
 @pytest.mark.parametrize("sizes", [(), "8", (0,), (2.5,), (-1, 2), None, [[2]], (True,)])
-def test_sizes_that_are_not_widths_are_refused(sizes):
+def test_invalid_widths_are_refused(sizes):
     with pytest.raises((ValueError, TypeError), match="hidden_layer_sizes"):
         NetworkShape(2, sizes)
 
@@ -88,7 +88,7 @@ def test_expected_squared_error_is_the_enumerated_one(shape, weighted):
 
 @pytest.mark.parametrize("forbidden", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_gradient_in_the_logits_is_the_elbos(shape, forbidden):
+def test_gradient_of_the_elbo_in_the_logits(shape, forbidden):
     model, _, _ = make_model(shape, n_levels=3, forbidden=forbidden)
     logits = random_logits(model)
 
@@ -149,7 +149,7 @@ def test_a_sweep_never_lowers_the_elbo_and_ends_where_no_weight_moves(shape):
     np.testing.assert_allclose(q, best, atol=1e-5)
 
 
-def test_networks_that_do_not_fit_are_refused_with_the_size():
+def test_networks_that_do_not_fit_into_memory_are_refused_with_their_size():
     with pytest.raises(
         ValueError, match=f"would take .* GiB .tensor., against a limit of {MAX_ENGINE_BYTES / 2**30:.3g}"
     ):
@@ -166,7 +166,7 @@ def test_the_cheapest_engine_is_chosen():
     assert choose_engine(NetworkShape(1, (1, 1, 1), True), 1000) == "monomial"
 
 
-def test_an_engine_serves_its_depths_only():
+def test_engines_refuse_other_depths():
     with pytest.raises(ValueError, match="engine must serve 2 hidden layers, got 'tensor'"):
         choose_engine(NetworkShape(2, (3, 3), True), 100, "tensor")
     with pytest.raises(ValueError, match="engine must serve 3 hidden layers, got 'datum'"):

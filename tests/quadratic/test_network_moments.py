@@ -161,7 +161,7 @@ def test_point_masses_have_their_level_as_mean_and_no_spread_at_all(isa_level, n
     np.testing.assert_array_equal(case.stage.logit_gradient(case.gradient, 1.0), 0)
 
 
-def test_logits_of_minus_infinity_are_levels_that_are_not_there(isa_level, network):
+def test_logits_of_minus_infinity_remove_their_levels(isa_level, network):
     case = Stage(network, 9)
     case.logits[:, 4] = -np.inf
     table = case.stage.from_logits(case.logits)
@@ -176,7 +176,7 @@ def test_logits_of_minus_infinity_are_levels_that_are_not_there(isa_level, netwo
     np.testing.assert_array_equal(case.stage.from_logits(low), table)
 
 
-def test_a_level_without_prior_mass_has_none_afterwards(network):
+def test_a_level_without_prior_mass_has_no_posterior_mass(network):
     case = Stage(network, 9)
     case.log_prior[0, 3] = -np.inf
     case.logits[:, 3] = 5000.0
@@ -187,7 +187,7 @@ def test_a_level_without_prior_mass_has_none_afterwards(network):
 
 
 @pytest.mark.parametrize("shift", [-700.0, 700.0, 1e6])
-def test_a_shift_of_all_logits_changes_nothing(network, shift):
+def test_a_shift_of_all_logits_has_no_effect(network, shift):
     case = Stage(network, 15)
     table = case.stage.from_logits(np.round(case.logits, 3))
     divergence = case.stage.divergence

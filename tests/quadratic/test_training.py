@@ -74,13 +74,13 @@ def test_three_hidden_layers_train():
 
 
 @pytest.mark.parametrize("n_restarts", [1, 3])
-def test_threads_do_not_change_a_bit(n_restarts):
+def test_results_have_the_same_bits_for_any_number_of_threads(n_restarts):
     one, two = (fit(n_restarts=n_restarts, max_iter=40, n_threads=n) for n in (1, 3))
     assert one.q.tobytes() == two.q.tobytes()
     assert one.elbo_trace.tobytes() == two.elbo_trace.tobytes()
 
 
-def test_weights_count_rows():
+def test_sample_weights_count_repetitions():
     twice = fit(np.r_[X, X], np.r_[Y, Y], max_iter=20, n_regrids=0)
     weighted = fit(sample_weight=np.full(len(Y), 2.0), max_iter=20, n_regrids=0)
     assert weighted.elbo == pytest.approx(twice.elbo, rel=1e-8)
@@ -158,7 +158,7 @@ def test_interruption_leaves_a_flagged_posterior(monkeypatch, at, optimizer, n_t
     assert np.isfinite([posterior.elbo, *posterior.latent_mean(NEW)]).all()
 
 
-def test_interruption_between_rounds_keeps_the_last_one(monkeypatch):
+def test_interruption_between_rounds_keeps_the_last_round(monkeypatch):
     monkeypatch.setattr(quadratic_training, "place_levels_anew", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     posterior = fit()
     assert posterior.interrupted
@@ -205,7 +205,7 @@ def test_noise_at_the_edge_of_its_grid_warns():
         ({"sizes": (200, 200, 200)}, "hidden_layer_sizes must be smaller"),
     ],
 )
-def test_bad_arguments_are_named(options, message):
+def test_wrong_arguments_are_refused(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         fit(**options)
 
@@ -219,7 +219,7 @@ def test_masses_of_wide_levels_do_not_exceed_one():
     assert (np.exp(posterior.log_prior).sum(axis=1) <= 1 + 1e-12).all()
 
 
-def test_constant_data_are_no_trouble():
+def test_constant_data():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseGridWarning)
         posterior = fit(X, np.zeros(len(X)), max_iter=50)

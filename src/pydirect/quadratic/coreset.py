@@ -61,7 +61,7 @@ class NetworkCoreset:
             raise ValueError("coreset does not serve the network")
         require_number(self.n_samples, "coreset.n_samples", above=0.0)
         require_array(self.x, "coreset.x", len(self.y), n_features_in, largest=np.inf)
-        require_array(self.y, "coreset.y", *self.y.shape[:1])
+        require_array(self.y, "coreset.y", *self.y.shape[:1], *self.y.shape[1:2])
         require_positive(self.weight, "coreset.weight", len(self.y))
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,11 +85,6 @@ class NetworkShape:
         """Return the shape as the compiled module takes it."""
         return self.n_inputs, list(self.hidden_layer_sizes), self.bias
 
-    @property
-    def degree(self) -> int:
-        """Degree of f as a polynomial of the inputs."""
-        return int(2**self.depth)
-
     def matrices(self, weights: FloatArray) -> list[FloatArray]:
         """Split vectors of weights (..., n_weights) into a matrix (..., fan_out, fan_in) per layer."""
         return [
@@ -101,9 +97,8 @@ class NetworkShape:
 
         `weights`, (n_networks, n_weights). `x`, (n_rows, n_inputs).
         """
-        for sums in self.sums(weights, x):  # noqa: B007 (the last ones are the output's)
-            pass
-        return sums[:, :, 0]
+        (output,) = deque(self.sums(weights, x), maxlen=1)
+        return output[:, :, 0]
 
     def sums(self, weights: FloatArray, x: FloatArray) -> Iterator[FloatArray]:
         """Yield every layer's weighted sums, (n_networks, n_rows, fan_out); arguments as in `forward`."""
