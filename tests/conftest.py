@@ -16,7 +16,6 @@ from pydirect import _core
 from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.quadratic.coreset import NetworkCoreset
-from pydirect.regression import mean_fields as many
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.statistics import running as running_statistics
 from pydirect.statistics.gaussian import GaussianStatistics
@@ -174,25 +173,6 @@ def medium_problem():
     levels = evenly_spaced_levels(15)
     noise_levels = np.geomspace(0.003, 1.0, 15)
     return GaussianStatistics.from_arrays(phi, y / y.std()), levels, GaussianPrior().log_mass(levels), noise_levels
-
-
-@pytest.fixture
-def shared_always(monkeypatch):
-    """Small models of unlike ridges share a run too, as large ones do."""
-    monkeypatch.setattr(many, "ANY_RIDGES", 0)
-
-
-@pytest.fixture
-def runs(monkeypatch):
-    """Numbers of models of the shared runs there were."""
-    sizes, original = [], many._Run.__init__
-
-    def init(self, models, *rest):
-        sizes.append(len(models))
-        original(self, models, *rest)
-
-    monkeypatch.setattr(many._Run, "__init__", init)
-    return sizes
 
 
 @pytest.fixture

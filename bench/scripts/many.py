@@ -1,15 +1,14 @@
 """Many models at once beside one after the other.
 
-    python bench/scripts/many.py fit [--models 32] [--weights 2000] [--repeats 5]
+    python bench/scripts/many.py fit [--models 32] [--weights 2000]
     python bench/scripts/many.py estimators [--models 32] [--weights 2000]
     python bench/scripts/many.py search [protein.npz] [--weights 2000] [--folds 10] [--grid-fits 2]
 
-``fit``: inference from given statistics. In the raw basis `fit_mean_fields` beside `fit_mean_field` one by one, for
-targets and for noise levels; in the decorrelated basis one factorisation beside one per model. Both take turns, medians
-count; also the rate of the shared product with A beside that of BLAS. ``estimators``: end to end, `fit_many` beside
-``fit`` one by one. ``search``: ten-fold cross-validation of a 5 × 5 grid, `DirectSearchCV` beside scikit-learn's
-GridSearchCV over the same estimator, extrapolated from its first fits; the file holds arrays X and y, without one the
-data are synthetic. All on one thread. Seconds are of the processor, which a busy machine changes less than the clock's.
+``fit``: inference from given statistics in the decorrelated basis, one factorisation beside one per model.
+``estimators``: end to end, `fit_many` beside ``fit`` one by one. ``search``: ten-fold cross-validation of a 5 × 5 grid,
+`DirectSearchCV` beside scikit-learn's GridSearchCV over the same estimator, extrapolated from its first fits; the file
+holds arrays X and y, without one the data are synthetic. All on one thread. Seconds are of the processor, which a busy
+machine changes less than the clock's.
 """
 
 from __future__ import annotations
@@ -38,33 +37,18 @@ from benchmarks.common import make_data, make_features  # noqa: E402
 from pydirect import (  # noqa: E402
     DirectRegressor,
     DirectSearchCV,
-    GaussianPrior,
-    _core,
     collect_statistics,
-    evenly_spaced_levels,
     fit_decorrelated,
     fit_many,
-    fit_mean_field,
 )
-from pydirect.regression import MeanFieldRegression, fit_mean_fields, maximise_evidence  # noqa: E402
+from pydirect.regression import maximise_evidence  # noqa: E402
 from pydirect.statistics import decorrelate  # noqa: E402
-
-LEVELS = evenly_spaced_levels(15, 3.0)
-LOG_PRIOR = GaussianPrior().log_mass(LEVELS)
-NOISE_GRID = 0.09 * np.logspace(-1, 1, 15)
 
 
 def seconds(call: Callable[[], Any]) -> float:
     begin = time.process_time()
     call()
     return time.process_time() - begin
-
-
-def turns(repeats: int, *calls: Callable[[], Any]) -> list[float]:
-    """Median seconds of calls that take turns."""
-    for call in calls:
-        call()
-    return np.median([[seconds(call) for call in calls] for _ in range(repeats)], axis=0).tolist()
 
 
 def make_targets(n_rows: int, n_models: int) -> tuple[np.ndarray, np.ndarray]:
@@ -78,36 +62,13 @@ def make_targets(n_rows: int, n_models: int) -> tuple[np.ndarray, np.ndarray]:
     return x, (y - y.mean(axis=0)) / y.std(axis=0)
 
 
-def alone(model: MeanFieldRegression) -> Any:
-    return fit_mean_field(
-        model.statistics, model.levels, model.log_prior, model.noise.levels, model.noise.log_prior, n_threads=1
-    )
-
-
 def report(name: str, together: float, apart: float, extra: str = "") -> None:
     print(f"{name:34s} together {together:8.3f} s   one by one {apart:8.3f} s   {apart / together:6.2f} times{extra}")
 
 
-def compare_inference(n_models: int, n_weights: int, repeats: int) -> None:
+def compare_inference(n_models: int, n_weights: int) -> None:
     x, y = make_targets(2 * n_weights, n_models)
     statistics = collect_statistics(make_features(n_weights), x, y, n_threads=1)
-    families = {
-        "targets": [
-            MeanFieldRegression.of(statistics.target(k), LEVELS, LOG_PRIOR, NOISE_GRID) for k in range(n_models)
-        ],
-        "noise levels": [
-            MeanFieldRegression.of(statistics, LEVELS, LOG_PRIOR, [s]) for s in np.geomspace(0.03, 3.0, n_models)
-        ],
-    }
-    for name, models in families.items():
-        together, apart = turns(
-            repeats,
-            lambda models=models: fit_mean_fields(models, n_threads=1),
-            lambda models=models: [alone(model) for model in models],
-        )
-        pairs = zip(fit_mean_fields(models, n_threads=1), map(alone, models), strict=True)
-        gain = [one.elbo - other.elbo for one, other in pairs]
-        report(f"raw basis, {n_models} {name}", together, apart, f", ELBO {min(gain):+.3f} to {max(gain):+.3f} nats")
 
     def rotated_fit(rotated: Any, k: int) -> None:
         target = rotated.target(k)
@@ -121,16 +82,6 @@ def compare_inference(n_models: int, n_weights: int, repeats: int) -> None:
 
     one = seconds(lambda: rotated_fit(decorrelate(statistics), 0))
     report(f"decorrelated basis, {n_models} targets", seconds(shared), n_models * one, " (one fit times their number)")
-
-    a = statistics.A.astype(np.float32)
-    s = np.ones((n_weights, _core.LANE_PACK * -(-n_models // _core.LANE_PACK)), np.float32)
-    square = a[:1500, :1500]
-    own, blas, peak = turns(9, lambda: _core.multiply_lanes(a, s, 1), lambda: a @ s, lambda: square @ square)
-    flops, limit = 2.0 * a.size * s.shape[1], 2.0 * len(square) ** 3 / peak
-    print(
-        f"product with A: {flops / own / 1e9:.1f} Gflop/s, BLAS {flops / blas / 1e9:.1f}; "
-        f"{flops / own / limit:.2f} of the rate of a large square product, {limit / 1e9:.1f}"
-    )
 
 
 def compare_estimators(n_models: int, n_weights: int) -> None:
@@ -182,13 +133,12 @@ def main() -> None:
     parser.add_argument("data", nargs="?", help="file with arrays X and y, for search")
     parser.add_argument("--models", type=int, default=32)
     parser.add_argument("--weights", type=int, default=2000)
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--grid-fits", type=int, default=2)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     if args.part == "fit":
-        compare_inference(args.models, args.weights, args.repeats)
+        compare_inference(args.models, args.weights)
     elif args.part == "estimators":
         compare_estimators(args.models, args.weights)
     else:

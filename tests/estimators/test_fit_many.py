@@ -49,24 +49,6 @@ def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
     assert len(calls) == 2
 
 
-def test_raw_estimators_share_their_sweeps(data, runs, shared_always):
-    x, y = data
-    targets = [np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 6)]
-    targets[2] = np.c_[targets[2], targets[3]]
-    raw = {"features": "linear", "basis": "raw", "n_levels": 101}  # so fine that there is one optimum
-    models = fit_many([DirectRegressor(**raw) for _ in targets], x, targets)
-    assert runs == [7]
-    for model, target in zip(models, targets, strict=True):
-        expected = DirectRegressor(**raw).fit(x, target)
-        assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-4)
-        np.testing.assert_allclose(model.predict(x), expected.predict(x), atol=1e-2)
-    noises = [{"noise": float(noise)} for noise in np.geomspace(0.1, 2, 8)]
-    for model, noise in zip(fit_many([DirectRegressor(**raw, **n) for n in noises], x, y), noises, strict=True):
-        expected = DirectRegressor(**raw, **noise).fit(x, y)
-        assert model.elbo_ == pytest.approx(expected.elbo_, rel=1e-6)
-    assert runs == [7, 8]
-
-
 def test_several_outputs_of_the_raw_basis_are_those_of_single_fits(data):
     x, y = data
     several = np.c_[tuple(np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 7))]
@@ -141,5 +123,5 @@ def test_fit_many_refuses_data_before_a_model_is_touched(data):
 def test_the_page_on_many_models_runs_as_written():
     page = Path(__file__).resolve().parents[2] / "docs" / "many_models.md"
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 2
     exec("\n".join(blocks), {})

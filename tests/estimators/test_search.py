@@ -15,12 +15,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
 
 
-def test_raw_candidates_of_a_search_share_their_sweeps(data, runs, shared_always):
+def test_raw_candidates_score_as_in_a_grid_search(data):
     x, y = data
     grid = {"noise": np.geomspace(0.5, 4, 6).tolist()}
     model = DirectRegressor(FIXED_FEATURES, basis="raw", n_levels=61)
     ours = DirectSearchCV(model, grid, cv=2).fit(x, y)
-    assert runs == [6, 6]
     expected = GridSearchCV(model, grid, cv=2).fit(x, y).cv_results_["mean_test_score"]
     np.testing.assert_allclose(ours.cv_results_["mean_test_score"], expected, atol=5e-3)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from pydirect._validation import FloatArray
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators._streamed import StreamedModel
 from pydirect.features.evidence import TrainingRows
-from pydirect.regression.empirical_bayes import RawFit, begin_together
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import RotatedStatistics, decorrelate
@@ -39,7 +38,6 @@ class Training:
     rows: TrainingRows | None = None
     starts: Sequence[MeanFieldPosterior | None] = ()  # per output, in standardised units of y; none to start afresh
     rotated: RotatedStatistics | None = None  # where they are known already
-    begun: Sequence[RawFit] | None = None  # where fits of the same statistics were begun together
 
     @property
     def n_rows(self) -> int:
@@ -50,8 +48,7 @@ class Training:
 class StatisticsModel(StreamedModel, ProbabilisticRegressor):
     """Base of regressors whose inference needs only statistics of standardised targets.
 
-    A subclass provides `_infer`, which sets ``posteriors_`` and ``prior_scale_``, `_needs_rotation`, `_raw_fits` and
-    `_starts`.
+    A subclass provides `_infer`, which sets ``posteriors_`` and ``prior_scale_``, `_needs_rotation` and `_starts`.
     """
 
     statistics_: RunningStatistics
@@ -62,10 +59,6 @@ class StatisticsModel(StreamedModel, ProbabilisticRegressor):
 
     def _needs_rotation(self) -> bool:
         """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
-        raise NotImplementedError
-
-    def _raw_fits(self, training: Training) -> list[RawFit]:
-        """Begin the fit of every output in the raw basis."""
         raise NotImplementedError
 
     def _starts(self, n_weights: int, y_scale: FloatArray) -> list[MeanFieldPosterior | None]:
@@ -165,9 +158,9 @@ def _infer_together(models: Sequence[StatisticsModel], trainings: Any, progress:
     """Infer, and set the results; shared seconds are divided among the models."""
     with progress.stage("inference"):
         begin = time.perf_counter()
-        begun = begun_together(models, trainings())
+        found = trainings()
         shared = {**progress.seconds, "inference": time.perf_counter() - begin}
-        for model, training in zip(models, begun, strict=True):
+        for model, training in zip(models, found, strict=True):
             begin = time.perf_counter()
             model._infer(training)
             model.fit_seconds_ = {name: spent / len(models) for name, spent in shared.items()}
@@ -178,10 +171,3 @@ def _infer_together(models: Sequence[StatisticsModel], trainings: Any, progress:
 def inference_rng(rng: np.random.Generator) -> np.random.Generator:
     """Return the generator of inference, the same whatever the feature map has drawn."""
     return rng.spawn(1)[0]
-
-
-def begun_together(models: Sequence[StatisticsModel], trainings: Sequence[Training]) -> list[Training]:
-    """Make the first fits of raw models of the same A, which share every read of it; others stay as they are."""
-    fits = [m._raw_fits(t) if m.basis == "raw" else [] for m, t in zip(models, trainings, strict=True)]
-    begun = iter(begin_together([fit for own in fits for fit in own]))
-    return [replace(t, begun=[next(begun) for _ in own] or None) for t, own in zip(trainings, fits, strict=True)]

@@ -24,7 +24,6 @@ from pydirect.regression.empirical_bayes import (
     Posterior,
     RawFit,
     RawPolicy,
-    begin_together,
     finish,
     fit_decorrelated_by_evidence,
 )
@@ -246,7 +245,7 @@ class DirectRegressor(GrowingModel):
         if self.basis == "decorrelated":
             fitted = self._fit_decorrelated(training)
         else:
-            fitted = finish(training.begun or begin_together(self._raw_fits(training)))
+            fitted = finish(self._raw_fits(training))
         self.posteriors_ = [posterior for posterior, _ in fitted]
         self.prior_scale_ = np.array([scale for _, scale in fitted])
         self._posterior_basis = self.basis

@@ -31,11 +31,9 @@ def fit_many(
 ) -> list[DirectRegressor]:
     """Fit several regressors to the same rows, with one pass over them for each distinct feature map.
 
-    Each result equals that of the model's own ``fit``, to rounding; in the raw basis, which has local optima, the first
-    fits are made together and may end in a different optimum (see `fit_mean_fields`). Models with the same feature
-    parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ in target, noise, prior,
-    levels and everything else that comes later. Features with a learned kernel are shared by models with the same
-    target.
+    Each result equals that of the model's own ``fit``, to rounding. Models with the same feature parameters share
+    features, sums over rows and the factorisation of ΦᵀΦ; they may differ in target, noise, prior, levels and
+    everything else that comes later. Features with a learned kernel are shared by models with the same target.
 
     The time spent on shared work is divided among the models: their ``fit_seconds_`` add up to the total time.
 

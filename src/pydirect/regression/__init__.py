@@ -13,7 +13,6 @@ from pydirect.regression.gradient_estimators import (
 )
 from pydirect.regression.level_scale import best_level_scale, best_prior_scale, fit_level_scale
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
-from pydirect.regression.mean_fields import fit_mean_fields
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_entropy import pairwise_entropy
 from pydirect.regression.mixture_posterior import MixturePosterior
@@ -39,7 +38,6 @@ __all__ = [
     "fit_decorrelated",
     "fit_level_scale",
     "fit_mean_field",
-    "fit_mean_fields",
     "fit_mixture",
     "fit_stochastic",
     "log_evidence",

@@ -20,8 +20,7 @@ from pydirect.distributions.priors import DensityPrior
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.evidence import maximise_evidence, noise_by_evidence
 from pydirect.regression.level_scale import fit_level_scale, in_prior_units
-from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
-from pydirect.regression.mean_fields import fit_regressions
+from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_posterior import MixturePosterior
 from pydirect.statistics.gaussian import TargetStatistics
@@ -127,12 +126,6 @@ class RawPolicy:
         """Noise levels in units of the noise variance that they are about."""
         return np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
 
-    @property
-    def shares(self) -> bool:
-        """Whether first fits can be made together with those of other targets."""
-        factorises = not isinstance(self.log_prior, MixturePriorTable)
-        return self.optimizer == "pipeline" and self.noise != "held_out" and factorises
-
     def begin(
         self,
         statistics: TargetStatistics,
@@ -188,7 +181,6 @@ class RawFit:
     """One target's fit in the raw basis, begun: its noise variance and prior scale are found.
 
     - `noise`: noise variance that the grid is about.
-    - `first`: the posterior at `noise`, where it is known already.
     """
 
     policy: RawPolicy
@@ -198,7 +190,6 @@ class RawFit:
     seed: int
     start: MeanFieldPosterior | None = None
     held_out: Callable[[], HeldOut] | None = None
-    first: MeanFieldPosterior | None = None
 
     def finish(self, interrupted: bool = False) -> tuple[Posterior, float]:
         """Fit; after an interruption by the user what is left is kept short.
@@ -244,12 +235,12 @@ class RawFit:
 
     def _on_grid(self) -> Posterior:
         """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""
-        noise, first, grid = self.noise, self.first, self.policy.grid
+        noise, grid = self.noise, self.policy.grid
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoiseGridWarning)
             for _ in range(GRID_RECENTRINGS):
-                posterior: Posterior = self._at(noise * grid) if first is None else first
-                first, edge = None, posterior.noise.at_edge()
+                posterior: Posterior = self._at(noise * grid)
+                edge = posterior.noise.at_edge()
                 if edge is None or posterior.interrupted or (edge == "lower" and noise <= NOISE_FLOOR):
                     return posterior
                 noise = max(float(posterior.noise.levels[0 if edge == "lower" else -1]), NOISE_FLOOR)
@@ -306,29 +297,6 @@ class RawFit:
             if posterior.interrupted:
                 return best, True
         return best, False
-
-
-def begin_together(fits: Sequence[RawFit]) -> list[RawFit]:
-    """Make the first fits of targets with the same A, which share every read of it.
-
-    `fits`: of any models and targets; those that cannot share stay as they are.
-    """
-    begun = list(fits)
-    jobs: dict[int, list[int]] = {}
-    for k, fit in enumerate(fits):
-        if fit.policy.shares and fit.start is None:
-            jobs.setdefault(fit.policy.max_iter, []).append(k)
-    for max_iter, members in jobs.items():
-        if len(members) > 1:
-            chosen = [fits[k] for k in members]
-            models = [
-                MeanFieldRegression.of(f.statistics, noise_levels=f.noise * f.policy.grid, **f.model_options())
-                for f in chosen
-            ]
-            posteriors = fit_regressions(models, max_iter, [f.seed for f in chosen], fits[0].policy.n_threads)
-            for k, posterior in zip(members, posteriors, strict=True):
-                begun[k] = replace(fits[k], first=posterior)
-    return begun
 
 
 def finish(fits: Sequence[RawFit]) -> list[tuple[Posterior, float]]:

@@ -129,12 +129,12 @@ class MeanFieldRegression:
         likelihood = self.noise.share(q_noise, self.expected_squared_error(q), self.statistics.n_samples)
         return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior))
 
-    def solver(self, n_threads: int, narrow: NDArray[np.float32] | None = None) -> _core.MeanField:
-        """Return the compiled solver of this problem, at no particular state; `narrow` is A in single precision."""
+    def solver(self, n_threads: int) -> _core.MeanField:
+        """Return the compiled solver of this problem, at no particular state."""
         levels, log_prior = pad_levels(self.levels, self.log_prior)
         a = self.statistics.A
         return _core.MeanField(
-            a=in_single_precision(a) if narrow is None else narrow,
+            a=in_single_precision(a),
             a_exact=a,
             diagonal=np.ascontiguousarray(a.diagonal()),
             c=self.statistics.c,
@@ -268,7 +268,7 @@ def _fit_naturals(
     max_iter: int,
     random_state: int,
 ) -> Outcome:
-    problem = quadratic_problem(model, solver.a, max_iter, random_state)
+    problem = _quadratic_problem(model, solver.a, max_iter, random_state)
     if start is None:
         solver.set_noise(model.noise.middle())
     else:
@@ -276,7 +276,7 @@ def _fit_naturals(
     return run(optimizer, solver, problem, warm=start is not None)
 
 
-def quadratic_problem(
+def _quadratic_problem(
     model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int, random_state: int
 ) -> QuadraticProblem:
     """Return what optimisers see of a model; `narrow` is A in single precision."""
