@@ -52,6 +52,10 @@ class DensityPrior:
             variance = float(mass @ w**2 / mass.sum() - (mass @ w / mass.sum()) ** 2)
         return _finite_variance(variance, mass[0] * w[0] ** 2 + mass[-1] * w[-1] ** 2 < 1e-6 * variance * mass.sum())
 
+    def log_grid_mass(self, levels: FloatArray, spacing: FloatArray) -> FloatArray:
+        """Log masses of levels that stand for cells of a width: density × spacing."""
+        return self.log_density(levels) + np.log(spacing)
+
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log probabilities of the levels, normalised over the last axis.
 
@@ -61,15 +65,15 @@ class DensityPrior:
         return log_p - logsumexp(log_p, axis=-1, keepdims=True)
 
 
-def grid_log_mass(prior: DensityPrior, levels: FloatArray, spacing: FloatArray) -> FloatArray:
-    """Log masses density × spacing of evenly spaced levels, so that an ELBO approximates the continuous evidence.
+def grid_log_mass(prior: DensityPrior | SpikeAndSlabPrior, levels: FloatArray, spacing: FloatArray) -> FloatArray:
+    """Log masses density × spacing of levels, so that an ELBO approximates the continuous evidence; zero keeps a spike.
 
     Masses that would sum to more than one, at a kink of the density or of levels much further apart than the prior is
     wide, are normalised, so that the ELBO stays a bound.
 
-    `levels`, (n_weights, n_levels). `spacing`, (n_weights, 1).
+    `levels`, (n_weights, n_levels). `spacing`, (n_weights, 1) or (n_weights, n_levels).
     """
-    log_mass = prior.log_density(levels) + np.log(spacing)
+    log_mass = prior.log_grid_mass(levels, spacing)
     log_mass -= np.maximum(logsumexp(log_mass, axis=1, keepdims=True), 0.0)
     return log_mass
 
@@ -152,6 +156,22 @@ class SpikeAndSlabPrior:
 
     def __post_init__(self) -> None:
         as_number(self.zero_probability, "zero_probability", above=0.0, below=1.0)
+
+    @property
+    def variance(self) -> float:
+        """Variance of a weight: (1 − π) times the slab's, which must have a density."""
+        return (1 - self.zero_probability) * self._density.variance
+
+    @property
+    def _density(self) -> DensityPrior:
+        if not isinstance(self.slab, DensityPrior):
+            raise ValueError(f"slab must have a density for this use, got {self.slab!r}")
+        return self.slab
+
+    def log_grid_mass(self, levels: FloatArray, spacing: FloatArray) -> FloatArray:
+        """Log masses of levels that stand for cells of a width: π at zero, (1 − π) × density × spacing elsewhere."""
+        slab = np.log1p(-self.zero_probability) + self._density.log_density(levels) + np.log(spacing)
+        return np.where(levels == 0.0, np.log(self.zero_probability), slab)
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log probabilities of the levels, normalised over the last axis; every weight needs a level at zero."""

@@ -16,10 +16,13 @@ from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegressi
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_entropy import pairwise_entropy
 from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential
+from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.regression.stochastic import StochasticELBO, StochasticFit, fit_stochastic
 
 __all__ = [
     "CategoricalWeights",
+    "CoarseLevelsWarning",
     "Concrete",
     "DecorrelatedPosterior",
     "Exact",
@@ -31,6 +34,7 @@ __all__ = [
     "MixturePosterior",
     "Reinforce",
     "Reparameterization",
+    "SequentialPosterior",
     "StochasticELBO",
     "StochasticFit",
     "best_level_scale",
@@ -39,6 +43,7 @@ __all__ = [
     "fit_level_scale",
     "fit_mean_field",
     "fit_mixture",
+    "fit_sequential",
     "fit_stochastic",
     "log_evidence",
     "maximise_evidence",

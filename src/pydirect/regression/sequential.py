@@ -1,0 +1,407 @@
+"""Regression on a few levels per weight with a sequential posterior: as accurate as continuous weights.
+
+From the statistics A, c, yᵀy and n alone, at a given noise variance and prior variance; see `SequentialPosterior` for
+the equations. With own scales every weight's levels are as wide as its posterior needs, a power of two times a common
+step.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import blas
+
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_number
+from pydirect.distributions.levels import as_level_count, as_levels, evenly_spaced_levels
+from pydirect.distributions.noise import NoisePosterior
+from pydirect.distributions.priors import (
+    DensityPrior,
+    Prior,
+    SpikeAndSlabPrior,
+    as_log_masses,
+    as_prior,
+    grid_log_mass,
+)
+from pydirect.optimize.outcome import Outcome
+from pydirect.regression import sequential_kernels as kernels
+from pydirect.regression.sequential_posterior import (
+    DRAW_KINDS,
+    SequentialPosterior,
+    SequentialSampler,
+    pack_codes,
+)
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
+
+LEVEL_SCALES = ("own", "shared")
+ORDERS = ("min_pivot", "diagonal", "natural")
+# Largest level in units of the prior standard deviation, of the common step and of shared levels.
+REACH = 4.0
+# Posterior standard deviations that a weight's own levels extend to on either side of its mean.
+COVERAGE = 3.0
+COVERAGE_OF_TERNARY = 2.0
+SMALLEST_EXPONENT, LARGEST_EXPONENT = -30, 30
+# Nats per weight: the gap from which levels are called coarse, the one from which they are useless, and the standard
+# error of the ELBO from which it says little.
+COARSE_GAP, USELESS_GAP, LARGE_ERROR = 0.5, 5.0, 0.01
+# Factor by which the prior variance is lowered until levels are of use.
+RETREAT = 3.0
+
+
+class CoarseLevelsWarning(UserWarning):
+    """Levels are too far apart for what the data say about the weights."""
+
+
+@dataclass(frozen=True)
+class SequentialRegression:
+    """The model y = Φw + ε with weights on levels, at a given noise variance.
+
+    Parameters
+    ----------
+    statistics : TargetStatistics
+    noise : float
+        σ²
+    prior_variance : float
+        Of a weight, in squared units of the prior.
+    prior : Prior
+        In units of the square root of `prior_variance`.
+    unit_levels : ndarray of shape (1, n_levels) or (n_weights, n_levels)
+        In own units, zero among them, where scales are own; in prior units where they are shared.
+    own_scales : bool
+    log_prior : ndarray of shape (1, n_levels) or (n_weights, n_levels), or None
+        Log masses of shared levels, in place of `prior`.
+    coverage : float
+    order : str or ndarray of shape (n_weights,)
+    n_threads : int
+    """
+
+    statistics: TargetStatistics
+    noise: float
+    prior_variance: float
+    prior: Prior
+    unit_levels: FloatArray
+    own_scales: bool
+    log_prior: FloatArray | None
+    coverage: float
+    order: str | NDArray[np.int64]
+    n_threads: int = 1
+
+    @property
+    def prior_sd(self) -> float:
+        """Unit of the prior."""
+        return float(np.sqrt(self.prior_variance))
+
+    @property
+    def weight_variance(self) -> float:
+        """v: variance of a weight, which only the quality of q depends on."""
+        return self.prior_variance * getattr(self.prior, "variance", 1.0)
+
+    @property
+    def step(self) -> float:
+        """Common unit h of all levels."""
+        return REACH * self.prior_sd / float(np.abs(self.unit_levels).max()) if self.own_scales else self.prior_sd
+
+    @property
+    def widths(self) -> FloatArray:
+        """Width of each level's cell, like `unit_levels`."""
+        levels = self.unit_levels
+        edges = (levels[:, 1:] + levels[:, :-1]) / 2
+        outer = levels[:, [0, -1]] + np.diff(levels, axis=1)[:, [0, -1]] / 2 * [-1, 1]
+        return np.diff(np.concatenate([outer[:, :1], edges, outer[:, 1:]], axis=1), axis=1)
+
+    def factorise(self, scale: FloatArray, order: str | NDArray[np.int64]) -> tuple[FloatArray, NDArray[np.int64]]:
+        """Factorise H = τA + I/v in own units; the factor and its order.
+
+        Raises
+        ------
+        ValueError
+            When H is not positive definite in double precision.
+        """
+        tau, a = 1 / self.noise, self.statistics.A
+        ridge = np.full(len(a), 1 / self.weight_variance)
+        if isinstance(order, str) and order == "diagonal":
+            order = np.argsort((tau * a.diagonal() + ridge) * scale**2, kind="stable")
+        if isinstance(order, str):
+            factor, found, rank = kernels.cholesky(a, ridge, scale, order == "min_pivot", tau, self.n_threads)
+        else:
+            permuted, found = np.ascontiguousarray(a[np.ix_(order, order)]), order
+            factor, _, rank = kernels.cholesky(permuted, ridge, scale[order], False, tau, self.n_threads)
+        if rank < len(a):
+            raise self._failure("τA + I/v is not positive definite in double precision")
+        return factor, found
+
+    def _failure(self, what: str) -> ValueError:
+        strength = self.weight_variance / self.noise * float(np.trace(self.statistics.A))
+        return ValueError(
+            f"{what}: noise {self.noise:.3g}, prior variance {self.weight_variance:.3g}, "
+            f"prior variance × tr A / noise = {strength:.3g}; raise the noise or lower the prior variance"
+        )
+
+    def exponents(self) -> tuple[NDArray[np.int8], FloatArray]:
+        """Return e_j = ⌈log₂((|m_j| + κ sd_j) / ((K + ½) h))⌉, so that own levels cover the posterior, and m."""
+        b = self.statistics.n_weights
+        factor, _ = self.factorise(np.ones(b), "natural")
+        mean = solve(factor, self.statistics.c) / self.noise
+        sd = np.sqrt(kernels.inverse_diagonal(factor, self.n_threads))
+        if not self.own_scales:
+            return np.zeros(b, dtype=np.int8), mean
+        edge = (np.abs(self.unit_levels[:, [0, -1]]) + self.widths[:, [0, -1]] / 2).min(axis=1)
+        needed = np.ceil(np.log2((np.abs(mean) + self.coverage * sd) / (edge * self.step)))
+        if needed.min() < SMALLEST_EXPONENT or needed.max() > LARGEST_EXPONENT:
+            raise self._failure(
+                f"levels of their own scales need exponents from {needed.min():.0f} to {needed.max():.0f}, which must "
+                f"be {SMALLEST_EXPONENT} to {LARGEST_EXPONENT}"
+            )
+        return needed.astype(np.int8), mean
+
+    def log_masses(self, scale: FloatArray) -> FloatArray:
+        """Log prior masses of the levels, (n_weights or 1, n_levels): of shared levels they sum to one.
+
+        Of own levels they are density × spacing, and sum to no more than one: the rest belongs to levels that are not
+        offered, so that the bound does not reward levels that look at the data.
+        """
+        if self.log_prior is not None:
+            return self.log_prior
+        if not self.own_scales:
+            return self.prior.log_mass(self.unit_levels)
+        own = scale[:, None] / self.prior_sd
+        assert isinstance(self.prior, DensityPrior | SpikeAndSlabPrior)
+        return grid_log_mass(self.prior, own * self.unit_levels, own * self.widths)
+
+    def sampler(self) -> tuple[SequentialSampler, NDArray[np.int8], float]:
+        """Return what draws weights, the exponents of their levels, and the continuous weights' log evidence."""
+        target, v = self.statistics, self.weight_variance
+        if self.own_scales:
+            exponents, mean = self.exponents()
+        else:
+            exponents = np.zeros(target.n_weights, dtype=np.int8)
+        scale = np.ldexp(self.step, exponents.astype(np.int64))
+        factor, order = self.factorise(scale, self.order)
+        if not self.own_scales:
+            mean = np.empty(target.n_weights)
+            mean[order] = solve(factor, (scale * target.c)[order]) / self.noise * scale[order]
+        levels, log_prior = self.unit_levels, self.log_masses(scale)
+        tilt = log_prior + np.square(scale[:, None] * levels) / (2 * v)
+        squared_error = target.yty - float(target.c @ mean)  # yᵀy − τ cᵀH⁻¹c
+        constant = -0.5 * (target.n_samples * np.log(2 * np.pi * self.noise) + squared_error / self.noise)
+        log_determinant = 2 * (np.log(factor.diagonal()).sum() - np.log(scale).sum())
+        evidence = constant - 0.5 * (log_determinant + target.n_weights * np.log(v))
+        own_mean, own_levels, own_tilt = (mean / scale)[order], _in_order(levels, order), _in_order(tilt, order)
+        sampler = SequentialSampler(factor, order, scale, own_mean, own_levels, own_tilt, float(constant))
+        return sampler, exponents, float(evidence)
+
+    def fit(self, n_draws: int, kind: str, seed: int) -> SequentialPosterior:
+        """Draw, and report."""
+        sampler, exponents, evidence = self.sampler()
+        draws = sampler.draw(n_draws, kind, seed, self.n_threads)
+        if not np.isfinite(draws.log_weights).all():
+            raise self._failure("draws have no finite probability")
+        mean, coarseness = np.empty((2, len(sampler.order)), dtype=np.float32)
+        mean[sampler.order] = sampler.mean * sampler.scale[sampler.order]
+        coarseness[sampler.order] = sampler.factor.diagonal() * np.diff(sampler.levels, axis=1).max(axis=1)
+        elbo = float(draws.log_weights.mean())
+        levels = self.unit_levels
+        return SequentialPosterior(
+            packed_codes=pack_codes(draws.codes, levels.shape[1]),
+            unit_levels=levels if len(levels) > 1 else levels[0],
+            level_exponents=exponents,
+            step=self.step,
+            continuous_mean=mean,
+            coarseness=coarseness,
+            log_weights=draws.log_weights,
+            log_evidence_continuous=evidence,
+            prior_variance=self.prior_variance,
+            kind=kind,
+            noise=NoisePosterior(np.array([self.noise]), np.ones(1)),
+            outcome=Outcome(elbo, np.array([elbo]), 1, True),
+            sampler=sampler,
+        )
+
+
+def _in_order(table: FloatArray, order: NDArray[np.int64]) -> FloatArray:
+    return np.ascontiguousarray(table[order] if len(table) > 1 else table)
+
+
+def solve(factor: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve RᵀR x = right for an upper factor with contiguous rows, without a copy of it."""
+    lower = factor.T  # as Fortran sees the same memory
+    return np.asarray(blas.dtrsv(lower, blas.dtrsv(lower, right, lower=1), lower=1, trans=1))
+
+
+def fit_sequential(
+    statistics: TargetStatistics | GaussianStatistics,
+    noise: float,
+    prior_variance: float = 1.0,
+    *,
+    prior: Prior | str = "gaussian",
+    n_levels: int = 15,
+    levels: ArrayLike | None = None,
+    log_prior: ArrayLike | None = None,
+    level_scales: str = "own",
+    coverage: float | None = None,
+    order: str | ArrayLike = "min_pivot",
+    n_draws: int = 64,
+    draws: str = "stratified",
+    keep_factor: bool = False,
+    random_state: np.random.Generator | int | None = 0,
+    n_threads: int | None = None,
+) -> SequentialPosterior:
+    """Draw weights on levels one after another, from statistics alone.
+
+    Parameters
+    ----------
+    statistics : GaussianStatistics or TargetStatistics
+        Of one target; of several, ``statistics.target(k)``.
+    noise : float
+        Noise variance σ²; where the evidence of continuous weights is largest, see `maximise_evidence`.
+    prior_variance : float
+        Squared unit of the prior: the prior variance of a weight under the Gaussian prior.
+    prior : str or Prior
+        In units of the square root of `prior_variance`; own scales need a density, or a spike and slab of one.
+    n_levels : int
+        Number of values that a weight can take: odd with own scales, at most 16 for 4 bits; 3 are ternary weights.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
+        Instead of `n_levels` evenly spaced ones. Ascending; with own scales in any unit, one row, zero among them;
+        with shared ones in units of the square root of `prior_variance`, to ±4 by default.
+    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), optional
+        Log masses of shared levels, any table, in place of `prior`.
+    level_scales : {"own", "shared"}
+        ``"own"``: a power of two per weight, so that its levels are as wide as its posterior.
+    coverage : float, optional
+        Number of posterior standard deviations that own levels cover on either side of the mean; 3, or 2 of three
+        levels.
+    order : {"min_pivot", "diagonal", "natural"} or array_like of shape (n_weights,)
+        Order of the factorisation, whose last weight is drawn first. ``"min_pivot"``: the smallest remaining pivot in
+        own units comes next. ``"diagonal"``: by the diagonal of H in own units.
+    n_draws : int
+        Number of draws to keep.
+    draws : {"stratified", "independent"}
+        See `SequentialPosterior.draw`.
+    keep_factor : bool
+        Whether to keep the factor, 8 n_weights² bytes, for further draws and exact moments of continuous weights.
+    random_state : Generator, int or None
+    n_threads : int, optional
+        Results have the same bits for any number.
+
+    Returns
+    -------
+    SequentialPosterior
+
+    Raises
+    ------
+    ValueError
+        When an argument is invalid, or ``A/σ² + I/v`` is not positive definite in double precision.
+
+    Warns
+    -----
+    CoarseLevelsWarning
+        When levels are too far apart for what the data say: the ELBO lies more than half a nat per weight below the
+        evidence of continuous weights, or varies too much. Beyond five nats per weight shared levels give way to own
+        ones, and the prior variance is lowered until own ones are within; `prior_variance` of the result tells.
+
+    Notes
+    -----
+    The factorised lattice is that of Klein (2000), *Finding the closest lattice vector when it's unusually close*.
+    """
+    target = as_target_statistics(statistics)
+    b, noise = target.n_weights, as_number(noise, "noise", above=0.0)
+    prior_variance = as_number(prior_variance, "prior_variance", above=0.0)
+    own = as_choice(level_scales, "level_scales", LEVEL_SCALES) == "own"
+    as_flag(keep_factor, "keep_factor")
+    as_choice(draws, "draws", DRAW_KINDS)
+    unit_levels = _own_levels(levels, n_levels) if own else _shared_levels(levels, n_levels, b)
+    n_levels = unit_levels.shape[1]
+    if coverage is None:
+        coverage = COVERAGE if n_levels > 3 else COVERAGE_OF_TERNARY
+    if log_prior is not None and own:
+        raise ValueError("log_prior must be None with level_scales='own', whose levels are not known yet: give a prior")
+    prior = as_prior(prior)
+    if own and not isinstance(prior, DensityPrior | SpikeAndSlabPrior):
+        raise ValueError(f"prior must have a density for level_scales='own', got {prior!r}: use level_scales='shared'")
+    model = SequentialRegression(
+        statistics=target,
+        noise=noise,
+        prior_variance=prior_variance,
+        prior=prior,
+        unit_levels=unit_levels,
+        own_scales=own,
+        log_prior=None if log_prior is None else as_log_masses(log_prior, unit_levels, b),
+        coverage=as_number(coverage, "coverage", above=0.0),
+        order=_as_order(order, b),
+        n_threads=resolve_n_threads(n_threads),
+    )
+    seed = int(as_generator(random_state).integers(2**63))
+    posterior = _with_guards(model, as_count(n_draws, "n_draws"), draws, seed)
+    if not keep_factor:
+        posterior.sampler = None
+    return posterior
+
+
+def _own_levels(levels: ArrayLike | None, n_levels: int) -> FloatArray:
+    if levels is None:
+        if as_level_count(n_levels) % 2 == 0:
+            raise ValueError(f"n_levels must be odd with level_scales='own', zero among the levels, got {n_levels}")
+        return np.arange(-(n_levels // 2), n_levels // 2 + 1, dtype=np.float64)[None]
+    given = as_levels(levels)
+    if len(given) > 1 or given.shape[1] < 2 or not (np.diff(given) > 0).all() or not (given == 0.0).any():
+        raise ValueError("levels must be one ascending row of two or more with zero among them for level_scales='own'")
+    return given
+
+
+def _shared_levels(levels: ArrayLike | None, n_levels: int, n_weights: int) -> FloatArray:
+    if levels is None:
+        return evenly_spaced_levels(n_levels, REACH)[None]
+    given = as_levels(levels, n_weights)
+    if given.shape[1] < 2 or not (np.diff(given) > 0).all():
+        raise ValueError("levels must be ascending, two or more per weight")
+    return given
+
+
+def _as_order(order: str | ArrayLike, n_weights: int) -> str | NDArray[np.int64]:
+    if isinstance(order, str):
+        return as_choice(order, "order", ORDERS)
+    given = as_float_array(order, "order", (n_weights,))
+    if not np.array_equal(np.sort(given), np.arange(n_weights)):
+        raise ValueError(f"order must be a permutation of 0 to {n_weights - 1}")
+    return given.astype(np.int64)
+
+
+def _with_guards(model: SequentialRegression, n_draws: int, kind: str, seed: int) -> SequentialPosterior:
+    """Fit; where levels prove useless, by own scales and then by lower prior variances; and warn of coarse ones."""
+    asked, shared = model.prior_variance, not model.own_scales
+    posterior = model.fit(n_draws, kind, seed)
+    by_density = model.log_prior is None and isinstance(model.prior, DensityPrior | SpikeAndSlabPrior)
+    b = posterior.n_weights
+    first = posterior.gap / b
+    if shared and by_density and first > USELESS_GAP and len(model.unit_levels) == 1 and (model.unit_levels == 0).any():
+        model = replace(model, own_scales=True)
+        posterior = model.fit(n_draws, kind, seed)
+    while by_density and model.own_scales and posterior.gap / b > USELESS_GAP:
+        model = replace(model, prior_variance=model.prior_variance / RETREAT)
+        posterior = model.fit(n_draws, kind, seed)
+    if first > COARSE_GAP or posterior.elbo_stderr / b > LARGE_ERROR:
+        _warn_of_coarse_levels(posterior, first, asked, shared and model.own_scales)
+    return posterior
+
+
+def _warn_of_coarse_levels(posterior: SequentialPosterior, first: float, asked: float, became_own: bool) -> None:
+    codes = posterior.codes
+    ends = float(np.mean((codes == 0) | (codes == posterior.unit_levels.shape[-1] - 1)))
+    message = [
+        f"levels are coarse for what the data say: the ELBO lies {first:.2g} nats per weight below the evidence of "
+        f"continuous weights (standard error {posterior.elbo_stderr:.2g} nats), the largest spacing is "
+        f"{posterior.coarseness.max():.3g} conditional standard deviations, {ends:.0%} of drawn levels "
+        "are the outermost."
+    ]
+    if became_own:
+        message.append("Every weight was given levels of its own scale instead of shared ones.")
+    if posterior.prior_variance < asked:
+        message.append(
+            f"The prior variance was lowered from {asked:.3g} to {posterior.prior_variance:.3g}, where the gap is "
+            f"{posterior.gap / posterior.n_weights:.2g} nats per weight."
+        )
+    message.append("More n_levels, a larger noise variance or the decorrelated basis represent such data better.")
+    warnings.warn(" ".join(message), CoarseLevelsWarning, stacklevel=4)

@@ -1,0 +1,387 @@
+"""Weights drawn one after another, each given those before it (Klein 2000): the sequential posterior.
+
+With H = τA + diag(1/v), m = τH⁻¹c and H = RᵀR, weights in the order of R, the last first:
+
+    c_j = m_j − Σ_{k>j} r_jk (w_k − m_k) / r_jj
+    q_j(w | w_{>j}) = p_j(w) exp(w²/2v_j − r_jj² (w − c_j)²/2) / S_j(c_j)
+
+over the levels of weight j. Every draw gives log p(y, w) − log q(w) = constant + Σ_j log S_j(c_j): a term of an
+unbiased ELBO, an importance weight and a Metropolis ratio.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.special import logsumexp
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_count, as_generator
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.noise import NoisePosterior
+from pydirect.distributions.posterior import WeightMarginals
+from pydirect.optimize.outcome import Outcome, WithOutcome
+from pydirect.persistence.fields import require_array, require_number, require_positive
+from pydirect.regression import sequential_kernels as kernels
+
+DRAW_KINDS = ("stratified", "independent")
+Codes = NDArray[np.uint8]
+
+
+class Draws(NamedTuple):
+    """Draws from a sequential posterior.
+
+    - `codes`, (n_draws, n_weights): level indices.
+    - `log_weights`, (n_draws,): log p(y, w) − log q(w).
+    - `log_q`, (n_draws,).
+    """
+
+    codes: Codes
+    log_weights: FloatArray
+    log_q: FloatArray
+
+
+@dataclass(frozen=True)
+class SequentialSampler:
+    """What draws weights: the factor, and tables of levels; every weight in units of its own scale.
+
+    Positions of arrays are those of `order`, but for `scale`; position 0 is drawn last.
+
+    Parameters
+    ----------
+    factor : ndarray of shape (n_weights, n_weights)
+        Upper R of H in own units, ``diag(scale) H diag(scale)``, rows and columns in `order`.
+    order : ndarray of shape (n_weights,)
+        Weight at each position.
+    scale : ndarray of shape (n_weights,)
+        Own unit of every weight, in the weights' order.
+    mean : ndarray of shape (n_weights,)
+        Posterior mean m of continuous weights, own units.
+    levels : ndarray of shape (n_weights or 1, n_levels)
+        Own units.
+    tilt : ndarray of shape (n_weights or 1, n_levels)
+        ``log p_j(w) + w²/2v_j``
+    constant : float
+        ``−(n/2) log 2πσ² − (τ/2) yᵀy + (τ²/2) cᵀH⁻¹c``
+    """
+
+    factor: FloatArray
+    order: NDArray[np.int64]
+    scale: FloatArray
+    mean: FloatArray
+    levels: FloatArray
+    tilt: FloatArray
+    constant: float
+
+    def draw(self, n_draws: int, kind: str, seed: int, n_threads: int = 1) -> Draws:
+        """Draw from q; `kind` as of `SequentialPosterior.draw`, or "nearest" for the most probable levels in turn."""
+        codes, log_normaliser, log_q = kernels.sequential_draws(
+            self.factor, self.mean, self.levels, self.tilt, self.order, n_draws, seed, kind, n_threads
+        )
+        return Draws(codes, self.constant + log_normaliser, log_q)
+
+    def continuous_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean φᵀm and variance φᵀH⁻¹φ of f* with continuous weights for rows of Φ; (n_rows,) each."""
+        own = (phi * self.scale)[:, self.order]
+        with single_blas_thread():
+            whitened = solve_triangular(self.factor, own.T, trans="T", check_finite=False)
+        return own @ self.mean, np.einsum("ji,ji->i", whitened, whitened)
+
+    def check(self, n_weights: int) -> None:
+        """Raise unless the arrays fit each other and their numbers are in their ranges."""
+        require_array(self.factor, "factor", n_weights, n_weights)
+        if not np.array_equal(np.sort(self.order), np.arange(n_weights)):
+            raise ValueError("order must be a permutation of the weights")
+        require_positive(self.scale, "scale", n_weights)
+        require_array(self.mean, "mean", n_weights)
+        n_levels = self.levels.shape[-1]
+        require_array(self.levels, "levels", n_weights if len(self.levels) == n_weights else 1, n_levels)
+        if self.tilt.shape not in ((n_weights, n_levels), (1, n_levels)):
+            raise ValueError(f"tilt must have {n_levels} columns, got shape {self.tilt.shape}")
+        require_number(self.constant, "constant")
+
+
+@dataclass
+class SequentialPosterior(WeightMarginals, WithOutcome):
+    """Draws of weights on levels, each weight given those drawn before it, at a fixed noise variance.
+
+    Attributes
+    ----------
+    packed_codes : ndarray of uint8
+        Level indices of the kept draws, two to a byte where levels are 16 or fewer; see `codes`.
+    unit_levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
+        Levels in units of ``step · 2**level_exponents``.
+    level_exponents : ndarray of int8, shape (n_weights,)
+    step : float
+    continuous_mean : ndarray of shape (n_weights,)
+        Posterior mean of continuous weights, to single precision.
+    coarseness : ndarray of shape (n_weights,)
+        ρ: largest spacing of a weight's levels in units of its conditional standard deviation 1/r_jj. Up to 2.5 the
+        levels cost nothing.
+    log_weights : ndarray of shape (n_draws,)
+        log p(y, w) − log q(w) of the kept draws.
+    log_evidence_continuous : float
+        Log evidence of continuous weights with a Gaussian prior of the same variance; see `gap`.
+    prior_variance : float
+        Of a weight; what was asked for, unless levels proved too coarse for it.
+    kind : {"stratified", "independent"}
+        How the kept draws relate to each other.
+    noise : NoisePosterior
+        Of one level.
+    outcome : Outcome
+        Its ELBO is the mean of `log_weights`.
+    sampler : SequentialSampler or None
+        Kept on request: draws as many as are asked for, and gives exact moments of continuous weights.
+    """
+
+    packed_codes: Codes
+    unit_levels: FloatArray
+    level_exponents: NDArray[np.int8]
+    step: float
+    continuous_mean: NDArray[np.float32]
+    coarseness: NDArray[np.float32]
+    log_weights: FloatArray
+    log_evidence_continuous: float
+    prior_variance: float
+    kind: str
+    noise: NoisePosterior
+    outcome: Outcome = field(default_factory=Outcome)
+    sampler: SequentialSampler | None = None
+
+    @property
+    def n_draws(self) -> int:
+        """Number of kept draws."""
+        return len(self.log_weights)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights."""
+        return len(self.level_exponents)
+
+    @cached_property
+    def codes(self) -> Codes:
+        """Level indices of the kept draws, (n_draws, n_weights)."""
+        return unpack_codes(self.packed_codes, self.n_weights, self.unit_levels.shape[-1])
+
+    @property
+    def level_scales(self) -> FloatArray:
+        """Unit of every weight's levels, ``step · 2**level_exponents``; (n_weights,)."""
+        return np.ldexp(self.step, self.level_exponents.astype(np.int64))
+
+    @property
+    def levels(self) -> FloatArray:
+        """Levels of every weight, (n_weights, n_levels)."""
+        return self.level_scales[:, None] * np.atleast_2d(self.unit_levels)
+
+    @property
+    def draws(self) -> FloatArray:
+        """Weights of the kept draws, (n_draws, n_weights)."""
+        return self.values(self.codes)
+
+    def values(self, codes: Codes) -> FloatArray:
+        """Weights of level indices, (n_draws, n_weights)."""
+        levels = np.atleast_2d(self.unit_levels)
+        return levels[np.arange(self.n_weights) if len(levels) > 1 else 0, codes] * self.level_scales
+
+    @cached_property
+    def weights(self) -> FactorizedCategorical:
+        """Marginal frequencies of the weights' levels among the kept draws."""
+        n_levels = self.unit_levels.shape[-1]
+        counts = np.stack([(self.codes == k).sum(axis=0) for k in range(n_levels)], axis=1)
+        return FactorizedCategorical(self.levels, counts / self.n_draws)
+
+    # --- quality
+
+    @property
+    def elbo_stderr(self) -> float:
+        """Standard error of the ELBO: that of the mean of as many independent draws."""
+        return float(self.log_weights.std(ddof=1) / np.sqrt(self.n_draws)) if self.n_draws > 1 else np.nan
+
+    @property
+    def gap(self) -> float:
+        """Log evidence of continuous weights minus the ELBO, in nats: what four bits and the sampler cost."""
+        return self.log_evidence_continuous - self.elbo
+
+    @property
+    def log_evidence(self) -> float:
+        """Estimate of the log evidence on the levels: importance sampling over the kept draws."""
+        return float(logsumexp(self.log_weights) - np.log(self.n_draws))
+
+    @property
+    def effective_sample_size(self) -> float:
+        """Fraction of the draws that are worth an exact draw of the posterior, (Σω)² / (S Σω²)."""
+        logs = 2 * logsumexp(self.log_weights) - logsumexp(2 * self.log_weights)
+        return float(np.exp(logs) / self.n_draws)
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction of exact zeros among the weights of the kept draws."""
+        return self.weights.expected_sparsity()
+
+    # --- draws
+
+    def draw(self, n_draws: int, kind: str = "stratified", random_state: np.random.Generator | int | None = 0) -> Draws:
+        """Draw anew from q.
+
+        Parameters
+        ----------
+        n_draws : int
+        kind : {"stratified", "independent"}
+            ``"stratified"``: pairs u, 1 − u of uniforms from a scrambled van der Corput sequence per weight (Owen
+            1995), so that draws, each one exact, cover every weight's distribution evenly: the mean of two knows the
+            posterior mean as well as that of ten independent ones or more.
+        random_state : Generator, int or None
+
+        Raises
+        ------
+        ValueError
+            When the factor was not kept.
+        """
+        as_choice(kind, "kind", DRAW_KINDS)
+        seed = int(as_generator(random_state).integers(2**63))
+        return self._kept_sampler().draw(as_count(n_draws, "n_draws"), kind, seed)
+
+    def metropolis(self, n_draws: int, random_state: np.random.Generator | int | None = 0) -> tuple[Codes, float]:
+        """Draw from the posterior itself by a chain of independent Metropolis steps with q as their proposal.
+
+        Returns
+        -------
+        codes : ndarray of uint8, shape (n_draws, n_weights)
+        acceptance : float
+            Share of accepted proposals.
+
+        Raises
+        ------
+        ValueError
+            When the factor was not kept.
+        """
+        rng = as_generator(random_state)
+        proposals = self.draw(n_draws, "independent", rng)
+        thresholds = np.log(rng.random(n_draws))
+        state, accepted, chain = 0, 0, np.zeros(n_draws, dtype=np.intp)
+        for i in range(1, n_draws):
+            if thresholds[i] < proposals.log_weights[i] - proposals.log_weights[state]:
+                state, accepted = i, accepted + 1
+            chain[i] = state
+        return proposals.codes[chain], accepted / max(n_draws - 1, 1)
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights of Φ, (n_samples, n_weights): of the kept draws at random, or anew where the factor was kept.
+
+        Raises
+        ------
+        ValueError
+            When more draws are asked for than were kept, and the factor was not.
+        """
+        if self.sampler is not None:
+            return self.values(self.draw(n_samples, "independent", rng).codes)
+        if n_samples > self.n_draws:
+            raise ValueError(
+                f"n_samples must be at most {self.n_draws}, the number of draws that were kept, got {n_samples}: fit "
+                "with more n_draws, or with keep_factor=True"
+            )
+        return self.draws[rng.permutation(self.n_draws)[:n_samples]]
+
+    def _kept_sampler(self) -> SequentialSampler:
+        if self.sampler is None:
+            raise ValueError("the factor must be kept for new draws: fit with keep_factor=True")
+        return self.sampler
+
+    # --- predictions
+
+    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f* for rows of Φ; (n_rows,) each.
+
+        Of the kept draws; exact ones of continuous weights where the factor was kept.
+        """
+        if self.sampler is not None:
+            return self.sampler.continuous_moments(phi)
+        return self.moments_of_draws(phi)
+
+    def moments_of_draws(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f* over the kept draws for rows of Φ; (n_rows,) each.
+
+        The mean of stratified draws has next to no error, so their variance is about it as it is; that of independent
+        ones is unbiased, and includes that of their mean.
+        """
+        values = self._latent_draws(phi)
+        mean, s = values.mean(axis=1), self.n_draws
+        variance = np.square(values - mean[:, None]).mean(axis=1)
+        return mean, variance * (s + 1) / (s - 1) if self.kind == "independent" and s > 1 else variance
+
+    def _latent_draws(self, phi: FloatArray) -> FloatArray:
+        with single_blas_thread():
+            return phi @ np.ascontiguousarray(self.draws.T)
+
+    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
+        """Cumulants of f* over the kept draws, order 1 to 4; (n_rows,)."""
+        values = self._latent_draws(phi)
+        if order == 1:
+            return values.mean(axis=1)
+        d = values - values.mean(axis=1, keepdims=True)
+        moment = (d**order).mean(axis=1)
+        return moment if order < 4 else moment - 3 * np.square((d**2).mean(axis=1))
+
+    # --- units and files
+
+    def in_prior_units(self, prior_sd: float) -> SequentialPosterior:
+        """Return the same posterior of weights divided by `prior_sd`."""
+        sampler = self.sampler
+        return replace(
+            self,
+            step=self.step / prior_sd,
+            continuous_mean=(self.continuous_mean / prior_sd).astype(np.float32),
+            prior_variance=self.prior_variance / prior_sd**2,
+            sampler=None if sampler is None else replace(sampler, scale=sampler.scale / prior_sd),
+        )
+
+    def check(self, n_weights: int) -> None:
+        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
+        n_levels, n_draws = self.unit_levels.shape[-1], len(self.log_weights)
+        rows = self.unit_levels.shape[:-1]
+        require_array(self.unit_levels, "unit_levels", *((n_weights,) if rows else ()), n_levels)
+        require_number(self.step, "step", above=0.0)
+        for name, dtype in (("level_exponents", np.int8), ("continuous_mean", np.float32), ("coarseness", np.float32)):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != (n_weights,) or not np.isfinite(array).all():
+                raise ValueError(f"{name} must be {n_weights} finite numbers of type {np.dtype(dtype)}")
+        require_array(self.log_weights, "log_weights", n_draws)
+        shape = (n_draws, packed_width(n_weights, n_levels))
+        if self.packed_codes.dtype != np.uint8 or self.packed_codes.shape != shape:
+            raise ValueError(f"packed_codes must be bytes of shape {shape}, got {self.packed_codes.shape}")
+        if n_draws < 1 or self.codes.max(initial=0) >= n_levels:
+            raise ValueError("packed_codes must be level indices of one draw or more")
+        require_number(self.log_evidence_continuous, "log_evidence_continuous")
+        require_number(self.prior_variance, "prior_variance", above=0.0)
+        as_choice(self.kind, "kind", DRAW_KINDS)
+        self.noise.check()
+        self.outcome.check()
+        if self.sampler is not None:
+            self.sampler.check(n_weights)
+
+
+def packed_width(n_weights: int, n_levels: int) -> int:
+    """Bytes of one draw's level indices: two indices to a byte where 4 bits hold one."""
+    return (n_weights + 1) // 2 if n_levels <= 16 else n_weights
+
+
+def pack_codes(codes: Codes, n_levels: int) -> Codes:
+    """Pack level indices (n_draws, n_weights), the even ones into the low halves of bytes; see `packed_width`."""
+    if n_levels > 16:
+        return codes
+    packed = np.zeros((len(codes), packed_width(codes.shape[1], n_levels)), dtype=np.uint8)
+    packed |= codes[:, ::2]
+    packed[:, : codes.shape[1] // 2] |= codes[:, 1::2] << 4
+    return packed
+
+
+def unpack_codes(packed: Codes, n_weights: int, n_levels: int) -> Codes:
+    """Inverse of `pack_codes`."""
+    if n_levels > 16:
+        return packed
+    return np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)[:, :n_weights]
