@@ -135,19 +135,6 @@ def test_parameters_are_checked():
             fit(**parameters)
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"n_components": 1}, {}, {"prior": MixturePrior(["gaussian", "laplace"])}], ids=str
-)
-def test_empirical_bayes_of_the_scale_raises_the_bound(parameters):
-    known, learned = (fit(TWO, prior_scale=scale, **parameters) for scale in ("evidence", "elbo"))
-    assert learned.elbo_ >= known.elbo_ - 1e-6 and learned.prior_scale_.shape == (2,)
-    assert not np.allclose(learned.prior_scale_, known.prior_scale_)
-    for k, posterior in enumerate(learned.posterior_):
-        mean = learned.prior_scale_[k] * posterior.mean
-        np.testing.assert_array_equal(learned.coef_[k], mean)
-        assert np.abs(posterior.levels).max() == pytest.approx(3.0)
-
-
 @pytest.mark.parametrize("prior", ["gaussian", MixturePrior.of_scales([0.5, 1.0])], ids=["factorised", "mixture"])
 def test_outputs_after_an_interruption_have_one_component(tmp_path, monkeypatch, prior):
     fits = []

@@ -59,6 +59,12 @@ def test_weights_have_the_moments_of_the_mixture(fitted):
     assert fitted.expected_sparsity() == pytest.approx(listed.weight_probability @ zeros)
 
 
+def test_other_units_divide_the_weights_and_leave_their_probabilities(fitted):
+    halved = fitted.in_units_of(2.0)
+    np.testing.assert_array_equal(halved.mean, fitted.mean / 2)
+    np.testing.assert_array_equal(halved.component_q, fitted.component_q)
+
+
 def test_masses_and_the_most_probable_weights_are_the_enumerated_ones(fitted):
     indices = indices_of_hypotheses(4, 3)
     probability = enumerated(fitted).weight_probability

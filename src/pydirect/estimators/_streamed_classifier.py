@@ -20,7 +20,6 @@ from pydirect.logistic.fit import LogisticFit, fit_passes, fit_passes_decorrelat
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows, RotatedFeatures
-from pydirect.regression.level_scale import in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import block_rows
 from pydirect.statistics.running import RunningStatistics
@@ -324,7 +323,7 @@ class StreamedClassifier(StreamedModel):
         """Set the problems' posteriors, those of the raw basis if there are any, in prior units."""
         self.prior_scale_ = np.sqrt([fit.variance for fit in fits])
         if raw:
-            self.posteriors_ = [in_prior_units(p, s) for p, s in zip(raw, self.prior_scale_, strict=True)]
+            self.posteriors_ = [p.in_units_of(s) for p, s in zip(raw, self.prior_scale_, strict=True)]
         else:
             self.posteriors_ = [fit.posterior for fit in fits]
         self._set_coefficients()

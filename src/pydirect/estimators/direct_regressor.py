@@ -27,7 +27,6 @@ from pydirect.regression.empirical_bayes import (
     finish,
     fit_decorrelated_by_evidence,
 )
-from pydirect.regression.level_scale import in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_entropy import ENTROPIES
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
@@ -83,10 +82,6 @@ class DirectRegressor(GrowingModel):
         explain data as noise.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
-    prior_scale : {"evidence", "elbo"}, default="evidence"
-        Empirical Bayes for the prior standard deviation of the weights. ``"evidence"``: where the marginal likelihood
-        of continuous weights is largest. ``"elbo"`` (raw basis only): levels and prior are then scaled, in turns with
-        the posterior, to where the ELBO is largest; see `pydirect.regression.level_scale`.
     rank_inputs : bool, default=True
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
@@ -160,7 +155,6 @@ class DirectRegressor(GrowingModel):
         levels: ArrayLike | str | None = None,
         noise: str | float = "auto",
         n_noise_levels: int = 15,
-        prior_scale: str = "evidence",
         rank_inputs: bool = True,
         length_scale: float | ArrayLike | None = None,
         n_components: int = 1,
@@ -182,7 +176,6 @@ class DirectRegressor(GrowingModel):
         self.levels = levels
         self.noise = noise
         self.n_noise_levels = n_noise_levels
-        self.prior_scale = prior_scale
         self.rank_inputs = rank_inputs
         self.length_scale = length_scale
         self.n_components = n_components
@@ -224,7 +217,6 @@ class DirectRegressor(GrowingModel):
             )
         self._check_basis_parameters()
         as_count(self.n_noise_levels, "n_noise_levels")
-        as_choice(self.prior_scale, "prior_scale", ("evidence", "elbo"))
         as_component_count(self.n_components)
         as_choice(self.entropy, "entropy", ENTROPIES)
         as_choice(self.block_dtype, "block_dtype", ("float64", "float32"))
@@ -234,8 +226,6 @@ class DirectRegressor(GrowingModel):
             as_number(self.noise, "noise", above=0.0)
         if self.basis == "decorrelated" and self.noise == "held_out":
             raise ValueError("noise must not be 'held_out' in the decorrelated basis, which infers it; use basis='raw'")
-        if self.basis == "decorrelated" and self.prior_scale == "elbo":
-            raise ValueError("prior_scale must not be 'elbo' in the decorrelated basis; use basis='raw'")
         if self.basis == "decorrelated" and self.n_components > 1:
             raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
 
@@ -260,7 +250,7 @@ class DirectRegressor(GrowingModel):
         starts: list[MeanFieldPosterior | None] = []
         for posterior, scale, ratio in zip(self.posteriors_, self.prior_scale_, self.y_scale_ / y_scale, strict=True):
             fits = isinstance(posterior, MeanFieldPosterior) and posterior.q.shape == shape
-            starts.append(in_prior_units(posterior, 1 / (scale * ratio)) if fits else None)
+            starts.append(posterior.in_units_of(1 / (scale * ratio)) if fits else None)
         return starts
 
     def _needs_rotation(self) -> bool:
@@ -336,7 +326,6 @@ class DirectRegressor(GrowingModel):
             log_prior,
             noise="evidence" if noise == "auto" else noise,
             n_noise_levels=self.n_noise_levels,
-            scale_levels=self.prior_scale == "elbo",
             n_components=self.n_components,
             entropy=self.entropy,
             optimizer=self.optimizer,

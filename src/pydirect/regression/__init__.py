@@ -11,7 +11,6 @@ from pydirect.regression.gradient_estimators import (
     Reinforce,
     Reparameterization,
 )
-from pydirect.regression.level_scale import best_level_scale, best_prior_scale, fit_level_scale
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_entropy import pairwise_entropy
@@ -37,10 +36,7 @@ __all__ = [
     "SequentialPosterior",
     "StochasticELBO",
     "StochasticFit",
-    "best_level_scale",
-    "best_prior_scale",
     "fit_decorrelated",
-    "fit_level_scale",
     "fit_mean_field",
     "fit_mixture",
     "fit_sequential",

@@ -1,4 +1,4 @@
-"""Empirical Bayes: noise variance, prior scale and levels found from the statistics, and the posterior given them.
+"""Empirical Bayes: noise variance and prior scale found from the statistics, and the posterior given them.
 
 What estimators ask for. Everything is in units of the statistics' targets, which estimators standardise; posteriors
 come back with their levels in units of the prior standard deviation, which comes with them.
@@ -19,7 +19,6 @@ from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.evidence import maximise_evidence, noise_by_evidence
-from pydirect.regression.level_scale import fit_level_scale, in_prior_units
 from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_posterior import MixturePosterior
@@ -106,7 +105,6 @@ class RawPolicy:
       weights is largest, and raised to what the levels cannot represent. ``"elbo"``: inferred on a grid.
       ``"held_out"``: fixed where held-out rows are most probable. ``"fixed"``: as the hyperparameters say.
     - `n_noise_levels`: size of the grid of ``"elbo"``.
-    - `scale_levels`: whether levels and prior are scaled to where the ELBO is largest.
     - `n_components`, `entropy`, `optimizer`, `max_iter`, `n_threads`: as in `fit_mixture`.
     """
 
@@ -114,7 +112,6 @@ class RawPolicy:
     log_prior: FloatArray | MixturePriorTable
     noise: str = "evidence"
     n_noise_levels: int = 15
-    scale_levels: bool = False
     n_components: int = 1
     entropy: str = "pairwise"
     optimizer: str = "pipeline"
@@ -200,19 +197,16 @@ class RawFit:
         if fit.held_out is not None and not interrupted:
             noise, interrupted = fit._held_out_noise(fit.held_out())
             fit = replace(fit.cut_short() if interrupted else fit, noise=noise)
-        posterior, prior_sd = fit._on_grid(), fit.prior_sd
+        posterior = fit._on_grid()
         if fit.policy.noise == "evidence":
             posterior = fit._with_lattice_noise(posterior)
-        if fit.policy.scale_levels and not posterior.interrupted:
-            posterior, factor = fit._with_level_scale(posterior)
-            prior_sd *= factor
         interrupted = interrupted or posterior.interrupted
         if fit.policy.n_components > 1:
-            posterior = replace(fit, prior_sd=prior_sd)._split(posterior, interrupted)
+            posterior = fit._split(posterior, interrupted)
         interrupted = interrupted or posterior.interrupted
         converged = posterior.converged and not interrupted
         outcome = replace(posterior.outcome, interrupted=interrupted, converged=converged)
-        return in_prior_units(replace(posterior, outcome=outcome), prior_sd), prior_sd
+        return replace(posterior, outcome=outcome).in_units_of(self.prior_sd), self.prior_sd
 
     def cut_short(self) -> RawFit:
         """Return the same with one iteration per stage."""
@@ -259,17 +253,6 @@ class RawFit:
                 break
             posterior = self._at([error])
         return posterior
-
-    def _with_level_scale(self, posterior: Posterior) -> tuple[Posterior, float]:
-        """Scale the levels, and the prior with them, to where the ELBO is largest at the noise as it is."""
-        options = self._options() | {"noise_levels": posterior.noise.levels}
-
-        def fit(levels: FloatArray, start: Posterior | None) -> Posterior:
-            if start is None:
-                return posterior
-            return _fit_factorized(self.statistics, start=start, **options | {"levels": levels})
-
-        return fit_level_scale(fit, self.statistics, options["levels"])
 
     def _split(self, posterior: Posterior, interrupted: bool) -> MixturePosterior:
         """Make a mixture of a factorised posterior, on its noise levels; of one component after an interruption."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,6 +51,10 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
     def levels(self) -> FloatArray:
         """Levels of every weight, (n_weights, n_levels)."""
         return np.broadcast_to(self.weights.levels, self.weights.q.shape)
+
+    def in_units_of(self, unit: float) -> Self:
+        """Return the same posterior with its levels divided by `unit`."""
+        return replace(self, weights=FactorizedCategorical(self.weights.levels / unit, self.weights.q))
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean ``φᵀs`` and variance ``Σ_j φ_j² Var w_j`` of f* for rows of Φ, in one pass; (n_rows,) each."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +97,10 @@ class MixturePosterior(WeightMarginals, WithOutcome):
         indices = as_level_indices(indices, "indices", *self.component_q.shape[1:])
         masses = _core.component_log_masses(indices, log_table(self.component_q), 1)
         return np.asarray(logsumexp(masses + np.log(self.alpha), axis=1))
+
+    def in_units_of(self, unit: float) -> Self:
+        """Return the same posterior with its levels divided by `unit`."""
+        return replace(self, levels=self.levels / unit)
 
     def component_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f* in every component for rows of Φ; (n_rows, n_components) each."""
