@@ -206,6 +206,7 @@ class SequentialRegression:
         levels = self.unit_levels
         return SequentialPosterior(
             packed_codes=pack_codes(draws.codes, levels.shape[1]),
+            packed_nearest=pack_codes(sampler.draw(1, "nearest", seed, self.n_threads).codes, levels.shape[1]),
             unit_levels=levels if len(levels) > 1 else levels[0],
             level_exponents=exponents,
             step=self.step,

@@ -114,6 +114,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     ----------
     packed_codes : ndarray of uint8
         Level indices of the kept draws, two to a byte where levels are 16 or fewer; see `codes`.
+    packed_nearest : ndarray of uint8
+        The same of the vector that takes the most probable level each time; see `most_probable`.
     unit_levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
         Levels in units of ``step · 2**level_exponents``.
     level_exponents : ndarray of int8, shape (n_weights,)
@@ -140,6 +142,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     """
 
     packed_codes: Codes
+    packed_nearest: Codes
     unit_levels: FloatArray
     level_exponents: NDArray[np.int8]
     step: float
@@ -167,6 +170,10 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     def codes(self) -> Codes:
         """Level indices of the kept draws, (n_draws, n_weights)."""
         return unpack_codes(self.packed_codes, self.n_weights, self.unit_levels.shape[-1])
+
+    def most_probable(self) -> Codes:
+        """Level indices of one vector: every weight's most probable level given those before it, (n_weights,)."""
+        return unpack_codes(self.packed_nearest, self.n_weights, self.unit_levels.shape[-1])[0]
 
     @property
     def level_scales(self) -> FloatArray:
@@ -343,19 +350,20 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     def check(self, n_weights: int) -> None:
         """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
         n_levels, n_draws = self.unit_levels.shape[-1], len(self.log_weights)
-        rows = self.unit_levels.shape[:-1]
-        require_array(self.unit_levels, "unit_levels", *((n_weights,) if rows else ()), n_levels)
+        per_weight = self.unit_levels.ndim > 1
+        require_array(self.unit_levels, "unit_levels", *((n_weights,) if per_weight else ()), n_levels)
         require_number(self.step, "step", above=0.0)
         for name, dtype in (("level_exponents", np.int8), ("continuous_mean", np.float32), ("coarseness", np.float32)):
             array = getattr(self, name)
             if array.dtype != dtype or array.shape != (n_weights,) or not np.isfinite(array).all():
                 raise ValueError(f"{name} must be {n_weights} finite numbers of type {np.dtype(dtype)}")
         require_array(self.log_weights, "log_weights", n_draws)
-        shape = (n_draws, packed_width(n_weights, n_levels))
-        if self.packed_codes.dtype != np.uint8 or self.packed_codes.shape != shape:
-            raise ValueError(f"packed_codes must be bytes of shape {shape}, got {self.packed_codes.shape}")
-        if n_draws < 1 or self.codes.max(initial=0) >= n_levels:
-            raise ValueError("packed_codes must be level indices of one draw or more")
+        for name, rows in (("packed_codes", max(n_draws, 1)), ("packed_nearest", 1)):
+            packed, shape = getattr(self, name), (rows, packed_width(n_weights, n_levels))
+            if packed.dtype != np.uint8 or packed.shape != shape:
+                raise ValueError(f"{name} must be bytes of shape {shape}, got {packed.dtype} {packed.shape}")
+            if unpack_codes(packed, n_weights, n_levels).max(initial=0) >= n_levels:
+                raise ValueError(f"{name} must be indices of {n_levels} levels")
         require_number(self.log_evidence_continuous, "log_evidence_continuous")
         require_number(self.prior_variance, "prior_variance", above=0.0)
         as_choice(self.kind, "kind", DRAW_KINDS)
