@@ -17,7 +17,6 @@ KINDS = {
     "cubic": DirectRegressor("polynomial", degree=3),
     "raw": DirectRegressor(basis="raw", n_features=30),
     "raw linear, inferred noise": DirectRegressor("linear", basis="raw", noise="elbo"),
-    "raw, held-out noise": DirectRegressor("linear", basis="raw", noise="held_out"),
 }
 rng = np.random.default_rng(0)
 X0 = rng.standard_normal((40, 3))
@@ -200,7 +199,6 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
         ({"basis": "raw", "levels": "ab"}, "levels must be one of .even., .power_of_two."),
         ({"basis": "raw", "features": "linear", "levels": np.ones((9, 3))}, r"levels must have shape"),
         ({"noise": "none"}, "noise must be one of 'auto'"),
-        ({"noise": "held_out"}, "noise must not be 'held_out' in the decorrelated basis"),
         ({"noise": 0}, "noise must be above 0"),
         ({"noise": np.nan}, "noise must be above 0"),
         ({"noise": None}, "noise must be a number"),

@@ -126,9 +126,3 @@ def test_an_invalid_number_of_threads_leaves_the_model_unchanged():
     with pytest.raises(ValueError, match="n_threads"):
         model.fit_stream(X, Y)
     assert model.posterior_ is before
-
-
-@pytest.mark.parametrize("basis", ["raw", "decorrelated"])
-def test_held_out_noise_is_rejected_with_alternatives(basis):
-    with pytest.raises(ValueError, match="cannot hold rows out; use 'evidence' or 'elbo' instead"):
-        DirectRegressor(basis=basis, noise="held_out").fit_stream(X, Y)

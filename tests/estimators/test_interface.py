@@ -290,7 +290,7 @@ def test_a_fit_cut_short_warns_and_is_usable(data, parameters):
     assert np.isfinite(model.predict(NEW, return_std=True)).all()
 
 
-@pytest.mark.parametrize("noise", ["auto", "elbo", "held_out"])
+@pytest.mark.parametrize("noise", ["auto", "elbo"])
 def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, monkeypatch, noise):
     X, y = data
     calls = []

@@ -278,13 +278,6 @@ def test_fit_starts_afresh():
     assert not hasattr(model, "statistics_")
 
 
-def test_nothing_can_be_held_out_of_statistics():
-    model = DirectRegressor("linear", basis="raw", noise="held_out")
-    for act in (model.partial_fit, model.fit_stream):
-        with pytest.raises(ValueError, match="noise must not be 'held_out' when only statistics are kept"):
-            act(X, Y)
-
-
 def test_features_of_a_kernel_need_targets_and_others_do_not():
     with pytest.raises(ValueError, match="y must be given when the kernel's hyperparameters are learned"):
         DirectRegressor(**SMALL).fit_features(X)

@@ -29,20 +29,13 @@ from pydirect.statistics.standardised import Standardised
 
 @dataclass(frozen=True)
 class Training:
-    """What inference sees: sums over the data, and the rows for policies that need some of them."""
+    """What inference sees: sums over the data."""
 
     statistics: GaussianStatistics
     rng: np.random.Generator
     n_threads: int
-    inputs: FloatArray | None = None
-    rows: TrainingRows | None = None
     starts: Sequence[MeanFieldPosterior | None] = ()  # per output, in standardised units of y; none to start afresh
     rotated: RotatedStatistics | None = None  # where they are known already
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows at hand; none where only statistics are kept."""
-        return 0 if self.inputs is None else len(self.inputs)
 
 
 class StatisticsModel(StreamedModel, ProbabilisticRegressor):
@@ -111,10 +104,10 @@ def fit_to_rows(
             rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
             found, end = [], 0
             for y in columns:
-                own, rows = slice(end, end := end + y.shape[1]), TrainingRows(x, y, weight)
+                own = slice(end, end := end + y.shape[1])
                 turned = None if rotated is None else rotated.outputs(own)
                 rest = copy.deepcopy(after_features)  # every model's own
-                found.append(Training(statistics.outputs(own), rest, n_threads, inputs, rows, rotated=turned))
+                found.append(Training(statistics.outputs(own), rest, n_threads, rotated=turned))
             return found
 
         _infer_together(models, trainings, progress)

@@ -111,7 +111,6 @@ class GrowingModel(StatisticsModel):
             If the model was fitted to rows that are not counted: by ``fit``, or before it was loaded from a file.
         """
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
-        self._refuse_held_out()
         self._check_parameters()
         if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
             warnings.warn(
@@ -153,7 +152,6 @@ class GrowingModel(StatisticsModel):
             If the rows cannot have been among those seen, or none would be left; nothing is then forgotten.
         """
         check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
-        self._refuse_held_out()
         self._check_parameters()
         part = self._statistics_of(X, y, sample_weight).decay(decay)
         left = self.statistics_.copy().subtract(part)
@@ -177,7 +175,6 @@ class GrowingModel(StatisticsModel):
             If the statistics are of another feature map, or empty.
         """
         check_is_fitted(self, "features_")
-        self._refuse_held_out()
         self._check_parameters()
         if not isinstance(statistics, RunningStatistics):
             raise TypeError(f"statistics must be RunningStatistics, got {type(statistics).__name__}")
@@ -188,14 +185,6 @@ class GrowingModel(StatisticsModel):
         self._fit_to(statistics, Progress(self.verbose), warm=False)
         self._warn_if_unfinished()
         return self
-
-    def _refuse_held_out(self) -> None:
-        noise = getattr(self, "noise", None)
-        if isinstance(noise, str) and noise == "held_out":
-            raise ValueError(
-                "noise must not be 'held_out' when only statistics are kept, which cannot hold rows out; use "
-                "'evidence' or 'elbo' instead"
-            )
 
     def _statistics_of(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> RunningStatistics:
         if hasattr(self, "statistics_") and self.statistics_.block_dtype != self.block_dtype:
@@ -278,7 +267,6 @@ class GrowingModel(StatisticsModel):
         OSError
             If the checkpoint cannot be written; the previous one is left intact.
         """
-        self._refuse_held_out()
         self._check_parameters()
         as_count(sample_rows, "sample_rows", 2)
         as_flag(keep_features, "keep_features")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +18,6 @@ from pydirect.estimators._fitting import Training, fit_to_rows
 from pydirect.estimators._growing import GrowingModel
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.empirical_bayes import (
-    HeldOut,
     InitialHyperparameters,
     Posterior,
     RawFit,
@@ -30,13 +28,10 @@ from pydirect.regression.empirical_bayes import (
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_entropy import ENTROPIES
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
-from pydirect.statistics.gaussian import collect_statistics
 from pydirect.statistics.rotated import decorrelate
 
-NOISE_POLICIES = ("auto", "elbo", "evidence", "held_out")
+NOISE_POLICIES = ("auto", "elbo", "evidence")
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
-# Smallest number of rows of which a tenth is held out.
-FEWEST_TO_HOLD_OUT = 20
 
 
 class DirectRegressor(GrowingModel):
@@ -73,13 +68,12 @@ class DirectRegressor(GrowingModel):
     levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Levels of the raw basis, in units of the prior standard deviation: evenly spaced to ±3 by default;
         ``"power_of_two"``, 0 and ± powers of two, so that devices multiply by shifts.
-    noise : {"auto", "elbo", "evidence", "held_out"} or float, default="auto"
+    noise : {"auto", "elbo", "evidence"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
         fixed where the marginal likelihood of continuous weights is largest; in the raw basis also what the levels
-        cannot represent. ``"held_out"``: fixed where the density of
-        a held out tenth of the rows is largest. A number fixes the variance, in squared units of y. ``"auto"`` is
-        ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one, where the ELBO can
-        explain data as noise.
+        cannot represent. A number fixes the variance, in squared units of y. ``"auto"`` is ``"elbo"`` in the
+        decorrelated basis, where both agree, and ``"evidence"`` in the raw one, where the ELBO can explain data as
+        noise.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     rank_inputs : bool, default=True
@@ -224,8 +218,6 @@ class DirectRegressor(GrowingModel):
             as_choice(self.noise, "noise", NOISE_POLICIES)
         else:
             as_number(self.noise, "noise", above=0.0)
-        if self.basis == "decorrelated" and self.noise == "held_out":
-            raise ValueError("noise must not be 'held_out' in the decorrelated basis, which infers it; use basis='raw'")
         if self.basis == "decorrelated" and self.n_components > 1:
             raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
 
@@ -300,7 +292,6 @@ class DirectRegressor(GrowingModel):
         statistics = training.statistics
         policy = self._raw_policy(statistics.n_weights, training.n_threads)
         rotated = (training.rotated or decorrelate(statistics)) if self._needs_rotation() else None
-        holds_out = self.noise == "held_out" and training.n_rows >= FEWEST_TO_HOLD_OUT
         return [
             policy.begin(
                 statistics.target(k),
@@ -308,7 +299,6 @@ class DirectRegressor(GrowingModel):
                 seed=int(training.rng.integers(2**31)),
                 rotated=None if rotated is None else rotated.target(k),
                 start=training.starts[k] if training.starts else None,
-                held_out=partial(self._held_out, training, k) if holds_out else None,
             )
             for k in range(statistics.n_outputs)
         ]
@@ -354,23 +344,6 @@ class DirectRegressor(GrowingModel):
         log_masses = np.broadcast_to(table.log_masses, shape).copy()
         log_masses[:, -1] = GaussianPrior().log_mass(levels)[-1]
         return replace(table, log_masses=log_masses)
-
-    def _held_out(self, training: Training, output: int) -> HeldOut:
-        """Hold out a tenth of the rows for the choice of the noise."""
-        assert training.inputs is not None and training.rows is not None
-        inputs, y, weight = training.inputs, training.rows.y[:, output], training.rows.weight
-        held = np.zeros(len(y), dtype=bool)
-        held[training.rng.permutation(len(y))[: max(1, len(y) // 10)]] = True
-        kept = collect_statistics(
-            self.features_.map,
-            inputs[~held],
-            y[~held, None],
-            None if weight is None else weight[~held],
-            block_dtype=self.block_dtype,
-            n_threads=training.n_threads,
-        )
-        phi = np.ascontiguousarray(self.features_.map.transform(inputs[held], np.float64, training.n_threads))
-        return HeldOut(kept.target(0), phi, y[held], None if weight is None else weight[held])
 
     # --- prediction
 

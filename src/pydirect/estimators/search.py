@@ -150,7 +150,6 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             raise ValueError("param_grid must have at least one candidate, got none")
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
-            model._refuse_held_out()
             model._check_parameters()
         folds = self._folds(x, targets, weight, groups)
         self.n_splits_ = len(folds)

@@ -7,7 +7,7 @@ come back with their levels in units of the prior standard deviation, which come
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -101,9 +101,9 @@ class RawPolicy:
 
     - `levels`, (n_weights or 1, n_levels): in units of the prior standard deviation.
     - `log_prior`, (n_weights or 1, n_levels).
-    - `noise` ({"evidence", "elbo", "held_out", "fixed"}): ``"evidence"``: fixed where the evidence of continuous
+    - `noise` ({"evidence", "elbo", "fixed"}): ``"evidence"``: fixed where the evidence of continuous
       weights is largest, and raised to what the levels cannot represent. ``"elbo"``: inferred on a grid.
-      ``"held_out"``: fixed where held-out rows are most probable. ``"fixed"``: as the hyperparameters say.
+      ``"fixed"``: as the hyperparameters say.
     - `n_noise_levels`: size of the grid of ``"elbo"``.
     - `n_components`, `entropy`, `optimizer`, `max_iter`, `n_threads`: as in `fit_mixture`.
     """
@@ -131,13 +131,11 @@ class RawPolicy:
         seed: int,
         rotated: RotatedTarget | None = None,
         start: MeanFieldPosterior | None = None,
-        held_out: Callable[[], HeldOut] | None = None,
     ) -> RawFit:
         """Find a target's noise variance and prior scale by evidence.
 
         `seed`: of the optimisers. `rotated`: required where the prior variance is not known. `start`: warm start, in
-        the units of the statistics. `held_out`: returns what ``noise="held_out"`` needs; without it the noise is as by
-        evidence.
+        the units of the statistics.
         """
         noise, variance = initial.noise, initial.prior_variance
         if variance is None:
@@ -147,30 +145,7 @@ class RawPolicy:
             noise = max(noise_by_evidence(statistics, noise, variance), NOISE_FLOOR)
         if initial.fixed_noise is not None:
             noise = initial.fixed_noise
-        return RawFit(self, statistics, noise, float(np.sqrt(variance)), seed, start, held_out)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Rows of one target that were set aside, and statistics of the others.
-
-    - `training`: of the rows that were kept.
-    - `phi`, (n_rows, n_weights): features of the rows set aside.
-    - `y`, (n_rows,).
-    - `weight`, (n_rows,).
-    """
-
-    training: TargetStatistics
-    phi: FloatArray
-    y: FloatArray
-    weight: FloatArray | None
-
-    def log_density(self, posterior: Posterior, noise: float, n_threads: int) -> float:
-        """Mean log predictive density of the rows set aside, up to a constant."""
-        mean, variance = posterior.latent_moments(self.phi, n_threads)
-        total = variance + noise
-        densities = -0.5 * ((self.y - mean) ** 2 / total + np.log(total))
-        return float(np.average(densities, weights=None if self.weight is None else self.weight + 1e-300))
+        return RawFit(self, statistics, noise, float(np.sqrt(variance)), seed, start)
 
 
 @dataclass(frozen=True)
@@ -186,7 +161,6 @@ class RawFit:
     prior_sd: float
     seed: int
     start: MeanFieldPosterior | None = None
-    held_out: Callable[[], HeldOut] | None = None
 
     def finish(self, interrupted: bool = False) -> tuple[Posterior, float]:
         """Fit; after an interruption by the user what is left is kept short.
@@ -194,9 +168,6 @@ class RawFit:
         Returns `posterior`; `prior_sd`.
         """
         fit = self.cut_short() if interrupted else self
-        if fit.held_out is not None and not interrupted:
-            noise, interrupted = fit._held_out_noise(fit.held_out())
-            fit = replace(fit.cut_short() if interrupted else fit, noise=noise)
         posterior = fit._on_grid()
         if fit.policy.noise == "evidence":
             posterior = fit._with_lattice_noise(posterior)
@@ -268,18 +239,6 @@ class RawFit:
                 entropy=policy.entropy,
                 **fit._options(),
             )
-
-    def _held_out_noise(self, held_out: HeldOut) -> tuple[float, bool]:
-        """Of noise variances around the start, the one most probable on held-out rows; and whether interrupted."""
-        best, best_density = self.noise, -np.inf
-        for candidate in self.noise * 2.0 ** np.arange(-4, 5):
-            posterior = _fit_factorized(held_out.training, noise_levels=[candidate], **self._options())
-            density = held_out.log_density(posterior, candidate, self.policy.n_threads)
-            if density > best_density:
-                best, best_density = float(candidate), density
-            if posterior.interrupted:
-                return best, True
-        return best, False
 
 
 def finish(fits: Sequence[RawFit]) -> list[tuple[Posterior, float]]:
