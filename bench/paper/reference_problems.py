@@ -297,7 +297,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = options.problems or list(entries)
     if unknown := [name for name in names if name not in entries]:
         raise SystemExit(f"unknown problem {', '.join(unknown)}; there are {', '.join(entries)}")
-    optimizers = list(OPTIMIZERS) if options.all else ["pipeline", "large_neighbourhood"]
+    optimizers = list(OPTIMIZERS) if options.all else ["pipeline"]
 
     figures: dict[str, Any] = {}
     for name in names:

@@ -301,8 +301,7 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
             raise KeyboardInterrupt
         return solver.coordinate_ascent(1, 1e-3, 1e-7, 20)
 
-    for name in ("_newton", "neighbourhoods"):
-        monkeypatch.setattr(f"pydirect.optimize.quadratic.{name}", interrupted)
+    monkeypatch.setattr("pydirect.optimize.quadratic._newton", interrupted)
     model = DirectRegressor("linear", basis="raw", noise=noise)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(X, np.c_[y, -y, y**2])

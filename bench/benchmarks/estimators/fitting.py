@@ -8,7 +8,7 @@ import numpy as np
 
 from ..common import N_INPUTS, SIZES, fit, make_data, make_features, make_problem, make_statistics
 
-OPTIMIZERS = ("pipeline", "large_neighbourhood", "coordinate_ascent", "lbfgs")
+OPTIMIZERS = ("pipeline", "coordinate_ascent", "lbfgs")
 
 
 def _cholesky_seconds(a: np.ndarray) -> float:
@@ -58,19 +58,19 @@ class FromStatistics:
 class CoarseLevels:
     """The same where levels are far apart beside the posterior: an integer least-squares problem."""
 
-    params = (tuple(SIZES), ("pipeline", "large_neighbourhood"))
-    param_names = ("size", "optimizer")
+    params = tuple(SIZES)
+    param_names = ("size",)
     timeout = 600
     number, repeat, warmup_time = 1, (3, 10, 10.0), 0
 
-    def setup(self, size: str, optimizer: str) -> None:
+    def setup(self, size: str) -> None:
         make_statistics(size, "coarse")
 
-    def time_fit(self, size: str, optimizer: str) -> None:
-        fit(size, "coarse", optimizer=optimizer)
+    def time_fit(self, size: str) -> None:
+        fit(size, "coarse")
 
-    def track_elbo(self, size: str, optimizer: str) -> float:
-        return fit(size, "coarse", optimizer=optimizer).elbo
+    def track_elbo(self, size: str) -> float:
+        return fit(size, "coarse").elbo
 
     track_elbo.unit = "nats"
 

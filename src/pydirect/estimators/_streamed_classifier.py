@@ -298,7 +298,6 @@ class StreamedClassifier(StreamedModel):
             log_prior,
             optimizer=self.optimizer,
             max_iter=self.max_iter,
-            random_states=self._seeds(self._generator()),
         )
         self._set_posteriors(fits, posteriors)
 
@@ -314,10 +313,6 @@ class StreamedClassifier(StreamedModel):
         """Levels of the raw basis, in units of the prior standard deviation, and their log masses."""
         levels = shared_levels(self.levels, self.n_levels, n_weights)
         return levels, as_prior(self.prior).log_mass(levels)
-
-    def _seeds(self, rng: np.random.Generator) -> list[int]:
-        """Draw a seed for each problem."""
-        return [int(rng.integers(2**31)) for _ in self.intercept_]
 
     def _set_posteriors(self, fits: list[LogisticFit], raw: list[MeanFieldPosterior]) -> None:
         """Set the problems' posteriors, those of the raw basis if there are any, in prior units."""

@@ -354,7 +354,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         n_workers = min(n_problems, raw.n_threads)
         n_inner = raw.n_threads if n_workers == 1 else 1
         rotated, raw = replace(rotated, n_threads=n_inner), replace(raw, n_threads=n_inner)
-        seeds = self._seeds(rng)
+        seeds = [int(rng.integers(2**31)) for _ in range(n_problems)]
         decorrelated = self.basis == "decorrelated"
 
         def infer(k: int) -> tuple[LogisticFit, MeanFieldPosterior | None]:

@@ -47,7 +47,7 @@ def decorrelated_solve(
 
 
 def mean_field_solve(
-    levels: FloatArray, log_prior: FloatArray, *, optimizer: str, random_state: int, n_threads: int
+    levels: FloatArray, log_prior: FloatArray, *, optimizer: str, n_threads: int
 ) -> Solve[MeanFieldPosterior]:
     """Return the step with discrete weights of the features themselves; each starts at the last posterior."""
     last: MeanFieldPosterior | None = None
@@ -61,7 +61,6 @@ def mean_field_solve(
             [1.0],
             start=last,
             optimizer=optimizer,
-            random_state=random_state,
             n_threads=n_threads,
         )
         return Solution(last, last, last.weights.kl(last.log_prior), log_variance, last.interrupted)

@@ -110,9 +110,7 @@ def fit_logistic(
             starts.insert(0, ascend_gaussian(*first, prior, max_iter, stop).best.parameters)
     ascents = []
     for start in starts:
-        solve = mean_field_solve(
-            levels, log_prior, optimizer=optimizer, random_state=random_state, n_threads=rows.n_threads
-        )
+        solve = mean_field_solve(levels, log_prior, optimizer=optimizer, n_threads=rows.n_threads)
         ascents.append(Ascent(solve, start, 0.0, max_iter))
         climb(rows, ascents[-1:], stop)
     posterior = max(ascents, key=lambda ascent: ascent.best.bound).result(stop)
@@ -252,22 +250,20 @@ def fit_passes(
     *,
     optimizer: str,
     max_iter: int,
-    random_states: Sequence[int],
 ) -> list[MeanFieldPosterior]:
     """Fit several problems on given levels as `fit_logistic` does, in the same passes over rows that are not held.
 
     `starts`: for each problem, the decorrelated posterior whose ξ the ascent starts from. `levels`, (n_weights or 1,
     n_levels): for each problem. `log_prior`, (n_weights or 1, n_levels). `optimizer`, `max_iter`: as in `fit_logistic`.
-    `random_states`: for each problem. Raises KeyboardInterrupt when the user interrupts before there is a posterior of
-    all rows. Later, the best posteriors are returned, flagged.
+
+    Raises KeyboardInterrupt when the user interrupts before there is a posterior of all rows. Later, the best posteriors
+    are returned, flagged.
     """
     found = passes.evaluate([ScaledLatent(fit.posterior, fit.variance) for fit in starts])
     ascents = []
-    for at, own_levels, seed in zip(found, levels, random_states, strict=True):
+    for at, own_levels in zip(found, levels, strict=True):
         assert at is not None
-        solve = mean_field_solve(
-            own_levels, log_prior, optimizer=optimizer, random_state=seed, n_threads=passes.n_threads
-        )
+        solve = mean_field_solve(own_levels, log_prior, optimizer=optimizer, n_threads=passes.n_threads)
         ascents.append(Ascent(solve, at.parameters, 0.0, max_iter))
     climb(passes, ascents, passes.stop)
     return [ascent.result(passes.stop) for ascent in ascents]

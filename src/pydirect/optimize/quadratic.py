@@ -1,4 +1,4 @@
-"""Ascent of quadratic problems with discrete weights: coordinate ascent, Newton's method, large neighbourhoods."""
+"""Ascent of quadratic problems with discrete weights: coordinate ascent and Newton's method."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ RELATIVE_RISE = 1e-6
 # Sweeps between computations of the residual c − As afresh.
 REFRESH_EVERY = 20
 # The pipeline's stages; Newton's systems are solved by conjugate gradients.
-FIRST_SWEEPS, FIRST_NEIGHBOURHOODS = 10, 40
+FIRST_SWEEPS = 10
 NEWTON_STEPS, NEWTON_TOLERANCE, NEWTON_RISE = 30, 1e-4, 3e-6
 CG_STEPS, CG_TOLERANCE = 20, 0.2
 # Levels are coarse when tau mean(diag A) spacing² exceeds this: then inference is an integer least-squares problem.
 COARSE_LEVELS = 20.0
-BLOCK_SIZE = 150
 # With at most this many weights, where it costs nothing, iterations go on until rounding decides: data that differ by
 # rounding only (a row given twice, a weight of two) then give results that do.
 SMALL_PROBLEM = 300
-OPTIMIZERS = ("pipeline", "large_neighbourhood", "coordinate_ascent", "lbfgs")
+OPTIMIZERS = ("pipeline", "coordinate_ascent", "lbfgs")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ class QuadraticProblem:
     prior_precision: FloatArray
     spacing: float
     max_iter: int
-    random_state: int
 
     @property
     def precision(self) -> float:
@@ -80,30 +78,15 @@ def _newton(solver: Any, problem: QuadraticProblem) -> StageResult:
     return solver.newton(n_steps, NEWTON_TOLERANCE * fine, CG_STEPS, CG_TOLERANCE, NEWTON_RISE * fine)
 
 
-def neighbourhoods(solver: Any, problem: QuadraticProblem, n_steps: int) -> StageResult:
-    """Take large-neighbourhood steps on random blocks of weights."""
-    b = problem.a.shape[0]
-    rng = np.random.default_rng(problem.random_state)
-    size = max(1, min(BLOCK_SIZE, b // 2))
-    blocks = np.stack([rng.choice(b, size, replace=False) for _ in range(min(n_steps, problem.max_iter))])
-    return solver.large_neighbourhood(blocks, 2, 100 * MOVE_THRESHOLD)
-
-
 def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
-    """Stages after the lattice start: sweeps, then what helps at this coarseness, then sweeps until nothing moves.
+    """Stages after the lattice start: sweeps, Newton's method where it helps, then sweeps until nothing moves.
 
     On the six problems of 2000 weights that bench/paper/reference_problems.py rebuilds, Newton's method gained 1 to 2
-    nats over sweeps where δ < 6 and nothing, at the price of a factorisation, where δ > 200; forty neighbourhoods there
-    gained 2 and 50 nats. Small problems can afford both.
+    nats over sweeps where δ < 6 and nothing, at the price of a factorisation, where δ > 200.
     """
-    coarse = problem.coarseness(tau) > COARSE_LEVELS
-    small = problem.a.shape[0] <= SMALL_PROBLEM
-    stages: list[Stage] = [partial(_sweeps, n_sweeps=FIRST_SWEEPS)]
-    if coarse:
-        stages.append(partial(neighbourhoods, n_steps=FIRST_NEIGHBOURHOODS))
-    if small or not coarse:
-        stages.append(_newton)
-    return [*stages, _sweeps]
+    if problem.a.shape[0] > SMALL_PROBLEM and problem.coarseness(tau) > COARSE_LEVELS:
+        return [_sweeps]
+    return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps]
 
 
 def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
@@ -118,8 +101,6 @@ def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = Fal
         else:
             solver.start_from_lattice(*problem.ridge(solver.tau))
     stages = [_sweeps_alone] if optimizer == "coordinate_ascent" else _pipeline(problem, solver.tau)
-    if optimizer == "large_neighbourhood":
-        stages += [partial(neighbourhoods, n_steps=200), _sweeps]
     outcome = Outcome()
     try:
         for stage in stages:

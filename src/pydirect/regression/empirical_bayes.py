@@ -134,7 +134,7 @@ class RawPolicy:
     ) -> RawFit:
         """Find a target's noise variance and prior scale by evidence.
 
-        `seed`: of the optimisers. `rotated`: required where the prior variance is not known. `start`: warm start, in
+        `seed`: of a sampled entropy. `rotated`: required where the prior variance is not known. `start`: warm start, in
         the units of the statistics.
         """
         noise, variance = initial.noise, initial.prior_variance
@@ -190,7 +190,7 @@ class RawFit:
     def _options(self, warm: bool = False) -> dict[str, Any]:
         policy = self.policy
         names = ("optimizer", "max_iter", "n_threads")
-        options = self.model_options() | {name: getattr(policy, name) for name in names} | {"random_state": self.seed}
+        options = self.model_options() | {name: getattr(policy, name) for name in names}
         if warm and self.start is not None:
             options["start"] = self.start
         return options
@@ -237,6 +237,7 @@ class RawFit:
                 start=posterior,
                 n_components=1 if interrupted else policy.n_components,
                 entropy=policy.entropy,
+                random_state=self.seed,
                 **fit._options(),
             )
 

@@ -173,7 +173,6 @@ def fit_mean_field(
     optimizer: str = "pipeline",
     start: MeanFieldPosterior | None = None,
     max_iter: int = 1000,
-    random_state: int = 0,
     n_threads: int | None = None,
 ) -> MeanFieldPosterior:
     """Fit the factorised posterior from statistics alone.
@@ -191,16 +190,13 @@ def fit_mean_field(
     log_noise_prior : array_like of shape (n_noise_levels,), optional
         Log masses; uniform by default.
     optimizer : str
-        ``"pipeline"`` (default): lattice start, coordinate ascent, then Newton steps where levels are finer than the
-        posterior and large-neighbourhood steps where they are coarser. ``"large_neighbourhood"``: the same and 200
-        more such steps. ``"coordinate_ascent"``: its sweeps alone, from the prior. ``"lbfgs"``
-        is the published method, a baseline.
+        ``"pipeline"`` (default): lattice start, coordinate ascent, and Newton steps unless levels are much coarser than
+        the posterior. ``"coordinate_ascent"``: its sweeps alone, from the prior. ``"lbfgs"`` is the published method, a
+        baseline.
     start : MeanFieldPosterior, optional
         Warm start on the same levels.
     max_iter : int
         Largest number of iterations of any one stage.
-    random_state : int
-        Seed of the large-neighbourhood blocks; everything else is deterministic.
     n_threads : int, optional
 
     Raises
@@ -236,7 +232,6 @@ def fit_mean_field(
         optimizer=optimizer,
         start=start,
         max_iter=max_iter,
-        random_state=random_state,
         n_threads=resolve_n_threads(n_threads),
     )
     warn_at_edge(posterior.noise)
@@ -249,7 +244,6 @@ def fit_regression(
     optimizer: str = "pipeline",
     start: MeanFieldPosterior | None = None,
     max_iter: int = 1000,
-    random_state: int = 0,
     n_threads: int = 1,
 ) -> MeanFieldPosterior:
     """Fit a validated model; parameters as in `fit_mean_field`."""
@@ -259,7 +253,7 @@ def fit_regression(
         weights, q_noise, outcome = _fit_logits(model, solver, max_iter)
         elbo = model.elbo(weights.q, q_noise)
     else:
-        outcome = _fit_naturals(model, solver, optimizer, start, max_iter, random_state)
+        outcome = _fit_naturals(model, solver, optimizer, start, max_iter)
         weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
         elbo, q_noise = solver.elbo(), solver.q_noise
     return MeanFieldPosterior(weights, model.noise.posterior(q_noise), model.log_prior, outcome.at(elbo))
@@ -271,9 +265,8 @@ def _fit_naturals(
     optimizer: str,
     start: MeanFieldPosterior | None,
     max_iter: int,
-    random_state: int,
 ) -> Outcome:
-    problem = _quadratic_problem(model, solver.a, max_iter, random_state)
+    problem = _quadratic_problem(model, solver.a, max_iter)
     if start is None:
         solver.set_noise(model.noise.middle())
     else:
@@ -281,9 +274,7 @@ def _fit_naturals(
     return run(optimizer, solver, problem, warm=start is not None)
 
 
-def _quadratic_problem(
-    model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int, random_state: int
-) -> QuadraticProblem:
+def _quadratic_problem(model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int) -> QuadraticProblem:
     """Return what optimisers see of a model; `narrow` is A in single precision."""
     gaps = np.diff(np.sort(model.levels, axis=1), axis=1)
     return QuadraticProblem(
@@ -293,7 +284,6 @@ def _quadratic_problem(
         prior_precision=model.prior_precision(),
         spacing=float(gaps[gaps > 0].mean()) if (gaps > 0).any() else 0.0,
         max_iter=max_iter,
-        random_state=random_state,
     )
 
 

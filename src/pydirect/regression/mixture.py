@@ -57,7 +57,7 @@ def fit_mixture(
 
     Parameters
     ----------
-    statistics, levels, noise_levels, log_noise_prior, optimizer, random_state, n_threads
+    statistics, levels, noise_levels, log_noise_prior, optimizer, n_threads
         As in `fit_mean_field`.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), MixturePrior or MixturePriorTable
         Log masses of the levels, or a prior that does not factorise, in general or for these levels.
@@ -77,6 +77,8 @@ def fit_mixture(
         Largest number of iterations of any one stage; of ``"stochastic"`` at most 100 steps are taken.
     tolerance : float
         Problems of more than 300 weights are at rest when an iteration raises the ELBO by less than this many nats.
+    random_state : int
+        Seed of the samples of ``"stochastic"``.
 
     Returns
     -------
@@ -125,7 +127,7 @@ def fit_mixture(
     if start is not None:
         state = climb.ascend(start_state(start, climb, n_components))
     else:
-        state = fit_factorized(climb, optimizer, random_state)
+        state = fit_factorized(climb, optimizer)
     if n_components > 1 and not state.interrupted:
         if len(state.alpha) == 1:
             state = split_components(state, climb, n_components)

@@ -138,7 +138,7 @@ def _padded(table: FloatArray, value: float = 0.0) -> FloatArray:
     return np.ascontiguousarray(np.pad(table, width, constant_values=value))
 
 
-def fit_factorized(climb: Climb, optimizer: str, random_state: int) -> MixtureState:
+def fit_factorized(climb: Climb, optimizer: str) -> MixtureState:
     """Best factorised posterior; under a mixture prior from its marginals and from each of its global components."""
     table, model = climb.table, climb.model
     starts = [model.log_prior]
@@ -150,7 +150,6 @@ def fit_factorized(climb: Climb, optimizer: str, random_state: int) -> MixtureSt
             replace(model, log_prior=np.ascontiguousarray(log_prior)),
             optimizer=optimizer,
             max_iter=climb.max_iter,
-            random_state=random_state,
             n_threads=climb.n_threads,
         )
         state = MixtureState(
