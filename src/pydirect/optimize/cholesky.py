@@ -44,19 +44,29 @@ def cholesky_of_ridge(
     largest, b = float(a.diagonal().max(initial=0.0)), a.shape[0]
     rounding = [b * largest * np.finfo(np.float64).eps, np.sqrt(b) * largest * np.finfo(np.float32).eps]
     in_range = SINGLE_RANGE[0] <= largest + float(ridge.max(initial=0.0)) <= SINGLE_RANGE[1]
-    attempts = [(np.float32, 0.0)] if in_range else []
-    for precision, raised in (*attempts, (np.float64, 0.0), *((np.float64, r) for r in rounding)):
+    attempts: list[tuple[type[np.floating[Any]], float]] = [(np.float32, 0.0)] if in_range else []
+    attempts += [(np.float64, raised) for raised in (0.0, *rounding)]
+    for precision, raised in attempts:
         single = precision is np.float32
-        copy: NDArray[Any] = (narrow if single and narrow is not None else a).astype(precision)
-        np.einsum("jj->j", copy)[...] += (ridge + raised).astype(precision)
-        with single_blas_thread():
-            factor, info = (lapack.spotrf if single else lapack.dpotrf)(copy.T, lower=1, overwrite_a=1, clean=0)
-        if info == 0:
-            return factor.T
+        factor, failed_at = factorise_ridge(narrow if single and narrow is not None else a, ridge + raised, precision)
+        if not failed_at:
+            return factor
     raise np.linalg.LinAlgError(
-        f"A + ridge must be positive definite, but its Cholesky factorisation failed at column {info}: raise the ridge "
-        "or rescale the problem"
+        f"A + ridge must be positive definite, but its Cholesky factorisation failed at column {failed_at}: raise the "
+        "ridge or rescale the problem"
     )
+
+
+def factorise_ridge(
+    a: NDArray[np.floating[Any]], ridge: FloatArray | float, precision: type[np.floating[Any]] = np.float64
+) -> tuple[NDArray[np.floating[Any]], int]:
+    """Factor as from `cholesky_of_ridge`, in one precision; and the column at which it failed, from one, or zero."""
+    copy: NDArray[Any] = a.astype(precision)
+    np.einsum("jj->j", copy)[...] += np.asarray(ridge).astype(precision)
+    with single_blas_thread():
+        factorise = lapack.spotrf if precision is np.float32 else lapack.dpotrf
+        factor, failed_at = factorise(copy.T, lower=1, overwrite_a=1, clean=0)
+    return factor.T, failed_at
 
 
 def solve_factored(factor: NDArray[np.floating[Any]], right: FloatArray) -> FloatArray:

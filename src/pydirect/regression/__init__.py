@@ -2,6 +2,7 @@
 
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.evidence import log_evidence, maximise_evidence, noise_by_evidence
+from pydirect.regression.evidence_by_factors import EvidenceMaximum, EvidenceProblem, maximise_evidence_by_factors
 from pydirect.regression.gaussian_weights import GaussianPosterior, GaussianRegression
 from pydirect.regression.gradient_estimators import (
     CategoricalWeights,
@@ -24,6 +25,8 @@ __all__ = [
     "CoarseLevelsWarning",
     "Concrete",
     "DecorrelatedPosterior",
+    "EvidenceMaximum",
+    "EvidenceProblem",
     "Exact",
     "GaussianPosterior",
     "GaussianRegression",
@@ -43,6 +46,7 @@ __all__ = [
     "fit_stochastic",
     "log_evidence",
     "maximise_evidence",
+    "maximise_evidence_by_factors",
     "noise_by_evidence",
     "pairwise_entropy",
 ]
