@@ -17,6 +17,7 @@ from pydirect.quantized.rows import as_rows
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.regression.sequential_posterior import SequentialPosterior
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ class FittedBasisModel:
     """
 
     basis: Basis
-    posteriors: Sequence[MeanFieldPosterior | MixturePosterior | DecorrelatedPosterior]
+    posteriors: Sequence[SequentialPosterior | MeanFieldPosterior | MixturePosterior | DecorrelatedPosterior]
     prior_scale: FloatArray
     mean_missing: float
     outputs: Outputs

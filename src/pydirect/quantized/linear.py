@@ -76,19 +76,21 @@ def _posterior_samples(
         independent = phi @ p.vectors if isinstance(p, DecorrelatedPosterior) and phi is not None else phi
         samples.append(choose_samples(p, n_samples, method, rng, independent).T)
     tables = [affine_levels(p.levels if isinstance(p, MixturePosterior) else p.weights.levels) for p in posteriors]
-    levels = shared_levels([t[0] for t in tables])
+    levels, unit = shared_levels([t[0] for t in tables]), np.ones(len(posteriors))
     if isinstance(posteriors[0], DecorrelatedPosterior):
         basis, codes, centre, spread = _in_blocks(model, samples, tables, max(zero_code(levels), 0))
     else:
         codes = np.hstack(samples)
-        order = _order(features, (codes != zero_code(levels)).any(axis=1))
         centre, spread = (np.stack([t[k] for t in tables], axis=1) for k in (1, 2))
+        unit = spread[0]  # what is left of a sequential posterior's scales are powers of two
+        centre, spread = centre / unit, spread / unit
+        order = _order(features, (codes != zero_code(levels)).any(axis=1), spread[:, 0])
         if len(centre) > 1:
             centre, spread = centre[order], spread[order]
         basis, codes = without_unused(_linear_basis(model, order)), codes[order]
     if not centre.any() and (spread == spread[0]).all():
         centre, spread = centre[:1], spread[:1]
-    return basis, Weights(codes, levels, model.prior_scale, centre, spread)
+    return basis, Weights(codes, levels, model.prior_scale * unit, centre, spread)
 
 
 def _in_blocks(
@@ -137,7 +139,7 @@ def _rounded_samples(
         chosen, scales[k] = rounded_on_best_scale(targets, grid, metric)
         codes.append(chosen.T)
     matrix = np.hstack(codes)
-    order = _order(features, (matrix != zero_code(grid)).any(axis=1))
+    order = _order(features, (matrix != zero_code(grid)).any(axis=1), np.ones(1))
     basis = without_unused(_linear_basis(model, order))
     return basis, Weights.on_grid(matrix[order], grid, scales * model.prior_scale)
 
@@ -147,10 +149,13 @@ def _linear_basis(model: FittedBasisModel, order: NDArray[np.intp]) -> LinearBas
     return LinearBasis.of_columns(model.basis, order, missing_scale, model.mean_missing)
 
 
-def _order(features: FeatureMap, used: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the columns that are used, in the order of an integer program if there is one."""
+def _order(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray) -> NDArray[np.intp]:
+    """Return the columns that are used, in the order of an integer program if there is one.
+
+    `spread`, (n_weights,) or (1,): scale of the levels.
+    """
     try:
-        return lay_out(features, used).order
+        return lay_out(features, used, np.broadcast_to(spread, used.shape)).order
     except IntegerArithmeticError:
         return np.flatnonzero(used)
 
@@ -181,15 +186,16 @@ def _with_ranges(model: QuantizedPredictor, rows: FloatArray) -> QuantizedPredic
     Weights are multiplied by the same powers; columns with the same power are adjacent.
     """
     basis = model.basis
-    if not isinstance(basis, LinearBasis) or basis.vectors is not None or model.spread.shape[0] > 1:
+    if not isinstance(basis, LinearBasis) or basis.vectors is not None:
         return model
     largest = np.abs(rows).max(axis=0)
     unit = 2.0 ** np.ceil(np.log2(np.where(largest > 0, largest, 1.0) * 2 / INPUT_REACH))
-    order = np.argsort(-unit[basis.order], kind="stable")
+    spread = np.broadcast_to(model.spread, (len(basis.order), model.spread.shape[1])) * unit[basis.order, None]
+    order = np.argsort(-spread[:, 0], kind="stable")
     packed, scaled = model.packed, replace(InputMap.identity(basis.features.n_features_in), scale=unit)
     return replace(
         model,
         basis=replace(basis, features=replace(basis.features, input_map=scaled), order=basis.order[order]),
         packed=PackedCodes.pack(np.ascontiguousarray(model.codes[order]), packed.bits, packed.zero, packed.layout),
-        spread=model.spread * unit[basis.order[order], None],
+        spread=spread[order],
     )

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_choice
-from pydirect.features.maps import PrecomputedFeatures
 from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.errors import IntegerArithmeticError
 from pydirect.quantized.integer.compile import BasisLayout, build_program, lay_out
@@ -123,11 +122,13 @@ class QuantizedModel:
             When there is no integer-only form, with the reason.
         """
         assert isinstance(self.basis, LinearBasis)
-        # Weights of a precomputed column are multiplied by what the column is divided by, the unit of its group.
-        by_column = isinstance(self.basis.features.map, PrecomputedFeatures) and self.spread.shape[1] == 1
-        if self.basis.vectors is not None or self.centre.any() or ((self.spread != 1).any() and not by_column):
+        if self.basis.vectors is not None or self.centre.any() or (np.frexp(self.spread)[0] != 0.5).any():
             raise IntegerArithmeticError(
                 "integers need levels that all weights share: quantise with levels='even', or fit with basis='raw'"
+            )
+        if (self.spread != self.spread[:, :1]).any():
+            raise IntegerArithmeticError(
+                "integers need levels of a basis function that all outputs share: fit the outputs one by one"
             )
         spread = np.zeros(self.basis.features.n_weights)
         spread[self.basis.order] = self.spread[:, 0]

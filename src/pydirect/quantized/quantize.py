@@ -45,15 +45,18 @@ def quantize(
     model : DirectRegressor, DirectClassifier or QuadraticBNNRegressor
         Fitted; anything with a method ``quantizable``, see `pydirect.quantized.fitted`. ``arithmetic="float"`` allows
         any basis and features; integers require Fourier features or the columns themselves (``"linear"``,
-        ``"precomputed"``), no normal scores (``rank_inputs=False``) and levels that all weights share: those of
-        ``basis="raw"``, or ``levels="even"`` here. `pydirect.fit_within` fits such a model to a number of bytes.
-        Networks need no such option and use integers of 16 bits.
+        ``"precomputed"``), no normal scores (``rank_inputs=False``) and levels that all weights share but for a power
+        of two: those of ``basis="raw"``, or ``levels="even"`` here. `pydirect.fit_within` fits such a model to a
+        number of bytes. Networks need no such option and use integers of 16 bits.
     n_samples : int, default=16
         At most 256.
     method : {"moments", "draw", "most_probable"}, default="moments"
         ``"draw"``: independent draws, whose mean is off by a posterior standard deviation over √n_samples.
         ``"most_probable"``: every weight's most probable level, one sample without spread. ``"moments"``: chosen so
-        that mean and variance over the samples are those of the posterior.
+        that mean and variance over the samples are those of the posterior. A sequential posterior keeps stratified
+        draws, any first few of which have nearly its mean: they are the samples of ``"moments"`` and of ``"draw"``, at
+        most as many as were kept. A single sample of ``"moments"`` and the ``"most_probable"`` one is the vector that
+        takes the most probable level each time.
     X : array_like of shape (n_rows, n_features_in), optional
         Typical rows, such as the training rows: ``"moments"`` also matches the variance of predictions there, for
         networks their mean, too. Required for ``levels`` other than ``"model"``, and for integers of precomputed

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.regression.sequential_posterior import SequentialPosterior
 
 METHODS = ("draw", "most_probable", "moments")
 # Exchanges of one code for another per weight; and rows that show how weights act together.
@@ -33,7 +34,12 @@ def choose_samples(
     samples are those of the posterior, as nearly as the levels allow. `phi`, (n_rows, n_weights): rows of basis
     functions, in coordinates in which the weights are independent, at which ``"moments"`` also matches the variance of
     f*: a few samples of independent weights are correlated by chance.
+
+    A sequential posterior has samples already: its first draws, which are stratified, or the vector of most probable
+    levels in place of a single one.
     """
+    if isinstance(posterior, SequentialPosterior):
+        return _kept_draws(posterior, n_samples, method)
     mixture = isinstance(posterior, MixturePosterior)
     if method == "most_probable":
         indices = posterior.most_probable() if mixture else posterior.weights.most_probable()
@@ -52,6 +58,17 @@ def choose_samples(
         variance = posterior.latent_moments(chosen)[1] if mixture else chosen**2 @ posterior.weights.variance
         codes = _swapped(codes, values(codes), chosen, variance)
     return codes
+
+
+def _kept_draws(posterior: SequentialPosterior, n_samples: int, method: str) -> Codes:
+    if method == "most_probable" or (method == "moments" and n_samples == 1):
+        return posterior.most_probable()[None, :]
+    if n_samples > posterior.n_draws:
+        raise ValueError(
+            f"n_samples must be at most {posterior.n_draws}, the number of draws that the posterior keeps, got "
+            f"{n_samples}: fit with more n_draws"
+        )
+    return posterior.codes[:n_samples]
 
 
 def matched_samples(weights: FactorizedCategorical, n_samples: int, rng: np.random.Generator) -> Codes:

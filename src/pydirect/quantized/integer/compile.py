@@ -36,7 +36,7 @@ class BasisLayout:
     - `order`: columns of Φ.
     - `frequencies`: those of the feature map that are used; their two columns come first.
     - `linear`: inputs of the feature map that are basis functions themselves.
-    - `unit`, (len(order),): amplitude of each basis function.
+    - `unit`, (len(order),): amplitude of each basis function, times the scale of its weight's levels.
     """
 
     order: NDArray[np.intp]
@@ -49,37 +49,37 @@ class BasisLayout:
 def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | None = None) -> BasisLayout:
     """Choose and order the columns of Φ for a program, given which of them have non-zero weights.
 
-    Frequencies and inputs of equal amplitudes are adjacent; `spread`, (n_weights,), is a further factor on the weights
-    of precomputed columns.
+    Frequencies and inputs of equal units are adjacent. `spread`, (n_weights,): scale of every weight's levels; by
+    default one.
 
     Raises IntegerArithmeticError when the features have no integer form.
     """
-    none = np.empty(0, dtype=np.intp)
+    spread = np.ones(len(used)) if spread is None else spread
+    frequencies, constant = np.empty(0, dtype=np.intp), False
     if isinstance(features, FourierFeatures):
         f = features.n_frequencies
-        kept = np.flatnonzero(used[:f] | used[f : 2 * f])
-        kept = kept[np.argsort(-np.abs(features.amplitudes[kept]), kind="stable")]
         scale = np.empty(0) if features.linear_scale is None else features.linear_scale
-        linear = np.flatnonzero(used[2 * f : 2 * f + len(scale)] & (scale != 0))
-        linear = linear[np.argsort(-np.abs(scale[linear]), kind="stable")]
+        end = [] if features.constant is None else [features.constant]
+        unit = np.concatenate([features.amplitudes, features.amplitudes, scale, end]) * spread
+        frequencies = np.flatnonzero(used[:f] | used[f : 2 * f])
+        largest = np.maximum(np.abs(unit[frequencies]), np.abs(unit[f + frequencies]))
+        frequencies = frequencies[np.argsort(-largest, kind="stable")]
+        first, linear = 2 * f, np.flatnonzero(used[2 * f : 2 * f + len(scale)] & (scale != 0))
         constant = features.constant is not None and bool(used[-1])
-        last = [features.n_weights - 1] if constant else []
-        order = np.concatenate([np.stack([kept, f + kept], axis=1).ravel(), 2 * f + linear, last]).astype(np.intp)
-        unit = np.concatenate([np.repeat(features.amplitudes[kept], 2), scale[linear], [features.constant or 0.0]])
-        return BasisLayout(order, kept, linear, constant, unit[: len(order)])
-    if isinstance(features, LinearFeatures):
-        linear, constant = np.flatnonzero(used[:-1]), bool(used[-1])
-        order = np.concatenate([linear, [len(used) - 1] if constant else []]).astype(np.intp)
-        unit = np.concatenate([np.ones(len(linear)), [features.intercept_scale]])
-        return BasisLayout(order, none, linear, constant, unit[: len(order)])
-    if isinstance(features, PrecomputedFeatures):
-        linear, unit = np.flatnonzero(used), np.ones(len(used)) if spread is None else spread
-        linear = linear[np.argsort(-unit[linear], kind="stable")]
-        return BasisLayout(linear, none, linear, False, unit[linear])
-    raise IntegerArithmeticError(
-        f"integers need features='fourier', 'linear' or 'precomputed', got {features.kind!r}: fit such a model, or let "
-        "pydirect.fit_within choose one of a given size"
-    )
+    elif isinstance(features, LinearFeatures):
+        unit = np.append(np.ones(features.n_features_in), features.intercept_scale) * spread
+        first, linear, constant = 0, np.flatnonzero(used[:-1]), bool(used[-1])
+    elif isinstance(features, PrecomputedFeatures):
+        first, linear, unit = 0, np.flatnonzero(used), spread
+    else:
+        raise IntegerArithmeticError(
+            f"integers need features='fourier', 'linear' or 'precomputed', got {features.kind!r}: fit such a model, or "
+            "let pydirect.fit_within choose one of a given size"
+        )
+    linear = linear[np.argsort(-np.abs(unit[first + linear]), kind="stable")]
+    pairs = np.stack([frequencies, first // 2 + frequencies], axis=1).ravel()
+    order = np.concatenate([pairs, first + linear, [len(unit) - 1] if constant else []]).astype(np.intp)
+    return BasisLayout(order, frequencies, linear, constant, unit[order])
 
 
 def quantise_frequencies(
