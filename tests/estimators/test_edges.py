@@ -16,7 +16,7 @@ KINDS = {
     "polynomial": DirectRegressor("polynomial", prior="student_t"),
     "cubic": DirectRegressor("polynomial", degree=3),
     "raw": DirectRegressor(basis="raw", n_features=30),
-    "raw linear, inferred noise": DirectRegressor("linear", basis="raw", noise="elbo"),
+    "raw linear, inferred noise": DirectRegressor("linear", basis="raw", posterior="mean_field", noise="elbo"),
 }
 rng = np.random.default_rng(0)
 X0 = rng.standard_normal((40, 3))
@@ -197,7 +197,7 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
         ({"n_levels": True}, "n_levels must be an integer"),
         ({"levels": [0, 1]}, "levels must be None in the decorrelated basis"),
         ({"basis": "raw", "levels": "ab"}, "levels must be one of .even., .power_of_two."),
-        ({"basis": "raw", "features": "linear", "levels": np.ones((9, 3))}, r"levels must have shape"),
+        ({"basis": "raw", "features": "linear", "levels": np.ones((9, 3))}, r"levels must be one ascending row"),
         ({"noise": "none"}, "noise must be one of 'auto'"),
         ({"noise": 0}, "noise must be above 0"),
         ({"noise": np.nan}, "noise must be above 0"),

@@ -278,7 +278,7 @@ def test_stages_are_reported_when_asked_and_only_then(data, capsys):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"basis": "raw", "n_features": 60}, {"n_features": 40}, {"features": "linear"}], ids=str
+    "parameters", [{"basis": "raw", "posterior": "mean_field", "n_features": 60}, {"n_features": 40}, {"features": "linear"}], ids=str
 )
 def test_a_fit_cut_short_warns_and_is_usable(data, parameters):
     X, y = data
@@ -302,7 +302,7 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
         return solver.coordinate_ascent(1, 1e-3, 1e-7, 20)
 
     monkeypatch.setattr("pydirect.optimize.quadratic._newton", interrupted)
-    model = DirectRegressor("linear", basis="raw", noise=noise)
+    model = DirectRegressor("linear", basis="raw", posterior="mean_field", noise=noise)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(X, np.c_[y, -y, y**2])
     assert model.interrupted_ and not model.converged_

@@ -21,7 +21,7 @@ TWO = np.c_[Y, 50 - Y**2]
 def fit(targets=Y, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return DirectRegressor(**{"n_features": 24, "basis": "raw", "n_components": 3, **parameters}).fit(X, targets)
+        return DirectRegressor(**{"n_features": 24, "basis": "raw", "posterior": "mean_field", "n_components": 3, **parameters}).fit(X, targets)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"entropy": "taylor"}, {"noise": "elbo"}, {"features": "linear"}], ids=str)
@@ -76,7 +76,9 @@ def test_data_that_decide_every_weight_give_a_finite_bound(entropy):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 6))
     y = x @ [1.0, -1.0, 0.5, 0.0, 0.0, 0.0] + 1e-3 * rng.standard_normal(200)
-    model = DirectRegressor("linear", basis="raw", n_components=3, entropy=entropy, noise=1e-6, n_levels=7).fit(x, y)
+    model = DirectRegressor(
+        "linear", basis="raw", posterior="mean_field", n_components=3, entropy=entropy, noise=1e-6, n_levels=7
+    ).fit(x, y)
     assert np.isfinite(model.elbo_) and np.isfinite(model.predict(x)).all()
 
 
@@ -164,7 +166,7 @@ def test_groups_of_columns_leave_the_constant_on():
     """Linear features have the columns that vary and a constant, whose prior is a Gaussian whatever the groups do."""
     x = np.insert(X, 1, 7.0, axis=1)
     prior = MixturePrior.switched([5, 9, 0, 5], zero_probability=0.9)
-    options = {"basis": "raw", "features": "linear", "levels": LEVELS, "noise": 0.1}
+    options = {"basis": "raw", "posterior": "mean_field", "features": "linear", "levels": LEVELS, "noise": 0.1}
     model = DirectRegressor(prior=prior, **options).fit(x, Y)
     gaussian = GaussianPrior().log_mass(LEVELS)
     np.testing.assert_allclose(model.posterior_.log_prior[0, -1], gaussian)
@@ -179,6 +181,6 @@ def test_groups_of_columns_switch_all_levels_of_a_feature_off():
     x = np.c_[colour[:, None] == np.arange(3), size[:, None] == np.arange(4)].astype(float)
     y = np.array([-1.0, 0.0, 2.0])[colour] + 0.3 * rng.standard_normal(300)
     prior = MixturePrior.switched([0] * 3 + [1] * 4)
-    model = DirectRegressor(basis="raw", features="linear", prior=prior).fit(x, y)
+    model = DirectRegressor(basis="raw", posterior="mean_field", features="linear", prior=prior).fit(x, y)
     zeros = model.posterior_.weights.q[:, model.posterior_.levels[0] == 0.0].sum(axis=1)
     assert (zeros[3:7] > 0.95).all() and zeros[:3].min() < 0.05

@@ -12,7 +12,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import pydirect
 from pydirect import DirectRegressor, FeatureMapWarning, MixturePrior, RunningStatistics
-from pydirect.regression.empirical_bayes import RawPolicy
+from pydirect.regression.empirical_bayes import SequentialPolicy
 
 N = 300
 RNG = np.random.default_rng(0)
@@ -124,28 +124,6 @@ def test_a_single_row_at_a_time():
     assert_equal_to_rounding(model, fixed(features="linear").partial_fit(X[:30], Y[:30]))
 
 
-@pytest.mark.parametrize("parameters", [{}, {"n_components": 2}, {"prior": MixturePrior.of_scales([0.5, 1.0])}])
-def test_the_raw_basis_starts_from_the_last_posterior(parameters, monkeypatch):
-    starts = []
-    original = pydirect.regression.mean_field.fit_regression
-
-    def spy(model, **options):
-        starts.append(options["start"] is not None)
-        return original(model, **options)
-
-    monkeypatch.setattr(pydirect.regression.mean_field, "fit_regression", spy)
-    model = fixed(basis="raw", features="polynomial", noise=0.2, **parameters)
-    model.partial_fit(X[:150], Y[:150])
-    assert not any(starts)
-    starts.clear()
-    model.partial_fit(X[150:], Y[150:])
-    if not parameters:
-        assert starts == [True]
-    cold = fixed(basis="raw", features="polynomial", noise=0.2, **parameters).partial_fit(X, Y)
-    assert model.elbo_ > cold.elbo_ - 5
-    np.testing.assert_allclose(model.predict(NEW), cold.predict(NEW), atol=1.0)
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -173,13 +151,13 @@ def test_a_model_that_changes_its_basis_starts_afresh():
 @pytest.mark.parametrize("features", ["fourier", "polynomial"])
 def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
     """Inference draws from a generator of its own, whatever the features have drawn."""
-    begun, begin = [], RawPolicy.begin
+    begun, fit = [], SequentialPolicy.fit
 
-    def spy(self, statistics, initial, *, seed, **options):
-        begun.append((seed, statistics))
-        return begin(self, statistics, initial, seed=seed, **options)
+    def spy(self, targets, initial, seeds):
+        begun.append((seeds[0], targets[0]))
+        return fit(self, targets, initial, seeds)
 
-    monkeypatch.setattr(RawPolicy, "begin", spy)
+    monkeypatch.setattr(SequentialPolicy, "fit", spy)
     y = 10 * X[:, 2] ** 2
     model = DirectRegressor(features, basis="raw", n_features=30, length_scale=1.0 if features == "fourier" else None)
     clone(model).fit(X, y)
@@ -191,14 +169,6 @@ def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
         assert other == seed
         np.testing.assert_allclose(statistics.A, expected.A, atol=1e-9 * np.abs(expected.A).max())
         np.testing.assert_allclose(statistics.c, expected.c, atol=1e-9 * np.abs(expected.c).max())
-
-
-def test_a_warm_start_is_in_the_units_of_the_targets():
-    model = fixed(basis="raw", features="polynomial", noise=0.2).partial_fit(X, Y)
-    before = model.predict(NEW)
-    model.partial_fit(X[:1], Y[:1] + 300)  # moves mean and deviation of all
-    model.forget(X[:1], Y[:1] + 300)
-    np.testing.assert_allclose(model.predict(NEW), before, atol=0.3)
 
 
 def test_decay_lets_the_past_count_less():

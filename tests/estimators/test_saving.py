@@ -73,7 +73,7 @@ def layouts(value, name="model"):
             for features in ("nystroem", "fourier", "linear", "polynomial")
             for basis in ("decorrelated", "raw")
         ),
-        partial(DirectRegressor, "fourier", basis="raw", n_features=20, n_components=2),
+        partial(DirectRegressor, "fourier", basis="raw", posterior="mean_field", n_features=20, n_components=2),
         partial(DirectClassifier, n_features=30),
         partial(DirectClassifier, basis="raw", n_features=30),
         partial(QuadraticBNNRegressor, hidden_layer_sizes=(3,)),
@@ -128,14 +128,15 @@ def test_loaded_models_predict_the_same_bits(tmp_path, features, basis, targets)
         *({"prior": p} for p in ("gaussian", "laplace", GaussianPrior(0.5), LaplacePrior(2.0), StudentTPrior(4.0))),
         *(
             {"basis": "raw", "features": "linear", "prior": p}
-            for p in ("spike_and_slab", SpikeAndSlabPrior(0.7, LaplacePrior()), TablePrior(np.arange(1.0, 16)))
+            for p in ("spike_and_slab", SpikeAndSlabPrior(0.7, LaplacePrior()))
         ),
+        {"basis": "raw", "features": "linear", "level_scales": "shared", "prior": TablePrior(np.arange(1.0, 16))},
         {"basis": "raw", "features": "linear", "levels": np.array([-1.0, 0.0, 1.0])},
         {"length_scale": np.array([1.0, 2.0, 3.0])},
         {"length_scale": np.float64(1.5), "noise": np.float32(0.5)},
         {"rank_inputs": False, "block_dtype": "float32", "n_threads": 1},
         {"noise": "evidence"},
-        {"features": "linear", "basis": "raw", "noise": "elbo"},
+        {"features": "linear", "basis": "raw", "posterior": "mean_field", "noise": "elbo"},
     ],
     ids=str,
 )
@@ -306,7 +307,13 @@ def mutate(header, arrays, rng):
         {"length_scale": 1.0, "targets": TWO},
         {"features": "fourier", "basis": "raw"},
         {"features": "linear", "basis": "raw", "prior": SpikeAndSlabPrior(), "levels": [[-1.0, 0.0, 1.0]]},
-        {"features": "linear", "basis": "raw", "n_components": 3, "prior": MixturePrior.of_scales([0.5, 1.0])},
+        {
+            "features": "linear",
+            "basis": "raw",
+            "posterior": "mean_field",
+            "n_components": 3,
+            "prior": MixturePrior.of_scales([0.5, 1.0]),
+        },
         {"features": "polynomial"},
         {"features": "precomputed", "targets": Y[:, None]},
     ],

@@ -9,8 +9,10 @@ CONFIGURATIONS = [
     DirectRegressor(n_features=40),
     DirectRegressor("fourier", n_features=40, max_hyperparameter_rows=60),
     DirectRegressor(n_features=40, basis="raw", max_hyperparameter_rows=60),
-    DirectRegressor("fourier", n_features=40, basis="raw", n_components=3, max_hyperparameter_rows=60),
-    DirectRegressor("linear", basis="raw", prior=MixturePrior.of_scales([0.5, 1.0])),
+    DirectRegressor(
+        "fourier", n_features=40, basis="raw", posterior="mean_field", n_components=3, max_hyperparameter_rows=60
+    ),
+    DirectRegressor("linear", basis="raw", posterior="mean_field", prior=MixturePrior.of_scales([0.5, 1.0])),
     DirectRegressor("linear"),
     DirectRegressor("linear", basis="raw", prior="spike_and_slab"),
     DirectRegressor("polynomial", prior=StudentTPrior(4.0)),

@@ -209,6 +209,14 @@ class TablePrior:
             return np.log(table) - np.log(table.sum(axis=-1, keepdims=True))
 
 
+def variance_of(prior: Prior) -> float:
+    """Variance of a weight, in the prior's units; 1 for a prior that has none that is finite, or is a table."""
+    try:
+        return float(getattr(prior, "variance", 1.0))
+    except ValueError:
+        return 1.0
+
+
 PRIORS = {
     "gaussian": GaussianPrior,
     "laplace": LaplacePrior,

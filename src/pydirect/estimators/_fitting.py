@@ -20,7 +20,6 @@ from pydirect._validation import FloatArray
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators._streamed import StreamedModel
 from pydirect.features.evidence import TrainingRows
-from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import RotatedStatistics, decorrelate
 from pydirect.statistics.running import RunningStatistics
@@ -34,14 +33,13 @@ class Training:
     statistics: GaussianStatistics
     rng: np.random.Generator
     n_threads: int
-    starts: Sequence[MeanFieldPosterior | None] = ()  # per output, in standardised units of y; none to start afresh
     rotated: RotatedStatistics | None = None  # where they are known already
 
 
 class StatisticsModel(StreamedModel, ProbabilisticRegressor):
     """Base of regressors whose inference needs only statistics of standardised targets.
 
-    A subclass provides `_infer`, which sets ``posteriors_`` and ``prior_scale_``, `_needs_rotation` and `_starts`.
+    A subclass provides `_infer`, which sets ``posteriors_`` and ``prior_scale_``, and `_needs_rotation`.
     """
 
     statistics_: RunningStatistics
@@ -52,10 +50,6 @@ class StatisticsModel(StreamedModel, ProbabilisticRegressor):
 
     def _needs_rotation(self) -> bool:
         """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
-        raise NotImplementedError
-
-    def _starts(self, n_weights: int, y_scale: FloatArray) -> list[MeanFieldPosterior | None]:
-        """Return the posteriors as starts of another inference, where its targets are in units of `y_scale`."""
         raise NotImplementedError
 
 
@@ -118,15 +112,12 @@ def fit_to_statistics(
     statistics: RunningStatistics,
     shared: Standardised,
     progress: Progress,
-    *,
-    warm: bool = False,
 ) -> None:
     """Fit models whose feature map is that of the statistics.
 
-    `shared`: the same, of standardised targets. `warm`: start at the posteriors that the models have.
+    `shared`: the same, of standardised targets.
     """
-    n_weights, mean_square = shared.gaussian.n_weights, shared.gaussian.mean_square
-    starts = [model._starts(n_weights, shared.scale) if warm else [] for model in models]
+    mean_square = shared.gaussian.mean_square
     for model in models:
         model._forget()
         model.y_mean_, model.y_scale_, model.calibration_scale_ = shared.location, shared.scale, 1.0
@@ -135,10 +126,10 @@ def fit_to_statistics(
 
     def trainings() -> list[Training]:
         found = []
-        for model, start in zip(models, starts, strict=True):
+        for model in models:
             rotated = shared.rotated if model._needs_rotation() else None
             n_threads, rng = resolve_n_threads(model.n_threads), inference_rng(model._generator())
-            found.append(Training(shared.gaussian, rng, n_threads, starts=start, rotated=rotated))
+            found.append(Training(shared.gaussian, rng, n_threads, rotated=rotated))
         return found
 
     with single_blas_thread():

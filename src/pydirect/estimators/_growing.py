@@ -79,10 +79,8 @@ class GrowingModel(StatisticsModel):
     ) -> Self:
         """Update the fit with more rows (online learning); only statistics of the earlier rows are kept.
 
-        The statistics equal those of all rows at once, to rounding, whatever the blocks and their order. So does the
-        posterior in the decorrelated basis. In the raw basis, which has local optima, inference starts from the last
-        posterior and may end in a different optimum than a fit to all rows at once:
-        ``model.fit_statistics(model.statistics_)`` starts afresh.
+        The statistics equal those of all rows at once, to rounding, whatever the blocks and their order, and so does the
+        model, but for draws in the raw basis, of which rounding may change some.
 
         The first rows fix the feature map, unless `fit_features` has done so: there should be many of them, and they
         should resemble the later ones. After ``fit``, which keeps no statistics, its feature map is kept but its rows
@@ -125,9 +123,8 @@ class GrowingModel(StatisticsModel):
             self._fix_features(TrainingRows(x, standardised, weight))
         started = hasattr(self, "statistics_")
         part = self._statistics_of(X, y, sample_weight)
-        warm = started and hasattr(self, "posterior_")
         statistics = part if not started else self.statistics_.copy().decay(decay).merge(part)
-        self._fit_to(statistics, Progress(self.verbose), warm)
+        self._fit_to(statistics, Progress(self.verbose))
         self._warn_if_unfinished()
         return self
 
@@ -157,7 +154,7 @@ class GrowingModel(StatisticsModel):
         left = self.statistics_.copy().subtract(part)
         if not left.n_samples:
             raise ValueError("X must leave some of the rows seen, got all of them")
-        self._fit_to(left, Progress(self.verbose), warm=True)
+        self._fit_to(left, Progress(self.verbose))
         self._warn_if_unfinished()
         return self
 
@@ -182,7 +179,7 @@ class GrowingModel(StatisticsModel):
         statistics = statistics.with_features(self.features_)
         if not hasattr(self, "_one_dimensional") or (statistics.n_outputs > 1 and self._one_dimensional):
             self._one_dimensional = statistics.n_outputs == 1
-        self._fit_to(statistics, Progress(self.verbose), warm=False)
+        self._fit_to(statistics, Progress(self.verbose))
         self._warn_if_unfinished()
         return self
 
@@ -202,7 +199,7 @@ class GrowingModel(StatisticsModel):
             raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
         return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
 
-    def _fit_to(self, statistics: RunningStatistics, progress: Progress, warm: bool) -> None:
+    def _fit_to(self, statistics: RunningStatistics, progress: Progress) -> None:
         """Set all fitted attributes from statistics."""
         unit = self.features_.target_scale
         if unit is not None and len(unit) != statistics.n_outputs:
@@ -210,7 +207,7 @@ class GrowingModel(StatisticsModel):
                 f"y must have {len(unit)} outputs, as when the kernel's hyperparameters were learned, got "
                 f"{statistics.n_outputs}"
             )
-        fit_to_statistics([self], statistics, Standardised.of(statistics), progress, warm=warm)
+        fit_to_statistics([self], statistics, Standardised.of(statistics), progress)
 
     # --- data larger than memory
 
@@ -292,7 +289,7 @@ class GrowingModel(StatisticsModel):
         statistics = self._collected(run, sample_rows, keep_features)
         spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
         self._check_target_size((np.abs(statistics.y_mean) + spread).max())
-        self._fit_to(statistics, progress, warm=False)
+        self._fit_to(statistics, progress)
         self._warn_if_unfinished()
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -10,10 +11,10 @@ from numpy.typing import ArrayLike
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_number
-from pydirect.distributions.levels import shared_levels
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number
+from pydirect.distributions.levels import LEVEL_SHAPES, shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
-from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
+from pydirect.distributions.priors import DensityPrior, GaussianPrior, SpikeAndSlabPrior, as_prior
 from pydirect.estimators._fitting import Training, fit_to_rows
 from pydirect.estimators._growing import GrowingModel
 from pydirect.regression.decorrelated import DecorrelatedPosterior
@@ -22,15 +23,19 @@ from pydirect.regression.empirical_bayes import (
     Posterior,
     RawFit,
     RawPolicy,
+    SequentialPolicy,
     finish,
     fit_decorrelated_by_evidence,
 )
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_entropy import ENTROPIES
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
+from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
+from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.rotated import decorrelate
 
 NOISE_POLICIES = ("auto", "elbo", "evidence")
+POSTERIORS = ("sequential", "mean_field")
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 
 
@@ -56,24 +61,36 @@ class DirectRegressor(GrowingModel):
         Degree of ``"polynomial"`` features.
     basis : {"decorrelated", "raw"}, default="decorrelated"
         ``"decorrelated"`` rotates the weights so that they do not interact, and places levels around each one's
-        posterior: it predicts best. ``"raw"`` keeps the weights of the basis functions, on levels shared by all of
-        them, zero included: sparse, and suited to small devices.
+        posterior. ``"raw"`` keeps the weights of the basis functions themselves, on a few levels: 4-bit integers, zero
+        included, as small devices want them, and as accurate.
+    posterior : {"sequential", "mean_field"}, default="sequential"
+        Posterior of the raw basis. ``"sequential"``: weights drawn one after another, each given those before it, at
+        the noise and prior variance of largest evidence; see `pydirect.regression.fit_sequential`. ``"mean_field"``:
+        independent weights, or mixtures of such posteriors, the published method.
     prior : str or Prior, default="gaussian"
         Prior of each weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
-        ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``. In the raw basis also a
-        `pydirect.MixturePrior`, which does not factorise; its ``groups`` are one number per weight or, for
+        ``"spike_and_slab"`` (raw basis only), or an object with ``log_mass(levels)``. With ``posterior="mean_field"``
+        also a `pydirect.MixturePrior`, which does not factorise; its ``groups`` are one number per weight or, for
         ``"linear"``, one per column of X: the constant then has a prior of its own and is never switched off.
     n_levels : int, default=15
-        Number of values that a weight can take; 16 or fewer fit into 4 bits.
+        Number of values that a weight can take; 16 or fewer fit into 4 bits. Odd with own level scales.
     levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
-        Levels of the raw basis, in units of the prior standard deviation: evenly spaced to ±3 by default;
-        ``"power_of_two"``, 0 and ± powers of two, so that devices multiply by shifts.
+        Levels of the raw basis: evenly spaced by default; ``"power_of_two"``, 0 and ± powers of two, so that devices
+        multiply by shifts. In units of the prior standard deviation where all weights share them, of any unit where
+        scales are own.
+    level_scales : {"own", "shared"}, default="own"
+        Scales of the levels of a sequential posterior: a power of two per weight, or the prior standard deviation for
+        all.
+    n_draws : int, default=64
+        Number of draws of a sequential posterior to keep, half a byte per weight each; predictions are their moments.
+    keep_factor : bool, default=False
+        Whether a sequential posterior keeps its factor, 8 bytes per pair of weights in memory and in files: predictions
+        are then the exact moments of continuous weights, and draws as many as are asked for.
     noise : {"auto", "elbo", "evidence"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
-        fixed where the marginal likelihood of continuous weights is largest; in the raw basis also what the levels
-        cannot represent. A number fixes the variance, in squared units of y. ``"auto"`` is ``"elbo"`` in the
-        decorrelated basis, where both agree, and ``"evidence"`` in the raw one, where the ELBO can explain data as
-        noise.
+        fixed where the marginal likelihood of continuous weights is largest; of mean field in the raw basis also what
+        the levels cannot represent. A number fixes the variance, in squared units of y. ``"auto"`` is ``"elbo"`` in the
+        decorrelated basis, where both agree, and ``"evidence"`` in the raw one.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     rank_inputs : bool, default=True
@@ -136,7 +153,7 @@ class DirectRegressor(GrowingModel):
     >>> lower, upper = model.predict_interval(X[400:], level=0.9)
     """
 
-    _posterior_types = (MeanFieldPosterior, DecorrelatedPosterior, MixturePosterior)
+    _posterior_types = (MeanFieldPosterior, DecorrelatedPosterior, MixturePosterior, SequentialPosterior)
 
     def __init__(
         self,
@@ -144,9 +161,13 @@ class DirectRegressor(GrowingModel):
         n_features: int = 2000,
         degree: int = 2,
         basis: str = "decorrelated",
+        posterior: str = "sequential",
         prior: Any = "gaussian",
         n_levels: int = 15,
         levels: ArrayLike | str | None = None,
+        level_scales: str = "own",
+        n_draws: int = 64,
+        keep_factor: bool = False,
         noise: str | float = "auto",
         n_noise_levels: int = 15,
         rank_inputs: bool = True,
@@ -165,9 +186,13 @@ class DirectRegressor(GrowingModel):
         self.n_features = n_features
         self.degree = degree
         self.basis = basis
+        self.posterior = posterior
         self.prior = prior
         self.n_levels = n_levels
         self.levels = levels
+        self.level_scales = level_scales
+        self.n_draws = n_draws
+        self.keep_factor = keep_factor
         self.noise = noise
         self.n_noise_levels = n_noise_levels
         self.rank_inputs = rank_inputs
@@ -220,33 +245,52 @@ class DirectRegressor(GrowingModel):
             as_number(self.noise, "noise", above=0.0)
         if self.basis == "decorrelated" and self.n_components > 1:
             raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
+        as_choice(self.posterior, "posterior", POSTERIORS)
+        as_choice(self.level_scales, "level_scales", LEVEL_SCALES)
+        as_count(self.n_draws, "n_draws")
+        as_flag(self.keep_factor, "keep_factor")
+        if self._is_sequential():
+            self._check_sequential_parameters()
+
+    def _is_sequential(self) -> bool:
+        """Whether weights are drawn one after another."""
+        return self.basis == "raw" and self.posterior == "sequential"
+
+    def _check_sequential_parameters(self) -> None:
+        hint = "with posterior='sequential'; use posterior='mean_field'"
+        if isinstance(self.prior, MixturePrior):
+            raise ValueError(f"prior must factorise over the weights, not be a MixturePrior, {hint}")
+        if self.n_components > 1:
+            raise ValueError(f"n_components must be 1 {hint}")
+        if self.noise == "elbo":
+            raise ValueError(f"noise must not be 'elbo' {hint}")
+        if self.level_scales == "own":
+            as_own_levels(None if self.levels is None else self._unit_levels(), self.n_levels)
+            if not isinstance(as_prior(self.prior), DensityPrior | SpikeAndSlabPrior):
+                raise ValueError("prior must have a density with level_scales='own'; use level_scales='shared'")
+
+    def _unit_levels(self) -> Any:
+        """Return the levels of the raw basis as they were given, or by name; None for evenly spaced ones."""
+        return LEVEL_SHAPES[self.levels](self.n_levels) if isinstance(self.levels, str) else self.levels
 
     # --- inference
 
     def _infer(self, training: Training) -> None:
+        fitted: Sequence[tuple[Posterior | SequentialPosterior, float]]
         if self.basis == "decorrelated":
             fitted = self._fit_decorrelated(training)
+        elif self._is_sequential():
+            fitted = self._fit_sequential(training)
         else:
             fitted = finish(self._raw_fits(training))
         self.posteriors_ = [posterior for posterior, _ in fitted]
         self.prior_scale_ = np.array([scale for _, scale in fitted])
-        self._posterior_basis = self.basis
         self._set_coefficients()
-
-    def _starts(self, n_weights: int, y_scale: FloatArray) -> list[MeanFieldPosterior | None]:
-        # Weights in the decorrelated basis are not comparable with those of another fit.
-        same_weights = self.basis == getattr(self, "_posterior_basis", None) == "raw"
-        if not same_weights or isinstance(as_prior(self.prior), MixturePrior):
-            return []
-        shape = (n_weights, shared_levels(self.levels, self.n_levels, n_weights).shape[1])
-        starts: list[MeanFieldPosterior | None] = []
-        for posterior, scale, ratio in zip(self.posteriors_, self.prior_scale_, self.y_scale_ / y_scale, strict=True):
-            fits = isinstance(posterior, MeanFieldPosterior) and posterior.q.shape == shape
-            starts.append(posterior.in_units_of(1 / (scale * ratio)) if fits else None)
-        return starts
 
     def _needs_rotation(self) -> bool:
         """Whether inference needs the decorrelated basis: to fit in it, or to learn the prior scale."""
+        if self._is_sequential():
+            return False
         return self.basis == "decorrelated" or self._initial_hyperparameters(0).prior_variance is None
 
     def _initial_hyperparameters(self, output: int) -> InitialHyperparameters:
@@ -287,6 +331,24 @@ class DirectRegressor(GrowingModel):
             for k in range(training.statistics.n_outputs)
         ]
 
+    def _fit_sequential(self, training: Training) -> list[tuple[SequentialPosterior, float]]:
+        prior = as_prior(self.prior)
+        policy = SequentialPolicy(
+            prior,
+            self.n_levels,
+            self._unit_levels(),
+            self.level_scales,
+            self.n_draws,
+            self.keep_factor,
+            training.n_threads,
+        )
+        outputs = range(training.statistics.n_outputs)
+        return policy.fit(
+            [training.statistics.target(k) for k in outputs],
+            [self._initial_hyperparameters(k) for k in outputs],
+            [int(training.rng.integers(2**31)) for _ in outputs],
+        )
+
     def _raw_fits(self, training: Training) -> list[RawFit]:
         """Begin the fit of every output in the raw basis."""
         statistics = training.statistics
@@ -298,7 +360,6 @@ class DirectRegressor(GrowingModel):
                 self._initial_hyperparameters(k),
                 seed=int(training.rng.integers(2**31)),
                 rotated=None if rotated is None else rotated.target(k),
-                start=training.starts[k] if training.starts else None,
             )
             for k in range(statistics.n_outputs)
         ]

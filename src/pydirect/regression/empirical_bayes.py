@@ -7,8 +7,9 @@ come back with their levels in units of the prior standard deviation, which come
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,12 +17,20 @@ import numpy as np
 from pydirect._validation import FloatArray
 from pydirect.distributions.mixture_priors import MixturePriorTable
 from pydirect.distributions.noise import NoiseGridWarning
-from pydirect.distributions.priors import DensityPrior
+from pydirect.distributions.priors import DensityPrior, Prior, variance_of
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.evidence import maximise_evidence, noise_by_evidence
+from pydirect.regression.evidence_by_factors import EvidenceProblem, maximise_evidence_by_factors
 from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.regression.sequential import (
+    CoarseLevelsWarning,
+    fit_sequential,
+    is_coarse,
+    warn_of_coarse_levels,
+)
+from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import TargetStatistics
 from pydirect.statistics.rotated import RotatedTarget
 
@@ -61,6 +70,21 @@ class InitialHyperparameters:
         )
         return max(noise, NOISE_FLOOR), scale * unit
 
+    def evidence_problem(self, statistics: TargetStatistics) -> EvidenceProblem:
+        """Return the search for the noise variance and prior variance of largest evidence on all rows.
+
+        What was learned from a subset of the rows is a start, and holds only where all rows say little.
+        """
+        known, trace = self.prior_variance, float(np.trace(statistics.A))
+        return EvidenceProblem(
+            statistics,
+            self.fixed_noise or self.noise,
+            (statistics.n_samples / trace if trace else 1.0) if known is None else known,
+            fit_noise=self.fixed_noise is None,
+            prior_sd=(2.0, 10.0) if known is None else (1.0, 2.0),
+            repetitions=self.repetitions,
+        )
+
 
 # The decorrelated basis
 
@@ -92,7 +116,75 @@ def fit_decorrelated_by_evidence(
     return posterior, float(np.sqrt(variance))
 
 
-# The raw basis
+# The raw basis, weights drawn one after another
+
+
+@dataclass(frozen=True)
+class SequentialPolicy:
+    """How the raw basis is fitted by `fit_sequential`, whose arguments these are."""
+
+    prior: Prior
+    n_levels: int
+    levels: FloatArray | None
+    level_scales: str
+    n_draws: int
+    keep_factor: bool
+    n_threads: int
+
+    def fit(
+        self, targets: Sequence[TargetStatistics], initial: Sequence[InitialHyperparameters], seeds: Sequence[int]
+    ) -> list[tuple[SequentialPosterior, float]]:
+        """Fit targets that share A, each at the noise and prior variance of largest evidence on all rows.
+
+        Returns `posterior` and `prior_sd` of each; the prior is scaled so that its variance is that of the evidence.
+        """
+        maxima = maximise_evidence_by_factors(
+            [start.evidence_problem(target) for start, target in zip(initial, targets, strict=True)]
+        )
+        fitted = []
+        for target, start, maximum, seed in zip(targets, initial, maxima, seeds, strict=True):
+            noise, prior_sd = max(maximum.noise, NOISE_FLOOR), float(np.sqrt(maximum.scale))
+            fit = partial(self._fit_at, target, maximum.scale / variance_of(self.prior), seed)
+            posterior = fit(noise)
+            if is_coarse(posterior):
+                posterior = self._with_lattice_noise(fit, posterior, start.fixed_noise is None)
+            fitted.append((posterior.in_units_of(prior_sd), prior_sd))
+        return fitted
+
+    def _fit_at(self, target: TargetStatistics, variance: float, seed: int, noise: float) -> SequentialPosterior:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoarseLevelsWarning)
+            return fit_sequential(
+                target,
+                noise,
+                variance,
+                prior=self.prior,
+                n_levels=self.n_levels,
+                levels=self.levels,
+                level_scales=self.level_scales,
+                n_draws=self.n_draws,
+                keep_factor=self.keep_factor,
+                random_state=seed,
+                n_threads=self.n_threads,
+            )
+
+    @staticmethod
+    def _with_lattice_noise(
+        fit: Callable[[float], SequentialPosterior], posterior: SequentialPosterior, free: bool
+    ) -> SequentialPosterior:
+        """Raise the noise variance while that raises the ELBO: what levels cannot represent is noise to this model."""
+        evident = posterior.noise.variance
+        while free:
+            raised = fit(2 * posterior.noise.variance)
+            if not raised.elbo > posterior.elbo:
+                break
+            posterior = raised
+        factor = posterior.noise.variance / evident
+        warn_of_coarse_levels(posterior, f" The noise variance was raised by {factor:g}." if factor > 1 else "", 7)
+        return posterior
+
+
+# The raw basis, mean field and mixtures
 
 
 @dataclass(frozen=True)
@@ -130,12 +222,10 @@ class RawPolicy:
         *,
         seed: int,
         rotated: RotatedTarget | None = None,
-        start: MeanFieldPosterior | None = None,
     ) -> RawFit:
         """Find a target's noise variance and prior scale by evidence.
 
-        `seed`: of a sampled entropy. `rotated`: required where the prior variance is not known. `start`: warm start, in
-        the units of the statistics.
+        `seed`: of a sampled entropy. `rotated`: required where the prior variance is not known.
         """
         noise, variance = initial.noise, initial.prior_variance
         if variance is None:
@@ -145,7 +235,7 @@ class RawPolicy:
             noise = max(noise_by_evidence(statistics, noise, variance), NOISE_FLOOR)
         if initial.fixed_noise is not None:
             noise = initial.fixed_noise
-        return RawFit(self, statistics, noise, float(np.sqrt(variance)), seed, start)
+        return RawFit(self, statistics, noise, float(np.sqrt(variance)), seed)
 
 
 @dataclass(frozen=True)
@@ -160,7 +250,6 @@ class RawFit:
     noise: float
     prior_sd: float
     seed: int
-    start: MeanFieldPosterior | None = None
 
     def finish(self, interrupted: bool = False) -> tuple[Posterior, float]:
         """Fit; after an interruption by the user what is left is kept short.
@@ -187,16 +276,14 @@ class RawFit:
         """Return levels and log prior."""
         return {"levels": self.policy.levels * self.prior_sd, "log_prior": self.policy.log_prior}
 
-    def _options(self, warm: bool = False) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         policy = self.policy
         names = ("optimizer", "max_iter", "n_threads")
         options = self.model_options() | {name: getattr(policy, name) for name in names}
-        if warm and self.start is not None:
-            options["start"] = self.start
         return options
 
     def _at(self, noise_levels: FloatArray | list[float]) -> Posterior:
-        return _fit_factorized(self.statistics, noise_levels=noise_levels, **self._options(warm=True))
+        return _fit_factorized(self.statistics, noise_levels=noise_levels, **self._options())
 
     def _on_grid(self) -> Posterior:
         """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""

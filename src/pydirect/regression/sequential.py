@@ -8,7 +8,7 @@ step.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,7 @@ from pydirect.distributions.priors import (
     as_log_masses,
     as_prior,
     grid_log_mass,
+    variance_of,
 )
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression import sequential_kernels as kernels
@@ -44,11 +45,9 @@ REACH = 4.0
 COVERAGE = 3.0
 COVERAGE_OF_TERNARY = 2.0
 SMALLEST_EXPONENT, LARGEST_EXPONENT = -30, 30
-# Nats per weight: the gap from which levels are called coarse, the one from which they are useless, and the standard
-# error of the ELBO from which it says little.
-COARSE_GAP, USELESS_GAP, LARGE_ERROR = 0.5, 5.0, 0.01
-# Factor by which the prior variance is lowered until levels are of use.
-RETREAT = 3.0
+# Nats per weight: the gap from which levels are called coarse; nats, and nats per weight, of the standard error of the
+# ELBO from which it says little.
+COARSE_GAP, LARGE_ERROR, LARGE_ERROR_PER_WEIGHT = 0.5, 1.0, 0.01
 
 
 class CoarseLevelsWarning(UserWarning):
@@ -96,8 +95,8 @@ class SequentialRegression:
 
     @property
     def weight_variance(self) -> float:
-        """v: variance of a weight, which only the quality of q depends on."""
-        return self.prior_variance * getattr(self.prior, "variance", 1.0)
+        """v: variance of a weight, which only the quality of q depends on; the unit's where the prior has none."""
+        return self.prior_variance * variance_of(self.prior)
 
     @property
     def step(self) -> float:
@@ -215,7 +214,7 @@ class SequentialRegression:
             log_weights=draws.log_weights,
             log_evidence_continuous=evidence,
             prior_variance=self.prior_variance,
-            kind=kind,
+            draw_kind=kind,
             noise=NoisePosterior(np.array([self.noise]), np.ones(1)),
             outcome=Outcome(elbo, np.array([elbo]), 1, True),
             sampler=sampler,
@@ -300,8 +299,7 @@ def fit_sequential(
     -----
     CoarseLevelsWarning
         When levels are too far apart for what the data say: the ELBO lies more than half a nat per weight below the
-        evidence of continuous weights, or varies too much. Beyond five nats per weight shared levels give way to own
-        ones, and the prior variance is lowered until own ones are within; `prior_variance` of the result tells.
+        evidence of continuous weights, or varies too much from draw to draw.
 
     Notes
     -----
@@ -313,7 +311,7 @@ def fit_sequential(
     own = as_choice(level_scales, "level_scales", LEVEL_SCALES) == "own"
     as_flag(keep_factor, "keep_factor")
     as_choice(draws, "draws", DRAW_KINDS)
-    unit_levels = _own_levels(levels, n_levels) if own else _shared_levels(levels, n_levels, b)
+    unit_levels = as_own_levels(levels, n_levels) if own else _shared_levels(levels, n_levels, b)
     n_levels = unit_levels.shape[1]
     if coverage is None:
         coverage = COVERAGE if n_levels > 3 else COVERAGE_OF_TERNARY
@@ -335,13 +333,16 @@ def fit_sequential(
         n_threads=resolve_n_threads(n_threads),
     )
     seed = int(as_generator(random_state).integers(2**63))
-    posterior = _with_guards(model, as_count(n_draws, "n_draws"), draws, seed)
+    posterior = model.fit(as_count(n_draws, "n_draws"), draws, seed)
+    if is_coarse(posterior):
+        warn_of_coarse_levels(posterior)
     if not keep_factor:
         posterior.sampler = None
     return posterior
 
 
-def _own_levels(levels: ArrayLike | None, n_levels: int) -> FloatArray:
+def as_own_levels(levels: ArrayLike | None, n_levels: int) -> FloatArray:
+    """Validate levels in own units, (1, n_levels); by default integers about zero."""
     if levels is None:
         if as_level_count(n_levels) % 2 == 0:
             raise ValueError(f"n_levels must be odd with level_scales='own', zero among the levels, got {n_levels}")
@@ -370,39 +371,26 @@ def _as_order(order: str | ArrayLike, n_weights: int) -> str | NDArray[np.int64]
     return given.astype(np.int64)
 
 
-def _with_guards(model: SequentialRegression, n_draws: int, kind: str, seed: int) -> SequentialPosterior:
-    """Fit; where levels prove useless, by own scales and then by lower prior variances; and warn of coarse ones."""
-    asked, shared = model.prior_variance, not model.own_scales
-    posterior = model.fit(n_draws, kind, seed)
-    by_density = model.log_prior is None and isinstance(model.prior, DensityPrior | SpikeAndSlabPrior)
+def is_coarse(posterior: SequentialPosterior) -> bool:
+    """Whether levels are too far apart for what the data say about the weights.
+
+    That draws agree proves nothing: where levels are much further apart than conditional standard deviations, all mass
+    is on one of them.
+    """
     b = posterior.n_weights
-    first = posterior.gap / b
-    if shared and by_density and first > USELESS_GAP and len(model.unit_levels) == 1 and (model.unit_levels == 0).any():
-        model = replace(model, own_scales=True)
-        posterior = model.fit(n_draws, kind, seed)
-    while by_density and model.own_scales and posterior.gap / b > USELESS_GAP:
-        model = replace(model, prior_variance=model.prior_variance / RETREAT)
-        posterior = model.fit(n_draws, kind, seed)
-    if first > COARSE_GAP or posterior.elbo_stderr / b > LARGE_ERROR:
-        _warn_of_coarse_levels(posterior, first, asked, shared and model.own_scales)
-    return posterior
+    return posterior.gap > COARSE_GAP * b or posterior.elbo_stderr > max(LARGE_ERROR, LARGE_ERROR_PER_WEIGHT * b)
 
 
-def _warn_of_coarse_levels(posterior: SequentialPosterior, first: float, asked: float, became_own: bool) -> None:
+def warn_of_coarse_levels(posterior: SequentialPosterior, remedy: str = "", stacklevel: int = 3) -> None:
+    """Warn that levels are coarse, with figures that show how; `remedy` is what was done about it."""
     codes = posterior.codes
     ends = float(np.mean((codes == 0) | (codes == posterior.unit_levels.shape[-1] - 1)))
-    message = [
-        f"levels are coarse for what the data say: the ELBO lies {first:.2g} nats per weight below the evidence of "
-        f"continuous weights (standard error {posterior.elbo_stderr:.2g} nats), the largest spacing is "
-        f"{posterior.coarseness.max():.3g} conditional standard deviations, {ends:.0%} of drawn levels "
-        "are the outermost."
-    ]
-    if became_own:
-        message.append("Every weight was given levels of its own scale instead of shared ones.")
-    if posterior.prior_variance < asked:
-        message.append(
-            f"The prior variance was lowered from {asked:.3g} to {posterior.prior_variance:.3g}, where the gap is "
-            f"{posterior.gap / posterior.n_weights:.2g} nats per weight."
-        )
-    message.append("More n_levels, a larger noise variance or the decorrelated basis represent such data better.")
-    warnings.warn(" ".join(message), CoarseLevelsWarning, stacklevel=4)
+    warnings.warn(
+        "levels are coarse for what the data say: the ELBO lies "
+        f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "
+        f"error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} conditional "
+        f"standard deviations, {ends:.0%} of drawn levels are the outermost.{remedy} More n_levels, levels of own "
+        "scales, a larger noise variance or the decorrelated basis represent such data better",
+        CoarseLevelsWarning,
+        stacklevel=stacklevel,
+    )

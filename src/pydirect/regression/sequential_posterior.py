@@ -130,8 +130,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     log_evidence_continuous : float
         Log evidence of continuous weights with a Gaussian prior of the same variance; see `gap`.
     prior_variance : float
-        Of a weight; what was asked for, unless levels proved too coarse for it.
-    kind : {"stratified", "independent"}
+        Squared unit of the prior.
+    draw_kind : {"stratified", "independent"}
         How the kept draws relate to each other.
     noise : NoisePosterior
         Of one level.
@@ -151,7 +151,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     log_weights: FloatArray
     log_evidence_continuous: float
     prior_variance: float
-    kind: str
+    draw_kind: str
     noise: NoisePosterior
     outcome: Outcome = field(default_factory=Outcome)
     sampler: SequentialSampler | None = None
@@ -201,6 +201,15 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         n_levels = self.unit_levels.shape[-1]
         counts = np.stack([(self.codes == k).sum(axis=0) for k in range(n_levels)], axis=1)
         return FactorizedCategorical(self.levels, counts / self.n_draws)
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Posterior mean of the weights, (n_weights,): of the kept draws, or exactly as `latent_moments` has it."""
+        if self.sampler is None:
+            return self.mean
+        mean = np.empty(self.n_weights)
+        mean[self.sampler.order] = self.sampler.mean
+        return mean * self.sampler.scale
 
     # --- quality
 
@@ -319,7 +328,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         values = self._latent_draws(phi)
         mean, s = values.mean(axis=1), self.n_draws
         variance = np.square(values - mean[:, None]).mean(axis=1)
-        return mean, variance * (s + 1) / (s - 1) if self.kind == "independent" and s > 1 else variance
+        return mean, variance * (s + 1) / (s - 1) if self.draw_kind == "independent" and s > 1 else variance
 
     def _latent_draws(self, phi: FloatArray) -> FloatArray:
         with single_blas_thread():
@@ -336,15 +345,15 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     # --- units and files
 
-    def in_prior_units(self, prior_sd: float) -> SequentialPosterior:
-        """Return the same posterior of weights divided by `prior_sd`."""
+    def in_units_of(self, unit: float) -> SequentialPosterior:
+        """Return the same posterior of weights divided by `unit`."""
         sampler = self.sampler
         return replace(
             self,
-            step=self.step / prior_sd,
-            continuous_mean=(self.continuous_mean / prior_sd).astype(np.float32),
-            prior_variance=self.prior_variance / prior_sd**2,
-            sampler=None if sampler is None else replace(sampler, scale=sampler.scale / prior_sd),
+            step=self.step / unit,
+            continuous_mean=(self.continuous_mean / unit).astype(np.float32),
+            prior_variance=self.prior_variance / unit**2,
+            sampler=None if sampler is None else replace(sampler, scale=sampler.scale / unit),
         )
 
     def check(self, n_weights: int) -> None:
@@ -366,7 +375,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
                 raise ValueError(f"{name} must be indices of {n_levels} levels")
         require_number(self.log_evidence_continuous, "log_evidence_continuous")
         require_number(self.prior_variance, "prior_variance", above=0.0)
-        as_choice(self.kind, "kind", DRAW_KINDS)
+        as_choice(self.draw_kind, "draw_kind", DRAW_KINDS)
         self.noise.check()
         self.outcome.check()
         if self.sampler is not None:
