@@ -278,7 +278,9 @@ def test_stages_are_reported_when_asked_and_only_then(data, capsys):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"basis": "raw", "posterior": "mean_field", "n_features": 60}, {"n_features": 40}, {"features": "linear"}], ids=str
+    "parameters",
+    [{"basis": "raw", "posterior": "mean_field", "n_features": 60}, {"n_features": 40}, {"features": "linear"}],
+    ids=str,
 )
 def test_a_fit_cut_short_warns_and_is_usable(data, parameters):
     X, y = data

@@ -21,7 +21,9 @@ TWO = np.c_[Y, 50 - Y**2]
 def fit(targets=Y, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return DirectRegressor(**{"n_features": 24, "basis": "raw", "posterior": "mean_field", "n_components": 3, **parameters}).fit(X, targets)
+        return DirectRegressor(
+            **{"n_features": 24, "basis": "raw", "posterior": "mean_field", "n_components": 3, **parameters}
+        ).fit(X, targets)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"entropy": "taylor"}, {"noise": "elbo"}, {"features": "linear"}], ids=str)

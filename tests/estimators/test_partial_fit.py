@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import PolynomialFeatures
 
 import pydirect
-from pydirect import DirectRegressor, FeatureMapWarning, MixturePrior, RunningStatistics
+from pydirect import DirectRegressor, FeatureMapWarning, RunningStatistics
 from pydirect.regression.empirical_bayes import SequentialPolicy
 
 N = 300

@@ -79,7 +79,7 @@ class GrowingModel(StatisticsModel):
     ) -> Self:
         """Update the fit with more rows (online learning); only statistics of the earlier rows are kept.
 
-        The statistics equal those of all rows at once, to rounding, whatever the blocks and their order, and so does the
+        The statistics equal those of all rows at once, to rounding, whatever the blocks and their order; so does the
         model, but for draws in the raw basis, of which rounding may change some.
 
         The first rows fix the feature map, unless `fit_features` has done so: there should be many of them, and they
