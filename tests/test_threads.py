@@ -186,7 +186,7 @@ def test_fits_in_python_threads_do_not_disturb_each_other(wide):
     def fit(optimizer):
         return fit_mean_field(*wide, optimizer=optimizer, max_iter=5, n_threads=2)
 
-    names = ["pipeline", "coordinate_ascent"]
+    names = ["pipeline", "lbfgs"]
     alone = [fit(name) for name in names]
     with ThreadPoolExecutor(3) as pool:
         for got, expected in zip(pool.map(fit, names), alone, strict=True):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pydirect.distributions.noise import NoiseGrid, NoisePosterior
+from pydirect.distributions.noise import NoiseGrid
 
 LEVELS, N_SAMPLES = np.array([0.1, 0.5, 2.0, 7.0]), 12.0
 
@@ -31,17 +31,6 @@ def test_the_posterior_given_the_error_maximises_the_share(log_prior):
     for _ in range(20):
         other = np.where(np.isfinite(noise.log_prior), rng.dirichlet(np.ones(4)), 0.0)
         assert noise.share(other / other.sum(), 9.0, N_SAMPLES) <= value
-
-
-def test_models_side_by_side_are_as_one_by_one():
-    errors = np.array([3.0, 9.0, 80.0])
-    together = NoiseGrid(np.tile(LEVELS[:, None], 3), np.tile(grid().log_prior[:, None], 3))
-    q, value = together.given(errors, N_SAMPLES)
-    for k, error in enumerate(errors):
-        alone, of_one = grid().given(error, N_SAMPLES)
-        np.testing.assert_allclose(q[:, k], alone, rtol=1e-12)
-        assert value[k] == pytest.approx(of_one, rel=1e-12)
-        assert together.precision(q)[k] == pytest.approx(NoisePosterior(LEVELS, alone).precision, rel=1e-12)
 
 
 def test_an_extreme_error_leaves_the_posterior_finite():

@@ -217,7 +217,7 @@ def test_coordinate_ascent_climbs_from_anywhere_to_below_the_evidence(problem, s
 def test_newton_climbs_from_the_prior_to_below_the_evidence(problem):
     phi, y, levels, log_prior, noise_levels = problem
     solver = model_of(problem).solver(1)
-    solver.start_from_prior()
+    solver.start_from_naturals(np.zeros(phi.shape[1]), np.zeros(phi.shape[1]))
     solver.coordinate_ascent(1, 0.0, 0.0, 1)
     start = solver.elbo()
     solver.newton(30, 1e-6, 20, 0.1, 0.0)

@@ -146,8 +146,8 @@ class MeanField:
         self.single = self._solver_without_exact_matrix(model)
         self.eta = np.zeros(statistics.n_weights)
         self.kappa = np.full(statistics.n_weights, 0.5)
-        self.solver.start_from_prior()
-        self.single.start_from_prior()
+        self.solver.start_from_naturals(self.eta, np.zeros_like(self.eta))
+        self.single.start_from_naturals(self.eta, np.zeros_like(self.eta))
         self.factor, self.ridge = self._ridge(model)
 
     @staticmethod
@@ -184,7 +184,7 @@ class MeanField:
 
     def time_sweeps(self) -> None:
         """Ten sweeps that leave no weight out, a start before and an exact residual after them."""
-        self.solver.start_from_prior()
+        self.solver.start_from_naturals(self.eta, np.zeros_like(self.eta))
         self.solver.coordinate_ascent(self.sweeps, 0.0, -1.0, 1_000)
 
     def time_conjugate_gradients(self) -> None:

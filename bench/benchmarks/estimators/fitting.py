@@ -8,7 +8,7 @@ import numpy as np
 
 from ..common import N_INPUTS, SIZES, fit, make_data, make_features, make_problem, make_statistics
 
-OPTIMIZERS = ("pipeline", "coordinate_ascent", "lbfgs")
+OPTIMIZERS = ("pipeline", "lbfgs")
 
 
 def _cholesky_seconds(a: np.ndarray) -> float:

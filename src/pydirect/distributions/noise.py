@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,13 +59,11 @@ class NoisePosterior:
 class NoiseGrid:
     """Levels of the noise variance with their prior, and what the noise adds to the ELBO given R = E‖y − f‖².
 
-    Models side by side have a column each; R is then one number per column.
-
     Parameters
     ----------
-    levels : ndarray of shape (n_noise_levels,) or (n_noise_levels, n_models)
+    levels : ndarray of shape (n_noise_levels,)
         Variances σ², positive and ascending.
-    log_prior : ndarray of the same shape
+    log_prior : ndarray of shape (n_noise_levels,)
         Log masses.
     """
 
@@ -91,37 +88,36 @@ class NoiseGrid:
         """Number of noise variances."""
         return len(self.levels)
 
-    def precision(self, q: FloatArray) -> Any:
+    def precision(self, q: FloatArray) -> float:
         """``τ = E σ⁻²``."""
-        return np.einsum("s...,s...->...", q, 1.0 / self.levels)
+        return float((q / self.levels).sum())
 
-    def log_joint(self, squared_error: Any, n_samples: float) -> FloatArray:
-        """``log p(σ²) − (n/2) log σ² − R/(2σ²)``, like `levels`: the likelihood without its −(n/2) log 2π."""
-        log_joint = self.log_prior - 0.5 * n_samples * np.log(self.levels)
-        return np.asarray(log_joint - 0.5 * squared_error / self.levels)
+    def log_joint(self, squared_error: float, n_samples: float) -> FloatArray:
+        """``log p(σ²) − (n/2) log σ² − R/(2σ²)``, (n_noise_levels,): the likelihood without its −(n/2) log 2π."""
+        return self.log_prior - 0.5 * n_samples * np.log(self.levels) - 0.5 * squared_error / self.levels
 
-    def given(self, squared_error: Any, n_samples: float) -> tuple[FloatArray, Any]:
+    def given(self, squared_error: float, n_samples: float) -> tuple[FloatArray, float]:
         """Best q_σ given R, ``q ∝ p(σ²) exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.
 
         Returns
         -------
-        q : ndarray, like `levels`
-        value : float or ndarray of shape (n_models,)
+        q : ndarray of shape (n_noise_levels,)
+        value : float
             As of `share`: at this q the logarithm of the normaliser, −(n/2) log 2π included.
         """
         log_joint = self.log_joint(squared_error, n_samples)
-        highest = log_joint.max(axis=0)
+        highest = log_joint.max()
         with np.errstate(invalid="ignore"):  # an infinite R gives NaN, which training looks for
             mass = np.exp(log_joint - highest)
-        total = mass.sum(axis=0)
-        return mass / total, highest + np.log(total) - 0.5 * n_samples * np.log(2 * np.pi)
+        total = mass.sum()
+        return mass / total, float(highest + np.log(total) - 0.5 * n_samples * np.log(2 * np.pi))
 
-    def share(self, q: FloatArray, squared_error: Any, n_samples: float) -> Any:
+    def share(self, q: FloatArray, squared_error: float, n_samples: float) -> float:
         """``E log N(y; f, σ²) − KL(q_σ ‖ p_σ)``: the terms of the ELBO that any q_σ enters, given R."""
         used = q > 0  # 0 · log 0 = 0
-        prior = np.where(used, q * np.where(used, self.log_prior, 0.0), 0.0).sum(axis=0) - xlogy(q, q).sum(axis=0)
-        likelihood = np.log(2 * np.pi) + np.einsum("s...,s...->...", q, np.log(self.levels))
-        return prior - 0.5 * n_samples * likelihood - 0.5 * self.precision(q) * squared_error
+        prior = (q * np.where(used, self.log_prior, 0.0)).sum() - xlogy(q, q).sum()
+        likelihood = np.log(2 * np.pi) + (q * np.log(self.levels)).sum()
+        return float(prior - 0.5 * n_samples * likelihood - 0.5 * self.precision(q) * squared_error)
 
     def middle(self) -> FloatArray:
         """Return the q_σ to start from: all mass on the level next to the prior's mean of log σ²."""

@@ -256,8 +256,8 @@ def fit_passes(
     `starts`: for each problem, the decorrelated posterior whose ξ the ascent starts from. `levels`, (n_weights or 1,
     n_levels): for each problem. `log_prior`, (n_weights or 1, n_levels). `optimizer`, `max_iter`: as in `fit_logistic`.
 
-    Raises KeyboardInterrupt when the user interrupts before there is a posterior of all rows. Later, the best posteriors
-    are returned, flagged.
+    Raises KeyboardInterrupt when the user interrupts before there is a posterior of all rows. Later, the best
+    posteriors are returned, flagged.
     """
     found = passes.evaluate([ScaledLatent(fit.posterior, fit.variance) for fit in starts])
     ascents = []

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._validation import FloatArray, as_choice
+from pydirect._validation import FloatArray
 from pydirect.optimize.cholesky import cholesky_of_ridge, solve_factored
 from pydirect.optimize.outcome import Outcome
 
@@ -29,7 +29,7 @@ COARSE_LEVELS = 20.0
 # With at most this many weights, where it costs nothing, iterations go on until rounding decides: data that differ by
 # rounding only (a row given twice, a weight of two) then give results that do.
 SMALL_PROBLEM = 300
-OPTIMIZERS = ("pipeline", "coordinate_ascent", "lbfgs")
+OPTIMIZERS = ("pipeline", "lbfgs")
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,6 @@ def _sweeps(solver: Any, problem: QuadraticProblem, n_sweeps: int | None = None)
     return solver.coordinate_ascent(n_sweeps, fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, REFRESH_EVERY)
 
 
-def _sweeps_alone(solver: Any, problem: QuadraticProblem) -> StageResult:
-    """Coordinate ascent with nothing after it: it crawls where levels are fine, so that a small rise is no rest."""
-    return solver.coordinate_ascent(problem.max_iter, MOVE_THRESHOLD, 1e-3 * RELATIVE_RISE, REFRESH_EVERY)
-
-
 def _newton(solver: Any, problem: QuadraticProblem) -> StageResult:
     fine, n_steps = problem.precision, min(NEWTON_STEPS, problem.max_iter)
     return solver.newton(n_steps, NEWTON_TOLERANCE * fine, CG_STEPS, CG_TOLERANCE, NEWTON_RISE * fine)
@@ -89,21 +84,16 @@ def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
     return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps]
 
 
-def run(optimizer: str, solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
-    """Maximise from a start of the optimiser's own, or from the solver's present state when `warm`.
+def run(solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
+    """Maximise from the rounded ridge solution, or from the solver's present state when `warm`.
 
     An interruption (KeyboardInterrupt) ends it at the last completed stage, flagged.
     """
-    as_choice(optimizer, "optimizer", OPTIMIZERS)
     if not warm:
-        if optimizer == "coordinate_ascent":
-            solver.start_from_prior()
-        else:
-            solver.start_from_lattice(*problem.ridge(solver.tau))
-    stages = [_sweeps_alone] if optimizer == "coordinate_ascent" else _pipeline(problem, solver.tau)
+        solver.start_from_lattice(*problem.ridge(solver.tau))
     outcome = Outcome()
     try:
-        for stage in stages:
+        for stage in _pipeline(problem, solver.tau):
             outcome.add(stage(solver, problem))
     except KeyboardInterrupt:
         outcome.interrupted, outcome.converged = True, False

@@ -36,7 +36,6 @@ from pydirect.statistics.rotated import RotatedTarget
 
 # Noise variances below this fraction of the targets' variance are not distinguished.
 NOISE_FLOOR = 1e-10
-LATTICE_NOISE_FITS = 4
 GRID_RECENTRINGS = 12
 Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
 
@@ -305,12 +304,10 @@ class RawFit:
         best point of the lattice leaves a mean squared error ‖y − Φs‖²/n above it, and a model without it would be too
         sure.
         """
-        for _ in range(LATTICE_NOISE_FITS):
-            error = self.statistics.squared_error(posterior.mean) / self.statistics.n_samples
-            if error <= 1.25 * posterior.noise.variance or posterior.interrupted:
-                break
-            posterior = self._at([error])
-        return posterior
+        error = self.statistics.squared_error(posterior.mean) / self.statistics.n_samples
+        if error <= 1.25 * posterior.noise.variance or posterior.interrupted:
+            return posterior
+        return self._at([error])
 
     def _split(self, posterior: Posterior, interrupted: bool) -> MixturePosterior:
         """Make a mixture of a factorised posterior, on its noise levels; of one component after an interruption."""

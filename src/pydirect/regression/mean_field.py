@@ -191,8 +191,7 @@ def fit_mean_field(
         Log masses; uniform by default.
     optimizer : str
         ``"pipeline"`` (default): lattice start, coordinate ascent, and Newton steps unless levels are much coarser than
-        the posterior. ``"coordinate_ascent"``: its sweeps alone, from the prior. ``"lbfgs"`` is the published method, a
-        baseline.
+        the posterior. ``"lbfgs"``: the published method, a baseline.
     start : MeanFieldPosterior, optional
         Warm start on the same levels.
     max_iter : int
@@ -253,7 +252,7 @@ def fit_regression(
         weights, q_noise, outcome = _fit_logits(model, solver, max_iter)
         elbo = model.elbo(weights.q, q_noise)
     else:
-        outcome = _fit_naturals(model, solver, optimizer, start, max_iter)
+        outcome = _fit_naturals(model, solver, start, max_iter)
         weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
         elbo, q_noise = solver.elbo(), solver.q_noise
     return MeanFieldPosterior(weights, model.noise.posterior(q_noise), model.log_prior, outcome.at(elbo))
@@ -262,7 +261,6 @@ def fit_regression(
 def _fit_naturals(
     model: MeanFieldRegression,
     solver: _core.MeanField,
-    optimizer: str,
     start: MeanFieldPosterior | None,
     max_iter: int,
 ) -> Outcome:
@@ -271,7 +269,7 @@ def _fit_naturals(
         solver.set_noise(model.noise.middle())
     else:
         _warm_start(model, solver, start)
-    return run(optimizer, solver, problem, warm=start is not None)
+    return run(solver, problem, warm=start is not None)
 
 
 def _quadratic_problem(model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int) -> QuadraticProblem:
