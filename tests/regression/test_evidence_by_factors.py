@@ -32,6 +32,8 @@ PROBLEMS = {
     "many sizes": data(400, 120, decay=25.0, noise=0.05),
     "mostly noise": data(200, 50, noise=20.0),
     "hardly any noise": data(200, 50, noise=1e-3),
+    "traces by random signs": data(500, 260, decay=8.0),
+    "traces by random signs, fewer rows than weights": data(120, 300, decay=4.0),
 }
 
 
@@ -56,7 +58,7 @@ def test_noise_and_scale_have_the_largest_evidence(statistics, noise, scale):
     found = only(EvidenceProblem(statistics.target(0), noise, scale))
     best = maximise_evidence(decorrelate(statistics), noise, scale)
     assert shortfall(statistics, (found.noise, found.scale), best) < SHORTFALL
-    assert found.n_factorisations <= 10
+    assert found.n_factorisations <= 8
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.09, 1.0])
@@ -91,7 +93,7 @@ def test_priors_about_the_start_count(statistics, prior_sd):
 def test_log_evidence_is_that_of_the_noise_and_scale_found(statistics):
     found = only(EvidenceProblem(statistics.target(0), 0.1, 1.0))
     exact, _ = log_evidence(decorrelate(statistics), found.noise, found.scale)
-    assert found.log_evidence == pytest.approx(exact, abs=SHORTFALL)
+    assert found.log_evidence == pytest.approx(exact, abs=0.5)
 
 
 @pytest.mark.parametrize("start", [(1e-6, 1.0), (1.0, 1e-6), (1e6, 1.0), (1.0, 1e6), (0.1, 1.0)], ids=str)
@@ -100,8 +102,9 @@ def test_evidence_is_never_below_that_of_the_start(statistics, start):
     assert shortfall(statistics, (found.noise, found.scale), start) < 1e-6
 
 
-def test_several_targets_share_the_factorisations():
-    phi, y = data(300, 60, n_outputs=5)
+@pytest.mark.parametrize("b", [60, 250])
+def test_several_targets_share_the_factorisations(b):
+    phi, y = data(300, b, n_outputs=5)
     statistics = GaussianStatistics.from_arrays(phi, y * [0.1, 1.0, 1.0, 3.0, 0.0] + phi[:, :1] * [0, 0, 10.0, 0, 0])
     rotated = decorrelate(statistics)
     problems = [EvidenceProblem(statistics.target(k), 0.1, 1.0, prior_sd=(2.0, 10.0)) for k in range(4)]
@@ -129,7 +132,7 @@ def test_copies_of_rows_change_nothing_when_they_are_counted():
     once = only(EvidenceProblem(GaussianStatistics.from_arrays(phi, y).target(0), 0.1, 1.0))
     copies = GaussianStatistics.from_arrays(np.tile(phi, (5, 1)), np.tile(y, (5, 1)))
     counted = only(EvidenceProblem(copies.target(0), 0.1, 1.0, repetitions=5.0))
-    assert (counted.noise, counted.scale) == pytest.approx((once.noise, once.scale), rel=1e-6)
+    assert (counted.noise, counted.scale) == pytest.approx((once.noise, once.scale), rel=1e-5)
     assert counted.log_evidence == pytest.approx(once.log_evidence, rel=1e-9)
 
 
@@ -140,8 +143,8 @@ def test_units_do_not_matter(unit, feature_unit):
     reference = only(EvidenceProblem(GaussianStatistics.from_arrays(phi, y).target(0), 0.1, 1.0))
     statistics = GaussianStatistics.from_arrays(phi * feature_unit, y * unit)
     found = only(EvidenceProblem(statistics.target(0), 0.1 * unit**2, (unit / feature_unit) ** 2))
-    assert found.noise / unit**2 == pytest.approx(reference.noise, rel=1e-6)
-    assert found.scale / (unit / feature_unit) ** 2 == pytest.approx(reference.scale, rel=1e-6)
+    assert found.noise / unit**2 == pytest.approx(reference.noise, rel=1e-3)
+    assert found.scale / (unit / feature_unit) ** 2 == pytest.approx(reference.scale, rel=1e-3)
 
 
 # Where there is little to learn from

@@ -12,30 +12,32 @@ random signs (Hutchinson 1990), the same at every ridge, and from differences of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_high
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import BPoly
 from scipy.optimize import brentq
 
 from pydirect._validation import FloatArray, as_number
-from pydirect.optimize.cholesky import factorise_ridge, solve_factored
+from pydirect.optimize.cholesky import SINGLE_RANGE, factorise_ridge, solve_factored
 from pydirect.statistics.gaussian import TargetStatistics
 
 # Random signs; up to so many weights, traces are computed.
 N_PROBES, FEW_WEIGHTS = 64, 200
 # Distance in log ridge at which Hermite's rule integrates γ more precisely than random signs know it.
 NEAR = 2.0
-# What rises and what falls, extrapolated from a ridge, are wrong by this fraction times the square of the step.
-EXTRAPOLATION_ERROR = 0.05
-LONGEST_STEP = 8.0
-STEP_TOLERANCE = 1e-4
-# Nats: what the evidence at a step's end may fall short of the maximum, and what a step must gain to be taken.
-SHORTFALL, GAIN = 0.01, 1e-3
+# Relative errors of what raises and what lowers the evidence: extrapolated by a step in log ridge, times its square;
+# interpolated, times the squares of both distances.
+EXTRAPOLATION_ERROR, INTERPOLATION_ERROR = 0.05, 0.004
+LONGEST_STEP, STEP_TOLERANCE, N_TRIALS, NEWTON_STEPS = 8.0, 1e-4, 8, 30
+# Nats: what the evidence may fall short of the maximum, and what a step must gain to be taken.
+SHORTFALL, GAIN = 0.005, 1e-3
 MOST_FACTORISATIONS = 16
-# Up to this multiple of the ridge, the trace of A leaves single precision enough digits to find the next ridge.
-WELL_CONDITIONED = 1e6
+# Up to this multiple of the ridge, the trace of A leaves single precision enough digits.
+WELL_CONDITIONED = 3e5
 # Bounds of the noise variance, in units of the targets' mean square, and of the ridge in units of the trace of A.
 NOISE_RANGE, LARGEST_RIDGE = (1e-10, 1e4), 1e6
 # Of yᵀy: rounding of sums in double precision.
@@ -114,27 +116,24 @@ def maximise_evidence_by_factors(problems: Sequence[EvidenceProblem]) -> list[Ev
         raise ValueError("problems must share A, got statistics with different arrays: search for each apart")
     ridges = _Ridges(a, [problem.statistics for problem in problems])
     searches = [_Search(problem, k, ridges) for k, problem in enumerate(problems)]
-    log_ridge = searches[0].start
-    while len(ridges.solved) < MOST_FACTORISATIONS:
-        solution = ridges.solve(log_ridge)
-        wanted = [search.next_ridge(solution) for search in searches]
-        unresolved = sorted(w for w in wanted if w is not None)
-        if not unresolved:
-            break
-        log_ridge = unresolved[len(unresolved) // 2]
-    return [search.maximum(len(ridges.solved)) for search in searches]
+    wanted = {searches[0]: searches[0].start}
+    unresolved = searches
+    while unresolved and len(ridges.solved) < MOST_FACTORISATIONS:
+        ridges.solve(median_high(wanted.values()))
+        wanted = {search: ridge for search in unresolved if (ridge := search.next_ridge()) is not None}
+        unresolved = list(wanted)
+    return [search.maximum() for search in searches]
 
 
 @dataclass(frozen=True)
 class _Solution:
-    """What a factorisation of A + ρI says of all K targets, or of one; a dot is a derivative in log ρ.
+    """What a factorisation of A + ρI says of K targets, or of one; a dot is a derivative in log ρ.
 
     - `log_ridge`: log ρ.
     - `log_det`: log |I + A/ρ|.
-    - `determined`, `determined_dot`: γ = tr A (A + ρI)⁻¹.
+    - `determined`, `determined_dot`: γ = tr A (A + ρI)⁻¹, the derivative of −log |I + A/ρ|.
     - `residual`, (K,): Q = yᵀy − cᵀw = ‖y − Φw‖² + ρ wᵀw.
     - `pull`, `pull_dot`, (K,): Q̇ = ρ wᵀw.
-    - `probed`: γ as the probes have it.
     """
 
     log_ridge: float
@@ -143,26 +142,66 @@ class _Solution:
     determined_dot: float
     residual: Any
     pull: Any
-    pull_dot: Any
-    probed: float = 0.0
+    pull_dot: Any = 0.0
 
     def of(self, k: int, repetitions: float) -> _Solution:
         """Return what it says of one target whose sums are divided by `repetitions`."""
         sums = {name: float(getattr(self, name)[k]) / repetitions for name in ("residual", "pull", "pull_dot")}
         return replace(self, **sums)
 
-    def moved(self, step: float) -> _Solution:
-        """Extrapolate one target's: γ and ρ wᵀw by powers of the ridge, the others by their integrals."""
+    def extrapolated(self, log_ridge: float) -> _Solution:
+        """Extrapolate what it says of one target: γ and Q̇ as powers of the ridge, the others as their integrals."""
+        step = log_ridge - self.log_ridge
         growth = self.determined_dot / self.determined if self.determined > 0 else 0.0
         pulls = self.pull_dot / self.pull if self.pull > 0 else 0.0
         return replace(
             self,
-            log_ridge=self.log_ridge + step,
+            log_ridge=log_ridge,
             log_det=self.log_det - self.determined * _integrated(growth, step),
-            determined=self.determined * np.exp(growth * step),
+            determined=self.determined * float(np.exp(growth * step)),
             residual=max(self.residual + self.pull * _integrated(pulls, step), 0.0),
-            pull=self.pull * np.exp(pulls * step),
+            pull=self.pull * float(np.exp(pulls * step)),
         )
+
+    def towards(self, other: _Solution) -> Callable[[float], _Solution]:
+        """Return what lies between two factorisations, for one target, as a function of the log ridge.
+
+        Polynomials share the values and two derivatives of log |I + A/ρ| and log Q; γ and Q̇ are their slopes.
+        """
+        ends = sorted([self, other], key=lambda s: s.log_ridge)
+        ridges = [s.log_ridge for s in ends]
+        log_det = BPoly.from_derivatives(ridges, [[s.log_det, -s.determined, -s.determined_dot] for s in ends])
+        log_residual = BPoly.from_derivatives(ridges, [s.log_residual_and_slopes() for s in ends])
+        determined, share = log_det.derivative(), log_residual.derivative()
+
+        def at(log_ridge: float) -> _Solution:
+            residual = float(np.exp(log_residual(log_ridge)))
+            return replace(
+                self,
+                log_ridge=log_ridge,
+                log_det=float(log_det(log_ridge)),
+                determined=max(-float(determined(log_ridge)), 0.0),
+                residual=residual,
+                pull=residual * float(np.clip(share(log_ridge), 0.0, 1.0)),
+            )
+
+        return at
+
+    def log_residual_and_slopes(self) -> list[float]:
+        """Return log Q of one target and its first two derivatives."""
+        residual = max(self.residual, TINY)
+        share = self.pull / residual
+        return [float(np.log(residual)), share, self.pull_dot / residual - share**2]
+
+    def less_error_of_probes(self, others: Sequence[_Solution]) -> _Solution:
+        """Correct γ by a difference of two log |I + A/ρ|, which are exact, where another ridge is near."""
+        near = min(others, key=lambda other: abs(other.log_ridge - self.log_ridge), default=self)
+        width = near.log_ridge - self.log_ridge
+        if not 0 < abs(width) < NEAR:
+            return self
+        integral = (self.determined + near.determined) / 2 - width * (near.determined_dot - self.determined_dot) / 12
+        error = integral - (self.log_det - near.log_det) / width
+        return replace(self, determined=max(self.determined - error, 0.0))
 
 
 def _integrated(rate: float, step: float) -> float:
@@ -171,7 +210,7 @@ def _integrated(rate: float, step: float) -> float:
 
 
 class _Ridges:
-    """Factorisations of A + ρI, shared by the targets."""
+    """Factorisations of A + ρI, shared by the targets; `solved` in order of the ridge."""
 
     def __init__(self, a: FloatArray, targets: Sequence[TargetStatistics]) -> None:
         self.a, b = a, len(a)
@@ -180,31 +219,37 @@ class _Ridges:
         # Whose average zᵀMz is the trace of M, in expectation or exactly.
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (b, N_PROBES))
         self.probes = signs / np.sqrt(N_PROBES) if b > FEW_WEIGHTS else np.eye(b)
-        trace = float(np.trace(a)) or 1.0
+        self.trace = float(np.trace(a)) or 1.0
         # Below the first, rounding of A is as large as the ridge; above the second, nothing is determined.
-        self.bounds = [np.log(4 * trace * np.finfo(float).eps), np.log(trace * LARGEST_RIDGE)]
+        self.bounds = np.log([4 * self.trace * np.finfo(float).eps, self.trace * LARGEST_RIDGE])
         self.solved: list[_Solution] = []
 
-    def solve(self, log_ridge: float) -> _Solution:
+    def solve(self, log_ridge: float) -> None:
         """Factorise at a ridge, or at the smallest above that leaves A + ρI and the residuals positive."""
         log_ridge = float(np.clip(log_ridge, *self.bounds))
         solution = self._attempt(log_ridge)
         while solution is None:
             self.bounds[0] = log_ridge = min(log_ridge + 2.0, self.bounds[1])
             solution = self._attempt(log_ridge)
-        self.solved.append(solution)
-        return solution
+        self.solved = sorted([*self.solved, solution], key=lambda s: s.log_ridge)
+
+    def corrected(self) -> list[_Solution]:
+        """Return what the factorisations say, with γ as exact as is known."""
+        if len(self.a) <= FEW_WEIGHTS:
+            return self.solved
+        return [s.less_error_of_probes([other for other in self.solved if other is not s]) for s in self.solved]
 
     def _attempt(self, log_ridge: float) -> _Solution | None:
         ridge, b = float(np.exp(log_ridge)), len(self.a)
-        factor, failed_at = factorise_ridge(self.a, ridge)
+        single = b > FEW_WEIGHTS and self.trace < WELL_CONDITIONED * ridge and ridge < SINGLE_RANGE[1]
+        factor, failed_at = factorise_ridge(self.a, ridge, np.float32 if single else np.float64)
         if failed_at:
             return None
-        solved = solve_factored(factor, np.column_stack([self.c, self.probes]))
-        w, probed = np.hsplit(solved, [self.c.shape[1]])
+        w, probed = np.hsplit(solve_factored(factor, np.column_stack([self.c, self.probes])), [self.c.shape[1]])
         error = self.c - self.a @ w - ridge * w
         # Of second order in the error of w, unlike yᵀy − cᵀw.
         residual = self.yty - np.einsum("jk,jk->k", self.c + error, w)
+        w += solve_factored(factor, error)
         pull = ridge * np.einsum("jk,jk->k", w, w)
         # ‖y − Φw‖² is not negative: where rounding of A and c says otherwise, the evidence would run away.
         if not (residual - pull >= -ROUNDING * self.yty).all():
@@ -212,33 +257,17 @@ class _Ridges:
         pull_dot = pull - 2 * ridge**2 * np.einsum("jk,jk->k", w, solve_factored(factor, w))
         trace = ridge * float(np.einsum("jk,jk->", self.probes, probed))
         square = ridge**2 * float(np.einsum("jk,jk->", probed, probed))
-        log_det = 2 * float(np.log(np.einsum("jj->j", factor)).sum()) - b * log_ridge
+        log_det = 2 * float(np.log(np.einsum("jj->j", factor), dtype=np.float64).sum()) - b * log_ridge
         determined, determined_dot = max(b - trace, 0.0), min(square - trace, 0.0)
-        residual = np.maximum(residual, pull)
-        solution = _Solution(log_ridge, log_det, determined, determined_dot, residual, pull, pull_dot, determined)
-        return replace(solution, determined=max(determined - self._error_of_probes(solution), 0.0))
-
-    def _error_of_probes(self, solution: _Solution) -> float:
-        """Return how much the probes overestimate γ, from the difference of two exact log |I + A/ρ|, its integral."""
-        if len(self.a) <= FEW_WEIGHTS or not self.solved:
-            return 0.0
-        near = min(self.solved, key=lambda other: abs(other.log_ridge - solution.log_ridge))
-        width = solution.log_ridge - near.log_ridge
-        if not 0 < abs(width) < NEAR:
-            return 0.0
-        probed = (solution.determined + near.probed) / 2 - width * (solution.determined_dot - near.determined_dot) / 12
-        return probed - (near.log_det - solution.log_det) / width
+        return _Solution(log_ridge, log_det, determined, determined_dot, np.maximum(residual, pull), pull, pull_dot)
 
 
 @dataclass(frozen=True)
 class _Point:
-    """The evidence of one target at a ridge, with its prior and at its best noise variance where that is free.
+    """The evidence of one target at a ridge, at its best noise variance where that is free.
 
-    - `log_noise`, `log_scale`.
-    - `value`: without the prior.
-    - `penalised`: with it.
-    - `rise`, `fall`: positive; their difference is the slope in log ridge.
-    - `step`: in log ridge, to where they are equal.
+    - `value`, `penalised`: without and with the priors on noise and scale.
+    - `rise`, `fall`: positive; their difference is the slope of `penalised` in log ridge.
     """
 
     log_ridge: float
@@ -248,7 +277,6 @@ class _Point:
     penalised: float
     rise: float
     fall: float
-    step: float = 0.0
 
     @property
     def slope(self) -> float:
@@ -270,60 +298,42 @@ class _Search:
         mean_square = problem.statistics.yty / problem.statistics.n_samples or 1.0
         self.noise_bounds = np.log(mean_square) + np.log(NOISE_RANGE)
         self.tightness = np.zeros(2) if problem.prior_sd is None else np.array(problem.prior_sd) ** -2.0
-        self.points: list[_Point] = []
-        self.accepted: _Point | None = None
+        self.best: _Point
 
-    def next_ridge(self, solution: _Solution) -> float | None:
-        """Take in a factorisation; return the log ridge of the next, or None when the maximum is known."""
-        if self.accepted is not None:
-            return None
-        solution = solution.of(self.k, self.problem.repetitions)
-        here = self._with_step(solution)
-        self.points.append(here)
+    def next_ridge(self) -> float | None:
+        """Set `best` to the highest point known; return the log ridge to factorise at, or None if it is the maximum."""
+        solved = [s.of(self.k, self.problem.repetitions) for s in self.ridges.corrected()]
+        points = [self._at(s) for s in solved]
+        top = max(range(len(points)), key=lambda i: points[i].penalised)
+        here = self.best = points[top]
         if not (self.problem.fit_noise or self.problem.fit_scale):
-            self.accepted = here
             return None
-        best = min(self.points, key=lambda point: abs(point.step))
-        if best is here:
-            gain = 0.5 * here.slope * here.step
-            error = EXTRAPOLATION_ERROR * here.step**2 * max(here.rise, here.fall)
-            shortfall = 0.5 * error**2 * abs(here.step / (here.slope or TINY))
-            if gain < GAIN or shortfall < SHORTFALL:
-                self.accepted = here if gain < GAIN else self._at(solution.moved(here.step))
-                return None
-        return self._safeguarded(best)
+        side = 1 if here.slope > 0 else -1
+        beyond = solved[top + side] if 0 <= top + side < len(solved) else None
+        end = here.log_ridge + side * LONGEST_STEP if beyond is None else beyond.log_ridge
+        end = float(np.clip(end, *self._ridge_bounds()))
 
-    def _safeguarded(self, point: _Point) -> float:
-        """Return where the point's step leads, if it stays between points with slopes towards each other."""
-        below = max((p.log_ridge for p in self.points if p.slope > 0), default=-np.inf)
-        above = min((p.log_ridge for p in self.points if p.slope < 0), default=np.inf)
-        wanted = point.log_ridge + point.step
-        if below < above and not below < wanted < above:
-            wanted = 0.5 * (below + above)
-        return wanted
+        way = solved[top].extrapolated if beyond is None else solved[top].towards(beyond)
+        root = _first_root(lambda log_ridge: self._at(way(log_ridge)).log_ratio, here.log_ridge, end)
+        if beyond is not None and root == end:  # lower, yet the evidence rises towards it: there is a maximum between
+            return 0.5 * (here.log_ridge + end) if abs(here.log_ridge - end) > NEAR else None
+        there, step = self._at(way(root)), root - here.log_ridge
+        if 0.5 * here.slope * step < GAIN:
+            return None
+        error = EXTRAPOLATION_ERROR * step**2
+        if beyond is not None:
+            error = min(error, INTERPOLATION_ERROR * step**2 * (beyond.log_ridge - root) ** 2)
+        if 0.5 * (error * max(here.rise, here.fall)) ** 2 * abs(step / here.slope) > SHORTFALL:
+            return root
+        if there.penalised > here.penalised:
+            self.best = there
+        return None
 
-    def maximum(self, n_factorisations: int) -> EvidenceMaximum:
-        """Return the highest of what is known."""
-        known = [*self.points, *([self.accepted] if self.accepted is not None else [])]
-        best = max(known, key=lambda point: point.penalised)
-        noise = float(np.exp(best.log_noise)) if self.problem.fit_noise else self.problem.noise
-        scale = float(np.exp(best.log_scale)) if self.problem.fit_scale else self.problem.scale
-        return EvidenceMaximum(noise, scale, best.value, n_factorisations)
-
-    # The evidence of one target
-
-    def _with_step(self, solution: _Solution) -> _Point:
-        """Return the evidence at a factorisation, with the step to where its extrapolation is largest."""
-        here, bounds = self._at(solution), np.array(self._ridge_bounds())
-        shortest, longest = np.clip(bounds - here.log_ridge, -LONGEST_STEP, LONGEST_STEP)
-
-        def ratio(step: float) -> float:
-            return self._at(solution.moved(step)).log_ratio
-
-        end = float(longest if here.slope > 0 else shortest)
-        if here.log_ratio * ratio(end) >= 0:
-            return replace(here, step=end)
-        return replace(here, step=float(brentq(ratio, 0.0, end, xtol=STEP_TOLERANCE)))
+    def maximum(self) -> EvidenceMaximum:
+        """Return the highest point known."""
+        noise = float(np.exp(self.best.log_noise)) if self.problem.fit_noise else self.problem.noise
+        scale = float(np.exp(self.best.log_scale)) if self.problem.fit_scale else self.problem.scale
+        return EvidenceMaximum(noise, scale, self.best.value, len(self.ridges.solved))
 
     def _ridge_bounds(self) -> tuple[float, float]:
         """Bounds of the log ridge, of the noise variance too where it follows the ridge."""
@@ -331,7 +341,7 @@ class _Search:
         if self.problem.fit_noise and not self.problem.fit_scale:
             noise_low, noise_high = self.noise_bounds - self.begin[0] + self.start
             low, high = max(low, noise_low), min(high, noise_high)
-        return low, max(low, high)
+        return float(low), float(max(low, high))
 
     def _at(self, solution: _Solution) -> _Point:
         problem, tight = self.problem, self.tightness
@@ -365,14 +375,23 @@ class _Search:
 
     def _best_log_noise(self, log_ridge: float, residual: float) -> float:
         """Where the evidence with its prior is largest at a ridge; it is concave in the log noise."""
-        low, high = self.noise_bounds
-        if not self.tightness.any():
-            return float(np.clip(np.log(max(residual, TINY) / self.n), low, high))
-
-        def slope(log_noise: float) -> float:
+        tight, log_noise = self.tightness, np.log(max(residual, TINY) / self.n)
+        for _ in range(NEWTON_STEPS):
+            log_noise = float(np.clip(log_noise, *self.noise_bounds))
+            fit = 0.5 * residual * np.exp(-log_noise)
             off = np.array([log_noise, log_noise - log_ridge]) - self.begin
-            return float(0.5 * residual * np.exp(-log_noise) - 0.5 * self.n - self.tightness @ off)
+            step = (fit - 0.5 * self.n - tight @ off) / max(fit + tight.sum(), TINY)
+            log_noise += step
+            if abs(step) < STEP_TOLERANCE**2:
+                break
+        return float(np.clip(log_noise, *self.noise_bounds))
 
-        if slope(low) <= 0:
-            return float(low)
-        return float(high if slope(high) >= 0 else brentq(slope, low, high, xtol=1e-12))
+
+def _first_root(function: Callable[[float], float], begin: float, end: float) -> float:
+    """Return the first sign change of a function on the way, to `STEP_TOLERANCE`; the end if there is none."""
+    positive, before = function(begin) > 0, begin
+    for trial in np.linspace(begin, end, N_TRIALS + 1)[1:]:
+        if (function(trial) > 0) != positive:
+            return float(brentq(function, before, trial, xtol=STEP_TOLERANCE))
+        before = trial
+    return end
