@@ -12,6 +12,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, quantize
+from pydirect.regression.sequential import CoarseLevelsWarning
 
 SHAPES = {"yacht": (308, 6), "housing": (506, 13), "energy": (768, 8), "concrete": (1030, 8), "airfoil": (1503, 5)}
 
@@ -32,6 +33,7 @@ def problem(name):
 def quietly(fit):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", CoarseLevelsWarning)  # of 40 features of many rows
         return fit()
 
 

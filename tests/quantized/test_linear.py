@@ -44,7 +44,7 @@ def test_models_need_no_frequency(fit, target, tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((120, 3))
     y = 2 * x[:, 0] - x[:, 1] + 0.01 * rng.standard_normal(120) if target == "linear" else np.full(120, 3.0)
-    prior = {"prior": SpikeAndSlabPrior(0.999)} if target == "linear" else {}
+    prior = {"prior": SpikeAndSlabPrior(0.999), "posterior": "mean_field"} if target == "linear" else {}
     model = quantize(fit(DirectRegressor(**RAW | {"n_features": 24} | prior), x, y), 4, "most_probable")
     integer = model.using("integer")
     assert integer.program.n_frequencies == 0
@@ -57,7 +57,8 @@ def test_models_need_no_frequency(fit, target, tmp_path):
 
 def test_several_outputs_share_basis_functions(data, fit):
     x, y = data()
-    for options in (RAW, {"features": "fourier", "n_features": 40}, {"n_features": 40}):
+    raw = RAW | {"level_scales": "shared"}
+    for options in (raw, {"features": "fourier", "n_features": 40}, {"n_features": 40}):
         model = fit(DirectRegressor(**options), x, np.stack([y, 100 * y[::-1] + 5], axis=1))
         quantised = quantize(model, 16, X=x)
         mean, std = model.predict(x, return_std=True)
@@ -65,7 +66,7 @@ def test_several_outputs_share_basis_functions(data, fit):
         assert got.shape == (160, 2)
         assert (np.abs(got - mean).mean(axis=0) < 0.2 * std.mean(axis=0)).all()
         np.testing.assert_allclose(got_std.mean(axis=0), std.mean(axis=0), rtol=0.05)
-        if options is RAW:
+        if options is raw:
             integer = quantised.using("integer")
             np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
             np.testing.assert_allclose(integer.predict(x), got, atol=1e-2 * std.max())

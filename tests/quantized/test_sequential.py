@@ -108,5 +108,35 @@ def test_groups_of_integers_are_the_exponents():
 def test_outputs_of_different_exponents_have_no_integer_form():
     estimator, x, _ = fitted_model(n_outputs=2)
     assert quantize(estimator, 4).functions(x).shape == (len(x), 2, 4)
-    with pytest.raises(IntegerArithmeticError, match="levels of a basis function that all outputs share"):
+    with pytest.raises(IntegerArithmeticError, match="levels that all outputs share: fit with level_scales='shared'"):
         quantize(estimator, 4, arithmetic="integer")
+
+
+def test_the_functions_of_a_frequency_share_an_exponent(data, raw):
+    x, exponents = data()[0], raw.posterior_.level_exponents
+    np.testing.assert_array_equal(exponents[:40], exponents[40:80])
+    integer = quantize(raw, 4, X=x, arithmetic="integer")
+    assert len(integer.program.groups) <= len(np.unique(exponents)) + 4
+    np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
+
+
+def test_tied_and_given_exponents():
+    estimator, _, _ = fitted_model()
+    model = estimator.quantizable()
+    plain, ties = model.posteriors[0], model.basis.map.pairs
+    tied = fitted_model(ties=ties)[0].quantizable().posteriors[0]
+    largest = [plain.level_exponents[ties == group].max() for group in ties]
+    np.testing.assert_array_equal(tied.level_exponents, largest)
+    given = fitted_model(level_exponents=largest)[0].quantizable().posteriors[0]
+    np.testing.assert_array_equal(given.codes, tied.codes)
+    for options, message in (
+        ({"ties": ties - 1}, "ties must be integers from 0 to 43"),
+        ({"ties": ties[1:]}, "ties must have shape"),
+        ({"level_exponents": ties + 0.5}, "level_exponents must be integers from -30 to 30"),
+        (
+            {"level_exponents": ties, "level_scales": "shared"},
+            "level_exponents must be None with level_scales='shared'",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fitted_model(**options)

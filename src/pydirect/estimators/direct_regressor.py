@@ -340,6 +340,7 @@ class DirectRegressor(GrowingModel):
             self.level_scales,
             self.n_draws,
             self.keep_factor,
+            getattr(self.features_.map, "pairs", None),
             training.n_threads,
         )
         outputs = range(training.statistics.n_outputs)

@@ -185,6 +185,12 @@ class FourierFeatures:
         linear = 0 if self.linear_scale is None else len(self.linear_scale)
         return 2 * self.n_frequencies + linear + (self.constant is not None)
 
+    @property
+    def pairs(self) -> NDArray[np.intp]:
+        """Number of a group for every weight, (n_weights,): the two functions of a frequency are one group."""
+        first = np.arange(self.n_frequencies)
+        return np.concatenate([first, first, np.arange(len(first), self.n_weights - len(first))])
+
     @cached_property
     def _tables(self) -> dict[np.dtype[Any], tuple[Block, Block]]:
         """Frequencies in turns per unit of x, and amplitudes, padded to the kernels' width, by precision."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.samples import choose_samples
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.regression.sequential_posterior import SequentialPosterior
 
 # Ridge of the metric where rows do not determine how weights act, relative to its mean diagonal.
 METRIC_RIDGE = 1e-3
@@ -75,7 +77,7 @@ def _posterior_samples(
     for p in posteriors:
         independent = phi @ p.vectors if isinstance(p, DecorrelatedPosterior) and phi is not None else phi
         samples.append(choose_samples(p, n_samples, method, rng, independent).T)
-    tables = [affine_levels(p.levels if isinstance(p, MixturePosterior) else p.weights.levels) for p in posteriors]
+    tables = [_affine_levels(p) for p in posteriors]
     levels, unit = shared_levels([t[0] for t in tables]), np.ones(len(posteriors))
     if isinstance(posteriors[0], DecorrelatedPosterior):
         basis, codes, centre, spread = _in_blocks(model, samples, tables, max(zero_code(levels), 0))
@@ -88,9 +90,17 @@ def _posterior_samples(
         if len(centre) > 1:
             centre, spread = centre[order], spread[order]
         basis, codes = without_unused(_linear_basis(model, order)), codes[order]
-    if not centre.any() and (spread == spread[0]).all():
-        centre, spread = centre[:1], spread[:1]
+    if not centre.any() and (spread == 1.0).all():
+        centre, spread = np.zeros((1, 1)), np.ones((1, 1))
     return basis, Weights(codes, levels, model.prior_scale * unit, centre, spread)
+
+
+def _affine_levels(posterior: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return one table of a posterior's levels, with a centre and a spread per weight."""
+    if isinstance(posterior, SequentialPosterior) and posterior.unit_levels.ndim == 1:
+        scales = posterior.level_scales
+        return posterior.unit_levels, np.zeros(len(scales)), scales
+    return affine_levels(posterior.levels if isinstance(posterior, MixturePosterior) else posterior.weights.levels)
 
 
 def _in_blocks(

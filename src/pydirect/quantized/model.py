@@ -128,7 +128,8 @@ class QuantizedModel:
             )
         if (self.spread != self.spread[:, :1]).any():
             raise IntegerArithmeticError(
-                "integers need levels of a basis function that all outputs share: fit the outputs one by one"
+                "integers need levels that all outputs share: fit with level_scales='shared', or the outputs one by "
+                "one, or let pydirect.fit_within choose a model of a given size"
             )
         spread = np.zeros(self.basis.features.n_weights)
         spread[self.basis.order] = self.spread[:, 0]

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.distributions.mixture_priors import MixturePriorTable
@@ -128,6 +129,7 @@ class SequentialPolicy:
     level_scales: str
     n_draws: int
     keep_factor: bool
+    ties: NDArray[np.intp] | None
     n_threads: int
 
     def fit(
@@ -161,6 +163,7 @@ class SequentialPolicy:
                 n_levels=self.n_levels,
                 levels=self.levels,
                 level_scales=self.level_scales,
+                ties=self.ties if self.level_scales == "own" else None,
                 n_draws=self.n_draws,
                 keep_factor=self.keep_factor,
                 random_state=seed,

@@ -74,6 +74,8 @@ class SequentialRegression:
         Log masses of shared levels, in place of `prior`.
     coverage : float
     order : str or ndarray of shape (n_weights,)
+    ties : ndarray of int, shape (n_weights,), or None
+    given_exponents : ndarray of int8, shape (n_weights,), or None
     n_threads : int
     """
 
@@ -86,6 +88,8 @@ class SequentialRegression:
     log_prior: FloatArray | None
     coverage: float
     order: str | NDArray[np.int64]
+    ties: NDArray[np.intp] | None = None
+    given_exponents: NDArray[np.int8] | None = None
     n_threads: int = 1
 
     @property
@@ -140,7 +144,10 @@ class SequentialRegression:
         )
 
     def exponents(self) -> tuple[NDArray[np.int8], FloatArray]:
-        """Return e_j = ⌈log₂((|m_j| + κ sd_j) / ((K + ½) h))⌉, so that own levels cover the posterior, and m."""
+        """Return e_j = ⌈log₂((|m_j| + κ sd_j) / ((K + ½) h))⌉, so that own levels cover the posterior, and m.
+
+        Of weights that are tied, the largest.
+        """
         b = self.statistics.n_weights
         factor, _ = self.factorise(np.ones(b), "natural")
         mean = solve(factor, self.statistics.c) / self.noise
@@ -154,6 +161,10 @@ class SequentialRegression:
                 f"levels of their own scales need exponents from {needed.min():.0f} to {needed.max():.0f}, which must "
                 f"be {SMALLEST_EXPONENT} to {LARGEST_EXPONENT}"
             )
+        if self.ties is not None:
+            largest = np.full(self.ties.max() + 1, -np.inf)
+            np.maximum.at(largest, self.ties, needed)
+            needed = largest[self.ties]
         return needed.astype(np.int8), mean
 
     def log_masses(self, scale: FloatArray) -> FloatArray:
@@ -173,13 +184,16 @@ class SequentialRegression:
     def sampler(self) -> tuple[SequentialSampler, NDArray[np.int8], float]:
         """Return what draws weights, the exponents of their levels, and the continuous weights' log evidence."""
         target, v = self.statistics, self.weight_variance
-        if self.own_scales:
+        found = self.own_scales and self.given_exponents is None
+        if found:
             exponents, mean = self.exponents()
+        elif self.given_exponents is not None:
+            exponents = self.given_exponents
         else:
             exponents = np.zeros(target.n_weights, dtype=np.int8)
         scale = np.ldexp(self.step, exponents.astype(np.int64))
         factor, order = self.factorise(scale, self.order)
-        if not self.own_scales:
+        if not found:
             mean = np.empty(target.n_weights)
             mean[order] = solve(factor, (scale * target.c)[order]) / self.noise * scale[order]
         levels, log_prior = self.unit_levels, self.log_masses(scale)
@@ -243,6 +257,8 @@ def fit_sequential(
     level_scales: str = "own",
     coverage: float | None = None,
     order: str | ArrayLike = "min_pivot",
+    ties: ArrayLike | None = None,
+    level_exponents: ArrayLike | None = None,
     n_draws: int = 64,
     draws: str = "stratified",
     keep_factor: bool = False,
@@ -276,6 +292,11 @@ def fit_sequential(
     order : {"min_pivot", "diagonal", "natural"} or array_like of shape (n_weights,)
         Order of the factorisation, whose last weight is drawn first. ``"min_pivot"``: the smallest remaining pivot in
         own units comes next. ``"diagonal"``: by the diagonal of H in own units.
+    ties : array_like of int, shape (n_weights,), optional
+        Number of a group for every weight: own levels have one scale per group, so that devices store fewer.
+    level_exponents : array_like of int, shape (n_weights,), optional
+        Own scales as exponents of two, for instance those of another output, in place of those that the posterior
+        needs.
     n_draws : int
         Number of draws to keep.
     draws : {"stratified", "independent"}
@@ -330,6 +351,12 @@ def fit_sequential(
         log_prior=None if log_prior is None else as_log_masses(log_prior, unit_levels, b),
         coverage=as_number(coverage, "coverage", above=0.0),
         order=_as_order(order, b),
+        ties=None if ties is None else _as_integers(ties, "ties", b, 0, b - 1, own).astype(np.intp),
+        given_exponents=None
+        if level_exponents is None
+        else _as_integers(level_exponents, "level_exponents", b, SMALLEST_EXPONENT, LARGEST_EXPONENT, own).astype(
+            np.int8
+        ),
         n_threads=resolve_n_threads(n_threads),
     )
     seed = int(as_generator(random_state).integers(2**63))
@@ -339,6 +366,15 @@ def fit_sequential(
     if not keep_factor:
         posterior.sampler = None
     return posterior
+
+
+def _as_integers(values: ArrayLike, name: str, n_weights: int, low: int, high: int, own: bool) -> FloatArray:
+    if not own:
+        raise ValueError(f"{name} must be None with level_scales='shared'")
+    given = as_float_array(values, name, (n_weights,))
+    if (given != np.rint(given)).any() or given.min() < low or given.max() > high:
+        raise ValueError(f"{name} must be integers from {low} to {high}")
+    return given
 
 
 def as_own_levels(levels: ArrayLike | None, n_levels: int) -> FloatArray:

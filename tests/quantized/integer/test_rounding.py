@@ -23,7 +23,7 @@ def test_the_error_of_integers_is_within_its_bound(data, fit, options, feature_b
     mean, std = model.predict(rows, return_std=True)
     exact_mean, exact_std = model.using("float").predict(rows, return_std=True)
     assert (np.abs(mean - exact_mean) <= model.rounding_bound()).all()
-    np.testing.assert_allclose(std, exact_std, rtol=1e-3 if feature_bits == 16 else 0.15)
+    np.testing.assert_allclose(std, exact_std, rtol=5e-3 if feature_bits == 16 else 0.15)
 
 
 @pytest.mark.parametrize("feature_bits", [8, 16])
@@ -35,6 +35,7 @@ def test_the_error_is_within_its_bound_for_levels_of_any_values(data, fit, featu
     x, y = data()
     y = y if len(levels) > 3 else 0.003 * x[:, 0]  # small weights: the tiny level is the best one of three
     options = {"features": features, "basis": "raw", "n_features": 40, "rank_inputs": False, "levels": [levels]}
+    options |= {"posterior": "mean_field"}  # own scales need a zero among the levels
     model = fit(DirectRegressor(**options), x, y)
     rows = x.mean(axis=0) + np.random.default_rng(3).uniform(-7.99, 7.99, (1000, 3)) * x.std(axis=0)
     for method in ("draw", "most_probable"):
