@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pydirect.estimators.direct_classifier import DirectClassifier
+from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.metrics import coverage_curve
 from pydirect.plotting import (
     CalibrationDisplay,
@@ -20,6 +21,7 @@ from pydirect.plotting import (
     PosteriorDisplay,
     PredictionIntervalDisplay,
     ReliabilityDisplay,
+    SequentialDisplay,
 )
 from pydirect.predictive import PredictiveDistribution
 
@@ -342,3 +344,39 @@ def test_an_unfitted_estimator_is_named():
         AttributeError, match="estimator must be fitted and have elbo_trace_, got BayesianRidge without"
     ):
         ELBODisplay.from_estimator(BayesianRidge())
+
+
+# Sequential posteriors
+
+
+@pytest.fixture(scope="module")
+def sequential():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    Y = np.c_[np.sin(X[:, 0]), X[:, 1]] + 0.3 * rng.normal(size=(200, 2))
+    return DirectRegressor("fourier", basis="raw", n_features=40, length_scale=1.0).fit(X, Y)
+
+
+def test_log_weights_are_drawn_about_the_elbo_and_the_evidence(sequential):
+    display = SequentialDisplay.from_estimator(sequential, output=1)
+    posterior = sequential.posterior_[1]
+    left, right = display.ax_
+    assert sum(patch.get_height() for patch in left.patches) == posterior.n_draws
+    positions = sorted(line.get_xdata()[0] for line in left.lines)
+    np.testing.assert_allclose(positions, sorted([0.0, -posterior.gap]), atol=1e-9)
+    heights = right.lines[0].get_ydata()
+    np.testing.assert_array_equal(heights, np.sort(posterior.coarseness)[::-1])
+    display.figure_.canvas.draw()
+
+
+def test_the_levels_of_draws_are_drawn_as_those_of_other_posteriors(sequential):
+    display = PosteriorDisplay.from_estimator(sequential)
+    assert display.zero_fraction == pytest.approx(sequential.posterior_[0].sparsity)
+
+
+def test_only_sequential_posteriors_have_log_weights(sequential):
+    model = DirectRegressor("linear").fit(np.eye(3), [0.0, 1.0, 3.0])
+    with pytest.raises(TypeError, match="sequential posterior, got DecorrelatedPosterior of DirectRegressor"):
+        SequentialDisplay.from_estimator(model)
+    with pytest.raises(ValueError, match="pair of axes"):
+        SequentialDisplay.from_estimator(sequential, ax=[1, 2, 3])

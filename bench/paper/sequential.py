@@ -1,13 +1,13 @@
 """The sequential posterior beside mean field and continuous weights on equal random Fourier features.
 
-    python bench/paper/sequential.py reference            six problems: gaps to the evidence by order, scales and prior
-    python bench/paper/sequential.py uci [--sets …]       fold 0 of 23 sets: RMSE and NLPD of draws, pairs and one vector
-    python bench/paper/sequential.py rich                 36,000 rows, eight inputs, little noise
-    python bench/paper/sequential.py seconds              stages of a fit in units of LAPACK's dpotrf
-    python bench/paper/sequential.py figure out.png       bounds below the evidence and NLPD, six problems, four methods
+    python bench/paper/sequential.py reference        six problems: gaps to the evidence by order, scales and prior
+    python bench/paper/sequential.py uci [--sets …]   fold 0 of 23 sets: RMSE and NLPD of draws, pairs and one vector
+    python bench/paper/sequential.py rich             36,000 rows, eight inputs, little noise
+    python bench/paper/sequential.py seconds          stages of a fit in units of LAPACK's dpotrf
+    python bench/paper/sequential.py figure out.png   bounds below the evidence and NLPD, six problems, four methods
 
-Data come from the data folder (PYDIRECT_DATA, else ../shared/data beside the checkout). One thread. Gap: log evidence of
-continuous weights minus ELBO, in nats. RMSE and NLPD are of standardised targets.
+Data come from the data folder (PYDIRECT_DATA, else ../shared/data beside the checkout). One thread. Gap: log evidence
+of continuous weights minus ELBO, in nats. RMSE and NLPD are of standardised targets.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def uci(arguments: argparse.Namespace) -> None:
         sys.exit("no data: set PYDIRECT_DATA to the folder with uci/")
     names = arguments.sets.split(",") if arguments.sets else sorted(p.stem for p in (folder / "uci").glob("*.npz"))
     print(
-        "set            RMSE: draws  pair  nearest  cont.  mean-f.  quant1 |  NLPD: draws  cont.  mean-f. |   gap  rho  expon."
+        "set            RMSE: draws  pair  nearest  cont.  mean-f.  quant1 |  NLPD: draws  cont.  mean-f. |   gap"
+        "  rho  expon."
     )
     rows = []
     for name in names:
@@ -152,7 +153,7 @@ def _fold(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> list[float]:
 
 
 def rich(_: argparse.Namespace) -> None:
-    """Print errors where all directions are informative: a smooth function of all inputs, noise .05 of its deviation."""
+    """Print errors where all directions are informative: a smooth function of all inputs and little noise."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40_000, 8))
     f = sum(np.sin(1.5 * x[:, i]) * x[:, (i + 1) % 8] + 0.5 * np.cos(x[:, i] * x[:, (i + 3) % 8]) for i in range(8))

@@ -347,3 +347,17 @@ def test_the_basis_of_a_fitted_model_takes_rows_as_predict_does(fitted, data):
     for given in (X[:, :2], X[0], np.c_[X, X]):
         with pytest.raises(ValueError, match=r"X must have shape \(n_rows, 3\), got"):
             fitted.features_.transform(given)
+
+
+def test_a_summary_tells_in_words_what_was_fitted(data):
+    X, y = data
+    model = DirectRegressor("linear", basis="raw", n_levels=255).fit(X, np.c_[y, -y])
+    header, *outputs = model.summary().splitlines()
+    assert header.startswith("DirectRegressor on 4 linear basis functions, fitted to 200 rows of 3 columns: ELBO ")
+    assert len(outputs) == 2 and all("4 weights on 255 levels" in line for line in outputs)
+    assert outputs[0].startswith("Output 0: ") and "Predictions are moments of 64 draws." in outputs[0]
+    kept = DirectRegressor("linear", basis="raw", n_levels=255, keep_factor=True).fit(X, y)
+    assert "Predictions are exact moments of continuous weights." in kept.summary()
+    assert "at rest after" in DirectRegressor("linear").fit(X, y).summary()
+    with pytest.raises(NotFittedError):
+        DirectRegressor().summary()

@@ -41,6 +41,7 @@ from pydirect.persistence.fields import (
 )
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.regression.sequential_posterior import SequentialPosterior
 
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters on which each kind of feature map depends.
@@ -217,6 +218,25 @@ class BasisFunctionModel(LatentFunctions):
     def _set_results(self) -> None:
         super()._set_results()
         self.coef_ = self.coefficients_[:, 0] if self._one_dimensional else self.coefficients_.T
+
+    def summary(self) -> str:
+        """Describe the fitted model in words: its basis, its noise, and how well its posterior represents the data."""
+        check_is_fitted(self)
+        basis, rows = self.features_, f"{self.n_samples_:.6g} rows of {self.n_features_in_} columns"
+        lines = [
+            f"{type(self).__name__} on {basis.n_weights} {basis.map.kind} basis functions, fitted to {rows}: ELBO "
+            f"{self.elbo_:.2f} nats."
+        ]
+        several = len(self.posteriors_) > 1
+        for k, posterior in enumerate(self.posteriors_):
+            own = posterior.summary() if isinstance(posterior, SequentialPosterior) else self._words_of(posterior)
+            lines.append(f"Output {k}: {own}" if several else own)
+        return "\n".join(lines)
+
+    def _words_of(self, posterior: Any) -> str:
+        rest = "at rest" if posterior.converged else "not at rest"
+        zeros = f"{posterior.weights.expected_sparsity():.0%} of the weights are zero in a draw"
+        return f"Inference was {rest} after {posterior.n_iter} iterations; {zeros}."
 
     # --- files
 

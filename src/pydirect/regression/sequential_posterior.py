@@ -239,6 +239,21 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         """Fraction of exact zeros among the weights of the kept draws."""
         return self.weights.expected_sparsity()
 
+    def summary(self) -> str:
+        """Describe the posterior in a few sentences: its bound, its draws, its levels and its size."""
+        n_levels, n_draws = self.unit_levels.shape[-1], self.n_draws
+        packed = self.packed_codes.nbytes // n_draws
+        source = "exact moments of continuous weights" if self.sampler is not None else f"moments of {n_draws} draws"
+        exponents = f"{self.level_exponents.min()} to {self.level_exponents.max()}"
+        return (
+            f"{self.n_weights} weights on {n_levels} levels, each given those drawn before it. The ELBO lies "
+            f"{abs(self.gap):.2g} ± {self.elbo_stderr:.2g} nats {'below' if self.gap >= 0 else 'above'} the evidence of "
+            f"continuous weights. {n_draws} draws are worth {self.effective_sample_size * n_draws:.0f} exact ones; "
+            f"{self.sparsity:.0%} of their weights are zero. Levels are up to {self.coarseness.max():.2g} conditional "
+            f"standard deviations apart, scaled by powers of two with exponents {exponents}. A draw takes {packed} "
+            f"bytes, and all of them share {self.n_weights} bytes of exponents. Predictions are {source}."
+        )
+
     # --- draws
 
     def draw(self, n_draws: int, kind: str = "stratified", random_state: np.random.Generator | int | None = 0) -> Draws:
