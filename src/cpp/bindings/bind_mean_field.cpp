@@ -48,8 +48,6 @@ void bind_mean_field(py::module_& m) {
                     Array<double>, Array<double>, Array<double>, int>(),
            "a"_array, "a_exact"_array, "diagonal"_array, "c"_array, "yty"_a, "n_samples"_a, "levels"_array,
            "log_prior"_array, "prior_precision"_array, "noise_levels"_array, "noise_log_prior"_array, "n_threads"_a)
-      .def("start_from_prior",
-           [](H& h) { without_gil([&] { h.solver().start_from_prior(); }); })
       .def("start_from_lattice",
            [](H& h, const Array<float>& factor, const Array<double>& ridge) {
              require_shape(ridge, "ridge", {h.problem().n_weights});
@@ -86,18 +84,6 @@ void bind_mean_field(py::module_& m) {
              });
            },
            "max_iterations"_a, "tolerance"_a, "max_cg"_a, "cg_tolerance"_a, "relative_rise"_a)
-      .def("large_neighbourhood",
-           [](H& h, const Array<Index>& blocks, Index sweeps, double threshold) {
-             if (blocks.ndim() != 2) throw std::invalid_argument("blocks must have two dimensions");
-             for (Index k = 0; k < blocks.size(); ++k)
-               if (blocks.data()[k] < 0 || blocks.data()[k] >= h.problem().n_weights)
-                 throw std::invalid_argument("blocks must hold indices of weights");
-             return run([&] {
-               return h.solver().large_neighbourhood(blocks.data(), blocks.shape(0), blocks.shape(1), sweeps,
-                                                     threshold);
-             });
-           },
-           "blocks"_array, "sweeps"_a, "threshold"_a)
       .def("elbo",
            [](H& h) { return without_gil([&] { return h.solver().elbo(); }); })
       .def("elbo_and_gradient",

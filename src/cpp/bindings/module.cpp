@@ -8,7 +8,6 @@ void bind_gaussian_network(pybind11::module_&);
 void bind_gaussian_process(pybind11::module_&);
 void bind_kron(pybind11::module_&);
 void bind_mean_field(pybind11::module_&);
-void bind_mean_fields(pybind11::module_&);
 void bind_mixture(pybind11::module_&);
 void bind_moment_table(pybind11::module_&);
 void bind_monte_carlo(pybind11::module_&);
@@ -28,7 +27,6 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_gaussian_process(m);
   pydirect::bind_kron(m);
   pydirect::bind_statistics(m);
-  pydirect::bind_mean_fields(m);
   pydirect::bind_mean_field(m);
   pydirect::bind_moment_table(m);
   pydirect::bind_quadratic_network(m);

@@ -8,7 +8,6 @@
 #include "kernels/exponential.hpp"
 #include "kernels/fourier.hpp"
 #include "kernels/gaussian_process.hpp"
-#include "kernels/lanes.hpp"
 #include "kernels/mixture.hpp"
 #include "kernels/moment_table.hpp"
 #include "kernels/products.hpp"
@@ -24,7 +23,6 @@ namespace pydirect {
 struct KernelTable {
   const char* name;
   TiltKernels tilt;
-  LaneKernels lanes;
   MixtureKernels mixture;
   MomentTableKernels moment_table;
   QuadraticKernels quadratic;

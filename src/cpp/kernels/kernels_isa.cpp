@@ -21,7 +21,6 @@ namespace PYDIRECT_ISA {
 #include "kernels/quantized-inl.hpp"
 
 #include "kernels/tilt-inl.hpp"
-#include "kernels/lanes-inl.hpp"
 #include "kernels/mixture-inl.hpp"
 #include "kernels/exponential-inl.hpp"
 
@@ -42,7 +41,6 @@ constexpr KernelTable all_kernels(const char* name) {
   KernelTable table{};
   table.name = name;
   fill(table.tilt);
-  fill(table.lanes);
   fill(table.mixture);
   fill(table.moment_table);
   fill(table.quadratic);

@@ -52,13 +52,6 @@ void MeanField::start_from_naturals(const double* eta, const double* kappa) {
   refresh_residual();
 }
 
-void MeanField::start_from_prior() {
-  std::fill(eta_.begin(), eta_.end(), 0.0);
-  std::fill(kappa_.begin(), kappa_.end(), 0.0);
-  tilt();
-  refresh_residual();
-}
-
 // The tilt whose mean would be `centre` if the levels were continuous and the prior Gaussian, weight by weight.
 void MeanField::start_from_lattice(const float* factor, const double* ridge) {
   const Index b = p_.n_weights;
@@ -112,12 +105,6 @@ double MeanField::elbo() {
 
 Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, double relative_rise,
                                       Index refresh_every) {
-  Progress progress = sweep(max_sweeps, threshold, relative_rise, refresh_every);
-  refresh_residual();
-  return progress;
-}
-
-Progress MeanField::sweep(Index max_sweeps, double threshold, double relative_rise, Index refresh_every) {
   Progress progress;
   for (Index k = 0; k < max_sweeps; ++k) {
     const Sweep pass{p_.n_weights,     p_.a,          p_.n_weights, p_.diagonal,  p_.prior_precision, residual_.data(),
@@ -135,6 +122,7 @@ Progress MeanField::sweep(Index max_sweeps, double threshold, double relative_ri
       break;
     }
   }
+  refresh_residual();
   return progress;
 }
 

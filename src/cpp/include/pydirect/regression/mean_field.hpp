@@ -37,7 +37,6 @@ class MeanField {
   explicit MeanField(const MeanFieldProblem& problem, int n_threads);
 
   // Starts. Each leaves a complete state at the current τ.
-  void start_from_prior();
   // Back-substitution with rounding in expectation (Babai). factor is Lᵀ, row-major, of A + prior_precision/τ.
   void start_from_lattice(const float* factor, const double* ridge);
   void start_from_naturals(const double* eta, const double* kappa);
@@ -53,9 +52,6 @@ class MeanField {
   // less than `relative_rise`.
   Progress newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise);
 
-  // Lattice-rounds each block of weights given the others, repairs by coordinate ascent, keeps improvements.
-  Progress large_neighbourhood(const Index* blocks, Index n_blocks, Index block_size, Index sweeps, double threshold);
-
   // −(n/2) log 2π is included. Evaluated with a_exact when there is one.
   double elbo();
 
@@ -68,8 +64,6 @@ class MeanField {
   void probabilities(double* q) const;  // (n_weights, n_levels padded)
 
  private:
-  // coordinate_ascent without the exact residual at its end.
-  Progress sweep(Index max_sweeps, double threshold, double relative_rise, Index refresh_every);
   void tilt();
   void set_tau_from_noise();
   void rescale_to_tau(double new_tau);
