@@ -6,7 +6,7 @@ from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, LaplacePrior, SpikeAndSlabPrior, StudentTPrior
 from pydirect.features.maps import PrecomputedFeatures
 from pydirect.regression.decorrelated import fit_decorrelated
-from pydirect.regression.evidence import log_evidence, maximise_evidence, noise_by_evidence
+from pydirect.regression.evidence import log_evidence, maximise_evidence
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import decorrelate
@@ -128,18 +128,7 @@ def test_a_tight_prior_keeps_the_maximum_near_its_start():
     np.testing.assert_allclose(wide, free, rtol=0.01)
 
 
-def test_noise_by_fixed_point_is_near_the_maximum_of_the_evidence():
-    setting = Setting(300, 20)
-    best, _ = maximise_evidence(setting.rotation, 1.0, fit_scale=False)
-    assert noise_by_evidence(setting.statistics, 1.0, n_iter=6) == pytest.approx(best, rel=0.05)
-
-
 # Posterior with a Gaussian prior
-
-
-def test_noise_of_zero_targets_is_zero_though_the_features_are_collinear():
-    phi = np.random.default_rng(0).standard_normal((20, 5)) @ np.ones((5, 30))
-    assert noise_by_evidence(GaussianStatistics.from_arrays(phi, np.zeros(20)), 1.0) == 0.0
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.3])

@@ -1,7 +1,7 @@
 """DIRECT for linear-Gaussian models: posteriors from sufficient statistics, and baselines."""
 
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
-from pydirect.regression.evidence import log_evidence, maximise_evidence, noise_by_evidence
+from pydirect.regression.evidence import log_evidence, maximise_evidence
 from pydirect.regression.evidence_by_factors import EvidenceMaximum, EvidenceProblem, maximise_evidence_by_factors
 from pydirect.regression.gaussian_weights import GaussianPosterior, GaussianRegression
 from pydirect.regression.gradient_estimators import (
@@ -47,6 +47,5 @@ __all__ = [
     "log_evidence",
     "maximise_evidence",
     "maximise_evidence_by_factors",
-    "noise_by_evidence",
     "pairwise_entropy",
 ]

@@ -20,7 +20,7 @@ from pydirect.distributions.mixture_priors import MixturePriorTable
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, Prior, variance_of
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
-from pydirect.regression.evidence import maximise_evidence, noise_by_evidence
+from pydirect.regression.evidence import maximise_evidence
 from pydirect.regression.evidence_by_factors import EvidenceProblem, maximise_evidence_by_factors
 from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
@@ -234,7 +234,8 @@ class RawPolicy:
             assert rotated is not None
             noise, variance = initial.by_evidence(rotated)
         elif self.noise == "evidence":
-            noise = max(noise_by_evidence(statistics, noise, variance), NOISE_FLOOR)
+            problem = EvidenceProblem(statistics, noise, variance, fit_scale=False, repetitions=initial.repetitions)
+            noise = max(maximise_evidence_by_factors([problem])[0].noise, NOISE_FLOOR)
         if initial.fixed_noise is not None:
             noise = initial.fixed_noise
         return RawFit(self, statistics, noise, float(np.sqrt(variance)), seed)

@@ -9,9 +9,7 @@ from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.optimize.cholesky import cholesky_of_ridge, solve_factored
 from pydirect.regression.decorrelated import TO_ROUNDING
-from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
 
@@ -126,34 +124,3 @@ def _polished(
             break
         theta = np.clip(theta - move, *bounds.T)
     return theta
-
-
-def noise_by_evidence(
-    statistics: TargetStatistics | GaussianStatistics,
-    noise: float,
-    scale: float = 1.0,
-    *,
-    n_iter: int = 2,
-    n_probes: int = 8,
-) -> float:
-    """Noise variance near the maximum of the evidence, without an eigendecomposition.
-
-    MacKay's fixed point σ² = ‖y − Φw‖² / (n − γ) at the ridge solution w, γ = n_weights − λ tr (A + λI)⁻¹ with
-    λ = σ²/scale (MacKay 1992), the trace from random signs (Hutchinson 1990; the same signs at every call).
-
-    `statistics`: of one target; of several, ``statistics.target(k)``. `scale`: prior variance of the weights. `n_iter`:
-    factorisations, in single precision while it suffices.
-    """
-    target = as_target_statistics(statistics)
-    b, c, yty, n = target.n_weights, target.c, target.yty, target.n_samples
-    signs = np.sign(np.random.default_rng(0).standard_normal((b, n_probes)))
-    for _ in range(n_iter):
-        ridge = noise / scale
-        factor = cholesky_of_ridge(target.A, np.full(b, ridge))
-        solved = solve_factored(factor, np.column_stack([c, signs]))
-        w = solved[:, 0]
-        determined = b - ridge * float(np.einsum("jk,jk->", signs, solved[:, 1:])) / n_probes
-        # ‖y − Φw‖² = yᵀy − cᵀw − ridge wᵀw at the solution of (A + ridge I) w = c
-        squared_error = max(float(yty - c @ w - ridge * w @ w), 1e-12 * yty)
-        noise = squared_error / max(n - determined, 0.05 * n)
-    return noise
