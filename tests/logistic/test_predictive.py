@@ -6,7 +6,7 @@ from scipy.special import expit
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
 from pydirect.logistic import predictive_probability
-from pydirect.logistic.predictive import predictive_log_odds
+from pydirect.logistic.predictive import averaged_log_odds, predictive_log_odds
 from pydirect.testing import enumerate_factorized, enumerate_logistic_predictive
 
 LEVELS = evenly_spaced_levels(5, 2.0)
@@ -39,3 +39,12 @@ def test_the_gaussian_prediction_agrees_with_enumeration_and_sampling(make_rows)
     drawn = expit(rows.offset + posterior.sample_weights(4000, np.random.default_rng(0)) @ rows.x.T)
     error = drawn.std(axis=0, ddof=1) / np.sqrt(4000)
     assert (np.abs(drawn.mean(axis=0) - exact) < 4.5 * error).all()
+
+
+def test_log_odds_of_draws_are_those_of_their_mean_probability():
+    draws = np.random.default_rng(0).normal(1.0, 3.0, (5, 64))
+    np.testing.assert_allclose(expit(averaged_log_odds(draws)), expit(draws).mean(axis=1), rtol=1e-12)
+    variance = np.array([0.0, 0.5, 1.0, 2.0, 9.0])
+    blurred = predictive_probability(draws, np.repeat(variance[:, None], 64, axis=1)).mean(axis=1)
+    np.testing.assert_allclose(expit(averaged_log_odds(draws, variance)), blurred, rtol=1e-12)
+    assert np.isfinite(averaged_log_odds(np.array([[1e5, 2e5], [-1e5, -2e5]]))).all()

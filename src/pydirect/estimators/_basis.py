@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_verbosity
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
-from pydirect.distributions.priors import DensityPrior, as_prior
+from pydirect.distributions.priors import DensityPrior, SpikeAndSlabPrior, as_prior
 from pydirect.estimators._base import LatentFunctions
 from pydirect.features.basis import Basis
 from pydirect.features.content import content
@@ -41,8 +41,10 @@ from pydirect.persistence.fields import (
 )
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior
 
+POSTERIORS = ("sequential", "mean_field")
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters on which each kind of feature map depends.
 KERNEL_PARAMETERS = ("n_features", "rank_inputs", "length_scale", "max_hyperparameter_rows", "random_state")
@@ -62,9 +64,12 @@ class BasisFunctionModel(LatentFunctions):
     n_features: int
     degree: int
     basis: str
+    posterior: str
     prior: Any
     n_levels: int
     levels: ArrayLike | str | None
+    level_scales: str
+    n_draws: int
     rank_inputs: bool
     length_scale: float | ArrayLike | None
     optimizer: str
@@ -100,6 +105,23 @@ class BasisFunctionModel(LatentFunctions):
             raise ValueError("levels must be None in the decorrelated basis, which chooses them; use basis='raw'")
         if isinstance(self.levels, str):
             as_choice(self.levels, "levels", tuple(LEVEL_SHAPES))
+        as_choice(self.posterior, "posterior", POSTERIORS)
+        as_choice(self.level_scales, "level_scales", LEVEL_SCALES)
+        as_count(self.n_draws, "n_draws")
+
+    def _is_sequential(self) -> bool:
+        """Whether weights are drawn one after another."""
+        return self.basis == "raw" and self.posterior == "sequential"
+
+    def _check_sequential_parameters(self) -> None:
+        if self.level_scales == "own":
+            as_own_levels(self._unit_levels(), self.n_levels)
+            if not isinstance(as_prior(self.prior), DensityPrior | SpikeAndSlabPrior):
+                raise ValueError("prior must have a density with level_scales='own'; use level_scales='shared'")
+
+    def _unit_levels(self) -> Any:
+        """Return the levels of the raw basis as they were given, or by name; None for evenly spaced ones."""
+        return LEVEL_SHAPES[self.levels](self.n_levels) if isinstance(self.levels, str) else self.levels
 
     def _feature_kind(self) -> str:
         if not isinstance(self.features, str):

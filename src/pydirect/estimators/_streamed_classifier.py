@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -12,15 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag
-from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._streamed import StreamedModel
 from pydirect.features.evidence import TrainingRows
-from pydirect.logistic.fit import LogisticFit, fit_passes, fit_passes_decorrelated
-from pydirect.logistic.gaussian import VariancePrior, informative_directions
+from pydirect.logistic.ascent import Ascent
+from pydirect.logistic.discrete import LogisticFit
+from pydirect.logistic.fit import fit_passes_decorrelated
+from pydirect.logistic.gaussian import FullGaussian, VariancePrior, informative_directions
 from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows, RotatedFeatures
-from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.logistic.sequential import Lattice, ascend_passes_to_rest, draw_at_rest
+from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import block_rows
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.dask import is_dask
@@ -233,6 +237,8 @@ class StreamedClassifier(StreamedModel):
             raise ValueError(
                 f"bound must be 'jaakkola' for fit_stream, whose passes keep only sums, got {self.bound!r}"
             )
+        if self._is_mean_field():
+            raise ValueError("posterior must be 'sequential' for fit_stream in the raw basis, got 'mean_field'")
         if self.batch_size is not None:
             raise ValueError("batch_size must be None for fit_stream, which starts from a sample of the rows instead")
 
@@ -279,48 +285,67 @@ class StreamedClassifier(StreamedModel):
         variance_prior = self._variance_prior(statistics.mean_square)
         with single_blas_thread():
             vectors = informative_directions(statistics, variance_prior.centre)
-        raw = RowPasses(self.features_, blocks, self.intercept_, n_threads)
-        rotated = replace(raw, features=RotatedFeatures(raw.features, vectors))
+        rotated = RowPasses(RotatedFeatures(self.features_, vectors), blocks, self.intercept_, n_threads)
         assert sample.weight is not None
         weight = sample.weight * (total.n_samples / sample.weight.sum())
         start = LabelledRows(rotated.features, sample.x, sample.y[:, 0], weight, n_threads=n_threads).held()
         samples = [start.problem(t, offset) for t, offset in zip(sample.y.T, self.intercept_, strict=True)]
-        fits = fit_passes_decorrelated(rotated, samples, **self._decorrelated_options(variance_prior))
-        fits = turned(fits, vectors)
-        if self.basis == "decorrelated":
-            self._set_posteriors(fits, [])
-            return
-        levels, log_prior = self._shared_levels(len(vectors))
-        posteriors = fit_passes(
-            raw,
-            fits,
-            [levels * np.sqrt(fit.variance) for fit in fits],
-            log_prior,
-            optimizer=self.optimizer,
-            max_iter=self.max_iter,
+        if self._is_sequential():
+            ascents = ascend_passes_to_rest(rotated, samples, variance_prior, self.max_iter)
+            seeds = self._seeds(self._generator())
+            self._set_posteriors(self._draw_at_rest(ascents, vectors, variance_prior, seeds, n_threads, rotated.stop))
+        else:
+            options = self._decorrelated_options(variance_prior)
+            fits = fit_passes_decorrelated(rotated, samples, max_iter=self.max_iter, **options)
+            self._set_posteriors(turned(fits, vectors))
+
+    def _draw_at_rest(
+        self,
+        ascents: Sequence[Ascent[FullGaussian]],
+        vectors: FloatArray,
+        variance_prior: VariancePrior,
+        seeds: Sequence[int],
+        n_threads: int,
+        stop: threading.Event,
+    ) -> list[LogisticFit[SequentialPosterior]]:
+        """Draw the weights of the raw basis from problems whose continuous weights are at rest."""
+        lattice = Lattice(
+            as_prior(self.prior),
+            self.n_levels,
+            self._unit_levels(),
+            self.level_scales,
+            getattr(self.features_.map, "pairs", None),
+            self.n_draws,
         )
-        self._set_posteriors(fits, posteriors)
+        return draw_at_rest(
+            ascents,
+            lattice,
+            variance_prior,
+            directions=vectors,
+            random_states=seeds,
+            n_threads=n_threads,
+            interrupted=stop.is_set(),
+        )
+
+    def _is_mean_field(self) -> bool:
+        """Whether the weights of the raw basis are independent."""
+        return self.basis == "raw" and self.posterior == "mean_field"
 
     def _decorrelated_options(self, variance_prior: VariancePrior) -> dict[str, Any]:
-        """Options of a fit in the decorrelated basis, which finds where to start from for the raw one."""
+        """Options of a fit in the decorrelated basis, which finds where to start from for mean field in the raw one."""
         prior = as_prior(self.prior)
         if self.basis != "decorrelated" or not isinstance(prior, DensityPrior):
             prior = GaussianPrior()
-        options = {"prior": prior, "variance_prior": variance_prior}
-        return {**options, "n_levels": self.n_levels, "max_iter": self.max_iter}
+        return {"prior": prior, "variance_prior": variance_prior, "n_levels": self.n_levels}
 
-    def _shared_levels(self, n_weights: int) -> tuple[FloatArray, FloatArray]:
-        """Levels of the raw basis, in units of the prior standard deviation, and their log masses."""
-        levels = shared_levels(self.levels, self.n_levels, n_weights)
-        return levels, as_prior(self.prior).log_mass(levels)
+    def _seeds(self, rng: np.random.Generator) -> list[int]:
+        """Draw a seed for each problem."""
+        return [int(rng.integers(2**31)) for _ in self.intercept_]
 
-    def _set_posteriors(self, fits: list[LogisticFit], raw: list[MeanFieldPosterior]) -> None:
-        """Set the problems' posteriors, those of the raw basis if there are any, in prior units."""
+    def _set_posteriors(self, fits: Sequence[LogisticFit[Any]]) -> None:
+        """Set the problems' posteriors, in prior units."""
         self.prior_scale_ = np.sqrt([fit.variance for fit in fits])
-        if raw:
-            self.posteriors_ = [p.in_units_of(s) for p, s in zip(raw, self.prior_scale_, strict=True)]
-        else:
-            self.posteriors_ = [fit.posterior for fit in fits]
+        self.posteriors_ = [fit.posterior for fit in fits]
         self._set_coefficients()
 
 
@@ -355,6 +380,8 @@ def _all_rows(
         raise StreamError(f"{where}: the data end after {n_seen:,} rows, in the first pass {n_rows:,}")
 
 
-def turned(fits: list[LogisticFit], vectors: FloatArray) -> list[LogisticFit]:
+def turned(
+    fits: Sequence[LogisticFit[DecorrelatedPosterior]], vectors: FloatArray
+) -> list[LogisticFit[DecorrelatedPosterior]]:
     """Return fits in some directions as fits in the whole space."""
     return [replace(fit, posterior=replace(fit.posterior, vectors=vectors @ fit.posterior.vectors)) for fit in fits]

@@ -15,21 +15,27 @@ from sklearn.utils.class_weight import compute_class_weight
 from pydirect._progress import Progress
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
+from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior
+from pydirect.distributions.priors import as_prior
 from pydirect.estimators._classifier import ProbabilisticClassifier
 from pydirect.estimators._streamed_classifier import StreamedClassifier, turned
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.logistic.fit import BOUNDS, LogisticFit, fit_logistic, fit_logistic_decorrelated
-from pydirect.logistic.gaussian import VariancePrior, informative_directions
+from pydirect.logistic.ascent import Ascent
+from pydirect.logistic.discrete import LogisticFit
+from pydirect.logistic.fit import BOUNDS, fit_logistic, fit_logistic_decorrelated
+from pydirect.logistic.gaussian import FullGaussian, VariancePrior, informative_directions
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
-from pydirect.logistic.predictive import predictive_log_odds
+from pydirect.logistic.predictive import averaged_log_odds, predictive_log_odds
 from pydirect.logistic.rows import LabelledRows
+from pydirect.logistic.sequential import ascend_to_rest
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
 from pydirect.quantized.fitted import Outputs
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import collect_statistics
 
 KERNEL_LOG_VARIANCE_SD = 0.5
@@ -53,19 +59,29 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         Degree of ``"polynomial"`` features.
     basis : {"decorrelated", "raw"}, default="decorrelated"
         ``"decorrelated"`` rotates the weights so that they do not interact, and places levels around each one's
-        posterior; it predicts best. ``"raw"`` keeps the basis functions' own weights, on levels shared by all of them,
-        zero included.
+        posterior. ``"raw"`` keeps the weights of the basis functions themselves, on a few levels: 4-bit integers, zero
+        included, as small devices want them, and as accurate.
+    posterior : {"sequential", "mean_field"}, default="sequential"
+        Posterior of the raw basis. ``"sequential"``: weights drawn one after another, each given those before it; see
+        `pydirect.regression.fit_sequential`. ``"mean_field"``: independent weights, the published method.
     prior : str or Prior, default="gaussian"
         Prior of each weight, in units of its prior standard deviation, which is found by empirical Bayes: training
         maximises the bound of the continuous model under a wide log-normal prior.
     n_levels : int, default=15
-        Number of values that a weight can take; 16 or fewer fit into 4 bits.
+        Number of values that a weight can take; 16 or fewer fit into 4 bits. Odd with own level scales.
     levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
-        Levels of the raw basis, in units of the prior standard deviation: evenly spaced to ±3 by default;
-        ``"power_of_two"``, 0 and ± powers of two, so that devices multiply by shifts.
+        Levels of the raw basis: evenly spaced by default; ``"power_of_two"``, 0 and ± powers of two, so that devices
+        multiply by shifts. In units of the prior standard deviation where all weights share them, of any unit where
+        scales are own.
+    level_scales : {"own", "shared"}, default="own"
+        Scales of the levels of a sequential posterior: a power of two per weight, or the prior standard deviation for
+        all.
+    n_draws : int, default=64
+        Number of draws of a sequential posterior to keep, half a byte per weight each; probabilities are averages over
+        them.
     bound : {"jaakkola", "exponential"}, default="jaakkola"
-        Bound on the expected log-likelihood; see `pydirect.logistic`. The second is the published one: tighter where
-        classes are far apart, much looser where they overlap.
+        Bound on the expected log-likelihood; see `pydirect.logistic`. The second is the published one, of factorised
+        posteriors only: tighter where classes are far apart, much looser where they overlap.
     class_weight : dict, "balanced" or None, default=None
         Factors of the rows' weights by class; zero leaves a class out. Probabilities are then those of the weighted
         rows.
@@ -74,7 +90,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     optimizer : str, default="pipeline"
-        Optimiser of the raw basis; see `pydirect.fit_mean_field`.
+        Optimiser of mean field in the raw basis; see `pydirect.fit_mean_field`.
     batch_size : int, optional
         Number of rows per stochastic step; all rows by default. For ``"jaakkola"``, batches find a starting point, and
         a few steps of all rows, block by block, finish: worth it from about 100,000 rows on.
@@ -92,7 +108,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-    posterior_ : MeanFieldPosterior, or a list of them for more than two classes
+    posterior_ : DecorrelatedPosterior, SequentialPosterior or MeanFieldPosterior
+        A list of them for more than two classes.
     features_ : Basis
         From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
     coef_ : ndarray of shape (n_weights,) or (n_classes, n_weights)
@@ -135,7 +152,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     >>> logit, std = model.predict_logit(X[1::2], return_std=True)
     """
 
-    _posterior_types = (MeanFieldPosterior, DecorrelatedPosterior)
+    _posterior_types = (MeanFieldPosterior, DecorrelatedPosterior, SequentialPosterior)
 
     def __init__(
         self,
@@ -143,9 +160,12 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         n_features: int = 2000,
         degree: int = 2,
         basis: str = "decorrelated",
+        posterior: str = "sequential",
         prior: Any = "gaussian",
         n_levels: int = 15,
         levels: ArrayLike | str | None = None,
+        level_scales: str = "own",
+        n_draws: int = 64,
         bound: str = "jaakkola",
         class_weight: Any = None,
         rank_inputs: bool = True,
@@ -162,9 +182,12 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         self.n_features = n_features
         self.degree = degree
         self.basis = basis
+        self.posterior = posterior
         self.prior = prior
         self.n_levels = n_levels
         self.levels = levels
+        self.level_scales = level_scales
+        self.n_draws = n_draws
         self.bound = bound
         self.class_weight = class_weight
         self.rank_inputs = rank_inputs
@@ -220,7 +243,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
                 raw = LabelledRows(self.features_.map, inputs, labels[:, 0], weight, n_threads=n_threads)
                 rotated = raw.rotated(vectors)
             with progress.stage("inference"):
-                raw = raw.held() if self.basis == "raw" else raw
+                raw = raw.held() if self._is_mean_field() else raw
                 self._infer(labels, rotated, raw, vectors, variance_prior, rng)
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = statistics.n_samples
@@ -250,6 +273,15 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             as_choice(self.class_weight, "class_weight", ("balanced",))
         elif self.class_weight is not None and not isinstance(self.class_weight, dict):
             raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
+        if self._is_sequential():
+            self._check_sequential_parameters()
+
+    def _check_sequential_parameters(self) -> None:
+        if self.bound != "jaakkola":
+            raise ValueError(
+                f"bound must be 'jaakkola' with posterior='sequential', got {self.bound!r}; use posterior='mean_field'"
+            )
+        super()._check_sequential_parameters()
 
     def _outputs(self) -> Outputs:
         return Outputs.of_logits(self.intercept_, self.classes_, self.n_features_in_, self._feature_names())
@@ -350,54 +382,74 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         `labels`, (n_samples, n_problems). `rotated`, `raw`: in the informative directions and in the raw basis, with
         any problem's labels. `vectors`, (n_weights, n_directions).
         """
-        n_problems, stop = labels.shape[1], threading.Event()
-        n_workers = min(n_problems, raw.n_threads)
-        n_inner = raw.n_threads if n_workers == 1 else 1
+        problems, stop, n_threads = range(labels.shape[1]), threading.Event(), raw.n_threads
+        n_workers = min(len(problems), n_threads)
+        n_inner = n_threads if n_workers == 1 else 1
         rotated, raw = replace(rotated, n_threads=n_inner), replace(raw, n_threads=n_inner)
-        seeds = [int(rng.integers(2**31)) for _ in range(n_problems)]
-        decorrelated = self.basis == "decorrelated"
+        seeds = self._seeds(rng)
+        options: dict[str, Any] = {"batch_size": self.batch_size, "max_iter": self.max_iter, "stop": stop}
 
-        def infer(k: int) -> tuple[LogisticFit, MeanFieldPosterior | None]:
-            problem = labels[:, k], self.intercept_[k]
-            fit = fit_logistic_decorrelated(
-                rotated.problem(*problem),
-                bound=self.bound if decorrelated else "jaakkola",
-                batch_size=self.batch_size,
+        def rest(k: int) -> Ascent[FullGaussian]:
+            rows = rotated.problem(labels[:, k], self.intercept_[k])
+            return ascend_to_rest(rows, variance_prior, random_state=seeds[k], **options)
+
+        def decorrelated(k: int) -> LogisticFit[DecorrelatedPosterior]:
+            return fit_logistic_decorrelated(
+                rotated.problem(labels[:, k], self.intercept_[k]),
+                bound=self.bound if self.basis == "decorrelated" else "jaakkola",
                 random_state=seeds[k],
-                stop=stop,
                 **self._decorrelated_options(variance_prior),
+                **options,
             )
-            if decorrelated:
-                return fit, None
-            levels, log_prior = self._shared_levels(raw.n_weights)
-            posterior = fit_logistic(
-                raw.problem(*problem),
-                levels * np.sqrt(fit.variance),
-                log_prior,
-                bound=self.bound,
-                xi=fit.xi,
-                optimizer=self.optimizer,
-                batch_size=self.batch_size,
-                max_iter=self.max_iter,
-                random_state=seeds[k],
-                stop=stop,
-            )
-            return fit, posterior
 
-        found = for_each(infer, range(n_problems), n_workers, stop)
-        fits = turned([fit for fit, _ in found], vectors)
-        self._set_posteriors(fits, [posterior for _, posterior in found if posterior is not None])
+        def mean_field(k: int) -> LogisticFit[MeanFieldPosterior]:
+            start = decorrelated(k)
+            levels = shared_levels(self.levels, self.n_levels, raw.n_weights)
+            posterior = fit_logistic(
+                raw.problem(labels[:, k], self.intercept_[k]),
+                levels * np.sqrt(start.variance),
+                as_prior(self.prior).log_mass(levels),
+                bound=self.bound,
+                xi=start.xi,
+                optimizer=self.optimizer,
+                random_state=seeds[k],
+                **options,
+            )
+            return LogisticFit(posterior.in_units_of(np.sqrt(start.variance)), start.variance)
+
+        if self.basis == "decorrelated":
+            self._set_posteriors(turned(for_each(decorrelated, problems, n_workers, stop), vectors))
+        elif self._is_mean_field():
+            self._set_posteriors(for_each(mean_field, problems, n_workers, stop))
+        else:
+            ascents = for_each(rest, problems, n_workers, stop)
+            self._set_posteriors(self._draw_at_rest(ascents, vectors, variance_prior, seeds, n_threads, stop))
 
     # --- prediction
 
     def _log_odds(self, X: ArrayLike) -> FloatArray:
         """Log-odds of the predictive probability of each problem, (n_rows, n_problems)."""
         x = self._check_rows(X)
+        if isinstance(self.posteriors_[0], SequentialPosterior):
+            return self._log_odds_of_draws(x)
         mean, variance = self._latent_moments(x, with_variance=True)
         assert variance is not None
         odds = np.empty_like(mean)
         for rows in self._blocks(x):  # quadrature needs much memory per row
             odds[rows] = predictive_log_odds(self.intercept_ + mean[rows], variance[rows])
+        return odds
+
+    def _log_odds_of_draws(self, x: FloatArray) -> FloatArray:
+        scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
+        weights = [np.ascontiguousarray(scale * posterior.draws.T) for posterior, scale in scaled]
+        odds = np.empty((len(x), len(weights)))
+        with single_blas_thread():  # the same bits for any number of threads
+            for rows in self._blocks(x):
+                inputs, phi = self._features_of(x[rows])
+                missing = self._missing_variance(inputs, phi)
+                for k, draws in enumerate(weights):
+                    logit = self.intercept_[k] + phi @ draws
+                    odds[rows, k] = averaged_log_odds(logit, None if missing is None else missing[:, k])
         return odds
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
@@ -410,7 +462,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Predict log-probabilities of the classes, which are finite even if the probabilities underflow.
 
-        They are expectations of σ(z) under the posterior's Gaussian approximation of z.
+        They are averages of σ(z) over the draws of a sequential posterior, and else expectations under the posterior's
+        Gaussian approximation of z.
 
         Returns an array (n_rows, n_classes).
         """
@@ -418,9 +471,10 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return log_expit(np.hstack([-odds, odds])) if odds.shape[1] == 1 else _normalised(odds)
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the logit z: its posterior mean and, on request, its standard deviation, both exact.
+        """Predict the logit z: its posterior mean and, on request, its standard deviation.
 
-        The standard deviation is epistemic uncertainty; the aleatoric variance of a label at a known z is σ(z)σ(−z).
+        Both are exact but for a sequential posterior, whose draws have them. The standard deviation is epistemic
+        uncertainty; the aleatoric variance of a label at a known z is σ(z)σ(−z).
 
         Parameters
         ----------
@@ -442,7 +496,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     ) -> FloatArray:
         """Draw weights from the posterior and return the probabilities that each draw gives.
 
-        Returns an array (n_rows, n_classes, n_samples).
+        Returns an array (n_rows, n_classes, n_samples). Raises ValueError when a sequential posterior has kept fewer
+        draws.
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number
-from pydirect.distributions.levels import LEVEL_SHAPES, shared_levels
+from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
-from pydirect.distributions.priors import DensityPrior, GaussianPrior, SpikeAndSlabPrior, as_prior
+from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training, fit_to_rows
 from pydirect.estimators._growing import GrowingModel
 from pydirect.regression.decorrelated import DecorrelatedPosterior
@@ -30,12 +30,10 @@ from pydirect.regression.empirical_bayes import (
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_entropy import ENTROPIES
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
-from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.rotated import decorrelate
 
 NOISE_POLICIES = ("auto", "elbo", "evidence")
-POSTERIORS = ("sequential", "mean_field")
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 
 
@@ -245,16 +243,9 @@ class DirectRegressor(GrowingModel):
             as_number(self.noise, "noise", above=0.0)
         if self.basis == "decorrelated" and self.n_components > 1:
             raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
-        as_choice(self.posterior, "posterior", POSTERIORS)
-        as_choice(self.level_scales, "level_scales", LEVEL_SCALES)
-        as_count(self.n_draws, "n_draws")
         as_flag(self.keep_factor, "keep_factor")
         if self._is_sequential():
             self._check_sequential_parameters()
-
-    def _is_sequential(self) -> bool:
-        """Whether weights are drawn one after another."""
-        return self.basis == "raw" and self.posterior == "sequential"
 
     def _check_sequential_parameters(self) -> None:
         hint = "with posterior='sequential'; use posterior='mean_field'"
@@ -264,14 +255,7 @@ class DirectRegressor(GrowingModel):
             raise ValueError(f"n_components must be 1 {hint}")
         if self.noise == "elbo":
             raise ValueError(f"noise must not be 'elbo' {hint}")
-        if self.level_scales == "own":
-            as_own_levels(None if self.levels is None else self._unit_levels(), self.n_levels)
-            if not isinstance(as_prior(self.prior), DensityPrior | SpikeAndSlabPrior):
-                raise ValueError("prior must have a density with level_scales='own'; use level_scales='shared'")
-
-    def _unit_levels(self) -> Any:
-        """Return the levels of the raw basis as they were given, or by name; None for evenly spaced ones."""
-        return LEVEL_SHAPES[self.levels](self.n_levels) if isinstance(self.levels, str) else self.levels
+        super()._check_sequential_parameters()
 
     # --- inference
 

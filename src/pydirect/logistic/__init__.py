@@ -10,16 +10,20 @@ The expectation of log σ has no closed form, but two lower bounds do:
   overlap it is much looser, and its best z is half the log-odds, so that its probabilities are underconfident.
 """
 
-from pydirect.logistic.fit import LogisticFit, fit_logistic, fit_logistic_decorrelated
+from pydirect.logistic.discrete import LogisticFit
+from pydirect.logistic.fit import fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.predictive import predictive_probability
 from pydirect.logistic.rows import LabelledRows
+from pydirect.logistic.sequential import Lattice, fit_logistic_sequential
 
 __all__ = [
     "LabelledRows",
+    "Lattice",
     "LogisticFit",
     "VariancePrior",
     "fit_logistic",
     "fit_logistic_decorrelated",
+    "fit_logistic_sequential",
     "predictive_probability",
 ]

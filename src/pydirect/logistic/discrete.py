@@ -5,17 +5,38 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
 
 from pydirect._validation import FloatArray
 from pydirect.distributions.priors import DensityPrior, GaussianPrior
-from pydirect.logistic.ascent import Ascent, BoundParameters, Latent, RowSource, Solution, Solve, climb
-from pydirect.logistic.gaussian import VariancePrior, gaussian_solve
+from pydirect.logistic.ascent import Ascent, BoundParameters, Latent, Posterior, RowSource, Solution, Solve, climb
+from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
+
+
+@dataclass(frozen=True)
+class LogisticFit(Generic[Posterior]):
+    """A posterior, decorrelated or sequential, and what was found with it.
+
+    Attributes
+    ----------
+    posterior : DecorrelatedPosterior or SequentialPosterior
+        Of weights in units of √variance. Its `elbo` is a lower bound on log Pr(t), less the penalty of the variance's
+        prior.
+    variance : float
+        Prior variance of the weights.
+    xi : ndarray of shape (n_samples,) or None
+        Jaakkola and Jordan's ξ at the end, of a decorrelated posterior; None for passes over a stream, which keep none.
+    """
+
+    posterior: Posterior
+    variance: float
+    xi: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +89,27 @@ def mean_field_solve(
     return solve
 
 
+def ascend_continuous(
+    source: RowSource,
+    starts: Sequence[tuple[BoundParameters, float]],
+    variance_prior: VariancePrior,
+    *,
+    max_iter: int,
+    stop: threading.Event,
+) -> list[Ascent[FullGaussian]]:
+    """Fit continuous weights of problems and their prior variance, by the Gaussian evidence whatever the prior's shape.
+
+    `starts`: for each problem, parameters of the bound and the log of the weights' prior variance. Raises
+    KeyboardInterrupt when the user interrupts before there is a posterior of all rows.
+    """
+    solve = gaussian_solve(variance_prior)
+    ascents = [Ascent(solve, parameters, log_variance, max_iter) for parameters, log_variance in starts]
+    climb(source, ascents, stop)
+    if not all(ascent.trace for ascent in ascents):
+        raise KeyboardInterrupt
+    return ascents
+
+
 def ascend_decorrelated(
     source: RowSource,
     starts: Sequence[tuple[BoundParameters, float]],
@@ -83,18 +125,11 @@ def ascend_decorrelated(
     ξ and, by empirical Bayes, the prior variance are found with continuous weights, for which a step is one
     factorisation. The basis is then that of Φᵀdiag(2λ)Φ at this ξ; only a prior that is not Gaussian moves ξ again.
 
-    `starts`: for each problem, parameters of the bound and the log of the weights' prior variance. `prior`: in units of
-    the prior standard deviation. Raises KeyboardInterrupt when the user interrupts before there is a posterior of all
-    rows.
+    `starts`: as in `ascend_continuous`. `prior`: in units of the prior standard deviation. Raises KeyboardInterrupt
+    when the user interrupts before there is a posterior of all rows.
     """
-    # The prior variance is found by the Gaussian evidence whatever the prior's shape.
-    continuous = [
-        Ascent(gaussian_solve(variance_prior.scaled(prior.variance)), parameters, log_variance, max_iter)
-        for parameters, log_variance in starts
-    ]
-    climb(source, continuous, stop)
-    if not all(ascent.trace for ascent in continuous):
-        raise KeyboardInterrupt
+    wide = variance_prior.scaled(prior.variance)
+    continuous = ascend_continuous(source, starts, wide, max_iter=max_iter, stop=stop)
     single_step = isinstance(prior, GaussianPrior) or stop.is_set()
     solve, shift = decorrelated_solve(prior, n_levels, variance_prior), float(np.log(prior.variance))
     discrete = [

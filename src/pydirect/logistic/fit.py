@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,7 @@ from pydirect.distributions.levels import as_level_count, as_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_log_masses
 from pydirect.logistic.ascent import Ascent, BoundParameters, climb
 from pydirect.logistic.bound import SMALLEST_XI
-from pydirect.logistic.discrete import ScaledLatent, ascend_decorrelated, mean_field_solve
+from pydirect.logistic.discrete import LogisticFit, ascend_decorrelated, mean_field_solve
 from pydirect.logistic.exponential import fit_exponential, fit_exponential_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.passes import RowPasses
@@ -145,7 +145,7 @@ def fit_logistic_decorrelated(
     max_iter: int = 1000,
     random_state: int = 0,
     stop: threading.Event | None = None,
-) -> LogisticFit:
+) -> LogisticFit[DecorrelatedPosterior]:
     """Fit in the basis where weights do not interact, with levels around each one's posterior.
 
     ξ and, by empirical Bayes, the prior variance of the weights are found with continuous weights, for which a step is
@@ -196,26 +196,6 @@ def fit_logistic_decorrelated(
     return LogisticFit(posterior, variance, np.exp(ascent.best.parameters.coordinates))
 
 
-@dataclass(frozen=True)
-class LogisticFit:
-    """A posterior in the decorrelated basis and what was found with it.
-
-    Attributes
-    ----------
-    posterior : DecorrelatedPosterior
-        Of weights in units of √variance. Its `elbo` is a lower bound on log Pr(t), less the penalty of the variance's
-        prior.
-    variance : float
-        Prior variance of the weights.
-    xi : ndarray of shape (n_samples,) or None
-        Jaakkola and Jordan's ξ at the end; None for passes over a stream, which keep none.
-    """
-
-    posterior: DecorrelatedPosterior
-    variance: float
-    xi: FloatArray | None = None
-
-
 # --- rows that are not held
 
 
@@ -227,7 +207,7 @@ def fit_passes_decorrelated(
     variance_prior: VariancePrior,
     n_levels: int,
     max_iter: int,
-) -> list[LogisticFit]:
+) -> list[LogisticFit[DecorrelatedPosterior]]:
     """Fit several problems as `fit_logistic_decorrelated` does, in the same passes over rows that are not held.
 
     `samples`: for each problem, some of its rows, reweighted to the total weight of all, from which the ascent starts.
@@ -240,30 +220,3 @@ def fit_passes_decorrelated(
         passes, starts, prior=prior, variance_prior=variance_prior, n_levels=n_levels, max_iter=max_iter, stop=stop
     )
     return [LogisticFit(ascent.result(stop), float(np.exp(ascent.best.log_variance))) for ascent in ascents]
-
-
-def fit_passes(
-    passes: RowPasses,
-    starts: Sequence[LogisticFit],
-    levels: Sequence[FloatArray],
-    log_prior: FloatArray,
-    *,
-    optimizer: str,
-    max_iter: int,
-) -> list[MeanFieldPosterior]:
-    """Fit several problems on given levels as `fit_logistic` does, in the same passes over rows that are not held.
-
-    `starts`: for each problem, the decorrelated posterior whose ξ the ascent starts from. `levels`, (n_weights or 1,
-    n_levels): for each problem. `log_prior`, (n_weights or 1, n_levels). `optimizer`, `max_iter`: as in `fit_logistic`.
-
-    Raises KeyboardInterrupt when the user interrupts before there is a posterior of all rows. Later, the best
-    posteriors are returned, flagged.
-    """
-    found = passes.evaluate([ScaledLatent(fit.posterior, fit.variance) for fit in starts])
-    ascents = []
-    for at, own_levels in zip(found, levels, strict=True):
-        assert at is not None
-        solve = mean_field_solve(own_levels, log_prior, optimizer=optimizer, n_threads=passes.n_threads)
-        ascents.append(Ascent(solve, at.parameters, 0.0, max_iter))
-    climb(passes, ascents, passes.stop)
-    return [ascent.result(passes.stop) for ascent in ascents]

@@ -42,3 +42,12 @@ def _log_wide(mean: FloatArray, sd: FloatArray) -> FloatArray:
 def predictive_probability(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
     """``Pr(t = 1) = E σ(z)`` for Gaussian z; see `predictive_log_odds`."""
     return expit(predictive_log_odds(mean, variance))
+
+
+def averaged_log_odds(logit: FloatArray, variance: FloatArray | None = None) -> FloatArray:
+    """Log-odds of the mean of σ(z) over draws of z, each blurred by a Gaussian if there is a variance; (n_rows,).
+
+    `logit`, (n_rows, n_draws). `variance`, (n_rows,).
+    """
+    odds = logit if variance is None else predictive_log_odds(logit, np.broadcast_to(variance[:, None], logit.shape))
+    return logsumexp(log_expit(odds), axis=1) - logsumexp(log_expit(-odds), axis=1)
