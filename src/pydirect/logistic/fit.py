@@ -51,7 +51,7 @@ def fit_logistic(
     bound : {"jaakkola", "exponential"}
         On the expected log-likelihood; the second starts from the first's posterior.
     xi : ndarray of shape (n_samples,), optional
-        Start of Jaakkola and Jordan's ξ; by default the better of 1 and that of continuous weights.
+        Start of Jaakkola and Jordan's ξ; by default that of continuous weights.
     optimizer : str
         Of the quadratic problem at given ξ; see `fit_mean_field`.
     batch_size : int, optional
@@ -96,24 +96,20 @@ def fit_logistic(
         xi = np.maximum(xi, SMALLEST_XI)
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
-    starts: list[BoundParameters]
+    start: BoundParameters = RowParameters.at_one(rows)
+    # Continuous weights with the prior's variance, unless the prior is on one level only.
+    prior = VariancePrior(_prior_variance(levels, log_prior), 0.0)
     if xi is not None:
-        starts = [RowParameters(rows, np.log(xi))]
-    else:  # optima are local where levels are coarse: the better of two
-        starts = [RowParameters.at_one(rows)]
-        # Continuous weights with the prior's variance: from elsewhere coarse levels could hold q back.
-        prior = VariancePrior(_prior_variance(levels, log_prior), 0.0)
-        if prior.centre > 0:  # not a prior on one level only
-            first = starting_point(
-                rows, prior, batch_size=batch_size, max_iter=max_iter, random_state=random_state, stop=stop
-            )
-            starts.insert(0, ascend_gaussian(*first, prior, max_iter, stop).best.parameters)
-    ascents = []
-    for start in starts:
-        solve = mean_field_solve(levels, log_prior, optimizer=optimizer, n_threads=rows.n_threads)
-        ascents.append(Ascent(solve, start, 0.0, max_iter))
-        climb(rows, ascents[-1:], stop)
-    posterior = max(ascents, key=lambda ascent: ascent.best.bound).result(stop)
+        start = RowParameters(rows, np.log(xi))
+    elif prior.centre > 0:
+        first = starting_point(
+            rows, prior, batch_size=batch_size, max_iter=max_iter, random_state=random_state, stop=stop
+        )
+        start = ascend_gaussian(*first, prior, max_iter, stop).best.parameters
+    solve = mean_field_solve(levels, log_prior, optimizer=optimizer, n_threads=rows.n_threads)
+    ascent = Ascent(solve, start, 0.0, max_iter)
+    climb(rows, [ascent], stop)
+    posterior = ascent.result(stop)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
     rng = as_generator(random_state)

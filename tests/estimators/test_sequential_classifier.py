@@ -1,0 +1,154 @@
+"""Classifiers whose weights are drawn one after another: as good as continuous ones, by averages over draws."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, ndtri
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import log_loss
+
+from pydirect import DirectClassifier, SpikeAndSlabPrior, TablePrior, load
+from pydirect.logistic.rows import LabelledRows
+from pydirect.regression.sequential_posterior import SequentialPosterior
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((300, 3)), RNG.standard_normal((200, 3))
+
+
+def labels(x, rng):
+    return np.digitize(2 * np.sin(2 * x[:, 0]) + x[:, 1] + rng.logistic(size=len(x)), [-1.0, 1.0])
+
+
+THREE, NEW_THREE = labels(X, RNG), labels(NEW, RNG)
+FOURIER = {"features": "fourier", "n_features": 30, "length_scale": 1.0}
+
+
+def fit(y=THREE, **parameters):
+    return DirectClassifier(**{**FOURIER, "basis": "raw", **parameters}).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def two():
+    return fit(THREE > 0)
+
+
+@pytest.fixture(scope="module")
+def three():
+    return fit()
+
+
+@pytest.mark.parametrize("name", ["two", "three"])
+def test_the_log_loss_is_that_of_continuous_weights(request, name):
+    model = request.getfixturevalue(name)
+    y, new = (THREE, NEW_THREE) if name == "three" else (THREE > 0, NEW_THREE > 0)
+    continuous = fit(y, basis="decorrelated")
+    assert all(isinstance(p, SequentialPosterior) and abs(p.gap) < 0.3 for p in model.posteriors_)
+    assert model.converged_
+    assert model.elbo_ == pytest.approx(continuous.elbo_, abs=0.3 * len(model.posteriors_))
+    ours, theirs = (log_loss(new, m.predict_proba(NEW)) for m in (model, continuous))
+    assert ours < theirs + 0.02
+    np.testing.assert_allclose(model.prior_scale_, continuous.prior_scale_, rtol=1e-6)
+    assert "64 draws" in model.summary()
+
+
+def test_the_bound_is_higher_than_mean_fields(two):
+    assert two.elbo_ > fit(THREE > 0, posterior="mean_field").elbo_ + 5.0
+
+
+@pytest.mark.parametrize("features", [FOURIER, {"features": "nystroem", "n_features": 30, "length_scale": 1.0}])
+def test_probabilities_are_averages_over_the_draws(features):
+    model = fit(THREE > 0, **features, n_draws=16)
+    inputs, phi = model._features_of(NEW)
+    logit = model.intercept_ + phi @ (model.prior_scale_ * model.posterior_.draws.T)
+    missing = model._missing_variance(inputs, phi)
+    mean, std = model.predict_logit(NEW, return_std=True)
+    np.testing.assert_allclose(mean, logit.mean(axis=1), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(std**2, logit.var(axis=1) + (0.0 if missing is None else missing[:, 0]), rtol=1e-9)
+    if missing is None:
+        np.testing.assert_allclose(model.predict_proba(NEW)[:, 1], expit(logit).mean(axis=1), rtol=1e-9)
+    else:  # the variance that features miss blurs every draw
+        blurred = logit[:, :, None] + np.sqrt(missing[:, :, None]) * ndtri((np.arange(500) + 0.5) / 500)
+        np.testing.assert_allclose(model.predict_proba(NEW)[:, 1], expit(blurred).mean(axis=(1, 2)), atol=1e-4)
+
+
+def test_samples_are_the_kept_draws(two):
+    drawn = two.sample_proba(NEW, 64)[:, 1]
+    np.testing.assert_allclose(drawn.mean(axis=1), two.predict_proba(NEW)[:, 1], rtol=1e-9)
+    with pytest.raises(ValueError, match="n_samples must be at most 64, the number of draws that were kept, got 65"):
+        two.sample_proba(NEW, 65)
+
+
+def test_classes_share_the_scales_of_their_levels(three):
+    units = [p.level_scales for p in three.posteriors_]
+    for other in units[1:]:
+        np.testing.assert_allclose(other, units[0], rtol=1e-12)
+    cosines, sines = units[0][:15], units[0][15:30]
+    np.testing.assert_array_equal(cosines, sines)
+    assert np.mean(three.quantize(2, arithmetic="integer").predict(NEW) == NEW_THREE) > 0.5
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"level_scales": "shared"},
+        {"n_levels": 3},
+        {"levels": "power_of_two", "n_levels": 9},
+        {"prior": SpikeAndSlabPrior(0.5)},
+        {"prior": TablePrior(np.exp(-0.5 * np.linspace(-4, 4, 15) ** 2)), "level_scales": "shared"},
+        {"bound": "exponential", "posterior": "mean_field"},
+        {"features": "linear", "length_scale": None, "batch_size": 50},
+    ],
+    ids=str,
+)
+def test_other_levels_priors_and_posteriors_are_usable(tmp_path, parameters):
+    model = fit(THREE > 0, n_draws=8, **parameters) if "posterior" not in parameters else fit(THREE > 0, **parameters)
+    p = model.predict_proba(NEW)
+    assert log_loss(NEW_THREE > 0, p) < 0.62 and 0 < model.sparsity_ < 1
+    model.save(tmp_path / "m")
+    assert load(tmp_path / "m").predict_proba(NEW).tobytes() == p.tobytes()
+
+
+def test_predictions_do_not_depend_on_threads(three):
+    assert fit(n_threads=3).predict_proba(NEW).tobytes() == three.predict_proba(NEW).tobytes()
+
+
+def test_streams_have_the_bound_of_rows_in_memory(three):
+    stream = fit().fit_stream(X, THREE, keep_features=True, sample_rows=100)
+    assert stream.elbo_ == pytest.approx(three.elbo_, abs=0.3)
+    np.testing.assert_allclose(stream.predict_proba(NEW), three.predict_proba(NEW), atol=0.15)
+    assert log_loss(NEW_THREE, stream.predict_proba(NEW)) < log_loss(NEW_THREE, three.predict_proba(NEW)) + 0.02
+    with pytest.raises(ValueError, match="posterior must be 'sequential' for fit_stream in the raw basis"):
+        fit(posterior="mean_field").fit_stream(X, THREE)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_an_interrupted_ascent_ends_in_draws(monkeypatch, n_threads):
+    calls, original = [], LabelledRows.weighted_statistics
+
+    def interrupt(self, xi):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(self, xi)
+
+    monkeypatch.setattr(LabelledRows, "weighted_statistics", interrupt)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = fit(n_threads=n_threads)
+    assert model.interrupted_ and not model.converged_
+    assert np.isfinite(model.predict_proba(NEW)).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"posterior": "exact"}, "posterior must be one of"),
+        ({"bound": "exponential"}, "bound must be 'jaakkola' with posterior='sequential'"),
+        ({"n_levels": 4}, "n_levels must be odd with level_scales='own'"),
+        ({"level_scales": "mine"}, "level_scales must be one of"),
+        ({"n_draws": 0}, "n_draws must be at least 1"),
+        ({"prior": TablePrior(np.ones(15))}, "prior must have a density with level_scales='own'"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_named(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        fit(**parameters)
