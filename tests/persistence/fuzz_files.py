@@ -80,7 +80,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "raw linear, spike and slab": lambda: regressor(
         features="linear", basis="raw", prior=pydirect.SpikeAndSlabPrior(), levels=[[-1.0, 0.0, 1.0]]
     ),
-    "mixture": lambda: regressor(features="linear", basis="raw", n_components=2),
+    "mixture": lambda: regressor(features="linear", basis="raw", posterior="mean_field", n_components=2),
     "polynomial": lambda: regressor(features="polynomial"),
     "precomputed": lambda: regressor(features="precomputed"),
     "two classes": lambda: classifier(Y > 0),
