@@ -13,6 +13,7 @@ void bind_moment_table(pybind11::module_&);
 void bind_monte_carlo(pybind11::module_&);
 void bind_quadratic_network(pybind11::module_&);
 void bind_quantized(pybind11::module_&);
+void bind_sequential(pybind11::module_&);
 void bind_statistics(pybind11::module_&);
 void bind_unit_moments(pybind11::module_&);
 }  // namespace pydirect
@@ -31,6 +32,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_moment_table(m);
   pydirect::bind_quadratic_network(m);
   pydirect::bind_mixture(m);
+  pydirect::bind_sequential(m);
   pydirect::bind_monte_carlo(m);
   pydirect::bind_quantized(m);
 }

@@ -21,13 +21,19 @@ PYDIRECT_INLINE Words::vector multiply_words(const Words::vector& a, const Words
 #endif
 }
 
-// Philox 4x32-10 (Salmon et al. 2011), one counter per lane: (pair of draws, weight, epoch, use).
-PYDIRECT_INLINE void philox(const DrawBlock& b, const Words& column, unsigned pair, unsigned use, Words (&out)[4]) {
+PYDIRECT_INLINE Words broadcast_word(unsigned word) {
+  Words w;
+  PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i) w.v[i] = word + Words::vector{};
+  return w;
+}
+
+// Philox 4x32-10 (Salmon et al. 2011), one counter per lane.
+PYDIRECT_INLINE void philox(std::uint64_t seed, const Words (&counter)[4], Words (&out)[4]) {
   const Words::vector zero{}, low_word = zero + 0xFFFFFFFFULL;
   const Words::vector m0 = zero + 0xD2511F53ULL, m1 = zero + 0xCD9E8D57ULL;
   PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i) {
-    Words::vector c0 = zero + pair, c1 = column.v[i], c2 = zero + b.epoch, c3 = zero + use;
-    unsigned k0 = unsigned(b.seed), k1 = unsigned(b.seed >> 32);
+    Words::vector c0 = counter[0].v[i], c1 = counter[1].v[i], c2 = counter[2].v[i], c3 = counter[3].v[i];
+    unsigned k0 = unsigned(seed), k1 = unsigned(seed >> 32);
     for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
       const Words::vector p0 = multiply_words(m0, c0), p1 = multiply_words(m1, c2);
       c0 = (p1 >> 32) ^ c1 ^ (zero + k0);
@@ -40,6 +46,12 @@ PYDIRECT_INLINE void philox(const DrawBlock& b, const Words& column, unsigned pa
     out[2].v[i] = c2;
     out[3].v[i] = c3;
   }
+}
+
+// Counters (pair of draws, weight, epoch, use).
+PYDIRECT_INLINE void philox(const DrawBlock& b, const Words& column, unsigned pair, unsigned use, Words (&out)[4]) {
+  const Words counter[4] = {broadcast_word(pair), column, broadcast_word(b.epoch), broadcast_word(use)};
+  philox(b.seed, counter, out);
 }
 
 // (k + 1/2) 2⁻⁵² for 52 random bits k: never 0, never 1, as likely as its complement.
@@ -76,6 +88,22 @@ PYDIRECT_INLINE bool in_all_lanes(const Mask<double>& m) {
   __builtin_memcpy(lane, m.v, sizeof lane);
   for (int i = 0; i < PackD::lanes; ++i) all &= lane[i];
   return all != 0;
+}
+
+// Lane l of step m holds the counter of the numbers 16 m + l and 16 m + 8 + l.
+void uniforms(std::uint64_t seed, std::uint64_t weight, unsigned stream, Index n, double* out) {
+  unsigned long long first[PackD::lanes];
+  for (int l = 0; l < PackD::lanes; ++l) first[l] = unsigned(l);
+  Words counter[4] = {{}, broadcast_word(unsigned(weight)), broadcast_word(unsigned(weight >> 32)),
+                      broadcast_word(stream)};
+  __builtin_memcpy(counter[0].v, first, sizeof first);
+  for (Index i = 0; i < n; i += 2 * PackD::lanes) {
+    Words w[4];
+    philox(seed, counter, w);
+    store(out + i, uniform(w[0], w[1]));
+    store(out + i + PackD::lanes, uniform(w[2], w[3]));
+    PYDIRECT_UNROLL for (int p = 0; p < PackD::parts; ++p) counter[0].v[p] += PackD::lanes;
+  }
 }
 
 // x^r given log x; no more than exp can hold.
@@ -300,6 +328,7 @@ void scale_rows(Index n_columns, Index n_rows, const double* factor, double* row
 
 constexpr void fill(DrawKernels& k) {
   k.draw = draw_block;
+  k.uniforms = uniforms;
   k.add_power_sums = add_power_sums;
   k.scale_rows = scale_rows;
 }

@@ -35,6 +35,8 @@ struct PowerSums {
 
 struct DrawKernels {
   void (*draw)(const DrawBlock&);
+  // Uniform numbers of a weight strictly inside (0, 1): n, and more up to a multiple of 16.
+  void (*uniforms)(std::uint64_t seed, std::uint64_t weight, unsigned stream, Index n, double* out);
   void (*add_power_sums)(const PowerSums&);
   // Rows of stride kDrawColumns, each times a factor of its own.
   void (*scale_rows)(Index n_columns, Index n_rows, const double* factor, double* rows);

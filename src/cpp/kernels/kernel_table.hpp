@@ -13,6 +13,7 @@
 #include "kernels/products.hpp"
 #include "kernels/quadratic.hpp"
 #include "kernels/quantized.hpp"
+#include "kernels/sequential.hpp"
 #include "kernels/tilt.hpp"
 #include "kernels/unit_covariance.hpp"
 #include "kernels/unit_moments.hpp"
@@ -38,6 +39,8 @@ struct KernelTable {
   DenseKernels dense;
   RowKernels<float> rows_of_float;
   RowKernels<double> rows_of_double;
+  SequentialKernels<float> sequential_of_float;
+  SequentialKernels<double> sequential_of_double;
 
   template <class T>
   const RowKernels<T>& rows() const {
@@ -45,6 +48,13 @@ struct KernelTable {
       return rows_of_float;
     else
       return rows_of_double;
+  }
+  template <class T>
+  const SequentialKernels<T>& sequential() const {
+    if constexpr (sizeof(T) == sizeof(float))
+      return sequential_of_float;
+    else
+      return sequential_of_double;
   }
 };
 

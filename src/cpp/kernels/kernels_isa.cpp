@@ -36,6 +36,8 @@ namespace PYDIRECT_ISA {
 #include "kernels/draws-inl.hpp"
 #include "kernels/divergence-inl.hpp"
 
+#include "kernels/sequential-inl.hpp"
+
 // Every file fills its own group, by the names of the pointers.
 constexpr KernelTable all_kernels(const char* name) {
   KernelTable table{};
@@ -56,6 +58,8 @@ constexpr KernelTable all_kernels(const char* name) {
   fill(table.dense);
   fill(table.rows_of_float);
   fill(table.rows_of_double);
+  fill(table.sequential_of_float);
+  fill(table.sequential_of_double);
   return table;
 }
 

@@ -216,6 +216,30 @@ PYDIRECT_INLINE PackD exp(const PackD& x_in) {
   return select(underflow, broadcast(0.0), e);
 }
 
+// The same in single precision, for x in [-inf, 88]: zero below -87, at most 2 ulp elsewhere (Cephes' polynomial).
+PYDIRECT_INLINE PackF exp(const PackF& x_in) {
+  const PackF lowest = broadcast(-87.0f);
+  const Mask<float> underflow = less(x_in, lowest);
+  const PackF x = select(underflow, lowest, x_in);
+  const PackF shift = broadcast(rounding_shift<float>());
+  const PackF shifted = x * broadcast(1.44269504f) + shift;
+  const PackF n = shifted - shift;
+  const PackF r = (x - n * broadcast(0.693359375f)) + n * broadcast(2.12194440e-4f);
+  PackF p = broadcast(1.9875691500e-4f);
+  const float terms[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+  PYDIRECT_UNROLL for (int k = 0; k < 5; ++k) p = p * r + broadcast(terms[k]);
+  PackF e = p * (r * r) + r + broadcast(1.0f);
+  PYDIRECT_UNROLL for (int i = 0; i < PackF::parts; ++i) {
+    Native<float>::ivector bits, scale;
+    __builtin_memcpy(&bits, &shifted.v[i], sizeof bits);
+    scale = (bits + 127) << 23;
+    PackF::vector two_to_n;
+    __builtin_memcpy(&two_to_n, &scale, sizeof scale);
+    e.v[i] = e.v[i] * two_to_n;
+  }
+  return select(underflow, broadcast(0.0f), e);
+}
+
 // log x of positive normal numbers, below 1 ulp: fdlibm's series in s = f/(2 + f), 1 + f = x 2⁻ⁿ between √½ and √2.
 PYDIRECT_INLINE PackD log(const PackD& x) {
   PackD n, m;
