@@ -244,8 +244,8 @@ class MeanField:
     @property
     def q_noise(self) -> _Double: ...
 
-# Weights drawn one after another. factor (b, b) upper, mean (b,), levels and tilt (b or 1, n_levels), all in the order of
-# the factor: position j is weight order[j]. Kinds 'independent', 'stratified' and 'nearest', one draw of the most
+# Weights drawn one after another. factor (b, b) upper, mean (b,), levels and tilt (b or 1, n_levels), all in the order
+# of the factor: position j is weight order[j]. Kinds 'independent', 'stratified' and 'nearest', one draw of the most
 # probable levels. Codes (n_draws, b) in the weights' own order; Σ log S_j and log q (n_draws,).
 
 def sequential_draws(
@@ -261,9 +261,7 @@ def sequential_draws(
 ) -> tuple[NDArray[np.uint8], _Double, _Double]: ...
 
 # What they come from, (n, n_draws) in (0, 1): a draw depends on seed, weight and its number alone.
-def sequential_uniforms(
-    weights: NDArray[np.int64], n_draws: int, seed: int, kind: str, n_threads: int
-) -> _Double: ...
+def sequential_uniforms(weights: NDArray[np.int64], n_draws: int, seed: int, kind: str, n_threads: int) -> _Double: ...
 
 # Kronecker sums, as tuples: sizes, start, position, index, coefficients, exponent, offset, values. Results come
 # without the sizes, which are those of the arguments.
