@@ -199,6 +199,13 @@ LEVEL_PADDING: Final[int]
 
 _Progress: TypeAlias = tuple[int, bool, _Double]  # iterations, converged, ELBO after each
 
+# M[o][:, o] = RᵀR for M = diag(scale)(matrix_scale matrix + diag(ridge))diag(scale), of its upper triangle: R, o, and
+# the number of pivots before the first that is not positive and finite; R is undefined from there.
+def cholesky(
+    matrix: _Double, ridge: _Double, scale: _Double, pivot: bool, matrix_scale: float, n_threads: int
+) -> tuple[_Double, NDArray[np.int64], int]: ...
+def inverse_diagonal(factor: _Double, n_threads: int) -> _Double: ...
+
 class MeanField:
     def __init__(
         self,

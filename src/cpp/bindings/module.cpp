@@ -3,6 +3,7 @@
 namespace pydirect {
 void bind_runtime(pybind11::module_&);
 void bind_exponential(pybind11::module_&);
+void bind_factorisation(pybind11::module_&);
 void bind_fourier(pybind11::module_&);
 void bind_gaussian_network(pybind11::module_&);
 void bind_gaussian_process(pybind11::module_&);
@@ -24,6 +25,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_unit_moments(m);
   pydirect::bind_gaussian_network(m);
   pydirect::bind_exponential(m);
+  pydirect::bind_factorisation(m);
   pydirect::bind_fourier(m);
   pydirect::bind_gaussian_process(m);
   pydirect::bind_kron(m);

@@ -6,6 +6,7 @@
 #include "kernels/divergence.hpp"
 #include "kernels/draws.hpp"
 #include "kernels/exponential.hpp"
+#include "kernels/factorisation.hpp"
 #include "kernels/fourier.hpp"
 #include "kernels/gaussian_process.hpp"
 #include "kernels/mixture.hpp"
@@ -32,6 +33,7 @@ struct KernelTable {
   ExponentialKernels exponential;
   DrawKernels draws;
   DivergenceKernels divergence;
+  FactorisationKernels factorisation;
   FourierKernels fourier;
   GaussianProcessKernels gaussian_process;
   QuantizedKernels quantized;

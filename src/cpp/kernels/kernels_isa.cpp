@@ -15,6 +15,7 @@ namespace PYDIRECT_ISA {
 
 #include "kernels/dense-inl.hpp"
 #include "kernels/products-inl.hpp"
+#include "kernels/factorisation-inl.hpp"
 
 #include "kernels/fourier-inl.hpp"
 #include "kernels/gaussian_process-inl.hpp"
@@ -51,6 +52,7 @@ constexpr KernelTable all_kernels(const char* name) {
   fill(table.exponential);
   fill(table.draws);
   fill(table.divergence);
+  fill(table.factorisation);
   fill(table.fourier);
   fill(table.gaussian_process);
   fill(table.quantized);
