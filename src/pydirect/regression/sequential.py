@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import blas
 
+from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_number
 from pydirect.distributions.levels import as_level_count, as_levels, evenly_spaced_levels
@@ -28,7 +29,6 @@ from pydirect.distributions.priors import (
     variance_of,
 )
 from pydirect.optimize.outcome import Outcome
-from pydirect.regression import sequential_kernels as kernels
 from pydirect.regression.sequential_posterior import (
     DRAW_KINDS,
     SequentialPosterior,
@@ -128,10 +128,10 @@ class SequentialRegression:
         if isinstance(order, str) and order == "diagonal":
             order = np.argsort((tau * a.diagonal() + ridge) * scale**2, kind="stable")
         if isinstance(order, str):
-            factor, found, rank = kernels.cholesky(a, ridge, scale, order == "min_pivot", tau, self.n_threads)
+            factor, found, rank = _core.cholesky(a, ridge, scale, order == "min_pivot", tau, self.n_threads)
         else:
             permuted, found = np.ascontiguousarray(a[np.ix_(order, order)]), order
-            factor, _, rank = kernels.cholesky(permuted, ridge, scale[order], False, tau, self.n_threads)
+            factor, _, rank = _core.cholesky(permuted, ridge, scale[order], False, tau, self.n_threads)
         if rank < len(a):
             raise self._failure("τA + I/v is not positive definite in double precision")
         return factor, found
@@ -151,7 +151,7 @@ class SequentialRegression:
         b = self.statistics.n_weights
         factor, _ = self.factorise(np.ones(b), "natural")
         mean = solve(factor, self.statistics.c) / self.noise
-        sd = np.sqrt(kernels.inverse_diagonal(factor, self.n_threads))
+        sd = np.sqrt(_core.inverse_diagonal(factor, self.n_threads))
         if not self.own_scales:
             return np.zeros(b, dtype=np.int8), mean
         edge = (np.abs(self.unit_levels[:, [0, -1]]) + self.widths[:, [0, -1]] / 2).min(axis=1)

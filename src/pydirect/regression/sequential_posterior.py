@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
+from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.distributions.categorical import FactorizedCategorical
@@ -27,7 +28,6 @@ from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.posterior import WeightMarginals
 from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.persistence.fields import require_array, require_number, require_positive
-from pydirect.regression import sequential_kernels as kernels
 
 DRAW_KINDS = ("stratified", "independent")
 Codes = NDArray[np.uint8]
@@ -80,7 +80,7 @@ class SequentialSampler:
 
     def draw(self, n_draws: int, kind: str, seed: int, n_threads: int = 1) -> Draws:
         """Draw from q; `kind` as of `SequentialPosterior.draw`, or "nearest" for the most probable levels in turn."""
-        codes, log_normaliser, log_q = kernels.sequential_draws(
+        codes, log_normaliser, log_q = _core.sequential_draws(
             self.factor, self.mean, self.levels, self.tilt, self.order, n_draws, seed, kind, n_threads
         )
         return Draws(codes, self.constant + log_normaliser, log_q)
