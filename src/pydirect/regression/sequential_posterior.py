@@ -247,8 +247,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         exponents = f"{self.level_exponents.min()} to {self.level_exponents.max()}"
         return (
             f"{self.n_weights} weights on {n_levels} levels, each given those drawn before it. The ELBO lies "
-            f"{abs(self.gap):.2g} ± {self.elbo_stderr:.2g} nats {'below' if self.gap >= 0 else 'above'} the evidence of "
-            f"continuous weights. {n_draws} draws are worth {self.effective_sample_size * n_draws:.0f} exact ones; "
+            f"{abs(self.gap):.2g} ± {self.elbo_stderr:.2g} nats {'below' if self.gap >= 0 else 'above'} the evidence "
+            f"of continuous weights. {n_draws} draws are worth {self.effective_sample_size * n_draws:.0f} exact ones; "
             f"{self.sparsity:.0%} of their weights are zero. Levels are up to {self.coarseness.max():.2g} conditional "
             f"standard deviations apart, scaled by powers of two with exponents {exponents}. A draw takes {packed} "
             f"bytes, and all of them share {self.n_weights} bytes of exponents. Predictions are {source}."
