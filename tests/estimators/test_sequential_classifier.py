@@ -7,7 +7,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 
 from pydirect import DirectClassifier, SpikeAndSlabPrior, TablePrior, load
-from pydirect.logistic.rows import LabelledRows
 from pydirect.regression.sequential_posterior import SequentialPosterior
 
 RNG = np.random.default_rng(0)
@@ -121,16 +120,7 @@ def test_streams_have_the_bound_of_rows_in_memory(three):
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_an_interrupted_ascent_ends_in_draws(monkeypatch, n_threads):
-    calls, original = [], LabelledRows.weighted_statistics
-
-    def interrupt(self, xi):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(self, xi)
-
-    monkeypatch.setattr(LabelledRows, "weighted_statistics", interrupt)
+def test_an_interrupted_ascent_ends_in_draws(interrupted_ascents, n_threads):
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = fit(n_threads=n_threads)
     assert model.interrupted_ and not model.converged_
