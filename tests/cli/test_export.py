@@ -13,6 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+
 
 @pytest.fixture
 def data(tmp_path):

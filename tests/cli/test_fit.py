@@ -48,12 +48,14 @@ def test_the_written_model_is_fitted_to_all_rows(tmp_path, data, run):
     np.testing.assert_array_equal(first.predict(X), second.predict(X))
 
 
+@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
 @pytest.mark.parametrize(
     "options",
     [
         ["--features", "fourier", "--n-features", "40"],
         ["--features", "polynomial", "--degree", "2"],
-        ["--features", "linear", "--basis", "raw"],
+        ["--features", "linear", "--basis", "raw", "--n-levels", "255"],
+        ["--features", "linear", "--basis", "raw", "--posterior", "mean-field"],
         ["--features", "linear", "--weight", "w", "--threads", "1", "--seed", "3"],
     ],
 )
@@ -63,9 +65,10 @@ def test_options_reach_the_estimator(tmp_path, data, options, run):
     parameters = pydirect.load(path).get_params()
     names = {"--features": "features", "--basis": "basis", "--n-features": "n_features", "--degree": "degree"}
     names |= {"--threads": "n_threads", "--seed": "random_state"}
+    names |= {"--n-levels": "n_levels", "--posterior": "posterior"}
     for option, value in zip(options[::2], options[1::2], strict=True):
         if option in names:
-            assert str(parameters[names[option]]) == value
+            assert str(parameters[names[option]]) == value.replace("-", "_")
 
 
 def test_a_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys, run):
@@ -191,7 +194,9 @@ def test_default_features_are_the_estimators(tmp_path, data, run):
         (["--target", "y", "--hidden", "3"], "--hidden: only for --model network"),
         (["--target", "y", "--model", "network", "--basis", "raw"], "--basis: not for --model network"),
         (["--target", "y", "--model", "dvi", "--degree", "3"], "--degree: not for --model dvi"),
-        (["--target", "y", "--posterior", "radial"], "--posterior: only for --model monte-carlo"),
+        (["--target", "y", "--posterior", "radial"], "--posterior radial: only for --model monte-carlo"),
+        (["--target", "y", "--posterior", "mean-field"], "--posterior mean-field: only for --basis raw"),
+        (["--target", "y", "--model", "network", "--n-levels", "7"], "--n-levels: not for --model network"),
         (["--target", "colour", "--model", "network"], "--model network: its target must be a number, not a class"),
         (
             ["--target", "y", "--model", "network", "--hidden", "0"],

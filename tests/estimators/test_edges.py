@@ -49,6 +49,7 @@ DATA = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", DATA)
 def test_everything_stays_finite(case, kind):
@@ -86,6 +87,7 @@ DEGENERATE = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_degenerate_data_give_a_finite_model_or_say_why_not(case):
     X, y = DEGENERATE[case]
@@ -273,7 +275,7 @@ def test_transformers_are_cloned_and_give_the_features():
     np.testing.assert_array_equal(model.predict(X0), expected.predict(StandardScaler().fit_transform(X0)))
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
 @pytest.mark.parametrize(
     "prior",
     [
@@ -288,6 +290,7 @@ def test_transformers_are_cloned_and_give_the_features():
     ids=lambda p: p if isinstance(p, str) else type(p).__name__,
 )
 def test_every_prior_in_the_raw_basis_learns(prior):
-    model = DirectRegressor("linear", basis="raw", prior=prior).fit(X0, Y0)
+    scales = "shared" if isinstance(prior, TablePrior) else "own"
+    model = DirectRegressor("linear", basis="raw", prior=prior, level_scales=scales).fit(X0, Y0)
     assert model.score(X0, Y0) > 0.9
     assert model.sparsity_ > 0

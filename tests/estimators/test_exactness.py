@@ -131,13 +131,14 @@ def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, 
     np.testing.assert_allclose(std, y_scale * np.sqrt(variance + sigma2), rtol=CUT)
 
 
-def test_raw_basis_with_many_levels_is_the_closed_form_when_columns_do_not_interact():
+@pytest.mark.parametrize("options", [{"posterior": "mean_field"}, {"keep_factor": True}], ids=str)
+def test_raw_basis_with_many_levels_is_the_closed_form_when_columns_do_not_interact(options):
     rng = np.random.default_rng(5)
     phi = np.linalg.qr(rng.standard_normal((50, 6)))[0] * 7
     y = phi @ rng.standard_normal(6) + 2 * rng.standard_normal(50)
     y -= y.mean()
     levels = np.linspace(-6, 6, 255)
-    model = DirectRegressor("precomputed", basis="raw", levels=levels, noise=4.0).fit(phi, y)
+    model = DirectRegressor("precomputed", basis="raw", levels=levels, noise=4.0, **options).fit(phi, y)
     mean, std = model.predict(phi, return_std=True)
     prior = (y.std() * model.prior_scale_[0]) ** 2
     expected, variance = bayesian_linear_regression(phi, y, np.ones(50), 4.0, prior, phi)
@@ -177,6 +178,7 @@ def test_a_single_column_of_targets_is_a_vector_of_targets(data, basis):
     assert matrix.predict_quantiles(new).shape == (30, 1, 3) and matrix.sample_y(new, 5).shape == (30, 1, 5)
 
 
+@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
 @pytest.mark.parametrize("noise", [1.0, 0.1, 0.01, 0.001])
 def test_raw_intervals_cover_whatever_the_levels_cannot_represent(noise):
     rng = np.random.default_rng(0)
@@ -184,7 +186,8 @@ def test_raw_intervals_cover_whatever_the_levels_cannot_represent(noise):
     y = X @ [1.0, -0.5, 0.3, 0.7, 0.2] + noise * rng.standard_normal(800)
     model = DirectRegressor("linear", basis="raw").fit(X[:400], y[:400])
     lower, upper = model.predict_interval(X[400:], 0.9)
-    assert 0.8 <= np.mean((y[400:] >= lower) & (y[400:] <= upper)) <= 0.97
+    assert 0.8 <= np.mean((y[400:] >= lower) & (y[400:] <= upper))
+    assert (upper - lower).mean() <= 0.4 + 4 * noise
 
 
 def test_deviations_grow_where_the_linear_part_is_cut_off():

@@ -130,7 +130,8 @@ def test_intervals_cover_what_the_model_itself_would_produce(level):
         {"n_features": 25},
         {"n_features": 200},
         {"features": "polynomial", "degree": 4, "noise": 20.0},  # most directions dropped
-        {"features": "linear", "basis": "raw"},
+        {"features": "linear", "basis": "raw", "n_levels": 255, "keep_factor": True},
+        {"features": "linear", "basis": "raw", "posterior": "mean_field"},
         {"features": "linear", "prior": "laplace", "noise": "evidence"},
     ],
     ids=str,

@@ -67,7 +67,15 @@ def test_blocks_in_any_order_give_the_model_of_all_rows(name, n_parts):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"noise": "evidence"}, {"prior": "laplace"}, {"noise": 0.1}, {"basis": "raw", "noise": 0.5}, {"basis": "raw"}],
+    [
+        {},
+        {"noise": "evidence"},
+        {"prior": "laplace"},
+        {"noise": 0.1},
+        {"basis": "raw", "n_levels": 255, "keep_factor": True},
+        {"basis": "raw", "posterior": "mean_field", "noise": 0.5},
+        {"basis": "raw", "posterior": "mean_field"},
+    ],
 )
 def test_with_features_that_need_no_data_it_is_fit(parameters):
     phi = np.c_[np.ones(N), X, X**2]
@@ -75,9 +83,6 @@ def test_with_features_that_need_no_data_it_is_fit(parameters):
     for i in cut(7):
         model.partial_fit(phi[i], Y[i])
     batch = DirectRegressor("precomputed", **parameters).fit(phi, Y)
-    if "basis" in parameters:
-        assert model.elbo_ > batch.elbo_ - 0.1, "another optimum, from the last posterior"
-        model.fit_statistics(model.statistics_)
     np.testing.assert_allclose(model.predict(phi), batch.predict(phi), rtol=1e-10)
     assert model.elbo_ == pytest.approx(batch.elbo_, rel=1e-11)
 
@@ -124,30 +129,26 @@ def test_a_single_row_at_a_time():
     assert_equal_to_rounding(model, fixed(features="linear").partial_fit(X[:30], Y[:30]))
 
 
+@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         ({}, {"basis": "raw"}),
+        ({"basis": "raw", "posterior": "mean_field"}, {"posterior": "sequential"}),
         ({"basis": "raw", "levels": [-1.0, 0.0, 1.0]}, {"levels": [-2.0, -1.0, 0.0, 1.0, 2.0]}),
         ({"basis": "raw"}, {"levels": [-1.0, 0.0, 1.0]}),
         ({"basis": "raw"}, {"n_levels": 7}),
     ],
 )
-def test_inference_starts_afresh_where_the_last_posterior_is_of_other_weights_or_levels(before, after):
+def test_the_posterior_may_change_between_blocks(before, after):
     model = fixed(features="polynomial", noise=0.2, **before).partial_fit(X[:150], Y[:150])
     model.set_params(**after).partial_fit(X[150:], Y[150:]).forget(X[:20], Y[:20])
     assert model.n_samples_ == N - 20
-    model.partial_fit(X[:20], Y[:20])
-    elbo = model.elbo_
-    assert elbo > model.fit_statistics(model.statistics_).elbo_ - 0.1
-
-
-def test_a_model_that_changes_its_basis_starts_afresh():
-    model = fixed(features="polynomial", noise=0.2).partial_fit(X[:150], Y[:150]).set_params(basis="raw")
-    elbo = model.partial_fit(X[150:], Y[150:]).elbo_
+    elbo = model.partial_fit(X[:20], Y[:20]).elbo_
     assert elbo == model.fit_statistics(model.statistics_).elbo_
 
 
+@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
 @pytest.mark.parametrize("features", ["fourier", "polynomial"])
 def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
     """Inference draws from a generator of its own, whatever the features have drawn."""

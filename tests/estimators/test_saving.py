@@ -29,6 +29,8 @@ from pydirect import (
 )
 from pydirect.persistence import container as persistence
 
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((40, 3)), RNG.standard_normal((9, 3)) * 2
 Y = X[:, 0] + 0.3 * X[:, 1] ** 2 + 0.1 * RNG.standard_normal(40)

@@ -11,6 +11,7 @@ One small table and one split show what the output looks like; they do not decid
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Sequence
@@ -167,6 +168,7 @@ def _explain(results: Sequence[_Result], split: _Split, quiet: bool) -> None:
         f"each, make {(weights.n_weights + 1) // 2} bytes;\n{raw.sparsity_:.1%} of the weights are expected to be "
         f"exactly zero. In the decorrelated basis: {models[DECORRELATED].sparsity_:.1%}."
     )
+    print(textwrap.fill(raw.posterior_.summary(), 118))
 
 
 def _save(results: Sequence[_Result], output_dir: Path) -> None:
@@ -174,7 +176,7 @@ def _save(results: Sequence[_Result], output_dir: Path) -> None:
     for result, name in zip(results, ("demo.pydirect", "demo-raw.pydirect"), strict=False):
         path = output_dir / name
         result.model.save(path, metadata={"demo": {"target": TARGET}})
-        print(f"Written {path}, {path.stat().st_size} bytes ({result.name}: the whole posterior, 64-bit numbers)")
+        print(f"Written {path}, {path.stat().st_size} bytes ({result.name}: the whole posterior)")
 
 
 def _draw(results: Sequence[_Result], split: _Split, output_dir: Path) -> None:
@@ -185,10 +187,10 @@ def _draw(results: Sequence[_Result], split: _Split, output_dir: Path) -> None:
         return
     from pydirect.metrics import pit
     from pydirect.persistence.atomic import atomic_open
-    from pydirect.plotting import CalibrationDisplay, ELBODisplay, PredictionIntervalDisplay
+    from pydirect.plotting import CalibrationDisplay, PredictionIntervalDisplay, SequentialDisplay
 
     figure = Figure(figsize=(13.0, 9.0), layout="constrained")
-    axes = figure.subplot_mosaic([["intervals", "intervals"], ["calibration", "elbo"]], height_ratios=(1.1, 1.0))
+    axes = figure.subplot_mosaic([["intervals", "calibration"], ["draws", "levels"]])
     best, raw, *_ = results
     PredictionIntervalDisplay.from_predictions(
         split.y_test, best.predicted, level=LEVEL, ax=axes["intervals"], target_name=TARGET
@@ -198,10 +200,7 @@ def _draw(results: Sequence[_Result], split: _Split, output_dir: Path) -> None:
     for result in results:
         CalibrationDisplay(pit(split.y_test, result.predicted), name=result.name).plot(ax=axes["calibration"])
     axes["calibration"].set_title("Intervals of every level, on the test rows", loc="left")
-    ELBODisplay.from_estimator(raw.model, names=[raw.name], ax=axes["elbo"])
-    axes["elbo"].set_title("Training in the raw basis", loc="left")
-    if (legend := axes["elbo"].get_legend()) is not None:
-        legend.remove()  # one line, named by the title
+    SequentialDisplay.from_estimator(raw.model, ax=[axes["draws"], axes["levels"]])
     path = output_dir / "demo.png"
     with atomic_open(path) as file:
         figure.savefig(file, format="png", dpi=110)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pydirect.cli.fit_data import TrainingData
 
 
+RAW_POSTERIORS = ("sequential", "mean-field")
+NETWORK_POSTERIORS = ("normal", "laplace", "logistic", "radial")
+
+
 def add_model_options(command: argparse.ArgumentParser) -> None:
     """Add the options that choose a model."""
     command.add_argument(
@@ -32,12 +36,18 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
         help="units of a network's hidden layers; give the file before this (default: 16 8; 50 for rectified units)",
     )
     command.add_argument(
-        "--posterior",
-        choices=["normal", "laplace", "logistic", "radial"],
-        help="distribution of the weights of --model monte-carlo (default: normal)",
+        "--basis",
+        choices=["decorrelated", "raw"],
+        help="basis of the weights (default: decorrelated); raw ones are 4-bit integers, as small devices want them",
     )
     command.add_argument(
-        "--basis", choices=["decorrelated", "raw"], help="basis of the weights (default: decorrelated)"
+        "--posterior",
+        choices=[*RAW_POSTERIORS, *NETWORK_POSTERIORS],
+        help="with --basis raw: sequential (default) or mean-field; with --model monte-carlo: normal (default), "
+        "laplace, logistic or radial",
+    )
+    command.add_argument(
+        "--n-levels", type=positive, metavar="N", help="number of values that a weight can take (default: 15)"
     )
     command.add_argument(
         "--features",
@@ -54,11 +64,13 @@ def check_model_options(args: argparse.Namespace) -> None:
     """Raise unless the options belong to the chosen kind of model."""
     if args.hidden is not None and args.model == "direct":
         raise CommandError("--hidden: only for --model network, dvi or monte-carlo")
-    for option in ("basis", "features", "n_features", "degree") if args.model != "direct" else ():
+    for option in ("basis", "features", "n_features", "degree", "n_levels") if args.model != "direct" else ():
         if getattr(args, option) is not None:
             raise CommandError(f"--{option.replace('_', '-')}: not for --model {args.model}")
-    if args.posterior is not None and args.model != "monte-carlo":
-        raise CommandError("--posterior: only for --model monte-carlo")
+    if args.posterior in NETWORK_POSTERIORS and args.model != "monte-carlo":
+        raise CommandError(f"--posterior {args.posterior}: only for --model monte-carlo")
+    if args.posterior in RAW_POSTERIORS and args.basis != "raw":
+        raise CommandError(f"--posterior {args.posterior}: only for --basis raw")
     if args.n_features is not None and args.features not in (None, "auto", "nystroem", "fourier"):
         raise CommandError("--n-features: only for --features nystroem or fourier")
     if args.degree is not None and args.features != "polynomial":
@@ -80,8 +92,9 @@ def new_model(args: argparse.Namespace, classes: bool) -> Any:
         given = {"hidden_layer_sizes": args.hidden, "posterior": args.posterior}
         estimator = pydirect.MonteCarloBNNClassifier if classes else pydirect.MonteCarloBNNRegressor
     else:
-        names = ("features", "basis", "n_features", "degree")
+        names = ("features", "basis", "n_features", "degree", "n_levels")
         given = {name: getattr(args, name) for name in names}
+        given["posterior"] = args.posterior and args.posterior.replace("-", "_")
         estimator = pydirect.DirectClassifier if classes else pydirect.DirectRegressor
     return estimator(**common, **{name: value for name, value in given.items() if value is not None})
 
