@@ -37,6 +37,8 @@ from pydirect.statistics.rotated import RotatedTarget
 
 # Noise variances below this fraction of the targets' variance are not distinguished.
 NOISE_FLOOR = 1e-10
+# Nats per weight below the evidence of continuous weights from which levels are useless at a noise variance.
+USELESS_GAP = 5.0
 GRID_RECENTRINGS = 12
 Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
 
@@ -121,7 +123,10 @@ def fit_decorrelated_by_evidence(
 
 @dataclass(frozen=True)
 class SequentialPolicy:
-    """How the raw basis is fitted by `fit_sequential`, whose arguments these are."""
+    """How the raw basis is fitted by `fit_sequential`, whose arguments these are.
+
+    - `ties`: groups of weights that share a scale, as devices want them, where that costs next to nothing.
+    """
 
     prior: Prior
     n_levels: int
@@ -146,13 +151,36 @@ class SequentialPolicy:
         for target, start, maximum, seed in zip(targets, initial, maxima, seeds, strict=True):
             noise, prior_sd = max(maximum.noise, NOISE_FLOOR), float(np.sqrt(maximum.scale))
             fit = partial(self._fit_at, target, maximum.scale / variance_of(self.prior), seed)
-            posterior = fit(noise)
-            if is_coarse(posterior):
-                posterior = self._with_lattice_noise(fit, posterior, start.fixed_noise is None)
+            posterior = self._as_fine_as_needed(fit, noise, start.fixed_noise is None)
             fitted.append((posterior.in_units_of(prior_sd), prior_sd))
         return fitted
 
-    def _fit_at(self, target: TargetStatistics, variance: float, seed: int, noise: float) -> SequentialPosterior:
+    def _as_fine_as_needed(
+        self, fit: Callable[[float, NDArray[np.intp] | None], SequentialPosterior], noise: float, free: bool
+    ) -> SequentialPosterior:
+        """Fit; where levels prove coarse, without ties, and where they are useless, at the noise of the highest ELBO.
+
+        What levels cannot represent is noise to this model.
+        """
+        ties = self.ties
+        posterior = fit(noise, ties)
+        if is_coarse(posterior) and ties is not None:
+            ties = None
+            posterior = fit(noise, ties)
+        useless = posterior.gap > USELESS_GAP * posterior.n_weights
+        while free and useless:
+            raised = fit(2 * posterior.noise.variance, ties)
+            if not raised.elbo > posterior.elbo:
+                break
+            posterior = raised
+        if is_coarse(posterior):
+            factor = posterior.noise.variance / noise
+            warn_of_coarse_levels(posterior, f" The noise variance was raised by {factor:g}." if factor > 1 else "", 8)
+        return posterior
+
+    def _fit_at(
+        self, target: TargetStatistics, variance: float, seed: int, noise: float, ties: NDArray[np.intp] | None
+    ) -> SequentialPosterior:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoarseLevelsWarning)
             return fit_sequential(
@@ -163,27 +191,12 @@ class SequentialPolicy:
                 n_levels=self.n_levels,
                 levels=self.levels,
                 level_scales=self.level_scales,
-                ties=self.ties if self.level_scales == "own" else None,
+                ties=ties if self.level_scales == "own" else None,
                 n_draws=self.n_draws,
                 keep_factor=self.keep_factor,
                 random_state=seed,
                 n_threads=self.n_threads,
             )
-
-    @staticmethod
-    def _with_lattice_noise(
-        fit: Callable[[float], SequentialPosterior], posterior: SequentialPosterior, free: bool
-    ) -> SequentialPosterior:
-        """Raise the noise variance while that raises the ELBO: what levels cannot represent is noise to this model."""
-        evident = posterior.noise.variance
-        while free:
-            raised = fit(2 * posterior.noise.variance)
-            if not raised.elbo > posterior.elbo:
-                break
-            posterior = raised
-        factor = posterior.noise.variance / evident
-        warn_of_coarse_levels(posterior, f" The noise variance was raised by {factor:g}." if factor > 1 else "", 7)
-        return posterior
 
 
 # The raw basis, mean field and mixtures
