@@ -95,7 +95,7 @@ def run_reparam_fold(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> list[flo
     """The same for REPARAM: features, noise and prior variance are those of the raw basis."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        raw = DirectRegressor(basis="raw", max_iter=1).fit(x[~test], y[~test])
+        raw = DirectRegressor(basis="raw", posterior="mean_field", max_iter=1).fit(x[~test], y[~test])
     features = raw.features_
     phi, scale = features.transform(np.ascontiguousarray(x[~test])), raw.y_scale_[0]
     targets = (y[~test] - raw.y_mean_[0]) / scale
