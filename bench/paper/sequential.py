@@ -257,6 +257,7 @@ def figure(arguments: argparse.Namespace) -> None:
     left.set(yscale="log", ylabel="log evidence − ELBO (nats)", title="What the posterior loses")
     right.set(ylabel="NLPD above continuous weights (nats per row)", title="What predictions lose")
     right.axhline(0, color="black", linewidth=0.8)
+    right.set_yscale("symlog", linthresh=0.1)
     for axes in (left, right):
         axes.set_xticks(place, names)
         axes.spines[["top", "right"]].set_visible(False)

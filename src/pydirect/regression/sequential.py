@@ -45,8 +45,10 @@ REACH = 4.0
 COVERAGE = 3.0
 COVERAGE_OF_TERNARY = 2.0
 SMALLEST_EXPONENT, LARGEST_EXPONENT = -30, 30
+# Largest spacing in conditional standard deviations, and largest share of outermost levels, that cost next to nothing.
 # Nats per weight: the gap from which levels are called coarse; nats, and nats per weight, of the standard error of the
 # ELBO from which it says little.
+HARMLESS_COARSENESS, MANY_OUTERMOST = 2.5, 0.05
 COARSE_GAP, LARGE_ERROR, LARGE_ERROR_PER_WEIGHT = 0.5, 1.0, 0.01
 
 
@@ -408,24 +410,30 @@ def _as_order(order: str | ArrayLike, n_weights: int) -> str | NDArray[np.int64]
 
 
 def is_coarse(posterior: SequentialPosterior) -> bool:
-    """Whether levels are too far apart for what the data say about the weights.
+    """Whether levels are too far apart, or reach too little far, for what the data say about the weights.
 
     That draws agree proves nothing: where levels are much further apart than conditional standard deviations, all mass
-    is on one of them.
+    is on one of them. A gap alone proves nothing either: another prior than the Gaussian has another evidence.
     """
     b = posterior.n_weights
-    return posterior.gap > COARSE_GAP * b or posterior.elbo_stderr > max(LARGE_ERROR, LARGE_ERROR_PER_WEIGHT * b)
+    suspicious = posterior.coarseness.max() > HARMLESS_COARSENESS or outermost_share(posterior) > MANY_OUTERMOST
+    loses = posterior.gap > COARSE_GAP * b or posterior.elbo_stderr > max(LARGE_ERROR, LARGE_ERROR_PER_WEIGHT * b)
+    return bool(suspicious and loses)
+
+
+def outermost_share(posterior: SequentialPosterior) -> float:
+    """Return the share of a weight's two outermost levels among those drawn."""
+    codes = posterior.codes
+    return float(np.mean((codes == 0) | (codes == posterior.unit_levels.shape[-1] - 1)))
 
 
 def warn_of_coarse_levels(posterior: SequentialPosterior, remedy: str = "", stacklevel: int = 3) -> None:
     """Warn that levels are coarse, with figures that show how; `remedy` is what was done about it."""
-    codes = posterior.codes
-    ends = float(np.mean((codes == 0) | (codes == posterior.unit_levels.shape[-1] - 1)))
     warnings.warn(
         "levels are coarse for what the data say: the ELBO lies "
         f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "
         f"error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} conditional "
-        f"standard deviations, {ends:.0%} of drawn levels are the outermost.{remedy} More n_levels, levels of own "
+        f"standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{remedy} More n_levels, levels of own "
         "scales, a larger noise variance or the decorrelated basis represent such data better",
         CoarseLevelsWarning,
         stacklevel=stacklevel,

@@ -314,7 +314,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         if n_samples > self.n_draws:
             raise ValueError(
                 f"n_samples must be at most {self.n_draws}, the number of draws that were kept, got {n_samples}: fit "
-                "with more n_draws, or with keep_factor=True"
+                "with more n_draws, or with keep_factor=True where that is offered"
             )
         return self.draws[rng.permutation(self.n_draws)[:n_samples]]
 
