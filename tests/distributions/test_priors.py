@@ -11,6 +11,7 @@ from pydirect.distributions.priors import (
     StudentTPrior,
     TablePrior,
     as_prior,
+    grid_log_mass,
 )
 
 PRIORS = [GaussianPrior(0.7), LaplacePrior(1.3), StudentTPrior(2.5, 0.4), SpikeAndSlabPrior(0.6), TablePrior([1, 0, 3])]
@@ -119,3 +120,16 @@ def test_divergence_is_infinite_only_where_the_prior_forbids_what_is_used():
     d = FactorizedCategorical(np.array([[0.0, 1.0, 2.0]]), q)
     assert d.kl([np.log(0.5), np.log(0.5), -np.inf]) == pytest.approx(0.0)
     assert d.kl([0.0, -np.inf, -np.inf]) == np.inf
+
+
+@pytest.mark.parametrize("prior", [GaussianPrior(0.7), LaplacePrior(), SpikeAndSlabPrior(0.3), SpikeAndSlabPrior(0.9)])
+def test_masses_of_fine_cells_add_up_to_one_and_have_the_priors_variance(prior):
+    levels = np.arange(-8000, 8001)[None] * 1e-3
+    mass = np.exp(grid_log_mass(prior, levels, np.full((1, 1), 1e-3)))
+    assert mass.sum() == pytest.approx(1.0, abs=1e-4)
+    assert (mass * levels**2).sum() == pytest.approx(prior.variance, rel=1e-3)
+
+
+def test_masses_of_coarse_cells_sum_to_no_more_than_one():
+    for prior in (GaussianPrior(0.1), LaplacePrior(0.1), SpikeAndSlabPrior(0.9, GaussianPrior(0.1))):
+        assert np.exp(grid_log_mass(prior, np.array([[-1.0, 0.0, 1.0]]), np.ones((1, 1)))).sum() <= 1 + 1e-12

@@ -169,9 +169,9 @@ class SpikeAndSlabPrior:
         return self.slab
 
     def log_grid_mass(self, levels: FloatArray, spacing: FloatArray) -> FloatArray:
-        """Log masses of levels that stand for cells of a width: π at zero, (1 − π) × density × spacing elsewhere."""
+        """Log masses of levels that stand for cells of a width: (1 − π) × density × spacing, and π more at zero."""
         slab = np.log1p(-self.zero_probability) + self._density.log_density(levels) + np.log(spacing)
-        return np.where(levels == 0.0, np.log(self.zero_probability), slab)
+        return np.where(levels == 0.0, np.logaddexp(np.log(self.zero_probability), slab), slab)
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log probabilities of the levels, normalised over the last axis; every weight needs a level at zero."""

@@ -433,8 +433,8 @@ def warn_of_coarse_levels(posterior: SequentialPosterior, remedy: str = "", stac
         "levels are coarse for what the data say: the ELBO lies "
         f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "
         f"error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} conditional "
-        f"standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{remedy} More n_levels, levels of own "
-        "scales, a larger noise variance or the decorrelated basis represent such data better",
+        f"standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{remedy} "
+        "More n_levels, own level scales, a larger noise variance or the decorrelated basis represent such data better",
         CoarseLevelsWarning,
         stacklevel=stacklevel,
     )
