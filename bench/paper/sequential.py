@@ -261,7 +261,7 @@ def figure(arguments: argparse.Namespace) -> None:
     for axes in (left, right):
         axes.set_xticks(place, names)
         axes.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=len(methods), frameon=False)
     figure.savefig(arguments.path, dpi=150)
 
 

@@ -59,6 +59,14 @@ class InitialHyperparameters:
     fixed_noise: float | None = None
     repetitions: float = 1.0
 
+    @property
+    def prior_sd(self) -> tuple[float, float]:
+        """Deviations of Gaussian priors on log noise and log prior variance about what is known.
+
+        They keep small data sets from running away; many rows that say otherwise outweigh them.
+        """
+        return (2.0, 10.0) if self.prior_variance is None else (1.0, 0.5)
+
     def by_evidence(self, rotated: RotatedTarget) -> tuple[float, float]:
         """Noise variance and prior variance of the weights that maximise the evidence; a fixed noise variance stays."""
         known = self.prior_variance
@@ -68,22 +76,19 @@ class InitialHyperparameters:
             rotated.scaled(unit).averaged(self.repetitions),
             self.fixed_noise or self.noise,
             fit_noise=self.fixed_noise is None,
-            prior_sd=(2.0, 10.0) if known is None else (1.0, 0.5),
+            prior_sd=self.prior_sd,
         )
         return max(noise, NOISE_FLOOR), scale * unit
 
     def evidence_problem(self, statistics: TargetStatistics) -> EvidenceProblem:
-        """Return the search for the noise variance and prior variance of largest evidence on all rows.
-
-        What was learned from a subset of the rows is a start, and holds only where all rows say little.
-        """
+        """Return the search for the noise variance and prior variance of largest evidence on all rows."""
         known, trace = self.prior_variance, float(np.trace(statistics.A))
         return EvidenceProblem(
             statistics,
             self.fixed_noise or self.noise,
             (statistics.n_samples / trace if trace else 1.0) if known is None else known,
             fit_noise=self.fixed_noise is None,
-            prior_sd=(2.0, 10.0) if known is None else (1.0, 2.0),
+            prior_sd=self.prior_sd,
             repetitions=self.repetitions,
         )
 
