@@ -107,6 +107,5 @@ class Limits:
         return model.n_bytes - self.n_bytes, weights - self.n_weights
 
 
-def samples_for(max_bytes: int) -> tuple[int, ...]:
-    """Return the numbers of samples to try: few when bytes are few."""
-    return (4,) if max_bytes < 1024 else (4, 8) if max_bytes <= 4096 else (8, 16)
+# Numbers of samples and of levels that are compared: proposals in the first form, the best of them in the others.
+FORMS = ((2, 15), (1, 15), (4, 15), (2, 7))

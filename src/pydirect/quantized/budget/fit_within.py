@@ -1,12 +1,12 @@
 """`fit_within`: the best quantised model within a number of bytes, or of non-zero weights.
 
 Bytes are those of every table that a device stores: scales of the inputs, frequencies, packed level indices, the sine
-table, outputs. They are spent on frequencies in three ways: random ones from the kernel's spectral density; those of a
-larger pool that explain most for their bytes, selected one by one; and random ones moved by marginal likelihood to
-where they reproduce the kernel's own posterior mean. Held-out rows, which the kernel has seen but frequencies and
-weights have not, decide between them and on the number of samples. The exact posterior of the weights of rounded
-frequencies, or for labels the classifier's own, is then cast into a few samples on a lattice of levels that all weights
-of an output share. Outputs and classes share the frequencies.
+table, outputs. They are spent on frequencies in three ways: those of a pool of random ones from the kernel's spectral
+density that explain most for their bytes, selected one by one; these, moved by marginal likelihood to where they
+reproduce the kernel's own posterior mean; and these with random ones beside them, moved. Held-out rows, which the
+kernel has seen but frequencies and weights have not, decide between them, on the numbers of samples and of levels, and
+by how much standard deviations are too small: chosen frequencies explain more of the rows that chose them. Samples are draws of the sequential posterior of the weights of rounded frequencies, for labels about the classifier's
+own mean. Outputs and classes share the frequencies and the scales of the weights' levels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight
 from pydirect.distributions.levels import LEVEL_SHAPES
-from pydirect.quantized.budget.costs import FEWEST_WEIGHTS, MOST_SAMPLES, UNLIMITED, Form, Limits, samples_for
+from pydirect.quantized.budget.costs import FEWEST_WEIGHTS, FORMS, MOST_SAMPLES, UNLIMITED, Form, Limits
 from pydirect.quantized.budget.labels import LabelTask
 from pydirect.quantized.budget.proposals import proposed
 from pydirect.quantized.budget.search import best_proposal, cast_within
@@ -41,7 +41,7 @@ def fit_within(
     max_nonzero: int | None = None,
     n_samples: int | None = None,
     levels: str = "even",
-    n_levels: int = 15,
+    n_levels: int | None = None,
     feature_bits: int = 16,
     frequency_bits: int = 8,
     sample_weight: ArrayLike | None = None,
@@ -68,10 +68,11 @@ def fit_within(
         Largest number of non-zero weights of all outputs in a sample, on average over the samples; at least 3 per
         output.
     n_samples : int, optional
-        Number of posterior samples, 2 to 16; by default 4, when bytes are few, to 16, as held-out rows decide.
+        Number of posterior samples, 1 to 16; by default 1, 2 or 4, as held-out rows decide, and more where bytes are
+        left. A single one is the vector of most probable levels.
     levels : {"even", "power_of_two"}, default="even"
-    n_levels : int, default=15
-        3 to 255, odd.
+    n_levels : int, optional
+        3 to 255, odd; by default 15 or 7, as held-out rows decide.
     feature_bits : {16, 8}, default=16
     frequency_bits : {8, 16}, default=8
         Bits of a frequency. Weights are fitted for the rounded frequencies.
@@ -104,10 +105,10 @@ def fit_within(
         as_count(max_bytes, "max_bytes")
     if max_nonzero is not None:
         as_count(max_nonzero, "max_nonzero", FEWEST_WEIGHTS)
-    if n_samples is not None and as_count(n_samples, "n_samples", 2) > MOST_SAMPLES:
+    if n_samples is not None and as_count(n_samples, "n_samples") > MOST_SAMPLES:
         raise ValueError(f"n_samples must be at most {MOST_SAMPLES}, got {n_samples}")
     as_choice(levels, "levels", tuple(LEVEL_SHAPES))
-    grid = unit_levels(levels, n_levels)
+    grids = {n: unit_levels(levels, n) for n in ((15, 7) if n_levels is None else (n_levels,))}
     for name, bits in (("feature_bits", feature_bits), ("frequency_bits", frequency_bits)):
         if as_count(bits, name) not in (8, 16):
             raise ValueError(f"{name} must be 8 or 16, got {bits}")
@@ -124,8 +125,9 @@ def fit_within(
             UNLIMITED if max_bytes is None else max_bytes,
             UNLIMITED if max_nonzero is None else max_nonzero / task.n_outputs,
         )
-        counts = samples_for(limits.n_bytes // task.n_outputs) if n_samples is None else (n_samples,)
-        forms = [Form(count, grid, feature_bits, frequency_bits, task.n_outputs) for count in counts]
+        # Those of the forms that are left when a number is given, without repetitions.
+        asked = dict.fromkeys((n_samples or count, n_levels or n) for count, n in FORMS)
+        forms = [Form(s, grids[n], feature_bits, frequency_bits, task.n_outputs) for s, n in asked]
         quantised = _search(task, forms, limits, more_samples=n_samples is None)
         warn_of_losses(quantised, x)
         return quantised
@@ -140,8 +142,8 @@ def _search(task: Task, forms: list[Form], limits: Limits, *, more_samples: bool
             f"{forms[0].n_samples} samples, got {limits.n_bytes}"
         )
     fitting = [form for form, n_bytes in zip(forms, least, strict=True) if n_bytes <= limits.n_bytes]
-    form, proposal = best_proposal(task, fitting, limits)
-    features = proposed(task, proposal.name, form, limits, proposal.features)
+    form, proposal, calibration = best_proposal(task, fitting, limits)
+    features = proposed(task, proposal, form, limits)
     quantised = cast_within(task, features, form, limits)
     while more_samples and 2 * form.n_samples <= MOST_SAMPLES:
         form = replace(form, n_samples=2 * form.n_samples)  # bytes that frequencies do not need
@@ -151,7 +153,7 @@ def _search(task: Task, forms: list[Form], limits: Limits, *, more_samples: bool
         if max(limits.excess(more)) > 0:
             break
         quantised = more
-    return quantised
+    return replace(quantised, calibration=calibration)
 
 
 def _as_targets(y: ArrayLike, n_rows: int) -> FloatArray:

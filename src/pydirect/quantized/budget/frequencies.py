@@ -50,18 +50,21 @@ def forward_selection(
     left = diagonal.copy()
     product = a[np.arange(n_pairs), n_pairs + np.arange(n_pairs)].copy()
     residual = c.copy()
-    rows = np.empty((0, b))
+    rows, n_taken = np.empty((64, b)), 0
     taken = np.zeros(b, dtype=bool)
 
     def take(j: int) -> None:
-        nonlocal rows, left, product, residual
-        row = a[j] - rows[:, j] @ rows
+        nonlocal rows, n_taken, left, product, residual
+        if n_taken == len(rows):
+            rows = np.concatenate([rows, np.empty_like(rows)])
+        row = a[j] - rows[:n_taken, j] @ rows[:n_taken]
         row[j] += ridge
         row /= np.sqrt(max(row[j], 1e-12 * diagonal[j]))
         residual = residual - np.outer(row, residual[j] / row[j])
         left = np.maximum(left - row**2, 1e-12 * diagonal)
         product = product - row[:n_pairs] * row[n_pairs : 2 * n_pairs]
-        rows = np.vstack([rows, row])
+        rows[n_taken] = row
+        n_taken += 1
         taken[j] = True
 
     take(b - 1)

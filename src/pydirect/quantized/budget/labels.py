@@ -1,4 +1,4 @@
-"""Search for small classifiers: posteriors of a classifier's weights, cast into samples on a lattice."""
+"""Search for small classifiers: samples of the weights of a classifier on a few basis functions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pydirect._validation import FloatArray
 from pydirect.features.maps import FourierFeatures
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
 from pydirect.quantized.budget.costs import Form
+from pydirect.quantized.budget.draws import draw_samples, gaussian_problem
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
 from pydirect.quantized.budget.task import Task, mapped_inputs
 from pydirect.quantized.fitted import Outputs
-from pydirect.quantized.lattice import rounded_on_best_scale, sample_targets
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
 
 # Number of features of the classifier whose logits choose frequencies, and the least p(1 − p) that divides.
@@ -100,21 +100,17 @@ class LabelTask(Task):
         return float(self.row_weight @ -np.log(np.maximum(right, np.finfo(float).tiny)) / self.row_weight.sum())
 
     def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
-        """Fit the classifier on these features and cast its posteriors into samples on a lattice."""
+        """Fit the classifier on these features and draw samples about its mean, with Laplace's precision."""
         phi = np.ascontiguousarray(features.transform(self.inputs))
         fit = _fitted(self.fits, self.rng, phi, self.index, self.row_weight, "precomputed", phi.shape[1])
         p = expit(fit.logit)
-        codes, units = [], []
+        problems = []
         for k, (posterior, scale) in enumerate(zip(fit.posteriors, fit.prior_scale, strict=True)):
-            targets = scale * sample_targets(posterior, form.n_samples, "moments", self.rng)
-            # Laplace's approximation of the posterior precision.
-            metric = phi.T @ (phi * (self.row_weight * p[:, k] * (1 - p[:, k]))[:, None])
-            metric[np.diag_indices_from(metric)] += 1 / scale**2
-            chosen, unit = rounded_on_best_scale(targets, form.grid, metric)
-            codes.append(chosen)
-            units.append(unit)
-        outputs = replace(self.outputs, offset=fit.intercept)
-        return self.assembled(features, np.vstack(codes), np.array(units), outputs, form)
+            precision = phi.T @ (phi * (self.row_weight * p[:, k] * (1 - p[:, k]))[:, None])
+            precision[np.diag_indices_from(precision)] += 1 / scale**2
+            problems.append(gaussian_problem(precision, scale * posterior.coefficients, float(scale**2)))
+        samples = draw_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
+        return self.assembled(features, samples, replace(self.outputs, offset=fit.intercept), form)
 
 
 def _fitted(

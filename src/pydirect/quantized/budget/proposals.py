@@ -1,4 +1,4 @@
-"""Frequencies proposed for a number of bytes: random, selected from a pool, or optimised."""
+"""Frequencies proposed for a number of bytes: selected from a pool, moved from there, with random ones beside them."""
 
 from __future__ import annotations
 
@@ -15,41 +15,40 @@ from pydirect.quantized.budget.frequencies import forward_selection, rounded_fre
 from pydirect.quantized.budget.task import Task
 from pydirect.statistics.gaussian import collect_statistics
 
-PROPOSALS = ("random", "selected", "optimised")
-POOL = 768
+PROPOSALS = ("selected", "moved", "filled")
+POOL = 1024
 MOST_SELECTION_ROWS = 6000
 MOST_FREQUENCIES = 512
-# Frequencies that are moved, at most, and per row; steps, from random ones and from those already moved.
+# Frequencies that are moved, at most, and per row; steps.
 MOST_MOVED = 256
 MOVED_PER_ROW = 0.5
-STEPS = (30, 10)
+STEPS = 30
 # Rows at which moved frequencies reproduce the kernel's posterior mean: training rows, and points between two of them.
-MOST_ROWS = 600
+MOST_ROWS = 800
 WEIGHT_BETWEEN = 0.3
 # A column is selected when the squared error falls by more than this many noise variances (Akaike's criterion).
 LEAST_FALL = 2.0
 
 
 def proposed(
-    task: Task, name: str, form: Form, limits: Limits, start: FourierFeatures | None = None
+    task: Task, name: str, form: Form, limits: Limits, selected: FourierFeatures | None = None
 ) -> FourierFeatures:
     """Propose features of one kind within the limits, with rounded frequencies.
 
-    `name`: {"random", "selected", "optimised"}. `start`: proposal of the same kind for another form, whose frequencies
-    are reused.
+    `name`: {"selected", "moved", "filled"}: selected from a pool; these, moved; these and random ones, moved.
+    `selected`: the first of them, where it is known.
     """
     costs = form.costs(task.input_map)
-    if name == "selected":
-        features = _selected(task, costs, limits, form.frequency_bits)
-    else:
-        features = _drawn(task, costs, limits, start)
-        if name == "optimised":
-            features = _moved(task, features, 0 if start is None else start.n_frequencies)
+    features = _selected(task, costs, limits, form.frequency_bits) if selected is None else selected
+    if name == "filled":
+        features = _filled(task, features, costs, limits)
+    if name != "selected":
+        features = _moved(task, features)
     return rounded_frequencies(features, form.frequency_bits)
 
 
-def _drawn(task: Task, costs: Costs, limits: Limits, start: FourierFeatures | None) -> FourierFeatures:
-    """Draw random frequencies that fill the limits, beside those of a start, with all inputs and the constant."""
+def _filled(task: Task, features: FourierFeatures, costs: Costs, limits: Limits) -> FourierFeatures:
+    """Add random frequencies until the limits are reached, and all inputs where there is room for them."""
     d = task.inputs.shape[1]
     linear = costs.fixed + (d + 1) * costs.single + costs.frequency <= limits.n_bytes and d + 3 <= limits.n_weights
     singles = d * linear + 1
@@ -59,14 +58,12 @@ def _drawn(task: Task, costs: Costs, limits: Limits, start: FourierFeatures | No
     drawn = random_fourier_features(task.hyperparameters, n, task.rng)
     assert drawn.linear_scale is not None
     drawn = within_reach(replace(drawn, linear_scale=linear * drawn.linear_scale))
-    if start is None:
-        return drawn
-    kept = min(start.n_frequencies, n)
-    frequencies = np.hstack([start.frequencies[:, :kept], drawn.frequencies[:, kept:]])
+    kept = min(features.n_frequencies, n)
+    frequencies = np.hstack([features.frequencies[:, :kept], drawn.frequencies[:, kept:]])
     return replace(drawn, frequencies=np.ascontiguousarray(frequencies))
 
 
-def _moved(task: Task, features: FourierFeatures, n_moved_before: int) -> FourierFeatures:
+def _moved(task: Task, features: FourierFeatures) -> FourierFeatures:
     """Move frequencies, some of them when there are many, so that they reproduce the kernel's posterior mean."""
     f = features.n_frequencies
     n = min(f, MOST_MOVED, max(int(MOVED_PER_ROW * len(task.y)), 1))
@@ -77,7 +74,7 @@ def _moved(task: Task, features: FourierFeatures, n_moved_before: int) -> Fourie
         amplitudes=np.sqrt(f / n) * features.amplitudes[chosen],
     )
     noise, largest = task.hyperparameters.noise_variance, np.abs(features.frequencies).max(axis=1)
-    own = optimised_frequencies(own, noise, *_reproduced(task), largest, STEPS[n_moved_before >= n])
+    own = optimised_frequencies(own, noise, *_reproduced(task), largest, STEPS)
     frequencies = features.frequencies.copy()
     frequencies[:, chosen] = own.frequencies
     return replace(features, frequencies=frequencies)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from pydirect.features.maps import FourierFeatures
+from pydirect.quantized.basis import LinearBasis
 from pydirect.quantized.budget.costs import Form, Limits
-from pydirect.quantized.budget.posteriors import exact_posteriors
 from pydirect.quantized.budget.proposals import PROPOSALS, proposed
 from pydirect.quantized.budget.task import Task
 from pydirect.quantized.predictors import QuantizedPredictor
-from pydirect.statistics.rotated import decorrelate
 
 # Fraction of the rows that is held out to compare proposals.
 HELD_OUT = 0.2
@@ -25,16 +24,8 @@ class NoModelError(ValueError):
     """No model fits into the limits."""
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A kind of frequencies, and those of this kind that were compared."""
-
-    name: str
-    features: FourierFeatures | None
-
-
-def best_proposal(task: Task, forms: list[Form], limits: Limits) -> tuple[Form, Proposal]:
-    """Compare proposals at held-out rows with the most samples, then numbers of samples for the best proposal.
+def best_proposal(task: Task, forms: list[Form], limits: Limits) -> tuple[Form, str, float]:
+    """Compare proposals at held-out rows in the first form, then the other forms for the best proposal.
 
     The scales of the columns and the kernel, or a classifier's logits, are those of all rows; everything else is fitted
     to the other rows.
@@ -42,25 +33,26 @@ def best_proposal(task: Task, forms: list[Form], limits: Limits) -> tuple[Form, 
     order = task.order()
     n_held = int(HELD_OUT * len(order))
     if n_held < FEWEST_HELD_OUT:
-        return forms[-1], Proposal("random", None)
+        return forms[0], "filled", 1.0
     part, held = task.restricted(np.sort(order[n_held:])), task.restricted(order[:n_held])
 
-    def error(features: FourierFeatures, form: Form) -> float:
-        try:
-            return held.loss(cast_within(part, features, form, limits))
-        except NoModelError:
-            return np.inf
+    found: list[tuple[float, Form, str, float]] = []
 
-    found: list[tuple[float, Form, Proposal]] = []
+    def judge(name: str, form: Form, selected: FourierFeatures | None = None) -> None:
+        try:
+            model = cast_within(part, proposed(part, name, form, limits, selected), form, limits)
+        except NoModelError:
+            return
+        found.append((held.loss(model), form, name, held.calibration(model)))
+
+    selected = proposed(part, "selected", forms[0], limits)
     for name in PROPOSALS:
-        features = proposed(part, name, forms[-1], limits)
-        found.append((error(features, forms[-1]), forms[-1], Proposal(name, features)))
-    best = min(found, key=lambda f: f[0])
-    for form in forms[:-1]:
-        features = proposed(part, best[2].name, form, limits, best[2].features)
-        found.append((error(features, form), form, Proposal(best[2].name, features)))
-    _, form, proposal = min(found, key=lambda f: f[0])
-    return form, proposal
+        judge(name, forms[0], selected)
+    for form in forms[1:]:
+        judge(min(found, key=lambda f: f[0])[2] if found else "filled", form)
+    if not found:
+        return forms[0], "filled", 1.0
+    return min(found, key=lambda f: f[0])[1:]
 
 
 def cast_within(task: Task, features: FourierFeatures, form: Form, limits: Limits) -> QuantizedPredictor:
@@ -72,22 +64,25 @@ def cast_within(task: Task, features: FourierFeatures, form: Form, limits: Limit
         if excess <= 0 and surplus <= 0:
             return quantised
         drop = max(int(np.ceil(max(excess / costs.frequency, surplus / 2))), 1)
-        if drop >= features.n_frequencies:
+        assert isinstance(quantised.basis, LinearBasis)
+        kept = quantised.basis.features.map
+        assert isinstance(kept, FourierFeatures)
+        if drop >= kept.n_frequencies:
             break
-        features = _without_weakest(task, features, drop)
+        features = _without_weakest(quantised, kept, drop)
     raise NoModelError(
         f"max_bytes and max_nonzero must hold a model, got {limits.n_bytes} bytes and {limits.n_weights:g} weights per "
         "output, too few for one"
     )
 
 
-def _without_weakest(task: Task, features: FourierFeatures, count: int) -> FourierFeatures:
-    """Drop the frequencies with the smallest weights."""
-    f, size = features.n_frequencies, np.zeros(features.n_frequencies)
-    for p in exact_posteriors(decorrelate(task.statistics(features)), task.hyperparameters):
-        weights = p.fit.coefficients[: 2 * f].reshape(2, f)
-        size += p.variance * ((features.amplitudes * weights) ** 2).sum(axis=0)
-    kept = np.sort(np.argsort(-size, kind="stable")[: f - count])
+def _without_weakest(model: QuantizedPredictor, features: FourierFeatures, count: int) -> FourierFeatures:
+    """Drop the frequencies with the smallest weights; `features`: those of the model."""
+    assert isinstance(model.basis, LinearBasis)
+    f, size = features.n_frequencies, np.zeros(features.n_weights)
+    size[model.basis.order] = np.square(model.weights).sum(axis=(0, 1))
+    pairs = features.amplitudes**2 * (size[:f] + size[f : 2 * f])
+    kept = np.sort(np.argsort(-pairs, kind="stable")[: f - count])
     return replace(
         features, frequencies=np.ascontiguousarray(features.frequencies[:, kept]), amplitudes=features.amplitudes[kept]
     )

@@ -1,41 +1,27 @@
-"""Search for small regressors: the exact posterior of continuous weights, cast into samples on a lattice."""
+"""Search for small regressors: samples of the weights of a few basis functions, by evidence."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.features.evidence import distinct_rows, fit_hyperparameters
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.features.maps import FourierFeatures
+from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.quantized.budget.costs import Form
-from pydirect.quantized.budget.posteriors import ExactPosterior, exact_posteriors
+from pydirect.quantized.budget.draws import Problem, draw_samples
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.budget.task import Task, mapped_inputs
 from pydirect.quantized.fitted import Outputs
-from pydirect.quantized.lattice import centred, rounded_on_best_scale
 from pydirect.quantized.predictors import QuantizedPredictor
-from pydirect.statistics.gaussian import TargetStatistics
+from pydirect.regression.evidence import maximise_evidence
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
-# Prior variances tried, each a fraction of the one before, while the lattice loses more than the noise.
-NARROWER_PRIORS = 5
-NARROWING = 10.0
 # Of the target's standard deviation: its square must stay finite.
 LARGEST_SCALE = 1e150
-
-
-@dataclass(frozen=True)
-class _Cast:
-    """Codes of one output's samples, their unit, the noise variance, and the mean squared error of the mean."""
-
-    codes: NDArray[np.uint8]
-    unit: float
-    noise: float
-    error: float
 
 
 class TargetTask(Task):
@@ -89,47 +75,41 @@ class TargetTask(Task):
         )
 
     def loss(self, model: QuantizedPredictor) -> float:
-        """Mean squared error, standardised, over all rows and outputs."""
-        errors = self.y - self.sample_functions(model).mean(axis=2) / self.outputs.scale
+        """Mean negative log density, standardised, over all rows and outputs, after calibration."""
+        error, variance = self._errors(model)
+        variance = self.calibration(model) ** 2 * variance
+        return self._mean(np.log(2 * np.pi * variance) + error**2 / variance) / 2
+
+    def calibration(self, model: QuantizedPredictor) -> float:
+        """Root mean square of standardised errors, but at least one."""
+        error, variance = self._errors(model)
+        return max(float(np.sqrt(self._mean(error**2 / variance))), 1.0)
+
+    def _errors(self, model: QuantizedPredictor) -> tuple[FloatArray, FloatArray]:
+        """Return errors of the mean and predicted variances, standardised, (n_rows, n_outputs) each."""
+        functions = self.sample_functions(model) / self.outputs.scale[:, None]
+        return self.y - functions.mean(axis=2), functions.var(axis=2) + model.noise / self.outputs.scale**2
+
+    def _mean(self, values: FloatArray) -> float:
         weight = self.rows(np.arange(len(self.y)))[2]
-        return float(weight @ (errors**2).mean(axis=1) / weight.sum())
+        return float(weight @ values.mean(axis=1) / weight.sum())
 
     def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
-        """Cast the exact posteriors into samples on a lattice."""
+        """Draw samples at the noise and prior variance of largest evidence."""
         statistics = self.statistics(features)
         rotated = decorrelate(statistics)
-        posteriors = exact_posteriors(rotated, self.hyperparameters)
-        cast = [self._cast_one(statistics.target(k), rotated.target(k), p, form) for k, p in enumerate(posteriors)]
-        noise = np.array([c.noise for c in cast]) * self.outputs.scale**2
-        codes, unit = np.vstack([c.codes for c in cast]), np.array([c.unit for c in cast])
-        return self.assembled(features, codes, unit, replace(self.outputs, noise=noise), form)
+        problems = [
+            Problem(statistics.target(k), *self._evident(rotated.target(k))) for k in range(statistics.n_outputs)
+        ]
+        samples = draw_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
+        outputs = replace(self.outputs, noise=samples.noise * self.outputs.scale**2)
+        return self.assembled(features, samples, outputs, form)
 
-    def _cast_one(self, statistics: TargetStatistics, rotated: RotatedTarget, p: ExactPosterior, form: Form) -> _Cast:
-        """Cast the posterior of one output, under a narrower prior if cancelling weights exceed the lattice."""
-        a, n = statistics.A, statistics.n_samples
-        found: list[_Cast] = []
-        for _ in range(NARROWER_PRIORS):
-            scale = np.sqrt(p.variance)
-            mean = scale * p.fit.coefficients
-            targets = centred(scale * p.fit.sample_weights(form.n_samples, self.rng), mean)
-            metric = statistics.A.copy()
-            metric[np.diag_indices_from(metric)] += p.noise / p.variance
-            chosen, unit = rounded_on_best_scale(targets, form.grid, metric)
-            values = unit * form.grid[chosen]
-            middle = values.mean(axis=0)
-            # The spread over the samples that the lattice removes, averaged over the rows, is added to the noise.
-            spread = _mean_variance(values - middle, statistics)
-            wanted = _mean_variance(targets - mean, statistics)
-            misfit = float((middle - mean) @ a @ (middle - mean)) / n
-            error = float(statistics.squared_error(middle)) / n
-            found.append(_Cast(chosen, unit, p.noise + max(wanted + misfit - spread, 0.0), error))
-            if misfit <= p.noise:
-                break
-            p = ExactPosterior.of(rotated, p.noise, p.variance / NARROWING)
-        return min(found, key=lambda f: f.error)
-
-
-def _mean_variance(deviations: FloatArray, statistics: TargetStatistics) -> float:
-    """Mean over rows and samples of the squares of functions with these weights."""
-    squares = np.einsum("sj,jk,sk->", deviations, statistics.A, deviations, optimize=True)
-    return float(squares) / len(deviations) / statistics.n_samples
+    def _evident(self, rotated: RotatedTarget) -> tuple[float, float]:
+        """Return the noise variance and the prior variance of largest evidence."""
+        # The evidence is optimistic about columns chosen for what they explain; the kernel's noise is not.
+        least = max(self.hyperparameters.noise_variance, SMALLEST_NOISE)
+        noise, variance = maximise_evidence(rotated, least)
+        if noise < least:
+            noise, variance = maximise_evidence(rotated, least, variance, fit_noise=False)
+        return noise, variance

@@ -17,6 +17,7 @@ from pydirect.features.maps import FourierFeatures
 from pydirect.quantized.assemble import Encoding, Weights, assemble
 from pydirect.quantized.basis import LinearBasis
 from pydirect.quantized.budget.costs import Form
+from pydirect.quantized.budget.draws import Samples
 from pydirect.quantized.fitted import Outputs
 from pydirect.quantized.integer.compile import INPUT_REACH, lay_out
 from pydirect.quantized.linear import without_unused
@@ -76,23 +77,29 @@ class Task(ABC):
         phi = model.basis.features.map.transform(self.inputs)[:, model.basis.order]
         return np.einsum("ij,ksj->iks", phi, model.weights, optimize=True)
 
+    def calibration(self, model: QuantizedPredictor) -> float:
+        """Factor on a model's standard deviations that these rows ask for."""
+        return 1.0
+
     @abstractmethod
     def loss(self, model: QuantizedPredictor) -> float:
         """Mean loss of a model at all rows."""
 
     @abstractmethod
     def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
-        """Fit weights of these features and cast their posteriors into samples on a lattice."""
+        """Fit weights of these features and draw samples of them on levels."""
 
     def assembled(
-        self, features: FourierFeatures, codes: NDArray[np.uint8], unit: FloatArray, outputs: Outputs, form: Form
+        self, features: FourierFeatures, samples: Samples, outputs: Outputs, form: Form
     ) -> QuantizedPredictor:
-        """Assemble a model of codes (n_outputs · n_samples, n_weights) in integer arithmetic."""
-        order = lay_out(features, (codes != form.zero).any(axis=0)).order
+        """Assemble a model of samples in integer arithmetic."""
+        codes, scale = samples.codes, samples.scale
+        order = lay_out(features, (codes != form.zero).any(axis=0), scale).order
         basis = LinearBasis.of_columns(
             Basis(self.input_map, features, reach=INPUT_REACH), order, np.zeros(self.n_outputs)
         )
-        weights = Weights.on_grid(np.ascontiguousarray(codes.T[order]), form.grid, unit)
+        none = np.zeros((1, 1))
+        weights = Weights(np.ascontiguousarray(codes.T[order]), form.grid, samples.unit, none, scale[order, None])
         encoding = Encoding("auto", form.feature_bits, form.frequency_bits, "integer")
         return assemble(without_unused(basis), weights, outputs, encoding)
 

@@ -1,0 +1,116 @@
+"""Samples of small models: sequential posteriors whose scales of levels all outputs share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray
+from pydirect.quantized.samples import choose_samples
+from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential
+from pydirect.regression.sequential_posterior import SequentialPosterior
+from pydirect.statistics.gaussian import TargetStatistics
+
+N_DRAWS = 32
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Regression of one output: what `fit_sequential` fits."""
+
+    statistics: TargetStatistics
+    noise: float
+    prior_variance: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of the weights of all outputs.
+
+    - `codes`, uint8 (n_outputs · n_samples, n_weights).
+    - `scale`, (n_weights,): powers of two; a weight of output k is ``unit[k] · scale · level``.
+    - `unit`, (n_outputs,).
+    - `noise`, (n_outputs,): noise variance, with what the samples lack.
+    """
+
+    codes: NDArray[np.uint8]
+    scale: FloatArray
+    unit: FloatArray
+    noise: FloatArray
+
+
+def draw_samples(
+    problems: Sequence[Problem],
+    n_samples: int,
+    levels: FloatArray,
+    ties: NDArray[np.intp],
+    rng: np.random.Generator,
+    n_threads: int,
+) -> Samples:
+    """Draw samples of all outputs; one sample is the vector that takes the most probable level each time.
+
+    `levels`, (n_levels,). `ties`, (n_weights,): weights of one group share a scale; see `fit_sequential`.
+    """
+    seeds = rng.integers(2**31, size=len(problems))
+
+    def fit(k: int, exponents: NDArray[np.int8] | None = None) -> SequentialPosterior:
+        problem = problems[k]
+        with warnings.catch_warnings():  # coarse levels are judged by their predictions
+            warnings.simplefilter("ignore", CoarseLevelsWarning)
+            return fit_sequential(
+                problem.statistics,
+                problem.noise,
+                problem.prior_variance,
+                levels=levels,
+                ties=ties,
+                level_exponents=exponents,
+                n_draws=max(N_DRAWS, n_samples),
+                random_state=int(seeds[k]),
+                n_threads=n_threads,
+            )
+
+    posteriors = [fit(k) for k in range(len(problems))]
+    exponents = np.max([p.level_exponents for p in posteriors], axis=0)
+    posteriors = [
+        p if np.array_equal(p.level_exponents, exponents) else fit(k, exponents) for k, p in enumerate(posteriors)
+    ]
+    codes = [choose_samples(p, n_samples, "moments", rng) for p in posteriors]
+    lacking = [_lacking_variance(*both) for both in zip(problems, posteriors, codes, strict=True)]
+    return Samples(
+        np.vstack(codes),
+        np.ldexp(1.0, exponents.astype(np.int64)),
+        np.array([p.step for p in posteriors]),
+        np.array([problem.noise for problem in problems]) + lacking,
+    )
+
+
+def _lacking_variance(problem: Problem, posterior: SequentialPosterior, codes: NDArray[np.uint8]) -> float:
+    """Return the error that samples do not show, averaged over the rows: it is noise to a device.
+
+    The posterior variance of f*, and the squared error of the samples' mean, without the samples' variance.
+    """
+    values, mean = posterior.values(codes), posterior.continuous_mean.astype(np.float64)
+    middle = values.mean(axis=0)
+    wanted = _mean_square(posterior.draws - posterior.mean, problem.statistics)
+    error = _mean_square((middle - mean)[None], problem.statistics)
+    return max(wanted + error - _mean_square(values - middle, problem.statistics), 0.0)
+
+
+def _mean_square(weights: FloatArray, statistics: TargetStatistics) -> float:
+    """Mean over rows and vectors of the squares of functions with these weights."""
+    return float(np.einsum("sj,sj->", weights @ statistics.A, weights)) / len(weights) / statistics.n_samples
+
+
+def gaussian_problem(precision: FloatArray, mean: FloatArray, prior_variance: float) -> Problem:
+    """Return the regression whose posterior is Gaussian with this mean and precision, prior included.
+
+    Its sums are those of rows with noise variance one.
+    """
+    a = precision.copy()
+    a[np.diag_indices_from(a)] -= 1 / prior_variance
+    c = precision @ mean
+    return Problem(TargetStatistics(a, c, float(c @ mean), float(len(mean))), 1.0, prior_variance)
