@@ -19,7 +19,7 @@ LARGEST_MOVE, LARGEST_INPUT_MOVE = 0.1, 1e-3
 
 def warn_of_losses(model: QuantizedPredictor, rows: FloatArray) -> None:
     """Warn when a model in integers clips rows of X, or moves means by more than their standard deviation."""
-    rows = rows[:: -(-len(rows) // MOST_ROWS)]
+    rows = np.ascontiguousarray(rows[:: -(-len(rows) // MOST_ROWS)])
     mean, std = FloatPath(model).moments(rows)
     moved = np.abs(model.path.mean(rows) - mean) > std + LARGEST_MOVE * mean.std(axis=0)
     lost = ~model.in_range(rows) | moved.any(axis=1)

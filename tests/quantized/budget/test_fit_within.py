@@ -71,7 +71,7 @@ def test_too_few_bytes_for_a_model_are_refused(data):
     [
         ({"levels": "x"}, "levels must be one of 'even', 'power_of_two', got 'x'"),
         ({"max_nonzero": 2}, "max_nonzero must be at least 3, got 2"),
-        ({"n_samples": 1}, "n_samples must be at least 2, got 1"),
+        ({"n_samples": 0}, "n_samples must be at least 1, got 0"),
         ({"n_samples": 17}, "n_samples must be at most 16, got 17"),
         ({"feature_bits": "8"}, "feature_bits must be an integer, got '8'"),
         ({"feature_bits": 12}, "feature_bits must be 8 or 16, got 12"),

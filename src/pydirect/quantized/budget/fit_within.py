@@ -5,8 +5,9 @@ table, outputs. They are spent on frequencies in three ways: those of a pool of 
 density that explain most for their bytes, selected one by one; these, moved by marginal likelihood to where they
 reproduce the kernel's own posterior mean; and these with random ones beside them, moved. Held-out rows, which the
 kernel has seen but frequencies and weights have not, decide between them, on the numbers of samples and of levels, and
-by how much standard deviations are too small: chosen frequencies explain more of the rows that chose them. Samples are draws of the sequential posterior of the weights of rounded frequencies, for labels about the classifier's
-own mean. Outputs and classes share the frequencies and the scales of the weights' levels.
+by how much standard deviations are too small, as chosen frequencies explain most of the rows that chose them. Samples
+are draws of the sequential posterior of the weights of rounded frequencies, for labels about the classifier's own mean.
+Outputs and classes share the frequencies and the scales of the weights' levels.
 """
 
 from __future__ import annotations

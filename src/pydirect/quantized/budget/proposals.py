@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.linalg import solve
 
 from pydirect._validation import FloatArray
 from pydirect.features.maps import FourierFeatures, random_fourier_features
 from pydirect.features.sparse_spectrum import optimised_frequencies
 from pydirect.quantized.budget.costs import Costs, Form, Limits
 from pydirect.quantized.budget.frequencies import forward_selection, rounded_frequencies, within_reach
-from pydirect.quantized.budget.task import Task
+from pydirect.quantized.budget.task import WEIGHT_BETWEEN, Task, points_between
 from pydirect.statistics.gaussian import collect_statistics
 
 PROPOSALS = ("selected", "moved", "filled")
@@ -25,7 +24,6 @@ MOVED_PER_ROW = 0.5
 STEPS = 30
 # Rows at which moved frequencies reproduce the kernel's posterior mean: training rows, and points between two of them.
 MOST_ROWS = 800
-WEIGHT_BETWEEN = 0.3
 # A column is selected when the squared error falls by more than this many noise variances (Akaike's criterion).
 LEAST_FALL = 2.0
 
@@ -83,13 +81,8 @@ def _moved(task: Task, features: FourierFeatures) -> FourierFeatures:
 def _reproduced(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return rows, at training rows and between them, the kernel's posterior mean there, and their weights."""
     x, y, weight = task.subset(MOST_ROWS)
-    first, second = task.rng.integers(0, len(x), (2, len(x)))
-    share = task.rng.random((len(x), 1))
-    rows = np.ascontiguousarray(np.vstack([x, share * x[first] + (1 - share) * x[second]]))
-    covariance = task.hyperparameters.covariance(x, x, task.n_threads)
-    covariance[np.diag_indices_from(covariance)] += task.hyperparameters.noise_variance * weight.mean() / weight
-    alpha = solve(covariance, y, assume_a="pos")
-    mean = task.hyperparameters.covariance(rows, x, task.n_threads) @ alpha
+    rows = np.vstack([x, points_between(x, len(x), task.rng)])
+    mean = task.kernel_mean(rows, x, y, weight)
     return rows, mean, np.concatenate([weight / weight.mean(), np.full(len(x), WEIGHT_BETWEEN)])
 
 
@@ -97,7 +90,7 @@ def _selected(task: Task, costs: Costs, limits: Limits, frequency_bits: int) -> 
     """Select frequencies, inputs and the constant by what each explains per byte, until the limits are reached."""
     pool = within_reach(random_fourier_features(task.hyperparameters, POOL, task.rng))
     pool = rounded_frequencies(pool, frequency_bits)
-    x, y, weight = task.subset(MOST_SELECTION_ROWS)
+    x, y, weight = task.examples(MOST_SELECTION_ROWS)
     statistics = collect_statistics(pool, x, y, weight, n_threads=task.n_threads)
     noise = task.hyperparameters.noise_variance  # the prior variance of every weight is one
     chosen, singles = forward_selection(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -14,12 +15,14 @@ from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.quantized.budget.costs import Form
 from pydirect.quantized.budget.draws import Problem, draw_samples
 from pydirect.quantized.budget.settings import SearchSettings
-from pydirect.quantized.budget.task import Task, mapped_inputs
+from pydirect.quantized.budget.task import WEIGHT_BETWEEN, Task, mapped_inputs, points_between
 from pydirect.quantized.fitted import Outputs
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.regression.evidence import maximise_evidence
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
+# Rows of the kernel's posterior mean.
+MOST_KERNEL_ROWS = 1500
 # Of the target's standard deviation: its square must stay finite.
 LARGEST_SCALE = 1e150
 
@@ -73,6 +76,23 @@ class TargetTask(Task):
             rng=settings.rng,
             n_threads=settings.n_threads,
         )
+
+    def examples(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return rows, and points between them where the kernel's posterior mean stands for targets.
+
+        A few hundred basis functions that were chosen for the rows are kept to the kernel's function between them.
+        """
+        x, y, weight = self.subset(most)
+        points, mean = self._between
+        between = np.full(len(points), WEIGHT_BETWEEN * weight.mean())
+        return np.vstack([x, points]), np.vstack([y, mean]), np.concatenate([weight, between])
+
+    @cached_property
+    def _between(self) -> tuple[FloatArray, FloatArray]:
+        rng = np.random.default_rng(0)  # the same points for all proposals
+        x, y, weight = self.rows(np.sort(rng.permutation(len(self.y))[:MOST_KERNEL_ROWS]))
+        points = points_between(x, 2 * len(x), rng)
+        return points, self.kernel_mean(points, x, y, weight)
 
     def loss(self, model: QuantizedPredictor) -> float:
         """Mean negative log density, standardised, over all rows and outputs, after calibration."""

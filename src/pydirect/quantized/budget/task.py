@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
@@ -23,6 +24,9 @@ from pydirect.quantized.integer.compile import INPUT_REACH, lay_out
 from pydirect.quantized.linear import without_unused
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
+
+# Weight of a point between rows, where the kernel's posterior mean stands for a response.
+WEIGHT_BETWEEN = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +62,21 @@ class Task(ABC):
         """Return inputs, responses and weights of at most `most` random rows."""
         return self.rows(np.sort(self.rng.permutation(len(self.y))[:most]))
 
+    def examples(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return inputs, responses and weights that frequencies and weights are to explain, of at most `most` rows."""
+        return self.subset(most)
+
     def restricted(self, chosen: NDArray[np.intp]) -> Self:
         """Return the task on some of the rows."""
         x, y, weight = self.rows(chosen)
         return replace(self, inputs=x, y=y, weight=weight)
+
+    def kernel_mean(self, points: FloatArray, x: FloatArray, y: FloatArray, weight: FloatArray) -> FloatArray:
+        """Posterior mean of the kernel's Gaussian process given rows, (n_points, n_outputs)."""
+        covariance = self.hyperparameters.covariance(x, x, self.n_threads)
+        covariance[np.diag_indices_from(covariance)] += self.hyperparameters.noise_variance * weight.mean() / weight
+        alpha = solve(covariance, y, assume_a="pos")
+        return np.asarray(self.hyperparameters.covariance(points, x, self.n_threads) @ alpha)
 
     def order(self) -> NDArray[np.intp]:
         """Return the rows in random order: the first of them are held out."""
@@ -69,7 +84,7 @@ class Task(ABC):
 
     def statistics(self, features: FourierFeatures) -> GaussianStatistics:
         """Collect the sufficient statistics of all rows."""
-        return collect_statistics(features, self.inputs, self.y, self.weight, n_threads=self.n_threads)
+        return collect_statistics(features, *self.examples(len(self.y)), n_threads=self.n_threads)
 
     def sample_functions(self, model: QuantizedPredictor) -> FloatArray:
         """Functions of a model's samples at all rows without its offset, (n_rows, n_outputs, n_samples)."""
@@ -102,6 +117,13 @@ class Task(ABC):
         weights = Weights(np.ascontiguousarray(codes.T[order]), form.grid, samples.unit, none, scale[order, None])
         encoding = Encoding("auto", form.feature_bits, form.frequency_bits, "integer")
         return assemble(without_unused(basis), weights, outputs, encoding)
+
+
+def points_between(x: FloatArray, n_points: int, rng: np.random.Generator) -> FloatArray:
+    """Return random points on lines between two rows, (n_points, n_inputs)."""
+    first, second = rng.integers(0, len(x), (2, n_points))
+    share = rng.random((n_points, 1))
+    return np.ascontiguousarray(share * x[first] + (1 - share) * x[second])
 
 
 def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, FloatArray]:
