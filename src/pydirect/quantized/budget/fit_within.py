@@ -22,7 +22,6 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
 from pydirect.distributions.levels import LEVEL_SHAPES
 from pydirect.quantized.budget.costs import FEWEST_WEIGHTS, FORMS, MOST_SAMPLES, UNLIMITED, Form, Limits
 from pydirect.quantized.budget.labels import LabelTask
-from pydirect.quantized.budget.proposals import proposed
 from pydirect.quantized.budget.search import best_proposal, cast_within
 from pydirect.quantized.budget.settings import Searchable
 from pydirect.quantized.budget.targets import TargetTask
@@ -143,8 +142,7 @@ def _search(task: Task, forms: list[Form], limits: Limits, *, more_samples: bool
             f"{forms[0].n_samples} samples, got {limits.n_bytes}"
         )
     fitting = [form for form, n_bytes in zip(forms, least, strict=True) if n_bytes <= limits.n_bytes]
-    form, proposal, calibration = best_proposal(task, fitting, limits)
-    features = proposed(task, proposal, form, limits)
+    form, features, calibration = best_proposal(task, fitting, limits)
     quantised = cast_within(task, features, form, limits)
     while more_samples and 2 * form.n_samples <= MOST_SAMPLES:
         form = replace(form, n_samples=2 * form.n_samples)  # bytes that frequencies do not need

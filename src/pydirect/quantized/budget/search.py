@@ -24,8 +24,11 @@ class NoModelError(ValueError):
     """No model fits into the limits."""
 
 
-def best_proposal(task: Task, forms: list[Form], limits: Limits) -> tuple[Form, str, float]:
-    """Compare proposals at held-out rows in the first form, then the other forms for the best proposal.
+def best_proposal(task: Task, forms: list[Form], limits: Limits) -> tuple[Form, FourierFeatures, float]:
+    """Compare proposals at held-out rows in the first form, then the other forms for the best kind of proposal.
+
+    Returns the best form and its features, which all rows then give weights, and the factor on standard deviations that
+    held-out rows ask for.
 
     The scales of the columns and the kernel, or a classifier's logits, are those of all rows; everything else is fitted
     to the other rows.
@@ -33,26 +36,27 @@ def best_proposal(task: Task, forms: list[Form], limits: Limits) -> tuple[Form, 
     order = task.order()
     n_held = int(HELD_OUT * len(order))
     if n_held < FEWEST_HELD_OUT:
-        return forms[0], "filled", 1.0
+        return forms[0], proposed(task, "filled", forms[0], limits), 1.0
     part, held = task.restricted(np.sort(order[n_held:])), task.restricted(order[:n_held])
 
-    found: list[tuple[float, Form, str, float]] = []
+    found: list[tuple[float, str, Form, FourierFeatures, float]] = []
 
     def judge(name: str, form: Form, selected: FourierFeatures | None = None) -> None:
+        features = proposed(part, name, form, limits, selected)
         try:
-            model = cast_within(part, proposed(part, name, form, limits, selected), form, limits)
+            model = cast_within(part, features, form, limits)
         except NoModelError:
             return
-        found.append((held.loss(model), form, name, held.calibration(model)))
+        found.append((held.loss(model), name, form, features, held.calibration(model)))
 
     selected = proposed(part, "selected", forms[0], limits)
     for name in PROPOSALS:
         judge(name, forms[0], selected)
     for form in forms[1:]:
-        judge(min(found, key=lambda f: f[0])[2] if found else "filled", form)
+        judge(min(found, key=lambda f: f[0])[1] if found else "filled", form)
     if not found:
-        return forms[0], "filled", 1.0
-    return min(found, key=lambda f: f[0])[1:]
+        return forms[0], selected, 1.0
+    return min(found, key=lambda f: f[0])[2:]
 
 
 def cast_within(task: Task, features: FourierFeatures, form: Form, limits: Limits) -> QuantizedPredictor:
