@@ -134,7 +134,7 @@ def test_an_interrupted_ascent_ends_in_draws(interrupted_ascents, n_threads):
         ({"bound": "exponential"}, "bound must be 'jaakkola' with posterior='sequential'"),
         ({"n_levels": 4}, "n_levels must be odd with level_scales='own'"),
         ({"level_scales": "mine"}, "level_scales must be one of"),
-        ({"n_draws": 0}, "n_draws must be at least 1"),
+        ({"n_draws": 0}, "n_draws must be at least 2"),
         ({"prior": TablePrior(np.ones(15))}, "prior must have a density with level_scales='own'"),
     ],
     ids=str,

@@ -1,5 +1,7 @@
 import copy
+import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -265,8 +267,11 @@ def test_marginals_moments_and_cumulants_are_those_of_the_draws(medium):
     np.testing.assert_allclose(medium.variance, medium.draws.var(axis=0), atol=1e-12)
     assert medium.sparsity == pytest.approx((medium.draws == 0).mean())
     mean, variance = medium.moments_of_draws(PROBLEM[2])
-    np.testing.assert_allclose(medium.latent_cumulant(PROBLEM[2], 1), mean)
-    np.testing.assert_allclose(medium.latent_cumulant(PROBLEM[2], 2), variance)
+    drawn = replace(medium, sampler=None)
+    np.testing.assert_allclose(drawn.latent_cumulant(PROBLEM[2], 1), mean)
+    np.testing.assert_allclose(drawn.latent_cumulant(PROBLEM[2], 2), variance)
+    third = np.mean((PROBLEM[2] @ (medium.draws - medium.mean).T) ** 3, axis=1)
+    np.testing.assert_allclose(drawn.latent_cumulant(PROBLEM[2], 3), third, atol=1e-12)
 
 
 def test_variances_of_independent_draws_are_unbiased():
@@ -277,6 +282,35 @@ def test_variances_of_independent_draws_are_unbiased():
 
 
 # ---------------------------------------- at the door
+
+
+def test_exact_moments_are_those_of_a_gaussian_prior_only(medium):
+    for order in (1, 2):
+        np.testing.assert_array_equal(
+            medium.latent_cumulant(PROBLEM[0], order), medium.latent_moments(PROBLEM[0])[order - 1]
+        )
+    assert not medium.latent_cumulant(PROBLEM[0], 4).any()
+    laplace = fit_sequential(MEDIUM, 0.09, prior="laplace", keep_factor=True)
+    np.testing.assert_array_equal(laplace.latent_moments(PROBLEM[0]), laplace.moments_of_draws(PROBLEM[0]))
+    np.testing.assert_array_equal(laplace.coefficients, laplace.mean)
+    assert "Gaussian prior" in laplace.summary() and "moments of 64 draws" in laplace.summary()
+
+
+def test_reading_a_posterior_does_not_make_it_larger():
+    posterior = fit_sequential(MEDIUM, 0.09)
+    size = len(pickle.dumps(posterior))
+    posterior.summary(), posterior.latent_moments(PROBLEM[0])
+    assert len(pickle.dumps(posterior)) == size
+
+
+@pytest.mark.parametrize("unit", [1e-50, 1e50])
+def test_tiny_and_huge_units_change_no_number_but_the_step(unit):
+    scaled = GaussianStatistics.from_arrays(PROBLEM[0] / unit, PROBLEM[1])
+    posterior, expected = fit_sequential(scaled, 0.09, unit**2), fit_sequential(MEDIUM, 0.09)
+    np.testing.assert_allclose(posterior.continuous_mean / unit, expected.continuous_mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        posterior.in_units_of(unit).continuous_mean, posterior.continuous_mean / unit, rtol=1e-12
+    )
 
 
 def test_without_the_factor_draws_are_those_that_were_kept():
@@ -344,7 +378,6 @@ def altered(posterior, **changes):
     other = copy.copy(posterior)
     for name, value in changes.items():
         setattr(other, name, value)
-    other.__dict__.pop("codes", None)
     return other
 
 
@@ -356,7 +389,14 @@ def test_contents_are_checked(medium):
         {"packed_codes": np.full_like(medium.packed_codes, 0xFF)},
         {"packed_nearest": medium.packed_nearest.astype(np.int64)},
         {"level_exponents": medium.level_exponents[:-1]},
-        {"continuous_mean": np.full(80, np.nan, dtype=np.float32)},
+        {"own_mean": np.full(80, np.nan, dtype=np.float32)},
+        {"level_exponents": np.full(80, 31, dtype=np.int8)},
+        {"packed_codes": medium.packed_codes[:1], "log_weights": medium.log_weights[:0]},
+        {"has_gaussian_prior": 1},
+        {"sampler": replace(medium.sampler, order=medium.sampler.order.astype(np.int32))},
+        {"sampler": replace(medium.sampler, levels=medium.sampler.levels[:, :7], tilt=medium.sampler.tilt[:, :7])},
+        {"sampler": replace(medium.sampler, tilt=medium.sampler.tilt * np.nan)},
+        {"sampler": replace(medium.sampler, factor=-medium.sampler.factor)},
         {"log_weights": medium.log_weights[:3]},
         {"draw_kind": "other"},
         {"prior_variance": 0.0},

@@ -107,7 +107,7 @@ class BasisFunctionModel(LatentFunctions):
             as_choice(self.levels, "levels", tuple(LEVEL_SHAPES))
         as_choice(self.posterior, "posterior", POSTERIORS)
         as_choice(self.level_scales, "level_scales", LEVEL_SCALES)
-        as_count(self.n_draws, "n_draws")
+        as_count(self.n_draws, "n_draws", 2)  # one has no variance
 
     def _is_sequential(self) -> bool:
         """Whether weights are drawn one after another."""

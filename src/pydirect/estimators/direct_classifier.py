@@ -77,8 +77,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         Scales of the levels of a sequential posterior: a power of two per weight, or the prior standard deviation for
         all.
     n_draws : int, default=64
-        Number of draws of a sequential posterior to keep, half a byte per weight each; probabilities are averages over
-        them.
+        Number of draws of a sequential posterior to keep, two or more, half a byte per weight each; probabilities are
+        averages over them.
     bound : {"jaakkola", "exponential"}, default="jaakkola"
         Bound on the expected log-likelihood; see `pydirect.logistic`. The second is the published one, of factorised
         posteriors only: tighter where classes are far apart, much looser where they overlap.

@@ -80,10 +80,11 @@ class DirectRegressor(GrowingModel):
         Scales of the levels of a sequential posterior: a power of two per weight, or the prior standard deviation for
         all.
     n_draws : int, default=64
-        Number of draws of a sequential posterior to keep, half a byte per weight each; predictions are their moments.
+        Number of draws of a sequential posterior to keep, two or more, half a byte per weight each; predictions are
+        their moments.
     keep_factor : bool, default=False
-        Whether a sequential posterior keeps its factor, 8 bytes per pair of weights in memory and in files: predictions
-        are then the exact moments of continuous weights, and draws as many as are asked for.
+        Whether a sequential posterior keeps its factor, 8 bytes per pair of weights in memory and in files: draws are
+        then as many as are asked for, and predictions under the Gaussian prior the exact moments of continuous weights.
     noise : {"auto", "elbo", "evidence"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
         fixed where the marginal likelihood of continuous weights is largest; of mean field in the raw basis also what
@@ -96,13 +97,13 @@ class DirectRegressor(GrowingModel):
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     n_components : int, default=1
-        Number of components of the raw basis's posterior: more than one make it a mixture, which represents
-        correlations between weights; see `pydirect.fit_mixture`. Must be 1 in the decorrelated basis, where the weights
-        are independent given the noise and more would gain nothing.
+        Number of components of a mean-field posterior: more than one make it a mixture, which represents correlations
+        between weights; see `pydirect.fit_mixture`. Must be 1 otherwise: in the decorrelated basis the weights are
+        independent given the noise, and a sequential posterior has their correlations.
     entropy : {"pairwise", "taylor", "stochastic"}, default="pairwise"
         How the entropy of a mixture is bounded.
     optimizer : str, default="pipeline"
-        Optimiser of the raw basis; see `pydirect.fit_mean_field`.
+        Optimiser of mean field in the raw basis; see `pydirect.fit_mean_field`.
     max_iter : int, default=1000
         Largest number of iterations of any one stage.
     max_hyperparameter_rows : int, default=1000
@@ -120,7 +121,8 @@ class DirectRegressor(GrowingModel):
 
     Attributes
     ----------
-    posterior_ : MeanFieldPosterior or MixturePosterior, or a list of them for several outputs
+    posterior_ : DecorrelatedPosterior, SequentialPosterior, MeanFieldPosterior or MixturePosterior
+        A list of them for several outputs.
     features_ : Basis
         From rows of X to Φ, by ``features_.transform(X)``: standardisation (``features_.input_map``), feature map
         (``features_.map``, say with its ``frequencies``) and the kernel's ``features_.hyperparameters``.
@@ -408,10 +410,11 @@ class DirectRegressor(GrowingModel):
         return components
 
     def predict_cumulants(self, X: ArrayLike) -> FloatArray:
-        """Predict the first four cumulants of the target, exactly: mean, variance and the two beyond a Gaussian.
+        """Predict the first four cumulants of the target: mean, variance and the two beyond a Gaussian.
 
-        Weights are independent in each component of the posterior, so their cumulants add; moments mix over the
-        components. The noise is a mixture of Gaussians over its grid.
+        Exact where weights are independent in each component of the posterior: their cumulants add, and moments mix
+        over the components. Those of a sequential posterior are of its kept draws, or of continuous weights with
+        ``keep_factor=True``. The noise is a mixture of Gaussians over its grid.
 
         Parameters
         ----------

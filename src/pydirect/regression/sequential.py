@@ -21,6 +21,7 @@ from pydirect.distributions.levels import as_level_count, as_levels, evenly_spac
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.priors import (
     DensityPrior,
+    GaussianPrior,
     Prior,
     SpikeAndSlabPrior,
     as_log_masses,
@@ -31,6 +32,7 @@ from pydirect.distributions.priors import (
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression.sequential_posterior import (
     DRAW_KINDS,
+    LARGEST_EXPONENT,
     SequentialPosterior,
     SequentialSampler,
     pack_codes,
@@ -44,7 +46,6 @@ REACH = 4.0
 # Posterior standard deviations that a weight's own levels extend to on either side of its mean.
 COVERAGE = 3.0
 COVERAGE_OF_TERNARY = 2.0
-SMALLEST_EXPONENT, LARGEST_EXPONENT = -30, 30
 # Largest spacing in conditional standard deviations, and largest share of outermost levels, that cost next to nothing.
 # Nats per weight: the gap from which levels are called coarse; nats, and nats per weight, of the standard error of the
 # ELBO from which it says little.
@@ -158,10 +159,10 @@ class SequentialRegression:
             return np.zeros(b, dtype=np.int8), mean
         edge = (np.abs(self.unit_levels[:, [0, -1]]) + self.widths[:, [0, -1]] / 2).min(axis=1)
         needed = np.ceil(np.log2((np.abs(mean) + self.coverage * sd) / (edge * self.step)))
-        if needed.min() < SMALLEST_EXPONENT or needed.max() > LARGEST_EXPONENT:
+        if np.abs(needed).max() > LARGEST_EXPONENT:
             raise self._failure(
                 f"levels of their own scales need exponents from {needed.min():.0f} to {needed.max():.0f}, which must "
-                f"be {SMALLEST_EXPONENT} to {LARGEST_EXPONENT}"
+                f"be {-LARGEST_EXPONENT} to {LARGEST_EXPONENT}; are the columns in similar units"
             )
         if self.ties is not None:
             largest = np.full(self.ties.max() + 1, -np.inf)
@@ -215,7 +216,7 @@ class SequentialRegression:
         if not np.isfinite(draws.log_weights).all():
             raise self._failure("draws have no finite probability")
         mean, coarseness = np.empty((2, len(sampler.order)), dtype=np.float32)
-        mean[sampler.order] = sampler.mean * sampler.scale[sampler.order]
+        mean[sampler.order] = sampler.mean
         coarseness[sampler.order] = sampler.factor.diagonal() * np.diff(sampler.levels, axis=1).max(axis=1)
         elbo = float(draws.log_weights.mean())
         levels = self.unit_levels
@@ -225,11 +226,12 @@ class SequentialRegression:
             unit_levels=levels if len(levels) > 1 else levels[0],
             level_exponents=exponents,
             step=self.step,
-            continuous_mean=mean,
+            own_mean=mean,
             coarseness=coarseness,
             log_weights=draws.log_weights,
             log_evidence_continuous=evidence,
             prior_variance=self.prior_variance,
+            has_gaussian_prior=self.log_prior is None and isinstance(self.prior, GaussianPrior),
             draw_kind=kind,
             noise=NoisePosterior(np.array([self.noise]), np.ones(1)),
             outcome=Outcome(elbo, np.array([elbo]), 1, True),
@@ -304,7 +306,8 @@ def fit_sequential(
     draws : {"stratified", "independent"}
         See `SequentialPosterior.draw`.
     keep_factor : bool
-        Whether to keep the factor, 8 n_weights² bytes, for further draws and exact moments of continuous weights.
+        Whether to keep the factor, 8 n_weights² bytes, for further draws and, under the Gaussian prior, exact moments
+        of continuous weights.
     random_state : Generator, int or None
     n_threads : int, optional
         Results have the same bits for any number.
@@ -356,7 +359,7 @@ def fit_sequential(
         ties=None if ties is None else _as_integers(ties, "ties", b, 0, b - 1, own).astype(np.intp),
         given_exponents=None
         if level_exponents is None
-        else _as_integers(level_exponents, "level_exponents", b, SMALLEST_EXPONENT, LARGEST_EXPONENT, own).astype(
+        else _as_integers(level_exponents, "level_exponents", b, -LARGEST_EXPONENT, LARGEST_EXPONENT, own).astype(
             np.int8
         ),
         n_threads=resolve_n_threads(n_threads),

@@ -12,7 +12,6 @@ unbiased ELBO, an importance weight and a Metropolis ratio.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -27,9 +26,11 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.posterior import WeightMarginals
 from pydirect.optimize.outcome import Outcome, WithOutcome
-from pydirect.persistence.fields import require_array, require_number, require_positive
+from pydirect.persistence.fields import require_array, require_number, require_positive, require_type
 
 DRAW_KINDS = ("stratified", "independent")
+# In magnitude, of two, of the scales of levels.
+LARGEST_EXPONENT = 30
 Codes = NDArray[np.uint8]
 
 
@@ -92,17 +93,19 @@ class SequentialSampler:
             whitened = solve_triangular(self.factor, own.T, trans="T", check_finite=False)
         return own @ self.mean, np.einsum("ji,ji->i", whitened, whitened)
 
-    def check(self, n_weights: int) -> None:
+    def check(self, n_weights: int, n_levels: int) -> None:
         """Raise unless the arrays fit each other and their numbers are in their ranges."""
         require_array(self.factor, "factor", n_weights, n_weights)
-        if not np.array_equal(np.sort(self.order), np.arange(n_weights)):
+        require_positive(self.factor.diagonal(), "diagonal of factor", n_weights)
+        if self.order.dtype != np.int64 or not np.array_equal(np.sort(self.order), np.arange(n_weights)):
             raise ValueError("order must be a permutation of the weights")
         require_positive(self.scale, "scale", n_weights)
         require_array(self.mean, "mean", n_weights)
-        n_levels = self.levels.shape[-1]
         require_array(self.levels, "levels", n_weights if len(self.levels) == n_weights else 1, n_levels)
-        if self.tilt.shape not in ((n_weights, n_levels), (1, n_levels)):
-            raise ValueError(f"tilt must have {n_levels} columns, got shape {self.tilt.shape}")
+        if self.tilt.dtype != np.float64 or self.tilt.shape not in ((n_weights, n_levels), (1, n_levels)):
+            raise ValueError(f"tilt must have {n_levels} columns of floats, got {self.tilt.dtype} {self.tilt.shape}")
+        if not (self.tilt < np.inf).all() or not (self.tilt > -np.inf).any(axis=1).all():
+            raise ValueError("tilt must be finite or -inf, with a finite entry per weight")
         require_number(self.constant, "constant")
 
 
@@ -120,8 +123,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         Levels in units of ``step · 2**level_exponents``.
     level_exponents : ndarray of int8, shape (n_weights,)
     step : float
-    continuous_mean : ndarray of shape (n_weights,)
-        Posterior mean of continuous weights, to single precision.
+    own_mean : ndarray of shape (n_weights,)
+        Posterior mean of continuous weights in units of `level_scales`, to single precision; see `continuous_mean`.
     coarseness : ndarray of shape (n_weights,)
         ρ: largest spacing of a weight's levels in units of its conditional standard deviation 1/r_jj. Up to 2.5 the
         levels cost nothing.
@@ -131,6 +134,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         Log evidence of continuous weights with a Gaussian prior of the same variance; see `gap`.
     prior_variance : float
         Squared unit of the prior.
+    has_gaussian_prior : bool
+        Whether the prior of the weights is that of `log_evidence_continuous`.
     draw_kind : {"stratified", "independent"}
         How the kept draws relate to each other.
     noise : NoisePosterior
@@ -146,11 +151,12 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     unit_levels: FloatArray
     level_exponents: NDArray[np.int8]
     step: float
-    continuous_mean: NDArray[np.float32]
+    own_mean: NDArray[np.float32]
     coarseness: NDArray[np.float32]
     log_weights: FloatArray
     log_evidence_continuous: float
     prior_variance: float
+    has_gaussian_prior: bool
     draw_kind: str
     noise: NoisePosterior
     outcome: Outcome = field(default_factory=Outcome)
@@ -166,7 +172,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         """Number of weights."""
         return len(self.level_exponents)
 
-    @cached_property
+    @property
     def codes(self) -> Codes:
         """Level indices of the kept draws, (n_draws, n_weights)."""
         return unpack_codes(self.packed_codes, self.n_weights, self.unit_levels.shape[-1])
@@ -195,21 +201,27 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         levels = np.atleast_2d(self.unit_levels)
         return levels[np.arange(self.n_weights) if len(levels) > 1 else 0, codes] * self.level_scales
 
-    @cached_property
+    @property
     def weights(self) -> FactorizedCategorical:
         """Marginal frequencies of the weights' levels among the kept draws."""
-        n_levels = self.unit_levels.shape[-1]
-        counts = np.stack([(self.codes == k).sum(axis=0) for k in range(n_levels)], axis=1)
+        codes, n_levels = self.codes, self.unit_levels.shape[-1]
+        counts = np.stack([(codes == k).sum(axis=0) for k in range(n_levels)], axis=1)
         return FactorizedCategorical(self.levels, counts / self.n_draws)
 
     @property
     def coefficients(self) -> FloatArray:
         """Posterior mean of the weights, (n_weights,): of the kept draws, or exactly as `latent_moments` has it."""
-        if self.sampler is None:
+        exact = self._exact_sampler()
+        if exact is None:
             return self.mean
         mean = np.empty(self.n_weights)
-        mean[self.sampler.order] = self.sampler.mean
-        return mean * self.sampler.scale
+        mean[exact.order] = exact.mean
+        return mean * exact.scale
+
+    @property
+    def continuous_mean(self) -> FloatArray:
+        """Posterior mean of continuous weights with a Gaussian prior, to single precision; (n_weights,)."""
+        return self.own_mean * self.level_scales
 
     # --- quality
 
@@ -243,12 +255,15 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         """Describe the posterior in a few sentences: its bound, its draws, its levels and its size."""
         n_levels, n_draws = self.unit_levels.shape[-1], self.n_draws
         packed = self.packed_codes.nbytes // n_draws
-        source = "exact moments of continuous weights" if self.sampler is not None else f"moments of {n_draws} draws"
+        worth = f"{n_draws} draws are worth {self.effective_sample_size * n_draws:.0f} exact ones"
+        source = f"moments of {n_draws} draws"
+        if self._exact_sampler() is not None:
+            source = "exact moments of continuous weights"
         exponents = f"{self.level_exponents.min()} to {self.level_exponents.max()}"
         return (
             f"{self.n_weights} weights on {n_levels} levels, each given those drawn before it. The ELBO lies "
             f"{abs(self.gap):.2g} ± {self.elbo_stderr:.2g} nats {'below' if self.gap >= 0 else 'above'} the evidence "
-            f"of continuous weights. {n_draws} draws are worth {self.effective_sample_size * n_draws:.0f} exact ones; "
+            f"of continuous weights{'' if self.has_gaussian_prior else ' with a Gaussian prior'}. {worth}; "
             f"{self.sparsity:.0%} of their weights are zero. Levels are up to {self.coarseness.max():.2g} conditional "
             f"standard deviations apart, scaled by powers of two with exponents {exponents}. A draw takes {packed} "
             f"bytes, and all of them share {self.n_weights} bytes of exponents. Predictions are {source}."
@@ -318,6 +333,10 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
             )
         return self.draws[rng.permutation(self.n_draws)[:n_samples]]
 
+    def _exact_sampler(self) -> SequentialSampler | None:
+        """Return what has the exact moments of continuous weights: those of a Gaussian prior, by the kept factor."""
+        return self.sampler if self.has_gaussian_prior else None
+
     def _kept_sampler(self) -> SequentialSampler:
         if self.sampler is None:
             raise ValueError("the factor must be kept for new draws: fit with keep_factor=True")
@@ -328,11 +347,10 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f* for rows of Φ; (n_rows,) each.
 
-        Of the kept draws; exact ones of continuous weights where the factor was kept.
+        Of the kept draws; exact ones of continuous weights where the factor was kept and the prior is Gaussian.
         """
-        if self.sampler is not None:
-            return self.sampler.continuous_moments(phi)
-        return self.moments_of_draws(phi)
+        exact = self._exact_sampler()
+        return self.moments_of_draws(phi) if exact is None else exact.continuous_moments(phi)
 
     def moments_of_draws(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f* over the kept draws for rows of Φ; (n_rows,) each.
@@ -350,10 +368,12 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
             return phi @ np.ascontiguousarray(self.draws.T)
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f* over the kept draws, order 1 to 4; (n_rows,)."""
+        """Cumulants of f*, order 1 to 4, of the kept draws or exactly as `latent_moments` has them; (n_rows,)."""
+        if order <= 2:
+            return self.latent_moments(phi)[order - 1]
+        if self._exact_sampler() is not None:
+            return np.zeros(len(phi))
         values = self._latent_draws(phi)
-        if order == 1:
-            return values.mean(axis=1)
         d = values - values.mean(axis=1, keepdims=True)
         moment = (d**order).mean(axis=1)
         return moment if order < 4 else moment - 3 * np.square((d**2).mean(axis=1))
@@ -366,7 +386,6 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return replace(
             self,
             step=self.step / unit,
-            continuous_mean=(self.continuous_mean / unit).astype(np.float32),
             prior_variance=self.prior_variance / unit**2,
             sampler=None if sampler is None else replace(sampler, scale=sampler.scale / unit),
         )
@@ -376,11 +395,15 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         n_levels, n_draws = self.unit_levels.shape[-1], len(self.log_weights)
         per_weight = self.unit_levels.ndim > 1
         require_array(self.unit_levels, "unit_levels", *((n_weights,) if per_weight else ()), n_levels)
+        if not n_draws:
+            raise ValueError("log_weights must be of one draw or more")
         require_number(self.step, "step", above=0.0)
-        for name, dtype in (("level_exponents", np.int8), ("continuous_mean", np.float32), ("coarseness", np.float32)):
+        for name, dtype in (("level_exponents", np.int8), ("own_mean", np.float32), ("coarseness", np.float32)):
             array = getattr(self, name)
             if array.dtype != dtype or array.shape != (n_weights,) or not np.isfinite(array).all():
                 raise ValueError(f"{name} must be {n_weights} finite numbers of type {np.dtype(dtype)}")
+        if np.abs(self.level_exponents.astype(int)).max(initial=0) > LARGEST_EXPONENT:
+            raise ValueError(f"level_exponents must be at most {LARGEST_EXPONENT} in magnitude")
         require_array(self.log_weights, "log_weights", n_draws)
         for name, rows in (("packed_codes", max(n_draws, 1)), ("packed_nearest", 1)):
             packed, shape = getattr(self, name), (rows, packed_width(n_weights, n_levels))
@@ -390,11 +413,12 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
                 raise ValueError(f"{name} must be indices of {n_levels} levels")
         require_number(self.log_evidence_continuous, "log_evidence_continuous")
         require_number(self.prior_variance, "prior_variance", above=0.0)
+        require_type(self.has_gaussian_prior, "has_gaussian_prior", bool)
         as_choice(self.draw_kind, "draw_kind", DRAW_KINDS)
         self.noise.check()
         self.outcome.check()
         if self.sampler is not None:
-            self.sampler.check(n_weights)
+            self.sampler.check(n_weights, n_levels)
 
 
 def packed_width(n_weights: int, n_levels: int) -> int:
