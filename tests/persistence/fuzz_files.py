@@ -193,7 +193,8 @@ def alter_arrays(rng: np.random.Generator, document: persistence.Document, path:
     array = arrays[name]
     change = CHANGES[rng.integers(len(CHANGES))]
     try:
-        arrays[name] = change(rng, array)
+        with np.errstate(over="ignore", invalid="ignore"):
+            arrays[name] = change(rng, array)
         if rng.random() < 0.05:
             del arrays[name]
         persistence.write(path, document.kind, document.header, arrays)

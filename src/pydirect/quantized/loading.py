@@ -124,6 +124,8 @@ def _check_linear_basis(basis: LinearBasis, n_outputs: int, n_features: int) -> 
     order = basis.order
     if order.dtype.kind != "i" or order.shape != (n_features,) or not ((order >= 0) & (order < n_columns)).all():
         raise ValueError(f"order must be {n_features} columns below {n_columns}")
+    if len(np.unique(order)) != n_features:
+        raise ValueError("order must name every column at most once")
     if basis.edges.dtype.kind != "i" or basis.edges.shape != (n_outputs + 1,):
         raise ValueError("edges do not fit the outputs")
     for name in ("missing_scale", "outside_scale"):
