@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor
+from pydirect import DirectClassifier, DirectRegressor, fit_many
+from pydirect.regression import CoarseLevelsWarning
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((120, 3))
@@ -24,3 +25,33 @@ def test_cumulants_begin_with_the_predicted_mean_and_variance(keep_factor):
 def test_one_draw_has_no_variance_to_predict():
     with pytest.raises(ValueError, match="n_draws must be at least 2, got 1"):
         regressor(n_draws=1).fit(X, Y)
+
+
+COARSE = {"noise": 1e-6, "level_scales": "shared", "n_levels": 3}
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda: regressor(**COARSE).fit(X, Y),
+        lambda: regressor(**COARSE).partial_fit(X, Y),
+        lambda: regressor(**COARSE).fit_stream(X, Y),
+        lambda: fit_many([regressor(**COARSE)], X, Y),
+        lambda: DirectClassifier("linear", basis="raw", level_scales="shared", levels=[-30.0, 30.0]).fit(X, Y > 0),
+    ],
+    ids=["fit", "partial_fit", "fit_stream", "fit_many", "classifier"],
+)
+def test_coarse_levels_are_told_at_the_users_line(fit):
+    with pytest.warns(CoarseLevelsWarning, match="levels are coarse") as caught:
+        fit()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_the_noise_is_raised_to_what_levels_cannot_represent():
+    """Targets without noise, of which single draws differ by a hundred times the noise that is found."""
+    targets = np.column_stack([Y, -Y, X[:, 1]])
+    with pytest.warns(CoarseLevelsWarning, match="noise variance was raised by a factor of"):
+        model = DirectRegressor(basis="raw", n_features=60, max_hyperparameter_rows=100).fit(X, targets)
+    posterior, error = model.posterior_[2], targets[:, 2] - model.predict(X)[:, 2]
+    assert posterior.noise_factor > 1e3 and posterior.gap < 5 * posterior.n_weights
+    assert np.mean(error**2) < 2 * model.noise_variance_[2] < 0.05

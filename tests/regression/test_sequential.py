@@ -393,6 +393,7 @@ def test_contents_are_checked(medium):
         {"level_exponents": np.full(80, 31, dtype=np.int8)},
         {"packed_codes": medium.packed_codes[:1], "log_weights": medium.log_weights[:0]},
         {"has_gaussian_prior": 1},
+        {"noise_factor": 0.5},
         {"sampler": replace(medium.sampler, order=medium.sampler.order.astype(np.int32))},
         {"sampler": replace(medium.sampler, levels=medium.sampler.levels[:, :7], tilt=medium.sampler.tilt[:, :7])},
         {"sampler": replace(medium.sampler, tilt=medium.sampler.tilt * np.nan)},

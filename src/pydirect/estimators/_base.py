@@ -24,6 +24,8 @@ from pydirect.persistence.fields import Arrays, Header, Writer, build_one, requi
 from pydirect.quantized.fitted import FittedBasisModel, FittedNetwork, Outputs
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
+from pydirect.regression.sequential import is_coarse, warn_of_coarse_levels
+from pydirect.regression.sequential_posterior import SequentialPosterior
 
 # Rows of Φ held at a time while predicting.
 PREDICT_BYTES = 32 * 2**20
@@ -118,6 +120,9 @@ class LatentFunctions(BaseEstimator):
             remedy = f" (raise {limit}{'' if given is None else f', now {given}'})" if limit else ""
             reason = "interrupted" if self.interrupted_ else f"not at rest after {self._effort()}{remedy}"
             warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
+        for posterior in self.posteriors_:
+            if isinstance(posterior, SequentialPosterior) and is_coarse(posterior):
+                warn_of_coarse_levels(posterior, stacklevel=4)
 
     def _limit(self) -> str:
         """Name the parameter that ended the last stage of a fit, if one did."""

@@ -12,6 +12,7 @@ are drawn once, when these are at rest.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,7 +29,12 @@ from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.start import starting_point, starting_sums
 from pydirect.optimize.outcome import Outcome
-from pydirect.regression.sequential import fit_sequential
+from pydirect.regression.sequential import (
+    CoarseLevelsWarning,
+    fit_sequential,
+    is_coarse,
+    warn_of_coarse_levels,
+)
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import TargetStatistics
 
@@ -90,20 +96,22 @@ class RestingBound:
         level_exponents: NDArray[np.int8] | None = None,
     ) -> SequentialPosterior:
         """Draw weights, in units of √variance; the log weights are those of the bound."""
-        posterior = fit_sequential(
-            self.regression(directions),
-            1.0,
-            self.variance / variance_of(lattice.prior),
-            prior=lattice.prior,
-            n_levels=lattice.n_levels,
-            levels=lattice.levels,
-            level_scales=lattice.level_scales,
-            ties=lattice.ties if lattice.level_scales == "own" else None,
-            level_exponents=level_exponents,
-            n_draws=lattice.n_draws,
-            random_state=random_state,
-            n_threads=n_threads,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoarseLevelsWarning)  # left to the caller
+            posterior = fit_sequential(
+                self.regression(directions),
+                1.0,
+                self.variance / variance_of(lattice.prior),
+                prior=lattice.prior,
+                n_levels=lattice.n_levels,
+                levels=lattice.levels,
+                level_scales=lattice.level_scales,
+                ties=lattice.ties if lattice.level_scales == "own" else None,
+                level_exponents=level_exponents,
+                n_draws=lattice.n_draws,
+                random_state=random_state,
+                n_threads=n_threads,
+            )
         return replace(
             posterior.in_units_of(float(np.sqrt(self.variance))),
             log_weights=self.constant + posterior.log_weights,
@@ -186,6 +194,11 @@ def fit_logistic_sequential(
     batch_size, max_iter, random_state, stop
         As in `fit_logistic`.
 
+    Warns
+    -----
+    CoarseLevelsWarning
+        As in `fit_sequential`.
+
     Returns
     -------
     LogisticFit
@@ -213,6 +226,8 @@ def fit_logistic_sequential(
         n_threads=rows.n_threads,
         interrupted=stop.is_set(),
     )
+    if is_coarse(fit.posterior):
+        warn_of_coarse_levels(fit.posterior)
     return fit
 
 

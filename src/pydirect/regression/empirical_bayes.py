@@ -25,12 +25,7 @@ from pydirect.regression.evidence_by_factors import EvidenceProblem, maximise_ev
 from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_posterior import MixturePosterior
-from pydirect.regression.sequential import (
-    CoarseLevelsWarning,
-    fit_sequential,
-    is_coarse,
-    warn_of_coarse_levels,
-)
+from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential, is_coarse
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import TargetStatistics
 from pydirect.statistics.rotated import RotatedTarget
@@ -156,32 +151,36 @@ class SequentialPolicy:
         for target, start, maximum, seed in zip(targets, initial, maxima, seeds, strict=True):
             noise, prior_sd = max(maximum.noise, NOISE_FLOOR), float(np.sqrt(maximum.scale))
             fit = partial(self._fit_at, target, maximum.scale / variance_of(self.prior), seed)
-            posterior = self._as_fine_as_needed(fit, noise, start.fixed_noise is None)
+            posterior = self._as_fine_as_needed(fit, target, noise, start.fixed_noise is None)
             fitted.append((posterior.in_units_of(prior_sd), prior_sd))
         return fitted
 
     def _as_fine_as_needed(
-        self, fit: Callable[[float, NDArray[np.intp] | None], SequentialPosterior], noise: float, free: bool
+        self,
+        fit: Callable[[float, NDArray[np.intp] | None], SequentialPosterior],
+        target: TargetStatistics,
+        noise: float,
+        free: bool,
     ) -> SequentialPosterior:
         """Fit; where levels prove coarse, without ties, and where they are useless, at the noise of the highest ELBO.
 
-        What levels cannot represent is noise to this model.
+        What levels cannot represent is noise to this model. A sum of squares E that noise variance σ² does not explain
+        makes a gap of about E / 2σ², and E / n would explain it; less is tried first, as more noise loosens weights.
         """
         ties = self.ties
-        posterior = fit(noise, ties)
-        if is_coarse(posterior) and ties is not None:
+        best = fit(noise, ties)
+        if is_coarse(best) and ties is not None:
             ties = None
-            posterior = fit(noise, ties)
-        useless = posterior.gap > USELESS_GAP * posterior.n_weights
-        while free and useless:
-            raised = fit(2 * posterior.noise.variance, ties)
-            if not raised.elbo > posterior.elbo:
-                break
-            posterior = raised
-        if is_coarse(posterior):
-            factor = posterior.noise.variance / noise
-            warn_of_coarse_levels(posterior, f" The noise variance was raised by {factor:g}." if factor > 1 else "", 8)
-        return posterior
+            best = fit(noise, ties)
+        tried, raise_noise = best, free and _is_useless(best)
+        while raise_noise:
+            gap = tried.log_evidence_continuous - float(np.median(tried.log_weights))  # of a typical draw
+            factor = max(2.0, np.sqrt(2 * max(gap, 0.0) / target.n_samples))
+            tried = fit(float(factor * tried.noise.variance), ties)
+            best = tried if tried.elbo > best.elbo else best
+            # Of useless levels the ELBO is too uncertain to end the search.
+            raise_noise = tried is best or _is_useless(tried)
+        return replace(best, noise_factor=float(best.noise.variance) / noise)
 
     def _fit_at(
         self, target: TargetStatistics, variance: float, seed: int, noise: float, ties: NDArray[np.intp] | None
@@ -202,6 +201,10 @@ class SequentialPolicy:
                 random_state=seed,
                 n_threads=self.n_threads,
             )
+
+
+def _is_useless(posterior: SequentialPosterior) -> bool:
+    return posterior.gap > USELESS_GAP * posterior.n_weights
 
 
 # The raw basis, mean field and mixtures

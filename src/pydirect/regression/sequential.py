@@ -430,8 +430,10 @@ def outermost_share(posterior: SequentialPosterior) -> float:
     return float(np.mean((codes == 0) | (codes == posterior.unit_levels.shape[-1] - 1)))
 
 
-def warn_of_coarse_levels(posterior: SequentialPosterior, remedy: str = "", stacklevel: int = 3) -> None:
-    """Warn that levels are coarse, with figures that show how; `remedy` is what was done about it."""
+def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -> None:
+    """Warn that levels are coarse, with figures that show how and what was done about it."""
+    factor = posterior.noise_factor
+    remedy = f" The noise variance was raised by a factor of {factor:.3g}." if factor > 1 else ""
     warnings.warn(
         "levels are coarse for what the data say: the ELBO lies "
         f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "

@@ -142,6 +142,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         Of one level.
     outcome : Outcome
         Its ELBO is the mean of `log_weights`.
+    noise_factor : float
+        Factor by which the noise variance was raised above that of largest evidence, because levels were too coarse.
     sampler : SequentialSampler or None
         Kept on request: draws as many as are asked for, and gives exact moments of continuous weights.
     """
@@ -160,6 +162,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     draw_kind: str
     noise: NoisePosterior
     outcome: Outcome = field(default_factory=Outcome)
+    noise_factor: float = 1.0
     sampler: SequentialSampler | None = None
 
     @property
@@ -415,6 +418,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         require_number(self.prior_variance, "prior_variance", above=0.0)
         require_type(self.has_gaussian_prior, "has_gaussian_prior", bool)
         as_choice(self.draw_kind, "draw_kind", DRAW_KINDS)
+        require_number(self.noise_factor, "noise_factor", at_least=1.0)
         self.noise.check()
         self.outcome.check()
         if self.sampler is not None:
