@@ -367,6 +367,8 @@ def test_log_weights_are_drawn_about_the_elbo_and_the_evidence(sequential):
     heights = right.lines[0].get_ydata()
     np.testing.assert_array_equal(heights, np.sort(posterior.coarseness)[::-1])
     display.figure_.canvas.draw()
+    alone = SequentialDisplay.from_estimator(sequential, ax=right)
+    assert alone.ax_.size == 1
 
 
 def test_the_levels_of_draws_are_drawn_as_those_of_other_posteriors(sequential):
@@ -378,5 +380,5 @@ def test_only_sequential_posteriors_have_log_weights(sequential):
     model = DirectRegressor("linear").fit(np.eye(3), [0.0, 1.0, 3.0])
     with pytest.raises(TypeError, match="sequential posterior, got DecorrelatedPosterior of DirectRegressor"):
         SequentialDisplay.from_estimator(model)
-    with pytest.raises(ValueError, match="pair of axes"):
+    with pytest.raises(ValueError, match="one or a pair of axes"):
         SequentialDisplay.from_estimator(sequential, ax=[1, 2, 3])

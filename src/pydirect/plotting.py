@@ -418,28 +418,35 @@ class SequentialDisplay:
         return cls(posterior.log_weights, posterior.log_evidence_continuous, posterior.coarseness).plot(**kwargs)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw log weights below or about the evidence, and the weights' coarseness in descending order.
+        """Draw log weights about the evidence, and the weights' coarseness in descending order.
 
         Parameters
         ----------
-        ax : pair of matplotlib Axes, optional
+        ax : pair of matplotlib Axes, or one for the log weights alone, optional
         """
-        if ax is not None and np.size(ax) != 2:
-            raise ValueError(f"ax must be a pair of axes, got {np.size(ax)}")
+        if ax is not None and np.size(ax) > 2:
+            raise ValueError(f"ax must be one or a pair of axes, got {np.size(ax)}")
         self.ax_ = np.ravel(_axes(self, ax, (10.0, 4.0), ncols=2))
         self.figure_ = self.ax_[0].figure
-        left, right = self.ax_
-        gap = self.log_weights - self.log_evidence_continuous
-        left.hist(gap, bins=min(30, max(5, gap.size // 3)), color=_BAND, label=f"{gap.size} draws")
-        left.axvline(gap.mean(), color=_BLUE, label=f"ELBO, {-gap.mean():.2g} below the evidence")
-        left.axvline(0.0, color=_INK, ls="--", label="evidence of continuous weights")
-        left.set(xlabel="log weight − log evidence (nats)", ylabel="number of draws")
-        _finish(left, legend="above")
-        right.plot(np.arange(1, self.coarseness.size + 1), np.sort(self.coarseness)[::-1], color=_BLUE, label="weights")
-        right.axhline(HARMLESS_COARSENESS, color=_VERMILION, ls="--", label="levels cost nothing below")
-        right.set(xlabel="weight, by coarseness", ylabel="spacing / conditional deviation", yscale="log")
-        _finish(right, legend="above")
+        self._draw_log_weights(self.ax_[0])
+        if self.ax_.size > 1:
+            self._draw_coarseness(self.ax_[1])
         return self
+
+    def _draw_log_weights(self, ax: Any) -> None:
+        gap = self.log_weights - self.log_evidence_continuous
+        ax.hist(gap, bins=min(15, max(5, gap.size // 4)), color=_BAND, label=f"{gap.size} draws")
+        side = "below" if gap.mean() <= 0 else "above"
+        ax.axvline(gap.mean(), color=_BLUE, label=f"ELBO, {abs(gap.mean()):.2g} {side} the evidence")
+        ax.axvline(0.0, color=_INK, ls="--", label="evidence of continuous weights")
+        ax.set(xlabel="log weight − log evidence (nats)", ylabel="number of draws")
+        _finish(ax, legend="above")
+
+    def _draw_coarseness(self, ax: Any) -> None:
+        ax.plot(np.arange(1, self.coarseness.size + 1), np.sort(self.coarseness)[::-1], color=_BLUE, label="weights")
+        ax.axhline(HARMLESS_COARSENESS, color=_VERMILION, ls="--", label="levels cost nothing below")
+        ax.set(xlabel="weight, by coarseness", ylabel="spacing / conditional deviation", yscale="log")
+        _finish(ax, legend="above")
 
 
 def _axes(display: object, ax: Any, figsize: tuple[float, float], **kwargs: Any) -> Any:

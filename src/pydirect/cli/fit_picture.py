@@ -22,11 +22,17 @@ def check_picture(path: Path) -> None:
 
 
 def draw_fit(args: argparse.Namespace, model: Any, scored: list[Any]) -> None:
-    """Draw held-out predictions, if any, and the ELBO of the fit."""
+    """Draw held-out predictions, if any, and the ELBO of the fit, or of draws about it."""
     from matplotlib.figure import Figure
 
     from pydirect.persistence.atomic import atomic_open
-    from pydirect.plotting import CalibrationDisplay, ELBODisplay, PredictionIntervalDisplay, ReliabilityDisplay
+    from pydirect.plotting import (
+        CalibrationDisplay,
+        ELBODisplay,
+        PredictionIntervalDisplay,
+        ReliabilityDisplay,
+        SequentialDisplay,
+    )
 
     n_rows, n_columns = max(1, len(scored)), 1 if not scored else 2 if hasattr(model, "classes_") else 3
     figure = Figure(figsize=(5.2 * n_columns, 4.2 * n_rows), layout="constrained")
@@ -38,7 +44,11 @@ def draw_fit(args: argparse.Namespace, model: Any, scored: list[Any]) -> None:
         intervals = PredictionIntervalDisplay(p.y, p.mean, p.lower, p.upper, level=DEFAULT_LEVEL)
         intervals.plot(ax=row[0], target_name=name)
         CalibrationDisplay(p.pit).plot(ax=row[1])
-    ELBODisplay.from_estimator(model, ax=axes[0, -1])
+    first = model.posteriors_[0]
+    if hasattr(first, "log_weights"):
+        SequentialDisplay.from_estimator(model, ax=axes[0, -1])
+    else:
+        ELBODisplay.from_estimator(model, ax=axes[0, -1])
     for row in axes[1:]:
         row[-1].remove()
     with atomic_open(args.plot) as file:

@@ -35,9 +35,19 @@ def fit_lines(args: argparse.Namespace, model: Any) -> list[tuple[str, str]]:
         if hasattr(model, "classes_")
         else ("noise sd", numbers_text(noise_deviation(model))),
         ("ELBO", numbers_text(model.elbo_)),
-        ("converged", f"{'yes' if has_converged(model) else 'no'}, {_iterations(model)} iterations"),
+        *_ends(model),
         ("written", f"{args.output} ({os.path.getsize(args.output)} bytes)"),
     ]
+
+
+def _ends(model: Any) -> list[tuple[str, str]]:
+    """Return how each fit ended: an optimisation, or draws of weights on levels."""
+    sequential = [p for p in getattr(model, "posteriors_", []) if hasattr(p, "log_weights")]
+    if not sequential:
+        return [("converged", f"{'yes' if has_converged(model) else 'no'}, {_iterations(model)} iterations")]
+    gap = sum(p.gap for p in sequential)
+    side = "below" if gap >= 0 else "above"
+    return [("draws", f"{sequential[0].n_draws}, {abs(gap):.2g} nats {side} the evidence of continuous weights")]
 
 
 def structure(model: Any) -> str:
