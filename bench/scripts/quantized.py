@@ -1,6 +1,7 @@
 """Quantised models: accuracy against size, networks in integers, and predictions per second.
 
     python bench/scripts/quantized.py accuracy [--sets yacht,housing] [--budgets 1024,4096] [--folds 7]
+    python bench/scripts/quantized.py levels [--sets yacht,housing] [--folds 2]
     python bench/scripts/quantized.py networks [--sets yacht,energy] [--folds 2] [--samples 8] [--sizes 16,8]
     python bench/scripts/quantized.py throughput [--rows 20000] [--inputs 8]
 
@@ -10,6 +11,10 @@ small models choose from. Then, for every budget of `fit_within`: "exact" is the
 in double precision on the same basis functions, "float" 16 samples of it on 15 levels (int4) evaluated in double
 precision, "integer" the model of that many bytes, integers throughout. The last line counts the sets where the integer
 model of 4 KiB is within 5 % of an exact posterior mean: on its own basis functions, of 2000 features, of the default.
+
+levels: RMSE and NLPD on held-out rows of `DirectRegressor(basis="raw")` with 2000 features on 15 levels, on three, and
+with a spike and slab of four fifths zeros on shared levels: of 64 draws, of two and of the nearest vector in integers,
+with the bytes of their weights (frequencies take the same in all) and the share of zeros; means over folds.
 
 networks: RMSE and NLPD on held-out rows of `QuadraticBNNRegressor`, means over the paper's first folds: its exact
 posterior, samples of it in double precision, and the same samples in integers, with the bytes of their tables.
@@ -38,7 +43,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import DirectRegressor, QuadraticBNNRegressor, fit_within  # noqa: E402
+from pydirect import DirectRegressor, QuadraticBNNRegressor, SpikeAndSlabPrior, fit_within  # noqa: E402
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.features.basis import Basis  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
@@ -114,6 +119,38 @@ def accuracy(arguments: argparse.Namespace) -> None:
         arguments.json.write_text(json.dumps(results, indent=1))
     if arguments.plot:
         plot(results, budgets, arguments.plot)
+
+
+def levels(arguments: argparse.Namespace) -> None:
+    """Print the table of numbers of levels and of zeros."""
+    folder = data_directory()
+    kinds: dict[str, dict[str, Any]] = {
+        "15 levels": {},
+        "3 levels": {"n_levels": 3},
+        "spike 0.8": {"prior": SpikeAndSlabPrior(0.8), "level_scales": "shared"},
+    }
+    print("set        weights       64 draws (NLPD)          two draws  bytes  zeros            nearest  bytes")
+    for name in arguments.sets.split(","):
+        data = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False)
+        for label, options in kinds.items():
+            rows = []
+            for test in data["test_mask"].T[arguments.first_fold :][: arguments.folds]:
+                held = (data["X"][test], data["y"][test])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    model = DirectRegressor(basis="raw", rank_inputs=False, **options)
+                    model.fit(data["X"][~test], data["y"][~test])
+                row = [*scores(model, *held)]
+                for n in (2, 1):
+                    integer = model.quantize(n, arithmetic="integer")
+                    row += [*scores(integer, *held), integer.packed.n_stored_bytes, integer.report()["zeros"]]
+                rows.append(row)
+            r = np.mean(rows, axis=0)
+            pairs = [f"{rmse:10.4g} ({density:5.2f})" for rmse, density in (r[:2], r[2:4], r[6:8])]
+            print(
+                f"{name:10s} {label:10s} {pairs[0]} {pairs[1]} {r[4]:6.0f} {r[5]:5.0%} {pairs[2]} {r[8]:6.0f}",
+                flush=True,
+            )
 
 
 def plot(results: dict[str, dict[str, list[float]]], budgets: list[int], path: Path) -> None:
@@ -219,7 +256,7 @@ def throughput(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run one of the three."""
+    """Run one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     sizes = commands.add_parser("accuracy")
@@ -230,6 +267,11 @@ def main() -> None:
     sizes.add_argument("--plot", type=Path)
     sizes.add_argument("--json", type=Path)
     sizes.set_defaults(run=accuracy)
+    few = commands.add_parser("levels")
+    few.add_argument("--sets", default=",".join(SETS), help="comma-separated file names")
+    few.add_argument("--first-fold", type=int, default=3)
+    few.add_argument("--folds", type=int, default=2)
+    few.set_defaults(run=levels)
     nets = commands.add_parser("networks")
     nets.add_argument("--sets", default=",".join(NETWORK_SETS), help="comma-separated file names")
     nets.add_argument("--folds", type=int, default=2)
