@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pydirect import DirectClassifier, DirectRegressor, fit_many
+from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, fit_many
 from pydirect.regression import CoarseLevelsWarning
 
 RNG = np.random.default_rng(5)
@@ -37,14 +37,15 @@ COARSE = {"noise": 1e-6, "level_scales": "shared", "n_levels": 3}
         lambda: regressor(**COARSE).partial_fit(X, Y),
         lambda: regressor(**COARSE).fit_stream(X, Y),
         lambda: fit_many([regressor(**COARSE)], X, Y),
+        lambda: DirectSearchCV(regressor(**COARSE), {"n_draws": [8, 16]}).fit(X, Y),
         lambda: DirectClassifier("linear", basis="raw", level_scales="shared", levels=[-30.0, 30.0]).fit(X, Y > 0),
     ],
-    ids=["fit", "partial_fit", "fit_stream", "fit_many", "classifier"],
+    ids=["fit", "partial_fit", "fit_stream", "fit_many", "search", "classifier"],
 )
 def test_coarse_levels_are_told_at_the_users_line(fit):
     with pytest.warns(CoarseLevelsWarning, match="levels are coarse") as caught:
         fit()
-    assert [warning.filename for warning in caught] == [__file__]
+    assert {warning.filename for warning in caught} == {__file__}
 
 
 def test_the_noise_is_raised_to_what_levels_cannot_represent():

@@ -65,22 +65,3 @@ def log_probabilities(factor, mean, levels, tilt, codes):
         log_normaliser += total
         log_q += logits[np.arange(len(codes)), codes[:, j]] - total
     return log_normaliser, log_q
-
-
-def nested_uniforms(n_draws, b, seed):
-    """Pairs u, 1 − u with u from a scrambled van der Corput sequence per weight: every prefix is stratified."""
-    rng = np.random.default_rng(seed)
-    n_pairs, uniforms = (n_draws + 1) // 2, np.empty((n_draws + n_draws % 2, b))
-    bits = max(n_pairs - 1, 1).bit_length()
-    for j in range(b):
-        flips = [rng.integers(0, 2, 2**k) for k in range(bits)]  # one bit per node of the binary tree
-        for i in range(n_pairs):
-            v, node = 0.0, 0
-            for k in range(bits):
-                bit = (i >> k & 1) ^ int(flips[k][node])
-                v += bit * 2.0 ** -(k + 1)
-                node = 2 * node + bit
-            v += rng.random() * 2.0**-bits
-            u = v / 2 if rng.random() < 0.5 else 1 - v / 2
-            uniforms[2 * i, j], uniforms[2 * i + 1, j] = u, 1 - u
-    return uniforms[:n_draws]

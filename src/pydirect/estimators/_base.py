@@ -113,16 +113,17 @@ class LatentFunctions(BaseEstimator):
         """Return the expected fraction of weights that are exactly zero."""
         return float(np.mean([p.weights.expected_sparsity() if p.q.size else 0.0 for p in self.posteriors_]))
 
-    def _warn_if_unfinished(self) -> None:
+    def _warn_if_unfinished(self, stacklevel: int = 3) -> None:
         if not self.converged_:
             limit = self._limit()
             given = getattr(self, limit) if limit else None
             remedy = f" (raise {limit}{'' if given is None else f', now {given}'})" if limit else ""
             reason = "interrupted" if self.interrupted_ else f"not at rest after {self._effort()}{remedy}"
-            warnings.warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=3)
+            text = f"the fit is {reason}; the best posterior found is kept"
+            warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
         for posterior in self.posteriors_:
             if isinstance(posterior, SequentialPosterior) and is_coarse(posterior):
-                warn_of_coarse_levels(posterior, stacklevel=4)
+                warn_of_coarse_levels(posterior, stacklevel + 1)
 
     def _limit(self) -> str:
         """Name the parameter that ended the last stage of a fit, if one did."""

@@ -220,6 +220,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         -----
         ConvergenceWarning
             If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        CoarseLevelsWarning
+            If the levels of a sequential posterior are too coarse for what the data say.
         """
         x, index, weight = self._start_fit(X, y, sample_weight)
         n_threads = resolve_n_threads(self.n_threads)

@@ -87,9 +87,9 @@ class DirectRegressor(GrowingModel):
         then as many as are asked for, and predictions under the Gaussian prior the exact moments of continuous weights.
     noise : {"auto", "elbo", "evidence"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
-        fixed where the marginal likelihood of continuous weights is largest; of mean field in the raw basis also what
-        the levels cannot represent. A number fixes the variance, in squared units of y. ``"auto"`` is ``"elbo"`` in the
-        decorrelated basis, where both agree, and ``"evidence"`` in the raw one.
+        fixed where the marginal likelihood of continuous weights is largest; in the raw basis raised by what levels
+        that are too coarse cannot represent. A number fixes the variance, in squared units of y. ``"auto"`` is
+        ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     rank_inputs : bool, default=True
@@ -221,6 +221,8 @@ class DirectRegressor(GrowingModel):
         -----
         ConvergenceWarning
             If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        CoarseLevelsWarning
+            If the levels of a sequential posterior are too coarse for what the data say.
         """
         self._check_parameters()
         fit_to_rows([self], X, [y], sample_weight, Progress(self.verbose))

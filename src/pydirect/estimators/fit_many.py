@@ -31,9 +31,10 @@ def fit_many(
 ) -> list[DirectRegressor]:
     """Fit several regressors to the same rows, with one pass over them for each distinct feature map.
 
-    Each result equals that of the model's own ``fit``, to rounding. Models with the same feature parameters share
-    features, sums over rows and the factorisation of ΦᵀΦ; they may differ in target, noise, prior, levels and
-    everything else that comes later. Features with a learned kernel are shared by models with the same target.
+    Each result equals that of the model's own ``fit``, to rounding, which may change draws in the raw basis. Models
+    with the same feature parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ in
+    target, noise, prior, levels and everything else that comes later. Features with a learned kernel are shared by
+    models with the same target.
 
     The time spent on shared work is divided among the models: their ``fit_seconds_`` add up to the total time.
 

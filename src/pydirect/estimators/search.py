@@ -335,7 +335,7 @@ def _fitted(
     copies = [_with_features(clone(model), lead) for model in models]
     fit_to_statistics(copies, statistics, shared, Progress(0))
     for model in copies:
-        model._warn_if_unfinished()
+        model._warn_if_unfinished(stacklevel=4)  # at the caller of the search
     return copies
 
 

@@ -281,9 +281,10 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         ----------
         n_draws : int
         kind : {"stratified", "independent"}
-            ``"stratified"``: pairs u, 1 − u of uniforms from a scrambled van der Corput sequence per weight (Owen
-            1995), so that draws, each one exact, cover every weight's distribution evenly: the mean of two knows the
-            posterior mean as well as that of ten independent ones or more.
+            ``"stratified"``: pairs u, 1 − u of uniforms, of which any first 2ᵏ lie one in each of 2ᵏ equal intervals
+            (nested uniform scrambling, Owen 1995), at random per weight. So draws, each one exact, cover every weight's
+            distribution evenly: the mean of two knows the posterior mean as well as that of ten independent ones or
+            more.
         random_state : Generator, int or None
 
         Raises
