@@ -7,6 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectRegressor, GaussianPrior, SpikeAndSlabPrior, TablePrior
+from pydirect.regression import CoarseLevelsWarning
 
 KINDS = {
     "nystroem": DirectRegressor(n_features=30),
@@ -294,3 +295,11 @@ def test_every_prior_in_the_raw_basis_learns(prior):
     model = DirectRegressor("linear", basis="raw", prior=prior, level_scales=scales).fit(X0, Y0)
     assert model.score(X0, Y0) > 0.9
     assert model.sparsity_ > 0
+
+
+@pytest.mark.parametrize("n_levels", [3, 15])
+def test_noise_raised_for_coarse_levels_is_always_told_to_the_caller(n_levels):
+    y = X0 @ [100.0, 200.0, 300.0]
+    with pytest.warns(CoarseLevelsWarning, match="raised .*less accurate.*raise n_levels") as told:
+        DirectRegressor(basis="raw", n_features=200, n_levels=n_levels).fit(X0, y)
+    assert [warning.filename for warning in told] == [__file__]

@@ -417,11 +417,12 @@ def is_coarse(posterior: SequentialPosterior) -> bool:
 
     That draws agree proves nothing: where levels are much further apart than conditional standard deviations, all mass
     is on one of them. A gap alone proves nothing either: another prior than the Gaussian has another evidence.
+    Where the noise variance was raised, levels were coarse at the one of largest evidence.
     """
     b = posterior.n_weights
     suspicious = posterior.coarseness.max() > HARMLESS_COARSENESS or outermost_share(posterior) > MANY_OUTERMOST
     loses = posterior.gap > COARSE_GAP * b or posterior.elbo_stderr > max(LARGE_ERROR, LARGE_ERROR_PER_WEIGHT * b)
-    return bool(suspicious and loses)
+    return bool(suspicious and loses) or posterior.noise_factor > 1
 
 
 def outermost_share(posterior: SequentialPosterior) -> float:
@@ -431,15 +432,23 @@ def outermost_share(posterior: SequentialPosterior) -> float:
 
 
 def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -> None:
-    """Warn that levels are coarse, with figures that show how and what was done about it."""
-    factor = posterior.noise_factor
-    remedy = f" The noise variance was raised by a factor of {factor:.3g}." if factor > 1 else ""
+    """Warn that levels are coarse, with figures that show how, what was done about it and what helps."""
+    done, remedies = "", ["raise n_levels (up to 256 take a byte per weight)"]
+    if not posterior.level_exponents.any():
+        remedies.append("give levels scales of their own")
+    if posterior.noise_factor > 1:
+        done = (
+            f" The noise variance was raised by a factor of {posterior.noise_factor:.3g}, to what the levels can "
+            "represent, so predictions are less accurate than those of continuous weights."
+        )
+    else:
+        remedies.append("raise the noise variance")
     warnings.warn(
         "levels are coarse for what the data say: the ELBO lies "
         f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "
         f"error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} conditional "
-        f"standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{remedy} "
-        "More n_levels, own level scales, a larger noise variance or the decorrelated basis represent such data better",
+        f"standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{done} To represent "
+        f"such data better, {', '.join(remedies)}, or use the decorrelated basis",
         CoarseLevelsWarning,
         stacklevel=stacklevel,
     )
