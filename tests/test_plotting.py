@@ -371,6 +371,12 @@ def test_log_weights_are_drawn_about_the_elbo_and_the_evidence(sequential):
     assert alone.ax_.size == 1
 
 
+@pytest.mark.parametrize(("log_weights", "label"), [([-3.0, -1.0], "ELBO, 2 below"), ([1.0, 3.0], "ELBO, 2 above")])
+def test_the_elbo_is_said_to_be_on_the_side_where_it_is_drawn(log_weights, label):
+    left = SequentialDisplay(log_weights, 0.0, [1.0]).plot().ax_[0]
+    assert any(text.get_text().startswith(label) for text in left.get_legend().get_texts())
+
+
 def test_the_levels_of_draws_are_drawn_as_those_of_other_posteriors(sequential):
     display = PosteriorDisplay.from_estimator(sequential)
     assert display.zero_fraction == pytest.approx(sequential.posterior_[0].sparsity)

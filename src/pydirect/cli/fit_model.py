@@ -47,7 +47,10 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
         "laplace, logistic or radial",
     )
     command.add_argument(
-        "--n-levels", type=positive, metavar="N", help="number of values that a weight can take (default: 15)"
+        "--n-levels",
+        type=positive,
+        metavar="N",
+        help="number of values that a weight can take, odd with --posterior sequential (default: 15)",
     )
     command.add_argument(
         "--features",
