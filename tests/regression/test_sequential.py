@@ -313,6 +313,12 @@ def test_tiny_and_huge_units_change_no_number_but_the_step(unit):
     )
 
 
+def test_the_memory_order_of_the_matrix_does_not_matter():
+    expected, target = fit_sequential(MEDIUM, 0.09), MEDIUM.target(0)
+    other = fit_sequential(replace(target, A=np.asfortranarray(target.A)), 0.09)
+    np.testing.assert_array_equal(other.packed_codes, expected.packed_codes)
+
+
 def test_without_the_factor_draws_are_those_that_were_kept():
     posterior = fit_sequential(MEDIUM, 0.09, n_draws=10)
     assert posterior.sampler is None

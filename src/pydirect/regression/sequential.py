@@ -126,7 +126,7 @@ class SequentialRegression:
         ValueError
             When H is not positive definite in double precision.
         """
-        tau, a = 1 / self.noise, self.statistics.A
+        tau, a = 1 / self.noise, np.ascontiguousarray(self.statistics.A)
         ridge = np.full(len(a), 1 / self.weight_variance)
         if isinstance(order, str) and order == "diagonal":
             order = np.argsort((tau * a.diagonal() + ridge) * scale**2, kind="stable")
@@ -161,8 +161,8 @@ class SequentialRegression:
         needed = np.ceil(np.log2((np.abs(mean) + self.coverage * sd) / (edge * self.step)))
         if np.abs(needed).max() > LARGEST_EXPONENT:
             raise self._failure(
-                f"levels of their own scales need exponents from {needed.min():.0f} to {needed.max():.0f}, which must "
-                f"be {-LARGEST_EXPONENT} to {LARGEST_EXPONENT}; are the columns in similar units"
+                f"own scales must have exponents from {-LARGEST_EXPONENT} to {LARGEST_EXPONENT}, got "
+                f"{needed.min():.0f} to {needed.max():.0f}, as of columns in very different units"
             )
         if self.ties is not None:
             largest = np.full(self.ties.max() + 1, -np.inf)
