@@ -34,6 +34,8 @@ from pydirect.statistics.rotated import RotatedTarget
 NOISE_FLOOR = 1e-10
 # Nats per weight below the evidence of continuous weights from which levels are useless at a noise variance.
 USELESS_GAP = 5.0
+# Smallest and largest factor by which the noise variance is raised at once; larger ones pass by the highest ELBO.
+NOISE_STEPS = (2.0, 8.0)
 GRID_RECENTRINGS = 12
 Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
 
@@ -175,7 +177,7 @@ class SequentialPolicy:
         tried, raise_noise = best, free and _is_useless(best)
         while raise_noise:
             gap = tried.log_evidence_continuous - float(np.median(tried.log_weights))  # of a typical draw
-            factor = max(2.0, np.sqrt(2 * max(gap, 0.0) / target.n_samples))
+            factor = np.clip(np.sqrt(2 * max(gap, 0.0) / target.n_samples), *NOISE_STEPS)
             tried = fit(float(factor * tried.noise.variance), ties)
             best = tried if tried.elbo > best.elbo else best
             # Of useless levels the ELBO is too uncertain to end the search.
