@@ -83,6 +83,11 @@ def test_more_samples_than_kept_draws_are_refused():
         quantize(estimator, 9)
 
 
+def test_a_kept_factor_gives_more_samples_than_draws_were_kept():
+    estimator, x, _ = fitted_model(keep_factor=True)
+    assert quantize(estimator, 9, X=x).codes.shape[1] == 9
+
+
 @pytest.mark.parametrize(("n_levels", "bits"), [(3, 2), (7, 3), (15, 4)])
 def test_levels_are_packed_and_saved(n_levels, bits, tmp_path):
     estimator, x, _ = fitted_model(n_levels=n_levels)

@@ -88,8 +88,9 @@ class DirectRegressor(GrowingModel):
     noise : {"auto", "elbo", "evidence"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
         fixed where the marginal likelihood of continuous weights is largest; in the raw basis raised by what levels
-        that are too coarse cannot represent. A number fixes the variance, in squared units of y. ``"auto"`` is
-        ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one.
+        that are too coarse cannot represent. A number fixes the variance, in squared units of y, at no less than 1e-10
+        of its variance. ``"auto"`` is ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the
+        raw one.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     rank_inputs : bool, default=True

@@ -63,12 +63,14 @@ def choose_samples(
 def _kept_draws(posterior: SequentialPosterior, n_samples: int, method: str) -> Codes:
     if method == "most_probable" or (method == "moments" and n_samples == 1):
         return posterior.most_probable()[None, :]
-    if n_samples > posterior.n_draws:
-        raise ValueError(
-            f"n_samples must be at most {posterior.n_draws}, the number of draws that the posterior keeps, got "
-            f"{n_samples}: fit with more n_draws"
-        )
-    return posterior.codes[:n_samples]
+    if n_samples <= posterior.n_draws:
+        return posterior.codes[:n_samples]
+    if posterior.sampler is not None:
+        return posterior.draw(n_samples).codes
+    raise ValueError(
+        f"n_samples must be at most {posterior.n_draws}, the number of draws that the posterior keeps, got "
+        f"{n_samples}: fit with more n_draws"
+    )
 
 
 def matched_samples(weights: FactorizedCategorical, n_samples: int, rng: np.random.Generator) -> Codes:
