@@ -32,6 +32,8 @@ CASES = {
     "own scales": (PHI, {"keep_factor": True, "n_levels": 7}),
     "own scales, laplace": (PHI, {"keep_factor": True, "n_levels": 7, "prior": LaplacePrior(0.7)}),
     "own scales, spike and slab": (PHI, {"keep_factor": True, "n_levels": 7, "prior": SpikeAndSlabPrior(0.8)}),
+    "centred": (PHI, {"keep_factor": True, "n_levels": 7, "level_scales": "centred"}),
+    "centred, laplace": (PHI, {"keep_factor": True, "n_levels": 5, "level_scales": "centred", "prior": LaplacePrior()}),
     "two levels": (PHI, {**SHARED, "levels": [-0.5, 0.6]}),
 }
 
@@ -246,6 +248,21 @@ def test_two_priors_of_one_scale_differ_by_their_densities(medium):
     assert np.isfinite(laplace.elbo) and laplace.elbo != medium.elbo
     scaled = fit_sequential(MEDIUM, 0.09, 0.25, prior=GaussianPrior(2.0))
     assert scaled.elbo == pytest.approx(medium.elbo, abs=0.5)
+
+
+def test_centred_levels_represent_weights_that_data_determine_to_a_small_fraction():
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((500, 8))
+    y = phi @ np.linspace(-2, 3, 8) + 0.01 * rng.standard_normal(500)
+    statistics = GaussianStatistics.from_arrays(phi, y)
+    with pytest.warns(CoarseLevelsWarning, match="level_scales='centred'"):
+        own = fit_sequential(statistics, 1e-4)
+    centred = fit_sequential(statistics, 1e-4, level_scales="centred")
+    assert own.gap > 100 and abs(centred.gap) < 0.5
+    assert centred.coarseness.max() < 2.5 and centred.sparsity == 0
+    mean = np.linalg.solve(phi.T @ phi / 1e-4 + np.eye(8), phi.T @ y) / 1e-4
+    np.testing.assert_allclose(centred.mean, mean, atol=1e-3)
+    np.testing.assert_allclose(centred.in_units_of(2.0).draws, centred.draws / 2)
 
 
 def test_powers_of_two_may_be_levels():

@@ -114,7 +114,7 @@ class BasisFunctionModel(LatentFunctions):
         return self.basis == "raw" and self.posterior == "sequential"
 
     def _check_sequential_parameters(self) -> None:
-        if self.level_scales == "own":
+        if self.level_scales != "shared":
             as_own_levels(self._unit_levels(), self.n_levels)
             if not isinstance(as_prior(self.prior), DensityPrior | SpikeAndSlabPrior):
                 raise ValueError("prior must have a density with level_scales='own'; use level_scales='shared'")

@@ -76,9 +76,10 @@ class DirectRegressor(GrowingModel):
         Levels of the raw basis: evenly spaced by default; ``"power_of_two"``, 0 and ± powers of two, so that devices
         multiply by shifts. In units of the prior standard deviation where all weights share them, of any unit where
         scales are own.
-    level_scales : {"own", "shared"}, default="own"
-        Scales of the levels of a sequential posterior: a power of two per weight, or the prior standard deviation for
-        all.
+    level_scales : {"own", "centred", "shared"}, default="own"
+        Scales of the levels of a sequential posterior. ``"own"``: a power of two per weight. ``"centred"``: the same
+        about each weight's posterior mean, where 15 levels are too coarse otherwise; no weight is then zero, and
+        devices need floating point. ``"shared"``: the prior standard deviation for all.
     n_draws : int, default=64
         Number of draws of a sequential posterior to keep, two or more, half a byte per weight each; predictions are
         their moments.

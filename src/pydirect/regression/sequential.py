@@ -39,7 +39,7 @@ from pydirect.regression.sequential_posterior import (
 )
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
-LEVEL_SCALES = ("own", "shared")
+LEVEL_SCALES = ("own", "centred", "shared")
 ORDERS = ("min_pivot", "diagonal", "natural")
 # Largest level in units of the prior standard deviation, of the common step and of shared levels.
 REACH = 4.0
@@ -72,7 +72,7 @@ class SequentialRegression:
         In units of the square root of `prior_variance`.
     unit_levels : ndarray of shape (1, n_levels) or (n_weights, n_levels)
         In own units, zero among them, where scales are own; in prior units where they are shared.
-    own_scales : bool
+    level_scales : {"own", "centred", "shared"}
     log_prior : ndarray of shape (1, n_levels) or (n_weights, n_levels), or None
         Log masses of shared levels, in place of `prior`.
     coverage : float
@@ -87,13 +87,18 @@ class SequentialRegression:
     prior_variance: float
     prior: Prior
     unit_levels: FloatArray
-    own_scales: bool
+    level_scales: str
     log_prior: FloatArray | None
     coverage: float
     order: str | NDArray[np.int64]
     ties: NDArray[np.intp] | None = None
     given_exponents: NDArray[np.int8] | None = None
     n_threads: int = 1
+
+    @property
+    def own_scales(self) -> bool:
+        """Whether every weight has a scale of its own."""
+        return self.level_scales != "shared"
 
     @property
     def prior_sd(self) -> float:
@@ -149,16 +154,15 @@ class SequentialRegression:
     def exponents(self) -> tuple[NDArray[np.int8], FloatArray]:
         """Return e_j = ⌈log₂((|m_j| + κ sd_j) / ((K + ½) h))⌉, so that own levels cover the posterior, and m.
 
-        Of weights that are tied, the largest.
+        Levels about m_j need not cover |m_j|. Of weights that are tied, the largest.
         """
         b = self.statistics.n_weights
         factor, _ = self.factorise(np.ones(b), "natural")
         mean = solve(factor, self.statistics.c) / self.noise
         sd = np.sqrt(_core.inverse_diagonal(factor, self.n_threads))
-        if not self.own_scales:
-            return np.zeros(b, dtype=np.int8), mean
         edge = (np.abs(self.unit_levels[:, [0, -1]]) + self.widths[:, [0, -1]] / 2).min(axis=1)
-        needed = np.ceil(np.log2((np.abs(mean) + self.coverage * sd) / (edge * self.step)))
+        reach = self.coverage * sd + (np.abs(mean) if self.level_scales == "own" else 0.0)
+        needed = np.ceil(np.log2(reach / (edge * self.step)))
         if np.abs(needed).max() > LARGEST_EXPONENT:
             raise self._failure(
                 f"own scales must have exponents from {-LARGEST_EXPONENT} to {LARGEST_EXPONENT}, got "
@@ -170,8 +174,8 @@ class SequentialRegression:
             needed = largest[self.ties]
         return needed.astype(np.int8), mean
 
-    def log_masses(self, scale: FloatArray) -> FloatArray:
-        """Log prior masses of the levels, (n_weights or 1, n_levels): of shared levels they sum to one.
+    def log_masses(self, levels: FloatArray, scale: FloatArray) -> FloatArray:
+        """Log prior masses of levels in own units, (n_weights or 1, n_levels): of shared levels they sum to one.
 
         Of own levels they are density × spacing, and sum to no more than one: the rest belongs to levels that are not
         offered, so that the bound does not reward levels that look at the data.
@@ -179,10 +183,10 @@ class SequentialRegression:
         if self.log_prior is not None:
             return self.log_prior
         if not self.own_scales:
-            return self.prior.log_mass(self.unit_levels)
+            return self.prior.log_mass(levels)
         own = scale[:, None] / self.prior_sd
         assert isinstance(self.prior, DensityPrior | SpikeAndSlabPrior)
-        return grid_log_mass(self.prior, own * self.unit_levels, own * self.widths)
+        return grid_log_mass(self.prior, own * levels, own * self.widths)
 
     def sampler(self) -> tuple[SequentialSampler, NDArray[np.int8], float]:
         """Return what draws weights, the exponents of their levels, and the continuous weights' log evidence."""
@@ -199,7 +203,10 @@ class SequentialRegression:
         if not found:
             mean = np.empty(target.n_weights)
             mean[order] = solve(factor, (scale * target.c)[order]) / self.noise * scale[order]
-        levels, log_prior = self.unit_levels, self.log_masses(scale)
+        levels = self.unit_levels
+        if self.level_scales == "centred":
+            levels = levels + (mean / scale)[:, None]
+        log_prior = self.log_masses(levels, scale)
         tilt = log_prior + np.square(scale[:, None] * levels) / (2 * v)
         squared_error = target.yty - float(target.c @ mean)  # yᵀy − τ cᵀH⁻¹c
         constant = -0.5 * (target.n_samples * np.log(2 * np.pi * self.noise) + squared_error / self.noise)
@@ -219,7 +226,10 @@ class SequentialRegression:
         mean[sampler.order] = sampler.mean
         coarseness[sampler.order] = sampler.factor.diagonal() * np.diff(sampler.levels, axis=1).max(axis=1)
         elbo = float(draws.log_weights.mean())
-        levels = self.unit_levels
+        levels = sampler.levels
+        if len(levels) > 1:  # of position to of weight
+            levels = np.empty_like(levels)
+            levels[sampler.order] = sampler.levels
         return SequentialPosterior(
             packed_codes=pack_codes(draws.codes, levels.shape[1]),
             packed_nearest=pack_codes(sampler.draw(1, "nearest", seed, self.n_threads).codes, levels.shape[1]),
@@ -288,8 +298,10 @@ def fit_sequential(
         with shared ones in units of the square root of `prior_variance`, to ±4 by default.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Log masses of shared levels, any table, in place of `prior`.
-    level_scales : {"own", "shared"}
-        ``"own"``: a power of two per weight, so that its levels are as wide as its posterior.
+    level_scales : {"own", "centred", "shared"}
+        ``"own"``: a power of two per weight, so that its levels are as wide as its posterior. ``"centred"``: the same
+        about the mean of the weight's posterior, for data that determine weights to a small fraction of their size; it
+        stores a mean per weight, and no weight is zero.
     coverage : float, optional
         Number of posterior standard deviations that own levels cover on either side of the mean; 3, or 2 of three
         levels.
@@ -334,7 +346,7 @@ def fit_sequential(
     target = as_target_statistics(statistics)
     b, noise = target.n_weights, as_number(noise, "noise", above=0.0)
     prior_variance = as_number(prior_variance, "prior_variance", above=0.0)
-    own = as_choice(level_scales, "level_scales", LEVEL_SCALES) == "own"
+    own = as_choice(level_scales, "level_scales", LEVEL_SCALES) != "shared"
     as_flag(keep_factor, "keep_factor")
     as_choice(draws, "draws", DRAW_KINDS)
     unit_levels = as_own_levels(levels, n_levels) if own else _shared_levels(levels, n_levels, b)
@@ -342,26 +354,30 @@ def fit_sequential(
     if coverage is None:
         coverage = COVERAGE if n_levels > 3 else COVERAGE_OF_TERNARY
     if log_prior is not None and own:
-        raise ValueError("log_prior must be None with level_scales='own', whose levels are not known yet: give a prior")
+        raise ValueError(
+            f"log_prior must be None with level_scales={level_scales!r}, whose levels come later: give a prior"
+        )
     prior = as_prior(prior)
     if own and not isinstance(prior, DensityPrior | SpikeAndSlabPrior):
-        raise ValueError(f"prior must have a density for level_scales='own', got {prior!r}: use level_scales='shared'")
+        raise ValueError(
+            f"prior must have a density for level_scales={level_scales!r}, got {prior!r}: use level_scales='shared'"
+        )
     model = SequentialRegression(
         statistics=target,
         noise=noise,
         prior_variance=prior_variance,
         prior=prior,
         unit_levels=unit_levels,
-        own_scales=own,
+        level_scales=level_scales,
         log_prior=None if log_prior is None else as_log_masses(log_prior, unit_levels, b),
         coverage=as_number(coverage, "coverage", above=0.0),
         order=_as_order(order, b),
-        ties=None if ties is None else _as_integers(ties, "ties", b, 0, b - 1, own).astype(np.intp),
+        ties=None if ties is None else _as_integers(ties, "ties", b, 0, b - 1, level_scales).astype(np.intp),
         given_exponents=None
         if level_exponents is None
-        else _as_integers(level_exponents, "level_exponents", b, -LARGEST_EXPONENT, LARGEST_EXPONENT, own).astype(
-            np.int8
-        ),
+        else _as_integers(
+            level_exponents, "level_exponents", b, -LARGEST_EXPONENT, LARGEST_EXPONENT, level_scales
+        ).astype(np.int8),
         n_threads=resolve_n_threads(n_threads),
     )
     seed = int(as_generator(random_state).integers(2**63))
@@ -373,9 +389,9 @@ def fit_sequential(
     return posterior
 
 
-def _as_integers(values: ArrayLike, name: str, n_weights: int, low: int, high: int, own: bool) -> FloatArray:
-    if not own:
-        raise ValueError(f"{name} must be None with level_scales='shared'")
+def _as_integers(values: ArrayLike, name: str, n_weights: int, low: int, high: int, level_scales: str) -> FloatArray:
+    if level_scales != "own":
+        raise ValueError(f"{name} must be None with level_scales={level_scales!r}")
     given = as_float_array(values, name, (n_weights,))
     if (given != np.rint(given)).any() or given.min() < low or given.max() > high:
         raise ValueError(f"{name} must be integers from {low} to {high}")
@@ -436,6 +452,8 @@ def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -
     done, remedies = "", ["raise n_levels (up to 256 take a byte per weight)"]
     if not posterior.level_exponents.any():
         remedies.append("give levels scales of their own")
+    elif posterior.unit_levels.ndim == 1:
+        remedies.append("centre levels at the weights' means (level_scales='centred')")
     if posterior.noise_factor > 1:
         done = (
             f" The noise variance was raised by a factor of {posterior.noise_factor:.3g}, to what the levels can "
