@@ -301,5 +301,5 @@ def test_every_prior_in_the_raw_basis_learns(prior):
 def test_noise_raised_for_coarse_levels_is_always_told_to_the_caller(n_levels):
     y = X0 @ [100.0, 200.0, 300.0]
     with pytest.warns(CoarseLevelsWarning, match="raised .*less accurate.*raise n_levels") as told:
-        DirectRegressor(basis="raw", n_features=200, n_levels=n_levels).fit(X0, y)
+        DirectRegressor(basis="raw", n_features=200, n_levels=n_levels, level_scales="own").fit(X0, y)
     assert [warning.filename for warning in told] == [__file__]

@@ -1,7 +1,11 @@
+import warnings
+
 import numpy as np
 import pytest
 
+import pydirect
 from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, fit_many
+from pydirect.quantized.errors import IntegerArithmeticError
 from pydirect.regression import CoarseLevelsWarning
 
 RNG = np.random.default_rng(5)
@@ -56,3 +60,34 @@ def test_the_noise_is_raised_to_what_levels_cannot_represent():
     posterior, error = model.posterior_[2], targets[:, 2] - model.predict(X)[:, 2]
     assert posterior.noise_factor > 1e3 and posterior.gap < 5 * posterior.n_weights
     assert np.mean(error**2) < 2 * model.noise_variance_[2] < 0.05
+
+
+def test_levels_move_to_posterior_means_where_data_determine_weights_to_a_small_fraction(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 4))
+    y = x @ [100.0, 200.0, 300.0, 400.0] + 0.1 * rng.standard_normal(300)
+    model = DirectRegressor("linear", basis="raw").fit(x[:200], np.c_[y, x[:, 0] + rng.standard_normal(300)][:200])
+    strong, weak = model.posterior_
+    assert strong.centres.any() and not weak.centres.size
+    assert "about each weight's posterior mean" in model.summary().splitlines()[1]
+    exact = DirectRegressor("linear").fit(x[:200], y[:200]).predict(x[200:])
+    np.testing.assert_allclose(model.predict(x[200:])[:, 0], exact, atol=0.02)
+    model.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m")
+    for got, expected in zip(loaded.predict(x, return_std=True), model.predict(x, return_std=True), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    one = DirectRegressor("linear", basis="raw", rank_inputs=False).fit(x[:200], y[:200])
+    np.testing.assert_allclose(one.quantize(4, X=x).predict(x[200:]), exact, atol=0.2)
+    with pytest.raises(IntegerArithmeticError, match="level_scales='own'"):
+        one.quantize(4, X=x, arithmetic="integer")
+
+
+def test_levels_stay_where_another_kind_was_asked_for():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 4))
+    y = x @ [100.0, 200.0, 300.0, 400.0] + 0.1 * rng.standard_normal(300)
+    for options in ({"prior": "spike_and_slab"}, {"levels": "power_of_two"}, {"level_scales": "own"}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoarseLevelsWarning)
+            model = DirectRegressor("linear", basis="raw", **options).fit(x, y)
+        assert not model.posterior_.centres.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -69,6 +69,7 @@ class BasisFunctionModel(LatentFunctions):
     n_levels: int
     levels: ArrayLike | str | None
     level_scales: str
+    _level_scales: ClassVar[tuple[str, ...]] = LEVEL_SCALES
     n_draws: int
     rank_inputs: bool
     length_scale: float | ArrayLike | None
@@ -106,7 +107,7 @@ class BasisFunctionModel(LatentFunctions):
         if isinstance(self.levels, str):
             as_choice(self.levels, "levels", tuple(LEVEL_SHAPES))
         as_choice(self.posterior, "posterior", POSTERIORS)
-        as_choice(self.level_scales, "level_scales", LEVEL_SCALES)
+        as_choice(self.level_scales, "level_scales", self._level_scales)
         as_count(self.n_draws, "n_draws", 2)  # one has no variance
 
     def _is_sequential(self) -> bool:

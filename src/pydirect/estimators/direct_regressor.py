@@ -30,6 +30,7 @@ from pydirect.regression.empirical_bayes import (
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.mixture_entropy import ENTROPIES
 from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
+from pydirect.regression.sequential import LEVEL_SCALES
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.rotated import decorrelate
 
@@ -76,10 +77,11 @@ class DirectRegressor(GrowingModel):
         Levels of the raw basis: evenly spaced by default; ``"power_of_two"``, 0 and ± powers of two, so that devices
         multiply by shifts. In units of the prior standard deviation where all weights share them, of any unit where
         scales are own.
-    level_scales : {"own", "centred", "shared"}, default="own"
+    level_scales : {"auto", "own", "centred", "shared"}, default="auto"
         Scales of the levels of a sequential posterior. ``"own"``: a power of two per weight. ``"centred"``: the same
-        about each weight's posterior mean, where 15 levels are too coarse otherwise; no weight is then zero, and
-        devices need floating point. ``"shared"``: the prior standard deviation for all.
+        about each weight's posterior mean: no weight is then zero, and devices need floating point. ``"shared"``: the
+        prior standard deviation for all. ``"auto"`` is ``"own"``, or ``"centred"`` where that would lose more than five
+        nats per weight, because the data determine weights to a small fraction of their size.
     n_draws : int, default=64
         Number of draws of a sequential posterior to keep, two or more, half a byte per weight each; predictions are
         their moments.
@@ -155,6 +157,7 @@ class DirectRegressor(GrowingModel):
     >>> lower, upper = model.predict_interval(X[400:], level=0.9)
     """
 
+    _level_scales = ("auto", *LEVEL_SCALES)
     _posterior_types = (MeanFieldPosterior, DecorrelatedPosterior, MixturePosterior, SequentialPosterior)
 
     def __init__(
@@ -167,7 +170,7 @@ class DirectRegressor(GrowingModel):
         prior: Any = "gaussian",
         n_levels: int = 15,
         levels: ArrayLike | str | None = None,
-        level_scales: str = "own",
+        level_scales: str = "auto",
         n_draws: int = 64,
         keep_factor: bool = False,
         noise: str | float = "auto",

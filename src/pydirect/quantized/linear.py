@@ -99,7 +99,8 @@ def _affine_levels(posterior: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return one table of a posterior's levels, with a centre and a spread per weight."""
     if isinstance(posterior, SequentialPosterior) and posterior.unit_levels.ndim == 1:
         scales = posterior.level_scales
-        return posterior.unit_levels, np.zeros(len(scales)), scales
+        centres = posterior.centres if posterior.centres.size else np.zeros(len(scales))
+        return posterior.unit_levels, centres, scales
     return affine_levels(posterior.levels if isinstance(posterior, MixturePosterior) else posterior.weights.levels)
 
 

@@ -124,7 +124,8 @@ class QuantizedModel:
         assert isinstance(self.basis, LinearBasis)
         if self.basis.vectors is not None or self.centre.any() or (np.frexp(self.spread)[0] != 0.5).any():
             raise IntegerArithmeticError(
-                "integers need levels that all weights share: quantise with levels='even', or fit with basis='raw'"
+                "integers need levels that all weights share, or multiples of powers of two: quantise with "
+                "levels='even', or fit with basis='raw' and level_scales='own'"
             )
         if (self.spread != self.spread[:, :1]).any():
             raise IntegerArithmeticError(

@@ -157,35 +157,49 @@ class SequentialPolicy:
             fitted.append((posterior.in_units_of(prior_sd), prior_sd))
         return fitted
 
+    @property
+    def _may_centre(self) -> bool:
+        """Whether levels may move to posterior means: nobody asked for levels of another kind, or for zeros."""
+        return self.level_scales == "auto" and self.levels is None and isinstance(self.prior, DensityPrior)
+
     def _as_fine_as_needed(
         self,
-        fit: Callable[[float, NDArray[np.intp] | None], SequentialPosterior],
+        fit: Callable[[float, str, NDArray[np.intp] | None], SequentialPosterior],
         target: TargetStatistics,
         noise: float,
         free: bool,
     ) -> SequentialPosterior:
-        """Fit; where levels prove coarse, without ties, and where they are useless, at the noise of the highest ELBO.
+        """Fit; where levels are coarse, without ties; where they are useless, centred or at the noise of highest ELBO.
 
         What levels cannot represent is noise to this model. A sum of squares E that noise variance σ² does not explain
         makes a gap of about E / 2σ², and E / n would explain it; less is tried first, as more noise loosens weights.
         """
-        ties = self.ties
-        best = fit(noise, ties)
+        ties, scales = self.ties, "own" if self.level_scales == "auto" else self.level_scales
+        best = fit(noise, scales, ties)
         if is_coarse(best) and ties is not None:
             ties = None
-            best = fit(noise, ties)
+            best = fit(noise, scales, ties)
+        if self._may_centre and _is_useless(best):
+            scales = "centred"
+            best = fit(noise, scales, ties)
         tried, raise_noise = best, free and _is_useless(best)
         while raise_noise:
             gap = tried.log_evidence_continuous - float(np.median(tried.log_weights))  # of a typical draw
             factor = np.clip(np.sqrt(2 * max(gap, 0.0) / target.n_samples), *NOISE_STEPS)
-            tried = fit(float(factor * tried.noise.variance), ties)
+            tried = fit(float(factor * tried.noise.variance), scales, ties)
             best = tried if tried.elbo > best.elbo else best
             # Of useless levels the ELBO is too uncertain to end the search.
             raise_noise = tried is best or _is_useless(tried)
         return replace(best, noise_factor=float(best.noise.variance) / noise)
 
     def _fit_at(
-        self, target: TargetStatistics, variance: float, seed: int, noise: float, ties: NDArray[np.intp] | None
+        self,
+        target: TargetStatistics,
+        variance: float,
+        seed: int,
+        noise: float,
+        level_scales: str,
+        ties: NDArray[np.intp] | None,
     ) -> SequentialPosterior:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoarseLevelsWarning)
@@ -196,8 +210,8 @@ class SequentialPolicy:
                 prior=self.prior,
                 n_levels=self.n_levels,
                 levels=self.levels,
-                level_scales=self.level_scales,
-                ties=ties if self.level_scales == "own" else None,
+                level_scales=level_scales,
+                ties=ties if level_scales == "own" else None,
                 n_draws=self.n_draws,
                 keep_factor=self.keep_factor,
                 random_state=seed,

@@ -226,15 +226,16 @@ class SequentialRegression:
         mean[sampler.order] = sampler.mean
         coarseness[sampler.order] = sampler.factor.diagonal() * np.diff(sampler.levels, axis=1).max(axis=1)
         elbo = float(draws.log_weights.mean())
-        levels = sampler.levels
-        if len(levels) > 1:  # of position to of weight
-            levels = np.empty_like(levels)
-            levels[sampler.order] = sampler.levels
+        levels, centres = self.unit_levels, np.empty(0)
+        if self.level_scales == "centred":
+            centres = np.empty(len(sampler.order))
+            centres[sampler.order] = sampler.mean * sampler.scale[sampler.order]
         return SequentialPosterior(
             packed_codes=pack_codes(draws.codes, levels.shape[1]),
             packed_nearest=pack_codes(sampler.draw(1, "nearest", seed, self.n_threads).codes, levels.shape[1]),
             unit_levels=levels if len(levels) > 1 else levels[0],
             level_exponents=exponents,
+            centres=centres,
             step=self.step,
             own_mean=mean,
             coarseness=coarseness,
@@ -452,7 +453,7 @@ def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -
     done, remedies = "", ["raise n_levels (up to 256 take a byte per weight)"]
     if not posterior.level_exponents.any():
         remedies.append("give levels scales of their own")
-    elif posterior.unit_levels.ndim == 1:
+    elif not posterior.centres.size:
         remedies.append("centre levels at the weights' means (level_scales='centred')")
     if posterior.noise_factor > 1:
         done = (

@@ -120,8 +120,10 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     packed_nearest : ndarray of uint8
         The same of the vector that takes the most probable level each time; see `most_probable`.
     unit_levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
-        Levels in units of ``step · 2**level_exponents``.
+        Levels in units of ``step · 2**level_exponents``, about `centres`.
     level_exponents : ndarray of int8, shape (n_weights,)
+    centres : ndarray of shape (n_weights,) or (0,)
+        Middle of every weight's levels; none where it is zero.
     step : float
     own_mean : ndarray of shape (n_weights,)
         Posterior mean of continuous weights in units of `level_scales`, to single precision; see `continuous_mean`.
@@ -152,6 +154,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     packed_nearest: Codes
     unit_levels: FloatArray
     level_exponents: NDArray[np.int8]
+    centres: FloatArray
     step: float
     own_mean: NDArray[np.float32]
     coarseness: NDArray[np.float32]
@@ -192,7 +195,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     @property
     def levels(self) -> FloatArray:
         """Levels of every weight, (n_weights, n_levels)."""
-        return self.level_scales[:, None] * np.atleast_2d(self.unit_levels)
+        levels = self.level_scales[:, None] * np.atleast_2d(self.unit_levels)
+        return levels + self.centres[:, None] if self.centres.size else levels
 
     @property
     def draws(self) -> FloatArray:
@@ -202,7 +206,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     def values(self, codes: Codes) -> FloatArray:
         """Weights of level indices, (n_draws, n_weights)."""
         levels = np.atleast_2d(self.unit_levels)
-        return levels[np.arange(self.n_weights) if len(levels) > 1 else 0, codes] * self.level_scales
+        values = levels[np.arange(self.n_weights) if len(levels) > 1 else 0, codes] * self.level_scales
+        return values + self.centres if self.centres.size else values
 
     @property
     def weights(self) -> FactorizedCategorical:
@@ -262,14 +267,16 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         source = f"moments of {n_draws} draws"
         if self._exact_sampler() is not None:
             source = "exact moments of continuous weights"
+        about = "about each weight's posterior mean, " if self.centres.size else ""
         exponents = f"{self.level_exponents.min()} to {self.level_exponents.max()}"
         return (
             f"{self.n_weights} weights on {n_levels} levels, each given those drawn before it. The ELBO lies "
             f"{abs(self.gap):.2g} ± {self.elbo_stderr:.2g} nats {'below' if self.gap >= 0 else 'above'} the evidence "
             f"of continuous weights{'' if self.has_gaussian_prior else ' with a Gaussian prior'}. {worth}; "
             f"{self.sparsity:.0%} of their weights are zero. Levels are up to {self.coarseness.max():.2g} conditional "
-            f"standard deviations apart, scaled by powers of two with exponents {exponents}. A draw takes {packed} "
-            f"bytes, and all of them share {self.n_weights} bytes of exponents. Predictions are {source}."
+            f"standard deviations apart, {about}scaled by powers of two with exponents {exponents}. A draw "
+            f"takes {packed} bytes, and all of them share {self.n_weights} bytes of exponents. Predictions are "
+            f"{source}."
         )
 
     # --- draws
@@ -389,6 +396,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         sampler = self.sampler
         return replace(
             self,
+            centres=self.centres / unit,
             step=self.step / unit,
             prior_variance=self.prior_variance / unit**2,
             sampler=None if sampler is None else replace(sampler, scale=sampler.scale / unit),
@@ -401,6 +409,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         require_array(self.unit_levels, "unit_levels", *((n_weights,) if per_weight else ()), n_levels)
         if not n_draws:
             raise ValueError("log_weights must be of one draw or more")
+        require_array(self.centres, "centres", n_weights if len(self.centres) else 0)
         require_number(self.step, "step", above=0.0)
         for name, dtype in (("level_exponents", np.int8), ("own_mean", np.float32), ("coarseness", np.float32)):
             array = getattr(self, name)
