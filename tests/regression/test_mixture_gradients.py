@@ -34,7 +34,7 @@ def test_the_taylor_bound_gains_most_of_what_the_pairwise_one_does(seed):
     arguments = statistics, levels, GaussianPrior().log_mass(levels), [0.25]
     one = fit_mean_field(*arguments).elbo
     pairwise, taylor = (fit_mixture(*arguments, n_components=4, entropy=e).elbo for e in ("pairwise", "taylor"))
-    assert pairwise - one > 0.5
+    assert pairwise - one > 0.3
     assert taylor - one > 0.99 * (pairwise - one)
 
 
