@@ -12,7 +12,7 @@ RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
 def test_models_without_an_integer_form_say_what_to_do(data, fit):
     x, y = data()
     for options, arguments, message in (
-        ({"n_features": 20}, {}, "levels that all weights share: quantise with levels='even', or fit with basis='raw'"),
+        ({"n_features": 20}, {}, "quantise with levels='even', or fit with basis='raw' and level_scales='own'"),
         (RAW | {"rank_inputs": True}, {}, "fit with rank_inputs=False"),
         ({"basis": "raw", "features": "polynomial"}, {}, "integers need features='fourier', 'linear'"),
         ({"n_features": 20}, {"levels": "even", "X": x}, "let pydirect.fit_within choose"),

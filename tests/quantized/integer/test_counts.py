@@ -26,7 +26,7 @@ def test_counts_of_a_sensor_reach_the_same_inputs(data, raw):
 def test_counts_however_coarse_or_fine_are_exact_but_for_the_rounding_of_inputs(fit, counts_per_unit, zero):
     rng = np.random.default_rng(5)
     x = np.column_stack([rng.integers(0, 2, 200), rng.standard_normal(200)]).astype(float)
-    model = fit(DirectRegressor("linear", basis="raw", rank_inputs=False), x, x[:, 0] + x[:, 1])
+    model = fit(DirectRegressor("linear", basis="raw", level_scales="own", rank_inputs=False), x, x[:, 0] + x[:, 1])
     program = quantize(model, 4).program
     counts = np.rint(zero + x * counts_per_unit)
     true = (counts - zero) / counts_per_unit
