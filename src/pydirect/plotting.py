@@ -24,6 +24,7 @@ from .metrics import (
     reliability_curve,
 )
 from .predictive import FloatArray, PredictiveDistribution, finite_array
+from .regression.sequential_posterior import HARMLESS_COARSENESS
 
 __all__ = [
     "CalibrationDisplay",
@@ -36,8 +37,6 @@ __all__ = [
 
 # Okabe and Ito's palette, distinguishable with all common colour vision deficiencies.
 _BLUE, _VERMILION, _BAND, _INK = "#0072B2", "#D55E00", "#BFD9EA", "#333333"
-# Levels that are up to this number of conditional standard deviations apart lose less than .002 nat per weight.
-HARMLESS_COARSENESS = 2.5
 _SERIES = (_BLUE, _VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 

@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +35,7 @@ from pydirect.regression.sequential import (
     fit_sequential,
     is_coarse,
     warn_of_coarse_levels,
+    with_common_scales,
 )
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import TargetStatistics
@@ -151,11 +153,11 @@ def draw_at_rest(
     problem.
     """
     bounds = [RestingBound.of(ascent.best, variance_prior) for ascent in ascents]
-    seeded = list(zip(bounds, random_states, strict=True))
-    posteriors = [bound.draw(lattice, directions, seed, n_threads) for bound, seed in seeded]
-    if len(posteriors) > 1 and lattice.level_scales == "own":
-        widest = np.max([posterior.level_exponents for posterior in posteriors], axis=0)
-        posteriors = [bound.draw(lattice, directions, seed, n_threads, widest) for bound, seed in seeded]
+    draws = [
+        partial(bound.draw, lattice, directions, seed, n_threads)
+        for bound, seed in zip(bounds, random_states, strict=True)
+    ]
+    posteriors = with_common_scales(draws) if lattice.level_scales == "own" else [draw(None) for draw in draws]
     fits = []
     for ascent, bound, posterior in zip(ascents, bounds, posteriors, strict=True):
         elbo = float(posterior.log_weights.mean())

@@ -8,6 +8,7 @@ step.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,7 @@ from pydirect.distributions.priors import (
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression.sequential_posterior import (
     DRAW_KINDS,
+    HARMLESS_COARSENESS,
     LARGEST_EXPONENT,
     SequentialPosterior,
     SequentialSampler,
@@ -46,10 +48,10 @@ REACH = 4.0
 # Posterior standard deviations that a weight's own levels extend to on either side of its mean.
 COVERAGE = 3.0
 COVERAGE_OF_TERNARY = 2.0
-# Largest spacing in conditional standard deviations, and largest share of outermost levels, that cost next to nothing.
+# Largest share of outermost levels among those drawn that costs next to nothing.
 # Nats per weight: the gap from which levels are called coarse; nats, and nats per weight, of the standard error of the
 # ELBO from which it says little.
-HARMLESS_COARSENESS, MANY_OUTERMOST = 2.5, 0.05
+MANY_OUTERMOST = 0.05
 COARSE_GAP, LARGE_ERROR, LARGE_ERROR_PER_WEIGHT = 0.5, 1.0, 0.01
 
 
@@ -388,6 +390,21 @@ def fit_sequential(
     if not keep_factor:
         posterior.sampler = None
     return posterior
+
+
+def with_common_scales(
+    fits: Sequence[Callable[[NDArray[np.int8] | None], SequentialPosterior]],
+) -> list[SequentialPosterior]:
+    """Fit several problems whose own levels have the same scales, the widest that any of them needs.
+
+    `fits`: from the exponents of the scales, or None where each is to find its own, to a posterior.
+    """
+    posteriors = [fit(None) for fit in fits]
+    widest = np.max([posterior.level_exponents for posterior in posteriors], axis=0)
+    return [
+        posterior if np.array_equal(posterior.level_exponents, widest) else fit(widest)
+        for posterior, fit in zip(posteriors, fits, strict=True)
+    ]
 
 
 def _as_integers(values: ArrayLike, name: str, n_weights: int, low: int, high: int, level_scales: str) -> FloatArray:

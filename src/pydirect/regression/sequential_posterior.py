@@ -29,6 +29,8 @@ from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.persistence.fields import require_array, require_number, require_positive, require_type
 
 DRAW_KINDS = ("stratified", "independent")
+# Levels that are up to this number of conditional standard deviations apart lose less than .002 nat per weight.
+HARMLESS_COARSENESS = 2.5
 # In magnitude, of two, of the scales of levels.
 LARGEST_EXPONENT = 30
 Codes = NDArray[np.uint8]
@@ -418,7 +420,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         if np.abs(self.level_exponents.astype(int)).max(initial=0) > LARGEST_EXPONENT:
             raise ValueError(f"level_exponents must be at most {LARGEST_EXPONENT} in magnitude")
         require_array(self.log_weights, "log_weights", n_draws)
-        for name, rows in (("packed_codes", max(n_draws, 1)), ("packed_nearest", 1)):
+        for name, rows in (("packed_codes", n_draws), ("packed_nearest", 1)):
             packed, shape = getattr(self, name), (rows, packed_width(n_weights, n_levels))
             if packed.dtype != np.uint8 or packed.shape != shape:
                 raise ValueError(f"{name} must be bytes of shape {shape}, got {packed.dtype} {packed.shape}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.quantized.samples import choose_samples
-from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential
+from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential, with_common_scales
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import TargetStatistics
 
@@ -57,8 +58,7 @@ def draw_samples(
     """
     seeds = rng.integers(2**31, size=len(problems))
 
-    def fit(k: int, exponents: NDArray[np.int8] | None = None) -> SequentialPosterior:
-        problem = problems[k]
+    def fit(problem: Problem, seed: int, exponents: NDArray[np.int8] | None) -> SequentialPosterior:
         with warnings.catch_warnings():  # coarse levels are judged by their predictions
             warnings.simplefilter("ignore", CoarseLevelsWarning)
             return fit_sequential(
@@ -69,20 +69,17 @@ def draw_samples(
                 ties=ties,
                 level_exponents=exponents,
                 n_draws=max(N_DRAWS, n_samples),
-                random_state=int(seeds[k]),
+                random_state=seed,
                 n_threads=n_threads,
             )
 
-    posteriors = [fit(k) for k in range(len(problems))]
-    exponents = np.max([p.level_exponents for p in posteriors], axis=0)
-    posteriors = [
-        p if np.array_equal(p.level_exponents, exponents) else fit(k, exponents) for k, p in enumerate(posteriors)
-    ]
+    seeded = zip(problems, seeds.tolist(), strict=True)
+    posteriors = with_common_scales([partial(fit, problem, seed) for problem, seed in seeded])
     codes = [choose_samples(p, n_samples, "moments", rng) for p in posteriors]
     lacking = [_lacking_variance(*both) for both in zip(problems, posteriors, codes, strict=True)]
     return Samples(
         np.vstack(codes),
-        np.ldexp(1.0, exponents.astype(np.int64)),
+        np.ldexp(1.0, posteriors[0].level_exponents.astype(np.int64)),
         np.array([p.step for p in posteriors]),
         np.array([problem.noise for problem in problems]) + lacking,
     )
