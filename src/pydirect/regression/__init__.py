@@ -12,6 +12,7 @@ from pydirect.regression.gradient_estimators import (
     Reinforce,
     Reparameterization,
 )
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_entropy import pairwise_entropy
@@ -31,11 +32,13 @@ __all__ = [
     "GaussianPosterior",
     "GaussianRegression",
     "GaussianWeights",
+    "LeaveOneOut",
     "MeanFieldPosterior",
     "MeanFieldRegression",
     "MixturePosterior",
     "Reinforce",
     "Reparameterization",
+    "RidgePosterior",
     "SequentialPosterior",
     "StochasticELBO",
     "StochasticFit",
@@ -44,6 +47,7 @@ __all__ = [
     "fit_mixture",
     "fit_sequential",
     "fit_stochastic",
+    "leave_one_out",
     "log_evidence",
     "maximise_evidence",
     "maximise_evidence_by_factors",

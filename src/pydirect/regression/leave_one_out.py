@@ -1,0 +1,150 @@
+"""Exact leave-one-out predictions of regression with continuous Gaussian weights.
+
+With the noise variance, the prior variance and the basis functions held, the prediction of row i without that row
+follows from the posterior of all rows: the posterior variance of f there, in units of its noise variance, is the row's
+leverage h, and the residual without the row is e/(1 − h) (Rasmussen & Williams 2006, section 5.4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray
+from pydirect.statistics.rotated import RotatedStatistics
+
+# A row that determines its own prediction has a leverage of one; what is left of it then is rounding.
+SMALLEST_REMAINDER = 1e-14
+
+
+@dataclass(frozen=True)
+class RidgePosterior:
+    """The Gaussian posterior of continuous weights under a Gaussian prior, in eigenvectors of A.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (n_weights, n_directions)
+        Orthonormal; directions that are not among them stay at their prior.
+    coefficients : ndarray of shape (n_weights, n_outputs)
+        Posterior means.
+    variances : ndarray of shape (n_directions, n_outputs)
+        1 / (λτ + 1/t).
+    prior_variance : ndarray of shape (n_outputs,)
+        t
+    """
+
+    vectors: FloatArray
+    coefficients: FloatArray
+    variances: FloatArray
+    prior_variance: FloatArray
+
+    @classmethod
+    def of(cls, rotated: RotatedStatistics, precision: FloatArray, prior_variance: FloatArray) -> Self:
+        """Return the posterior at noise precisions τ = 1/σ² and prior variances t, (n_outputs,) each."""
+        variances = 1 / (rotated.eigenvalues[:, None] * precision + 1 / prior_variance)
+        return cls(rotated.vectors, rotated.vectors @ (variances * precision * rotated.c), variances, prior_variance)
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each."""
+        turned = phi @ self.vectors
+        variance = np.square(turned) @ self.variances
+        if self.vectors.shape[1] < self.vectors.shape[0]:
+            outside = np.einsum("ij,ij->i", phi, phi) - np.einsum("ij,ij->i", turned, turned)
+            variance += np.maximum(outside, 0.0)[:, None] * self.prior_variance
+        return phi @ self.coefficients, variance
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Predictions of rows by the model without them; arrays of shape (n_rows, n_outputs) unless said otherwise.
+
+    Attributes
+    ----------
+    residuals : ndarray
+        y − mean.
+    means : ndarray
+    variances : ndarray
+        Of y: of f, of what the basis functions miss, and of the noise.
+    latent_variances : ndarray
+        Of f alone.
+    leverages : ndarray
+        h, between 0 and 1.
+    n_effective : ndarray of shape (n_outputs,)
+        Effective number of weights that the data determine, Σh.
+    """
+
+    residuals: FloatArray
+    means: FloatArray
+    variances: FloatArray
+    latent_variances: FloatArray
+    leverages: FloatArray
+    n_effective: FloatArray
+
+    @property
+    def studentised(self) -> FloatArray:
+        """Residuals in standard deviations of their predictions."""
+        return self.residuals / np.sqrt(self.variances)
+
+    @property
+    def log_density(self) -> FloatArray:
+        """Gaussian log density of y without the row, in nats."""
+        return -0.5 * (np.log(2 * np.pi * self.variances) + np.square(self.studentised))
+
+    def rows(self, index: NDArray[np.intp]) -> LeaveOneOut:
+        """Return the predictions of some rows, or of merged rows for every one of their copies."""
+        names = ("residuals", "means", "variances", "latent_variances", "leverages")
+        return replace(self, **{name: getattr(self, name)[index] for name in names})
+
+
+def leave_one_out(
+    targets: FloatArray,
+    mean: FloatArray,
+    variance: FloatArray,
+    precision: FloatArray,
+    noise: FloatArray | None = None,
+    missing: FloatArray | None = None,
+) -> LeaveOneOut:
+    """Predict every row by the model without it.
+
+    Copies of a row are to be merged first, with their precisions added up (`merge_repeated`): leaving out one of them
+    says nothing, as the others are still there.
+
+    Parameters
+    ----------
+    targets : ndarray of shape (n_rows, n_outputs)
+    mean, variance : ndarray of shape (n_rows, n_outputs)
+        Moments of f given all rows, as of `RidgePosterior.moments`.
+    precision : ndarray of shape (n_outputs,) or (n_rows, n_outputs)
+        ω/σ², with which each row entered the posterior, all copies together; 0 for a row that did not.
+    noise : ndarray of shape (n_outputs,) or (n_rows, n_outputs), optional
+        Variance of the noise of one new observation; 1/`precision` by default.
+    missing : ndarray of shape (n_rows, n_outputs), optional
+        Variance of f that the basis functions miss, which no row can reduce.
+    """
+    leverage = np.clip(precision * variance, 0.0, 1.0)
+    remainder = np.maximum(1 - leverage, SMALLEST_REMAINDER)
+    residuals = (targets - mean) / remainder
+    latent = variance / remainder
+    total = latent + (1 / precision if noise is None else noise)
+    if missing is not None:
+        total = total + missing
+    return LeaveOneOut(residuals, targets - residuals, total, latent, leverage, leverage.sum(axis=0))
+
+
+def merge_repeated(
+    x: FloatArray, y: FloatArray, weight: FloatArray | None
+) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
+    """Merge rows that are the same in x and y.
+
+    Returns the index of the first of each, (n_distinct,), in ascending order; the total weights of each; and for every
+    row given the number of its merged row, (n_rows,).
+    """
+    _, first, where = np.unique(np.hstack([x, y]), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    where = place[where.ravel()]
+    return first[order], np.bincount(where, weights=weight, minlength=len(order)).astype(np.float64), where
