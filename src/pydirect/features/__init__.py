@@ -1,7 +1,9 @@
 """Feature maps from columns of X to basis functions Φ: input scaling, kernels, random and Nyström features."""
 
 from pydirect.features.basis import Basis
+from pydirect.features.columns import Columns, TableWarning
 from pydirect.features.evidence import distinct_rows, fit_hyperparameters
+from pydirect.features.gaps import Gaps
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
@@ -15,13 +17,16 @@ from pydirect.features.maps import (
 
 __all__ = [
     "Basis",
+    "Columns",
     "FourierFeatures",
+    "Gaps",
     "InputMap",
     "KernelHyperparameters",
     "LinearFeatures",
     "NystroemFeatures",
     "PolynomialFeatures",
     "PrecomputedFeatures",
+    "TableWarning",
     "TransformerFeatures",
     "distinct_rows",
     "fit_hyperparameters",

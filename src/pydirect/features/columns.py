@@ -1,0 +1,362 @@
+"""`Columns`: from tables as people have them, with text and gaps, to a matrix of numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray
+from pydirect.features.gaps import Gaps
+from pydirect.persistence.fields import Arrays, Header, build, require_type
+from pydirect.streams.tables import Column, Table, Text, key_of, label
+
+MOST_CATEGORIES = 50
+# An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
+# chance: standard deviations of a chi-squared variable with one degree of freedom.
+TELLING = 3.0
+MISSING_POLICIES = ("auto", "indicator", "raise")
+
+
+class TableWarning(UserWarning):
+    """A column of a table carries less than it seems to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Encoding of tables as matrices of numbers: categories as columns of 0 and 1, missing numbers by what is expected.
+
+    A column of text becomes one column per category, 1 where a row has it. A category that did not occur in training
+    has 0 in all of them, far from all others: where a kernel is learned, the predictive variance grows by itself. So
+    has a missing one, unless missing ones occurred in training and are a category of their own. Of more than
+    50 categories the 49 commonest are kept; all others, new ones included, share a column. Columns of booleans are
+    numbers. A missing number is the conditional mean, given the row's other columns, of a Gaussian (see `Gaps`); its
+    uncertainty widens no prediction. Where absence itself says something of the targets, a column of 0 and 1 tells it.
+
+    Parameters
+    ----------
+    names : tuple of str, optional
+        Names of the columns.
+    categories : tuple
+        Categories of each column, of which None stands for missing ones; None for a column of numbers.
+    pooled : tuple of int
+        Columns whose rarer categories share one more column.
+    indicators : tuple of int
+        Columns of numbers followed by a column that tells where they are missing.
+    gaps : Gaps
+        Model of the encoded columns without indicators.
+    lacking : tuple of int
+        Columns of numbers that lacked some in training.
+    """
+
+    names: tuple[str, ...] | None
+    categories: tuple[tuple[str | None, ...] | None, ...]
+    pooled: tuple[int, ...]
+    indicators: tuple[int, ...]
+    gaps: Gaps
+    lacking: tuple[int, ...] = ()
+
+    # --- what comes out
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of a table."""
+        return len(self.categories)
+
+    @cached_property
+    def widths(self) -> NDArray[np.intp]:
+        """Number of encoded columns of each column, without indicators, (n_columns,)."""
+        pooled = np.isin(np.arange(self.n_columns), self.pooled)
+        return np.array([1 if c is None else len(c) for c in self.categories]) + pooled
+
+    @property
+    def n_encoded(self) -> int:
+        """Number of encoded columns."""
+        return int(self.widths.sum()) + len(self.indicators)
+
+    @cached_property
+    def origins(self) -> NDArray[np.intp]:
+        """Column of the table that each encoded one comes from, (n_encoded,)."""
+        return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(self.indicators, np.intp)])
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether complete rows are encoded as they are."""
+        return not self.indicators and all(c is None for c in self.categories)
+
+    @property
+    def names_out(self) -> list[str]:
+        """Names of the encoded columns, such as ``colour=red``."""
+        raw = [f"x{j}" for j in range(self.n_columns)] if self.names is None else self.names
+        found: list[str] = []
+        for j, (name, categories) in enumerate(zip(raw, self.categories, strict=True)):
+            if categories is None:
+                found.append(name)
+            else:
+                found += [f"{name}=(missing)" if c is None else f"{name}={c}" for c in categories]
+                found += [f"{name}=(other)"] * (j in self.pooled)
+        return found + [f"{raw[j]}=(missing)" for j in self.indicators]
+
+    # --- fitting
+
+    @classmethod
+    def fit(
+        cls,
+        X: Any,
+        y: FloatArray | None = None,
+        weight: FloatArray | None = None,
+        *,
+        categories: str | Sequence[str | int] = "auto",
+        missing: str = "auto",
+        stacklevel: int = 2,
+    ) -> Self:
+        """Fit to training rows.
+
+        Parameters
+        ----------
+        X : Table, frame or array_like of shape (n_rows, n_columns)
+        y : ndarray of shape (n_rows, n_outputs), optional
+            Standardised targets; without them, only ``missing="indicator"`` adds indicators.
+        weight : ndarray of shape (n_rows,), optional
+            How many times each row counts.
+        categories : "auto" or sequence of str or int
+            Names or numbers of columns whose numbers are categories, beside columns of text.
+        missing : {"auto", "indicator", "raise"}
+            ``"indicator"``: an indicator for every column that lacks numbers. ``"raise"``: missing numbers are an
+            error.
+
+        Warns
+        -----
+        TableWarning
+            If a column is not used, or holds numbers as text.
+        """
+        table = X if isinstance(X, Table) else _as_table(X)
+        if weight is not None and not weight.all():
+            used = weight > 0
+            table, y, weight = table.rows(used), None if y is None else y[used], weight[used]
+        chosen = _chosen(categories, table)
+        columns = [_as_text(c) if j in chosen else c for j, c in enumerate(table.columns)]
+        found = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
+        _warn_of_columns(columns, found, table.names, stacklevel + 1)
+        names = None if table.names is None else tuple(table.names)
+        pooled = tuple(j for j, (_, more) in enumerate(found) if more)
+        nothing = np.empty(0)
+        empty = Gaps(nothing, nothing, nothing, np.empty((0, 0)))
+        columns_of = cls(names, tuple(own for own, _ in found), pooled, (), empty)
+        body, absent = columns_of._body(columns)
+        lacking = np.flatnonzero(absent.any(axis=0) & ~absent.all(axis=0))
+        telling = [j for j in lacking if missing == "indicator" or _is_telling(absent[:, j], y, weight)]
+        return replace(
+            columns_of,
+            gaps=Gaps.fit(body, weight),
+            lacking=tuple(columns_of.origins[lacking].tolist()),
+            indicators=tuple(columns_of.origins[np.array(telling, np.intp)].tolist()),
+        )
+
+    # --- rows
+
+    def encode(self, X: Any) -> FloatArray:
+        """Return rows as numbers, (n_rows, n_encoded).
+
+        Parameters
+        ----------
+        X : Table, frame or array_like of shape (n_rows, n_columns)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If columns are not those of the fit, or one of numbers holds text.
+        """
+        table = self._table(X)
+        if self.is_plain and table.matrix is not None and not np.isnan(table.matrix).any():
+            return np.ascontiguousarray(table.matrix)
+        body, absent = self._body(table.columns)
+        if absent.any():
+            self.gaps.fill(body, absent)
+        if not self.indicators:
+            return body
+        first = np.cumsum(self.widths) - self.widths
+        return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64)])
+
+    def missing(self, X: Any) -> NDArray[np.bool_]:
+        """Return where a number or category is missing, (n_rows, n_columns)."""
+        return np.column_stack([c.codes < 0 if isinstance(c, Text) else np.isnan(c) for c in self._table(X).columns])
+
+    def unseen(self, X: Any) -> NDArray[np.bool_]:
+        """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns)."""
+        table = self._table(X)
+        out = np.zeros(table.shape, dtype=bool)
+        for j, (column, own) in enumerate(zip(table.columns, self.categories, strict=True)):
+            if own is not None:
+                text = _as_text(column)
+                out[:, j] = np.array([*(value not in own for value in text.values), False])[text.codes]
+        return out
+
+    def _table(self, X: Any) -> Table:
+        table = X if isinstance(X, Table) else _as_table(X)
+        if table.shape[1] != self.n_columns:
+            raise ValueError(f"X must have {self.n_columns} columns, as in fit, got {table.shape[1]}")
+        if table.names is not None and self.names is not None and table.names != list(self.names):
+            raise ValueError(f"X must have the columns {list(self.names)}, in this order, got {table.names}")
+        return table
+
+    def _body(self, columns: Sequence[Column]) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return the encoded columns without indicators, and where numbers are missing in them."""
+        out = np.zeros((len(columns[0]), int(self.widths.sum())))
+        end = 0
+        for j, (column, own, width) in enumerate(zip(columns, self.categories, self.widths, strict=True)):
+            place, end = out[:, end : end + width], end + int(width)
+            if own is not None:
+                codes = self._codes(_as_text(column), j)
+                known = np.flatnonzero(codes >= 0)
+                place[known, codes[known]] = 1.0
+            elif isinstance(column, Text):
+                if len(column.values):
+                    raise TypeError(f"{label(self.names, j)} must hold numbers, as in fit, got {column.values[0]!r}")
+                place[:] = np.nan
+            else:
+                place[:, 0] = column
+        return out, np.isnan(out)
+
+    def _codes(self, text: Text, column: int) -> NDArray[np.intp]:
+        """Return the number of each row's category among those of a column, −1 for one that is not known."""
+        own = self.categories[column]
+        assert own is not None
+        number = {c: k for k, c in enumerate(own)}
+        rest = len(own) if column in self.pooled else -1
+        codes = [*(number.get(value, rest) for value in text.values), number.get(None, -1)]
+        return np.array(codes, dtype=np.intp)[text.codes]
+
+    # --- files
+
+    @classmethod
+    def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
+        """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result."""
+        require_type(header["categories"], "categories", list)
+        own = {key: _tuple_of(header[key], key, int) for key in ("pooled", "indicators", "lacking")}
+        if header["names"] is not None:
+            own["names"] = _tuple_of(header["names"], "names", str)
+        own["categories"] = tuple(
+            None if c is None else _tuple_of(c, "categories", str, type(None)) for c in header["categories"]
+        )
+        columns: Self = build(cls, header | own, arrays, name)
+        columns._check()
+        return columns
+
+    def _check(self) -> None:
+        d = self.n_columns
+        if self.names is not None and len(self.names) != d:
+            raise ValueError(f"names must be {d} strings")
+        numbers = {j for j, own in enumerate(self.categories) if own is None}
+        for own in self.categories:
+            if own is not None and len(set(own)) != len(own):
+                raise ValueError("categories of a column must differ")
+        for what, given, allowed in (
+            ("pooled", self.pooled, set(range(d)) - numbers),
+            ("indicators", self.indicators, numbers),
+            ("lacking", self.lacking, numbers),
+        ):
+            if not set(given) <= allowed or len(set(given)) != len(given):
+                raise ValueError(f"{what} must be different columns of their kind")
+        self.gaps.check(int(self.widths.sum()))
+
+
+def _tuple_of(value: Any, name: str, *types: type) -> tuple[Any, ...]:
+    require_type(value, name, list)
+    for item in value:
+        require_type(item, name, *types)
+    return tuple(value)
+
+
+def _as_table(X: Any) -> Table:
+    """Return anything as a table; numbers of an array are not copied."""
+    return Table.of_numbers(X) if isinstance(X, np.ndarray) and X.dtype == np.float64 and X.ndim == 2 else Table.of(X)
+
+
+def _chosen(categories: str | Sequence[str | int], table: Table) -> set[int]:
+    """Return the numbers of the columns that are named as categories."""
+    if isinstance(categories, str):
+        return set()
+    names, d = table.names or [], table.shape[1]
+    numbers = {name: names.index(name) if name in names else name for name in categories}
+    for name, j in numbers.items():
+        if not isinstance(j, int) or not 0 <= j < d:
+            raise ValueError(f"categories must be names or numbers of columns of X, got {name!r}")
+    return {int(j) for j in numbers.values()}
+
+
+def _as_text(column: Column) -> Text:
+    """Return a column of numbers as one of text."""
+    if isinstance(column, Text):
+        return column
+    values, codes = np.unique(column, return_inverse=True, equal_nan=True)
+    keys = [key_of(v) for v in values.tolist() if v == v]
+    return Text(keys, np.where(codes < len(keys), codes, -1))
+
+
+def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None, ...], bool]:
+    """Return the categories to keep, sorted, and whether there are more."""
+    counts = np.bincount(text.codes + 1, weight, minlength=len(text.values) + 1)
+    present = [k for k in range(len(text.values)) if counts[k + 1] > 0]
+    if len(present) > MOST_CATEGORIES and len(present) == (text.codes >= 0).sum():
+        return (), False  # no category occurs twice: the column names the rows
+    more = len(present) > MOST_CATEGORIES
+    if more:
+        present = sorted(present, key=lambda k: (-counts[k + 1], text.values[k]))[: MOST_CATEGORIES - 1]
+    kept = sorted(text.values[k] for k in present)
+    return (*kept, *([None] if counts[0] > 0 else [])), more
+
+
+def _warn_of_columns(
+    columns: Sequence[Column],
+    found: Sequence[tuple[tuple[str | None, ...] | None, bool]],
+    names: Sequence[str] | None,
+    stacklevel: int,
+) -> None:
+    for j, (column, (own, _)) in enumerate(zip(columns, found, strict=True)):
+        reason = _reason(column, own)
+        if reason:
+            warnings.warn(f"{label(names, j)} {reason}", TableWarning, stacklevel=stacklevel + 1)
+
+
+def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
+    """Return why a column carries less than it seems to."""
+    if not isinstance(column, Text) or own is None:
+        return "has no values: it is not used" if np.isnan(column).all() else ""  # type: ignore[arg-type]
+    if not len(own):
+        return "is different in every row, as names and numbers of rows are: it is not used"
+    if len(own) == 1:
+        return f"has one value, {own[0]!r}: it is not used"
+    if len(column.values) > MOST_CATEGORIES and all(map(_reads_as_number, column.values)):
+        return (
+            f"holds {len(column.values)} numbers as text, which are taken as categories: turn them into numbers if "
+            "their order matters"
+        )
+    if len({value.strip() for value in column.values}) < len(column.values):
+        return "has categories that differ only in spaces around them"
+    return ""
+
+
+def _reads_as_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_telling(absent: NDArray[np.bool_], y: FloatArray | None, weight: FloatArray | None) -> bool:
+    """Whether the mean of a target differs between the rows with and without a number.
+
+    Σ over both kinds of rows of (Σ y)²/count is a chi-squared variable with one degree of freedom if it does not.
+    """
+    if y is None:
+        return False
+    count = np.bincount(absent, weight, minlength=2)
+    effect = [sum(np.bincount(absent, t if weight is None else t * weight, minlength=2) ** 2 / count) for t in y.T]
+    return bool((max(effect) - 1.0) / np.sqrt(2.0) > TELLING)
