@@ -28,12 +28,13 @@ from pydirect.statistics.standardised import Standardised
 
 @dataclass(frozen=True)
 class Training:
-    """What inference sees: sums over the data."""
+    """What inference sees: sums over the data, and the rows where they are in memory."""
 
     statistics: GaussianStatistics
     rng: np.random.Generator
     n_threads: int
     rotated: RotatedStatistics | None = None  # where they are known already
+    rows: TrainingRows | None = None  # of this model's targets
 
 
 class StatisticsModel(StreamedModel, ProbabilisticRegressor):
@@ -101,7 +102,8 @@ def fit_to_rows(
                 own = slice(end, end := end + y.shape[1])
                 turned = None if rotated is None else rotated.outputs(own)
                 rest = copy.deepcopy(after_features)  # every model's own
-                found.append(Training(statistics.outputs(own), rest, n_threads, rotated=turned))
+                rows = TrainingRows(x, y, weight)
+                found.append(Training(statistics.outputs(own), rest, n_threads, rotated=turned, rows=rows))
             return found
 
         _infer_together(models, trainings, progress)

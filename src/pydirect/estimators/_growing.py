@@ -74,6 +74,9 @@ class GrowingModel(StatisticsModel):
 
     # --- growing and shrinking
 
+    def _check_without_rows(self) -> None:
+        """Raise if a parameter asks for what sums over rows cannot give."""
+
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
     ) -> Self:
@@ -110,6 +113,7 @@ class GrowingModel(StatisticsModel):
         """
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
         self._check_parameters()
+        self._check_without_rows()
         if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
             warnings.warn(
                 "the rows of an earlier fit, or of a model from a file, are not counted: only their feature map is "
@@ -150,6 +154,7 @@ class GrowingModel(StatisticsModel):
         """
         check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
         self._check_parameters()
+        self._check_without_rows()
         part = self._statistics_of(X, y, sample_weight).decay(decay)
         left = self.statistics_.copy().subtract(part)
         if not left.n_samples:
@@ -173,6 +178,7 @@ class GrowingModel(StatisticsModel):
         """
         check_is_fitted(self, "features_")
         self._check_parameters()
+        self._check_without_rows()
         if not isinstance(statistics, RunningStatistics):
             raise TypeError(f"statistics must be RunningStatistics, got {type(statistics).__name__}")
         self._require_same_features()
@@ -265,6 +271,7 @@ class GrowingModel(StatisticsModel):
             If the checkpoint cannot be written; the previous one is left intact.
         """
         self._check_parameters()
+        self._check_without_rows()
         as_count(sample_rows, "sample_rows", 2)
         as_flag(keep_features, "keep_features")
         as_flag(drop_missing, "drop_missing")

@@ -16,7 +16,7 @@ from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training, fit_to_rows
-from pydirect.estimators._growing import GrowingModel
+from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.empirical_bayes import (
     InitialHyperparameters,
@@ -38,7 +38,7 @@ NOISE_POLICIES = ("auto", "elbo", "evidence")
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 
 
-class DirectRegressor(GrowingModel):
+class DirectRegressor(LeavingOneOut):
     """Bayesian regression on basis functions, trained exactly by discrete relaxation (DIRECT).
 
     Every weight takes one of a few levels, so that the evidence lower bound and its gradient are exact and training
@@ -112,6 +112,9 @@ class DirectRegressor(GrowingModel):
         Largest number of iterations of any one stage.
     max_hyperparameter_rows : int, default=1000
         Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
+    store_loo : bool, default=False
+        Whether `fit` predicts every training row without itself: ``loo_residuals_``, ``loo_log_density_`` and intervals
+        of ``method="jackknife+"``. Decorrelated basis and Gaussian prior only; models hold the training rows then.
     block_dtype : {"float64", "float32"}, default="float64"
         Precision of products within a block of rows; sums are float64 always. Single precision takes half the time;
         its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions that carry less, which costs
@@ -144,6 +147,12 @@ class DirectRegressor(GrowingModel):
         Expected noise variance in squared units of y.
     calibration_scale_ : float
         1, or what `calibrate` found.
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        When `store_loo`: training targets minus their means predicted without the row and all its copies. Exact refits,
+        but that the feature map, the hyperparameters and the noise variance keep the row: compare models of one feature
+        map by them; on few rows with little noise they are too good for an estimate of the test error.
+    loo_log_density_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        When `store_loo`: log densities of training targets, predicted like ``loo_residuals_``.
     fit_seconds_ : dict of str to float
         Seconds of each stage.
 
@@ -182,6 +191,7 @@ class DirectRegressor(GrowingModel):
         optimizer: str = "pipeline",
         max_iter: int = 1000,
         max_hyperparameter_rows: int = 1000,
+        store_loo: bool = False,
         block_dtype: str = "float64",
         n_threads: int | None = None,
         random_state: Any = 0,
@@ -207,6 +217,7 @@ class DirectRegressor(GrowingModel):
         self.optimizer = optimizer
         self.max_iter = max_iter
         self.max_hyperparameter_rows = max_hyperparameter_rows
+        self.store_loo = store_loo
         self.block_dtype = block_dtype
         self.n_threads = n_threads
         self.random_state = random_state
@@ -253,6 +264,7 @@ class DirectRegressor(GrowingModel):
         if self.basis == "decorrelated" and self.n_components > 1:
             raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
         as_flag(self.keep_factor, "keep_factor")
+        self._check_leaving_out()
         if self._is_sequential():
             self._check_sequential_parameters()
 
@@ -279,6 +291,9 @@ class DirectRegressor(GrowingModel):
         self.posteriors_ = [posterior for posterior, _ in fitted]
         self.prior_scale_ = np.array([scale for _, scale in fitted])
         self._set_coefficients()
+        if self.store_loo and training.rows is not None:
+            assert training.rotated is not None  # in the decorrelated basis
+            self._store_left_out(training.rows, training.rotated, training.rng)
 
     def _needs_rotation(self) -> bool:
         """Whether inference needs the decorrelated basis: to fit in it, or to learn the prior scale."""

@@ -56,6 +56,13 @@ class RidgePosterior:
             variance += np.maximum(outside, 0.0)[:, None] * self.prior_variance
         return phi @ self.coefficients, variance
 
+    def covariance(self, phi: FloatArray, others: FloatArray) -> FloatArray:
+        """Covariance of f at rows of Φ and at other rows, (n_rows, n_others), of a posterior of one output."""
+        turned, variance, free = phi @ self.vectors, self.variances[:, 0], self.prior_variance[0]
+        if self.vectors.shape[1] == self.vectors.shape[0]:
+            return (turned * variance) @ (others @ self.vectors).T
+        return (turned * (variance - free)) @ (others @ self.vectors).T + free * (phi @ others.T)
+
 
 @dataclass(frozen=True)
 class LeaveOneOut:

@@ -1,0 +1,198 @@
+"""Leave-one-out predictions of the rows of a fit, and intervals from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_flag, as_number
+from pydirect.distributions.priors import GaussianPrior, as_prior
+from pydirect.estimators._fitting import StatisticsModel
+from pydirect.estimators._growing import GrowingModel
+from pydirect.features.evidence import TrainingRows
+from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
+from pydirect.predictive import PredictiveDistribution
+from pydirect.regression.jackknife import CHOSEN_ROWS, MAX_ROWS, Jackknife, jackknife_plus
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
+from pydirect.statistics.rotated import RotatedStatistics
+
+INTERVALS = ("posterior", "jackknife+")
+# Covariances of new rows and training rows held at a time.
+COVARIANCE_BYTES = 128 * 2**20
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Predictions of distinct training rows without themselves, standardised.
+
+    - `first`, (n_distinct,): index of each among the rows given; `where`, (n_rows,): the number of each row given.
+    - `precision`, (n_distinct, n_outputs): ω/σ².
+    - `epistemic`, (n_distinct, n_outputs): variance of f, and of what the basis functions miss of it.
+    """
+
+    found: LeaveOneOut
+    posterior: RidgePosterior
+    first: NDArray[np.intp]
+    where: NDArray[np.intp]
+    precision: FloatArray
+    epistemic: FloatArray
+
+    def log_density(self, model: StatisticsModel, targets: FloatArray) -> FloatArray:
+        """Log density of distinct rows' targets over the posterior of the noise, (n_distinct, n_outputs)."""
+        densities = np.empty_like(targets)
+        for k, spread in enumerate(self.epistemic.T):
+            weights, noise = model._noise(k)
+            mixture = PredictiveDistribution(weights, self.found.means[:, k, None], spread[:, None] + noise)
+            densities[:, k] = mixture.log_density(targets[:, k])
+        return densities
+
+
+def left_out(model: StatisticsModel, rows: TrainingRows, rotated: RotatedStatistics) -> LeftOut:
+    """Predict the rows of a fit in the decorrelated basis without themselves, at its noise and prior variances.
+
+    Parameters
+    ----------
+    model : StatisticsModel
+        With ``posteriors_`` and ``prior_scale_``.
+    rows : TrainingRows
+    rotated : RotatedStatistics
+        Of these rows.
+    """
+    first, count, where = merge_repeated(rows.x, rows.y, rows.weight)
+    x, y = rows.x[first], rows.y[first]
+    tau = np.array([p.noise.precision for p in model.posteriors_])
+    posterior = RidgePosterior.of(rotated, tau, model.prior_scale_**2)
+    mean, variance, missing = np.empty_like(y), np.empty_like(y), np.zeros_like(y)
+    with single_blas_thread():
+        for block in model._blocks(x):
+            inputs, phi = model._features_of(x[block])
+            mean[block], variance[block] = posterior.moments(phi)
+            beyond = model._missing_variance(inputs, phi)
+            if beyond is not None:
+                missing[block] = beyond
+    precision = count[:, None] * tau
+    found = leave_one_out(y, mean, variance, precision, model._mean_noise_variance(), missing)
+    return LeftOut(found, posterior, first, where, precision, found.latent_variances + missing)
+
+
+class LeavingOneOut(GrowingModel):
+    """Base of regressors that can predict their training rows without themselves."""
+
+    store_loo: bool
+    loo_residuals_: FloatArray
+    loo_log_density_: FloatArray
+    _jackknife: Jackknife
+
+    def _forget(self) -> None:
+        super()._forget()
+        for name in ("loo_residuals_", "loo_log_density_", "_jackknife"):
+            self.__dict__.pop(name, None)
+
+    def _check_leaving_out(self) -> None:
+        """Raise unless leave-one-out predictions are exact."""
+        if not as_flag(self.store_loo, "store_loo"):
+            return
+        if self.basis != "decorrelated":
+            raise ValueError(f"store_loo must be False with basis={self.basis!r}; use basis='decorrelated'")
+        if not isinstance(as_prior(self.prior), GaussianPrior):
+            raise ValueError("store_loo must be False unless the prior is Gaussian: no formula predicts without a row")
+
+    def _check_without_rows(self) -> None:
+        super()._check_without_rows()
+        if self.store_loo:
+            raise ValueError("store_loo must be False where only sums over rows are kept; use fit")
+
+    def _store_left_out(self, rows: TrainingRows, rotated: RotatedStatistics, rng: np.random.Generator) -> None:
+        """Set what predictions of the rows without themselves say."""
+        left = left_out(self, rows, rotated)
+        density = left.log_density(self, rows.y[left.first]) - np.log(self.y_scale_)
+        self.loo_residuals_ = self._shape(self.y_scale_ * left.found.residuals[left.where])
+        self.loo_log_density_ = self._shape(density[left.where])
+        used = np.flatnonzero(left.precision[:, 0] > 0)
+        if len(used) > MAX_ROWS:
+            used = np.sort(rng.choice(used, CHOSEN_ROWS, replace=False))
+        self._jackknife = Jackknife.of(rows.x[left.first], left.precision, left.found, left.posterior).chosen(used)
+
+    # --- intervals
+
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.9, method: str = "posterior"
+    ) -> tuple[FloatArray, FloatArray]:
+        """Predict intervals that contain the target with probability `level`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        level : float in (0, 1)
+        method : {"posterior", "jackknife+"}, default="posterior"
+            ``"posterior"``: the central interval of the predictive distribution. ``"jackknife+"``: from the residuals
+            of the training rows without themselves, in units of the predictive standard deviation, which holds at least
+            approximately where the model is wrong about its noise; needs ``store_loo=True``. Of more than 20,000 rows,
+            5000 random ones. Hyperparameters are not learned again without each row, so the guarantee of Barber et al.
+            (2021) is that of the fit given them.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        """
+        if as_choice(method, "method", INTERVALS) == "posterior":
+            return super().predict_interval(X, level)
+        as_number(level, "level", above=0.0, below=1.0)
+        x = self._check_rows(X)
+        if not hasattr(self, "_jackknife"):
+            raise ValueError("method='jackknife+' needs residuals of the training rows: fit with store_loo=True")
+        lower, upper = np.empty((2, len(x), len(self.posteriors_)))
+        with single_blas_thread():
+            size = max(1, COVARIANCE_BYTES // (8 * self._jackknife.pulls.size))
+            for begin in range(0, len(x), size):
+                rows = slice(begin, begin + size)
+                lower[rows], upper[rows] = self._jackknife_plus(x[rows], level)
+        return tuple(self._shape(self.y_mean_ + self.y_scale_ * bound) for bound in (lower, upper))  # type: ignore[return-value]
+
+    def _jackknife_plus(self, x: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds of standardised targets, (n_rows, n_outputs) each."""
+        kept, noise = self._jackknife, self._mean_noise_variance()
+        inputs, phi = self._features_of(x)
+        missing = self._missing_variance(inputs, phi)
+        posteriors = [
+            kept.posterior(k, p.vectors, self.coefficients_[:, k], float(self.prior_scale_[k] ** 2))
+            for k, p in enumerate(self.posteriors_)
+        ]
+        shares = np.empty((len(posteriors), len(x), len(kept.rows)))
+        for rows in self._blocks(kept.rows):
+            training = self._features_of(kept.rows[rows])[1]
+            for k, posterior in enumerate(posteriors):
+                shares[k, :, rows] = posterior.covariance(phi, training) * kept.pulls[rows, k]
+        bounds = np.empty((2, len(x), len(posteriors)))
+        for k, posterior in enumerate(posteriors):
+            mean, variance = (moment[:, 0] for moment in posterior.moments(phi))
+            spread = np.sqrt(variance + noise[k] + (0.0 if missing is None else missing[:, k]))
+            bounds[:, :, k] = jackknife_plus(mean, spread, shares[k], kept.scores[:, k], level)
+        return bounds[0], bounds[1]
+
+    # --- files
+
+    def _to_fields(self, writer: Writer) -> Header:
+        header = super()._to_fields(writer)
+        if not hasattr(self, "_jackknife"):
+            return {**header, "jackknife": None}
+        writer.arrays |= {"loo_residuals": self.loo_residuals_, "loo_log_density": self.loo_log_density_}
+        return {**header, "jackknife": writer.fields(self._jackknife, "jackknife")}
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        if header["jackknife"] is None:
+            return
+        n_outputs = len(self.posteriors_)
+        self._jackknife = build_one((Jackknife,), header["jackknife"], arrays, "jackknife")
+        self._jackknife.check(self.n_features_in_, n_outputs)
+        n_directions = max(p.vectors.shape[1] for p in self.posteriors_)
+        if len(self._jackknife.variances) < n_directions:
+            raise ValueError("jackknife does not fit the posteriors")
+        self.loo_residuals_, self.loo_log_density_ = arrays["loo_residuals"], arrays["loo_log_density"]
+        shape = ("n_samples",) if self._one_dimensional else ("n_samples", n_outputs)
+        require_array(self.loo_residuals_, "loo_residuals", *shape)
+        require_array(self.loo_log_density_, "loo_log_density", *self.loo_residuals_.shape)

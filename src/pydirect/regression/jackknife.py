@@ -1,0 +1,92 @@
+"""Intervals from leave-one-out residuals: the jackknife+, studentised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray
+from pydirect.persistence.fields import require_array, require_positive
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior
+
+# Of more training rows than the first number, a random choice of the second.
+MAX_ROWS, CHOSEN_ROWS = 20_000, 5_000
+
+
+@dataclass(frozen=True)
+class Jackknife:
+    """What intervals of the jackknife+ need of the training rows; merged rows count once.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features_in)
+        Rows of X.
+    pulls : ndarray of shape (n_rows, n_outputs)
+        ωr/σ², r the residual without the row: the row's share in the mean of f anywhere is this times the posterior
+        covariance of f there and at the row.
+    scores : ndarray of shape (n_rows, n_outputs)
+        Absolute studentised residuals.
+    variances : ndarray of shape (n_directions, n_outputs)
+        Posterior variances of continuous weights; the last of them are of the directions of a posterior, which
+        drops those that the data say least about.
+    """
+
+    rows: FloatArray
+    pulls: FloatArray
+    scores: FloatArray
+    variances: FloatArray
+
+    @classmethod
+    def of(cls, rows: FloatArray, precision: FloatArray, found: LeaveOneOut, posterior: RidgePosterior) -> Jackknife:
+        """Keep what is needed of rows with precisions ω/σ², (n_rows, n_outputs), and their predictions."""
+        return cls(rows, precision * found.residuals, np.abs(found.studentised), posterior.variances)
+
+    def chosen(self, index: NDArray[np.intp]) -> Jackknife:
+        """Return the same of some rows."""
+        names = ("rows", "pulls", "scores")
+        return replace(self, **{name: np.ascontiguousarray(getattr(self, name)[index]) for name in names})
+
+    def posterior(self, k: int, vectors: FloatArray, coefficients: FloatArray, prior_variance: float) -> RidgePosterior:
+        """Return the posterior of continuous weights for one output, given the directions that it has kept."""
+        variances = self.variances[len(self.variances) - vectors.shape[1] :, k, None]
+        return RidgePosterior(vectors, coefficients[:, None], variances, np.array([prior_variance]))
+
+    def check(self, n_features_in: int, n_outputs: int) -> None:
+        """Raise unless all numbers are in their ranges."""
+        n = len(self.rows)
+        require_array(self.rows, "rows", n, n_features_in)
+        require_array(self.pulls, "pulls", n, n_outputs)
+        if (require_array(self.scores, "scores", n, n_outputs) < 0).any():
+            raise ValueError("scores must not be negative")
+        require_positive(self.variances, "variances", len(self.variances), n_outputs)
+
+
+def jackknife_plus(
+    mean: FloatArray, spread: FloatArray, shares: FloatArray, scores: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the studentised jackknife+ interval of new rows (Barber, Candès, Ramdas & Tibshirani 2021).
+
+    The ⌊α(n + 1)⌋-th smallest of μ₋ᵢ(x) − s(x)Rᵢ and the ⌈(1 − α)(n + 1)⌉-th smallest of μ₋ᵢ(x) + s(x)Rᵢ.
+
+    Parameters
+    ----------
+    mean, spread : ndarray of shape (n_new,)
+        Mean and predictive standard deviation s(x).
+    shares : ndarray of shape (n_new, n_rows)
+        What every training row adds to the mean: μ₋ᵢ(x) is the mean without it.
+    scores : ndarray of shape (n_rows,)
+        Absolute studentised leave-one-out residuals R.
+    level : float
+        1 − α
+    """
+    n = len(scores)
+    rank = int((1 - level) * (n + 1) * (1 + 1e-12))  # a whole number stays one
+    if rank < 1:
+        raise ValueError(f"level must be at most {n / (n + 1):.4g}, which {n} residuals resolve, got {level:g}")
+    without = mean[:, None] - shares
+    reach = spread[:, None] * scores
+    lower = np.partition(without - reach, rank - 1, axis=1)[:, rank - 1]
+    upper = np.partition(without + reach, n - rank, axis=1)[:, n - rank]
+    return lower, upper
