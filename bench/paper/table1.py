@@ -135,7 +135,8 @@ def main() -> None:
     for basis in arguments.bases.split(","):
         print(f"\n{basis}: {BASES.get(basis, 'Gaussian weights') or 'DirectRegressor()'}")
         print(
-            "set                rmse /mean-f.  /mixt.   /best /repar.    nlpd    crps  cov. zeros  feat.  stat. infer. total"
+            "set                rmse /mean-f.  /mixt.   /best /repar.    nlpd    crps  cov. zeros"
+            "  feat.  stat. infer.  total"
         )
         results[basis] = {}
         for name in sets:

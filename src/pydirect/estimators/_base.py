@@ -147,6 +147,15 @@ class LatentFunctions(BaseEstimator):
         """Return a function from rows to draws of f*, (n_rows, n_outputs, n_samples)."""
         raise NotImplementedError
 
+    def _draw_latent(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw f* jointly at the rows of x, (n_rows, n_outputs, n_samples); block by block."""
+        values = np.empty((len(x), len(self.posteriors_), n_samples))
+        with single_blas_thread():
+            draw = self._sampler(n_samples, rng)
+            for rows in self._blocks(x):
+                values[rows] = draw(x[rows])
+        return values
+
     def _blocks(self, x: FloatArray, n_columns: int | None = None) -> Iterator[slice]:
         """Yield blocks of rows of bounded memory, given the number of floats per row: by default `_n_columns`."""
         size = max(16, PREDICT_BYTES // (8 * max(self._n_columns() if n_columns is None else n_columns, 1)))

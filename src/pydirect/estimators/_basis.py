@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._threads import resolve_n_threads
+from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_verbosity
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, SpikeAndSlabPrior, as_prior
@@ -29,6 +29,7 @@ from pydirect.features.maps import (
     TransformerFeatures,
     random_fourier_features,
 )
+from pydirect.features.missing_process import draw_missing
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.persistence.fields import (
     Arrays,
@@ -338,13 +339,19 @@ class BasisFunctionModel(LatentFunctions):
     def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
         scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
         weights = [scale * posterior.sample_weights(n_samples, rng) for posterior, scale in scaled]
-        # The missing variance shifts a function as a whole, so that it stays smooth.
-        beyond = rng.standard_normal((len(weights), n_samples))
 
         def draw(rows: FloatArray) -> FloatArray:
-            inputs, phi = self._features_of(rows)
-            functions = np.stack([phi @ w.T for w in weights], axis=1)
-            missing = self._missing_variance(inputs, phi)
-            return functions if missing is None else functions + np.sqrt(missing)[:, :, None] * beyond
+            _, phi = self._features_of(rows)
+            return np.stack([phi @ w.T for w in weights], axis=1)
 
         return draw
+
+    def _draw_latent(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        values = super()._draw_latent(x, n_samples, rng)
+        inputs, n_threads = self.features_.inputs(x), resolve_n_threads(self.n_threads)
+        with single_blas_thread():
+            for k, scale in enumerate(self.prior_scale_):
+                missing = draw_missing(self.features_, inputs, self.mean_missing_variance_, n_samples, rng, n_threads)
+                if missing is not None:
+                    values[:, k] += scale * missing
+        return values

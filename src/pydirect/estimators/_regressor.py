@@ -306,11 +306,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
 
     def _draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
         """Draw functions, with noise or without, standardised and calibrated, (n_rows, n_outputs, n_samples)."""
-        values = np.empty((len(x), len(self.y_mean_), n_samples))
-        with single_blas_thread():
-            draw = self._sampler(n_samples, rng)
-            for rows in self._blocks(x):
-                values[rows] = draw(x[rows])
+        values = self._draw_latent(x, n_samples, rng)
         if self.calibration_scale_ != 1.0:
             mean = self._latent_moments(x, with_variance=False)[0][:, :, None]
             values = mean + self.calibration_scale_ * (values - mean)

@@ -504,11 +504,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")
-        z = np.empty((len(x), len(self.posteriors_), n_samples))
-        with single_blas_thread():
-            draw = self._sampler(n_samples, as_generator(random_state))
-            for rows in self._blocks(x):
-                z[rows] = self.intercept_[:, None] + draw(x[rows])
+        z = self.intercept_[:, None] + self._draw_latent(x, n_samples, as_generator(random_state))
         if z.shape[1] == 1:
             return expit(np.concatenate([-z, z], axis=1))
         return np.exp(_normalised(z))

@@ -1,0 +1,106 @@
+"""Draws of what basis functions miss of a kernel's process, jointly over rows.
+
+Beyond the reach of the linear part that is a linear function of the inputs cut off there; between landmarks, a process
+of covariance ``k(x, x') − Φ(x)ᵀΦ(x')``. Up to `EXACT_ROWS` rows are drawn through a Cholesky factor of this matrix;
+further ones are drawn given these, and independently of each other in the little that is then left.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import lapack, solve_triangular
+
+from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.features.kernel import linear_inputs
+from pydirect.features.maps import NystroemFeatures
+
+EXACT_ROWS = 2000
+BLOCK_ROWS = 1000  # at a time, of further ones
+# Of the kernel's variance: rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below it.
+JITTER = 1e-10
+
+
+def draw_missing(
+    basis: Basis, inputs: FloatArray, mean_missing: float, n_draws: int, rng: np.random.Generator, n_threads: int = 1
+) -> FloatArray | None:
+    """Draw what the basis functions miss, in units of its prior; equal rows have equal values.
+
+    Parameters
+    ----------
+    basis : Basis
+    inputs : ndarray of shape (n_rows, n_inputs)
+        Of the map.
+    mean_missing : float
+        As of `Basis.missing_variance`: what the noise accounts for already.
+    n_draws : int
+    rng : numpy.random.Generator
+    n_threads : int
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_draws) or None
+        None if there is no kernel.
+    """
+    kernel = basis.hyperparameters
+    if kernel is None:
+        return None
+    rows, where = _distinct_in_order(inputs)
+    beyond = rows[:, : kernel.n_linear] - linear_inputs(rows, kernel.n_linear)
+    drawn = beyond @ (np.sqrt(kernel.amplitudes[2]) * rng.standard_normal((kernel.n_linear, n_draws)))
+    if isinstance(basis.map, NystroemFeatures):
+        drawn += _between_landmarks(basis.map, rows, mean_missing, n_draws, rng, n_threads)
+    return np.asarray(drawn[where])
+
+
+def _distinct_in_order(inputs: FloatArray) -> tuple[FloatArray, np.ndarray]:
+    """Return the distinct rows, in the order of their first occurrence, and the place of every row among them."""
+    _, first, where = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return inputs[first[order]], place[where.ravel()]
+
+
+def _kept_share(variance: FloatArray, mean_missing: float) -> FloatArray:
+    """Return the factors that lower a variance by what the noise accounts for, as deviations, (n_rows,)."""
+    left = np.maximum(variance - mean_missing, 0.0)
+    return np.sqrt(left / np.maximum(variance, np.finfo(float).tiny))
+
+
+def _between_landmarks(
+    features: NystroemFeatures,
+    inputs: FloatArray,
+    mean_missing: float,
+    n_draws: int,
+    rng: np.random.Generator,
+    n_threads: int,
+) -> FloatArray:
+    kernel, first = features.hyperparameters, inputs[:EXACT_ROWS]
+    phi_first = features.transform(first, n_threads=n_threads)
+    variance = features.missing_variance(first, phi_first)
+    covariance = kernel.covariance(first, first, n_threads) - phi_first @ phi_first.T
+    np.fill_diagonal(covariance, variance)
+    factor = _cholesky(covariance, kernel.ard_amplitude + kernel.isotropic_amplitude + kernel.constant)
+    normal = rng.standard_normal((len(first), n_draws))
+    drawn = np.empty((len(inputs), n_draws))
+    drawn[:EXACT_ROWS] = _kept_share(variance, mean_missing)[:, None] * (factor @ normal)
+    for begin in range(EXACT_ROWS, len(inputs), BLOCK_ROWS):
+        rows = inputs[begin : begin + BLOCK_ROWS]
+        phi = features.transform(rows, n_threads=n_threads)
+        variance = features.missing_variance(rows, phi)
+        covariance = kernel.covariance(rows, first, n_threads) - phi @ phi_first.T
+        given = solve_triangular(factor, covariance.T, lower=True, check_finite=False).T
+        left = np.sqrt(np.maximum(variance - np.einsum("ij,ij->i", given, given), 0.0))
+        values = given @ normal + left[:, None] * rng.standard_normal((len(rows), n_draws))
+        drawn[begin : begin + BLOCK_ROWS] = _kept_share(variance, mean_missing)[:, None] * values
+    return drawn
+
+
+def _cholesky(covariance: FloatArray, scale: float) -> FloatArray:
+    """Return the lower factor, after the smallest multiple of `scale` on the diagonal for which there is one."""
+    for jitter in JITTER * 10.0 ** np.arange(8):
+        factor, info = lapack.dpotrf(covariance + jitter * scale * np.eye(len(covariance)), lower=1)
+        if info == 0:
+            return np.asarray(np.tril(factor))
+    raise ValueError("X must be within reach of the training rows, or the covariance of its rows is lost to rounding")
