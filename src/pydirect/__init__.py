@@ -41,7 +41,7 @@ _PUBLIC = {
     "fit_logistic": "pydirect.logistic.fit",
     "fit_quadratic_network": "pydirect.quadratic.training",
     "fit_network": "pydirect.networks.training",
-    "PredictiveDistribution": "pydirect.predictive",
+    "PredictiveDistribution": "pydirect.predictive.gaussian_mixture",
     "FeatureMapWarning": "pydirect.estimators._streamed",
     "ForgottenRowsWarning": "pydirect.estimators._growing",
     "NoiseGridWarning": "pydirect.distributions.noise",

@@ -2,7 +2,7 @@
 
 Wherever a function takes `predicted`, it is one of
 
-- a `PredictiveDistribution` (one output);
+- a `PredictiveDistribution` or `TransformedDistribution` (one output);
 - a list or tuple of them, one per output;
 - a pair ``(mean, std)`` of arrays of shape (n,) or (n, k), read as independent Gaussians: what
   ``predict(X, return_std=True)`` returns.
@@ -20,7 +20,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .predictive import FloatArray, PredictiveDistribution, finite_array
+from .predictive.gaussian_mixture import FloatArray, PredictiveDistribution, finite_array
+from .predictive.transformed import TransformedDistribution
 
 __all__ = [
     "as_distributions",
@@ -40,8 +41,9 @@ __all__ = [
     "reliability_curve",
 ]
 
-Distributions: TypeAlias = list[PredictiveDistribution] | tuple[PredictiveDistribution, ...]
-Predicted: TypeAlias = PredictiveDistribution | Distributions | tuple[ArrayLike, ArrayLike]
+Distribution: TypeAlias = PredictiveDistribution | TransformedDistribution
+Distributions: TypeAlias = list[Distribution] | tuple[Distribution, ...]
+Predicted: TypeAlias = Distribution | Distributions | tuple[ArrayLike, ArrayLike]
 
 
 def nlpd(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | None = None) -> float:
@@ -58,16 +60,17 @@ def nlpd(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     ValueError
         If shapes disagree, values are not finite, or a weight is negative.
     """
-    return _average(-_per_row(y_true, predicted, PredictiveDistribution.log_density), sample_weight)
+    return _average(-_per_row(y_true, predicted, lambda d, y: d.log_density(y)), sample_weight)
 
 
 def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | None = None) -> float:
     """Mean continuous ranked probability score, in the units of the target; less is better.
 
-    The closed form for Gaussians and their mixtures; it equals the absolute error for a prediction without spread.
+    The closed form for Gaussians, lognormals and their mixtures; it equals the absolute error for a prediction without
+    spread.
     Parameters and errors as for `nlpd`.
     """
-    return _average(_per_row(y_true, predicted, PredictiveDistribution.crps), sample_weight)
+    return _average(_per_row(y_true, predicted, lambda d, y: d.crps(y)), sample_weight)
 
 
 def crps_from_samples(
@@ -168,7 +171,7 @@ def pit(y_true: ArrayLike, predicted: Predicted) -> FloatArray:
     ValueError
         If shapes disagree or values are not finite.
     """
-    return _per_row(y_true, predicted, PredictiveDistribution.cdf).reshape(np.shape(y_true))
+    return _per_row(y_true, predicted, lambda d, y: d.cdf(y)).reshape(np.shape(y_true))
 
 
 def msll(
@@ -228,7 +231,7 @@ def coverage_curve(
     """
     levels = _check_levels("levels", levels)
     # y lies in the central interval of a level exactly when its PIT is within level / 2 of one half.
-    needed = np.abs(2.0 * _per_row(y_true, predicted, PredictiveDistribution.cdf) - 1.0)
+    needed = np.abs(2.0 * _per_row(y_true, predicted, lambda d, y: d.cdf(y)) - 1.0)
     return np.array([_average((needed <= level).astype(np.float64), sample_weight) for level in levels])
 
 
@@ -311,7 +314,7 @@ def predicted_by(estimator: Any, X: Any) -> Any:
     return estimator.predict(X, return_std=True)
 
 
-def as_distributions(predicted: Any) -> list[PredictiveDistribution]:
+def as_distributions(predicted: Any) -> list[Distribution]:
     """Return `predicted` in any of its forms as one distribution per output.
 
     Raises
@@ -319,14 +322,15 @@ def as_distributions(predicted: Any) -> list[PredictiveDistribution]:
     ValueError
         If it has none of these forms, values are not finite or a standard deviation is negative.
     """
-    if isinstance(predicted, PredictiveDistribution):
+    kinds = (PredictiveDistribution, TransformedDistribution)
+    if isinstance(predicted, kinds):
         return [predicted]
     if not isinstance(predicted, (list, tuple)) or len(predicted) == 0:
         raise ValueError(
             "predicted must be a PredictiveDistribution, a list of them or a pair (mean, std), "
             f"got {type(predicted).__name__}"
         )
-    if all(isinstance(item, PredictiveDistribution) for item in predicted):
+    if all(isinstance(item, kinds) for item in predicted):
         return list(predicted)
     if len(predicted) != 2:
         raise ValueError(f"predicted must be a pair (mean, std) if it holds arrays, got {len(predicted)} items")
@@ -340,7 +344,7 @@ def as_distributions(predicted: Any) -> list[PredictiveDistribution]:
 
 
 def _per_row(
-    y_true: ArrayLike, predicted: Predicted, score: Callable[[PredictiveDistribution, FloatArray], FloatArray]
+    y_true: ArrayLike, predicted: Predicted, score: Callable[[Distribution, FloatArray], FloatArray]
 ) -> FloatArray:
     """Return `score` of each value, shape (n, k)."""
     y = as_columns("y_true", y_true)

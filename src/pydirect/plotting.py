@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .metrics import (
+    Distribution,
     Predicted,
     as_columns,
     as_distributions,
@@ -23,7 +24,7 @@ from .metrics import (
     predicted_by,
     reliability_curve,
 )
-from .predictive import FloatArray, PredictiveDistribution, finite_array
+from .predictive.gaussian_mixture import FloatArray, finite_array
 from .regression.sequential_posterior import HARMLESS_COARSENESS
 
 __all__ = [
@@ -493,9 +494,7 @@ def _edges(levels: FloatArray) -> FloatArray:
     )
 
 
-def _one_output(
-    y_true: ArrayLike, predicted: Predicted, output: int | None = None
-) -> tuple[Any, PredictiveDistribution]:
+def _one_output(y_true: ArrayLike, predicted: Predicted, output: int | None = None) -> tuple[Any, Distribution]:
     """Return observations and prediction of the chosen or only output."""
     y, outputs = as_columns("y_true", y_true), as_distributions(predicted)
     if y.shape[1] != len(outputs) or (output is None and len(outputs) != 1):

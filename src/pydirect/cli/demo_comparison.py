@@ -23,7 +23,7 @@ import numpy as np
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.predictive import PredictiveDistribution
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 
 TARGET = "worst smoothness"
 N_INPUTS = 10

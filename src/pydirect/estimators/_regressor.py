@@ -16,7 +16,7 @@ from pydirect.estimators._base import LatentFunctions
 from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array, require_number, require_positive
-from pydirect.predictive import PredictiveDistribution
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.fitted import Outputs
 
 LARGEST_TARGET = 1e90

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logsumexp
 
 from pydirect._validation import FloatArray, as_number
-from pydirect.predictive import PredictiveDistribution
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.export.write import to_c, to_onnx
 from pydirect.quantized.model import QuantizedModel
 from pydirect.quantized.paths import FloatPath, IntegerPath

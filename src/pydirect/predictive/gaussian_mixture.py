@@ -257,10 +257,10 @@ class PredictiveDistribution:
         rng = np.random.default_rng(rng)
         component = self._sample_components(int(n_samples), rng)
         rows = np.arange(self.n_rows)
-        return self.means[rows, component] + self._scales[rows, component] * rng.standard_normal(component.shape)
+        return self.means[rows, component] + self.scales[rows, component] * rng.standard_normal(component.shape)
 
     @cached_property
-    def _scales(self) -> FloatArray:
+    def scales(self) -> FloatArray:
         """Standard deviations of the components, at least the rounding of their means."""
         floor = np.maximum(np.spacing(np.abs(self.means)), _SMALLEST_SCALE)
         return np.maximum(np.sqrt(self.variances), floor)
@@ -268,7 +268,7 @@ class PredictiveDistribution:
     @cached_property
     def _half_mean_difference(self) -> FloatArray:
         """E|X - X'| / 2 for two independent draws, shape (n,)."""
-        weights, means, scales = self.weights, self.means, self._scales
+        weights, means, scales = self.weights, self.means, self.scales
         total: FloatArray = _mix(weights, weights * scales) / np.sqrt(np.pi)
         for k in range(self.n_components - 1):  # pairs k < l, one row of the triangle at a time, in O(n K) memory
             rest = slice(k + 1, None)
@@ -285,15 +285,15 @@ class PredictiveDistribution:
             raise ValueError(f"y must be a number or have shape ({self.n_rows},) or ({self.n_rows}, m), got {y.shape}")
         if np.isnan(y).any():
             raise ValueError("y must not contain NaN, got at least one")
-        arrays = (self.weights, self.means, self._scales)
+        arrays = (self.weights, self.means, self.scales)
         weights, means, scales = arrays if y.ndim == 1 else (a[:, None, :] for a in arrays)
         return y[..., None], weights, means, scales
 
     def _tail_quantile(self, tail: float, *, upper: bool = False) -> FloatArray:
         """Return the values with probability `tail` <= 1/2 below, or above, them."""
         if upper:  # mirrored, so that a small tail keeps all its digits
-            return -_lower_quantile(self.weights, -self.means, self._scales, -self.mean, self.std, tail)
-        return _lower_quantile(self.weights, self.means, self._scales, self.mean, self.std, tail)
+            return -_lower_quantile(self.weights, -self.means, self.scales, -self.mean, self.std, tail)
+        return _lower_quantile(self.weights, self.means, self.scales, self.mean, self.std, tail)
 
     def _sample_components(self, n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
         """Draw components, shape (n_samples, n), by inversion of the cumulative weights."""
