@@ -14,7 +14,7 @@ from pydirect.estimators._fitting import StatisticsModel
 from pydirect.estimators._growing import GrowingModel
 from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
-from pydirect.predictive import PredictiveDistribution
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.regression.jackknife import CHOSEN_ROWS, MAX_ROWS, Jackknife, jackknife_plus
 from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
 from pydirect.statistics.rotated import RotatedStatistics
