@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pydirect.features.evidence import MarginalLikelihood, distinct_rows, fit_hyperparameters
+from pydirect.features.evidence import distinct_rows, fit_hyperparameters
 from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.marginal_likelihood import MarginalLikelihood
 
 
 def make(n=23, d=3, n_outputs=1, seed=0, weighted=False):

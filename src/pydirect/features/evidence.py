@@ -1,10 +1,8 @@
-"""Kernel hyperparameters by maximum marginal likelihood (type-II), exact on a subset of the rows.
+"""Kernel hyperparameters by maximum marginal likelihood: a race of starts on few rows, then the best on more.
 
-The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn32(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``: a smooth
-part that learns which columns matter, a rough part for the remainder, and a linear part. Priors on the logarithms
-prevent over-fitting of length-scales to small data sets: the prior median of the length-scales grows with √d (Hvarfner,
-Hellsten & Nardi 2024), and the tails are heavy enough for a column that truly needs a short length-scale and for a part
-of the covariance that is not needed at all.
+The marginal likelihood of many columns has bad optima: all length-scales long and everything noise. Starts with long
+length-scales, with short ones, and with short ones of only those columns that a screen has found differ in which they
+end in, and the marginal likelihood itself says which is best.
 """
 
 from __future__ import annotations
@@ -14,146 +12,24 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
-from scipy.optimize import minimize
 
-from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import KernelHyperparameters, linear_inputs
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.race import Patience, Run, descend, race
+from pydirect.features.screen import RELEVANT, screen_columns
 
 MAX_ROWS = 1000
-FIRST_ROWS = 256
-ONE_STAGE_ROWS = 512
-# Prior means and scales of log noise variance, log amplitudes, log linear amplitude, log length-scales.
-LOG_NOISE = (-1.5, 1.0)
-LOG_AMPLITUDE = (-1.0, 0.7)
-LOG_LINEAR = (-0.5, 1.0)
-LOG_LENGTH_SCALE = (np.sqrt(2.0), 0.5)
-# Value returned for parameters whose covariance cannot be factorised.
-BAD_POINT = 1e10
-RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns themselves
-
-
-class MarginalLikelihood:
-    """−log posterior of the log parameters θ on fixed rows, with its gradient.
-
-    θ = [log noise, log a_A, log ℓ (n_inputs), log a_I, log ℓ_I, log a_L].
-
-    - `x`, (n_rows, n_inputs).
-    - `y`, (n_rows, n_outputs): standardised; outputs share the parameters.
-    - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
-    """
-
-    def __init__(self, x: FloatArray, y: FloatArray, sample_weight: FloatArray, n_linear: int, n_threads: int) -> None:
-        n, d = x.shape
-        self.n, self.d, self.n_linear, self.n_threads = n, d, n_linear, n_threads
-        self.stride = n + -n % _core.LEVEL_PADDING
-        self.x = np.pad(x, ((0, self.stride - n), (0, 0)))
-        self.y, self.weight = y, sample_weight
-        linear = linear_inputs(self.x, n_linear)
-        self.linear = linear[:n] @ linear.T
-        shape = (n, self.stride)
-        self.ard, self.isotropic, self.distance_weight = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.matrix = np.zeros((self.stride, self.stride))  # LAPACK leaves one triangle unchanged
-        self.mean, self.sd, self.start = _prior(d, n_linear)
-
-    def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
-        """Return the parameters of θ."""
-        d, value = self.d, np.exp(theta)
-        return KernelHyperparameters(
-            noise_variance=float(value[0]),
-            ard_amplitude=float(value[1]),
-            length_scales=value[2 : 2 + d],
-            isotropic_amplitude=float(value[2 + d]),
-            isotropic_length_scale=float(value[3 + d]),
-            linear_amplitude=float(value[4 + d]),
-            n_linear=self.n_linear,
-            n_evaluations=n_evaluations,
-        )
-
-    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value and the gradient, (n_inputs + 5,)."""
-        value, gradient = self.negative_log_likelihood(theta)
-        if value == BAD_POINT:
-            return value, gradient
-        penalty, pull = self.penalty(theta)
-        return value + penalty, gradient + pull
-
-    def penalty(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return −log prior, a pseudo-Huber function (Gaussian centre, exponential tails), and its gradient."""
-        z = (theta - self.mean) / self.sd
-        root = np.sqrt(1 + z * z)
-        return float((root - 1).sum()), z / root / self.sd
-
-    def negative_log_likelihood(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return −log N(y; 0, K) and its gradient."""
-        n, d, n_outputs = self.n, self.d, self.y.shape[1]
-        p = self.unpack(theta)
-        amplitudes = p.amplitudes
-        scaled_ard, scaled_isotropic = self.x / p.length_scales, self.x / p.isotropic_length_scale
-        np.matmul(scaled_ard[:n], scaled_ard.T, out=self.ard)
-        np.matmul(scaled_isotropic[:n], scaled_isotropic.T, out=self.isotropic)
-        arguments = (
-            self.ard,
-            self.isotropic,
-            self.linear,
-            np.einsum("ij,ij->i", scaled_ard, scaled_ard),
-            np.einsum("ij,ij->i", scaled_isotropic, scaled_isotropic),
-            p.noise_variance / self.weight,
-            amplitudes,
-        )
-        self.matrix[n:] = 0.0
-        _core.covariance(*arguments, self.matrix, self.n_threads)
-        self.matrix[np.arange(n, self.stride), np.arange(n, self.stride)] = 1.0  # padding: a block of its own
-
-        # The lower triangle of a C-ordered array is LAPACK's upper one.
-        factor, info = lapack.dpotrf(self.matrix.T, lower=0, overwrite_a=1, clean=0)
-        if info != 0:
-            return BAD_POINT, np.zeros_like(theta)
-        padded_y = np.pad(self.y, ((0, self.stride - n), (0, 0)))
-        alpha = lapack.dpotrs(factor, padded_y, lower=0)[0]
-        value = 0.5 * np.vdot(padded_y, alpha) + n_outputs * np.log(factor.diagonal()).sum()
-        value += 0.5 * n_outputs * n * np.log(2 * np.pi)
-        inverse = lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T
-        if n_outputs > 1:  # M = ½ (n_outputs K⁻¹ − Σ ααᵀ); the kernel subtracts the first
-            inverse = n_outputs * inverse - alpha[:, 1:] @ alpha[:, 1:].T
-        first = np.ascontiguousarray(alpha[:, 0])
-        rough, rough_distance, linear, total = _core.covariance_gradient(
-            *arguments, inverse, first, self.distance_weight, self.n_threads
-        )
-        diagonal = 0.5 * (inverse.diagonal()[:n] - first[:n] ** 2)
-        noise = p.noise_variance * (diagonal / self.weight).sum()
-        _, _, linear_amplitude, constant = amplitudes
-        linear, total = linear_amplitude * linear, constant * total
-        # Σ M ∂K/∂log a over all parts is Σ M K = ½ (n − yᵀα) per output, which gives the part not summed.
-        everything = 0.5 * (n * n_outputs - np.vdot(padded_y, alpha))
-
-        gradient = np.empty_like(theta)
-        gradient[0] = noise
-        gradient[1] = everything - noise - rough - linear - total
-        weight, inputs = self.distance_weight[:, :n], scaled_ard[:n]
-        # Σ_ij W_ij (x_ik − x_jk)² for every input k, by a single matrix product
-        spread = np.einsum("ij,ij,i->j", inputs, inputs, weight.sum(axis=1)) - np.einsum(
-            "ij,ij->j", inputs, weight @ inputs
-        )
-        gradient[2 : 2 + d] = -4.0 * spread
-        gradient[2 + d] = rough
-        gradient[3 + d] = rough_distance
-        gradient[4 + d] = linear
-        return float(value), gradient
-
-
-def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the prior mean, prior scale and starting point of θ."""
-    centre = LOG_LENGTH_SCALE[0] + 0.5 * np.log(d)
-    shift = np.where(np.arange(d) < n_linear, 0.0, RANK_SHIFT)
-    begin = np.log(1.5) + 0.5 * np.log(d)
-    spread = LOG_LENGTH_SCALE[1]
-    mean = np.r_[LOG_NOISE[0], LOG_AMPLITUDE[0], centre + shift, LOG_AMPLITUDE[0], centre, LOG_LINEAR[0]]
-    sd = np.r_[LOG_NOISE[1], LOG_AMPLITUDE[1], np.full(d, spread), LOG_AMPLITUDE[1], spread, LOG_LINEAR[1]]
-    start = np.r_[np.log(0.1), 0.0, begin + shift, 0.0, begin, np.log(0.3)]
-    return mean, sd, start
+# Rows of the race.
+FIRST_ROWS = 512
+# The winner's further iterations, on the rows of the race if there are no more, or on up to `max_rows`.
+FEW_ROWS = (48, Patience(6, 0.0005))
+MANY_ROWS = (40, Patience(4, 0.005))
+# Share of the targets' variance from which noise is taken for a sign of a bad optimum.
+ALL_NOISE = 0.8
+# Tables with at most so many rows are looked through for repeated ones.
+MOST_MERGED_ROWS = 4000
 
 
 def fit_hyperparameters(
@@ -188,27 +64,42 @@ def fit_hyperparameters(
     weight = sample_weight / sample_weight.mean()
     n = len(x)
     order = rng.permutation(n)
-    if n <= min(ONE_STAGE_ROWS, max_rows):
-        stages = [(n, 60, 75, 1e-7)]
-    else:
-        stages = [(min(FIRST_ROWS, max_rows), 40, 50, 1e-7), (min(n, max_rows), 6, 8, 1e-6)]
-    theta, n_evaluations = None, 0
+
+    def objective(n_rows: int) -> MarginalLikelihood:
+        chosen = np.sort(order[:n_rows])
+        return MarginalLikelihood(x[chosen], y[chosen], weight[chosen], n_linear, n_threads)
+
     with single_blas_thread():
-        for rows, max_iter, max_evaluations, tolerance in stages:
-            chosen = np.sort(order[:rows])
-            objective = MarginalLikelihood(x[chosen], y[chosen], weight[chosen], n_linear, n_threads)
-            bounds = [(np.log(1e-5), np.log(4.0))] + [(-12.0, 12.0)] * (objective.d + 4)
-            best = minimize(
-                objective,
-                objective.start if theta is None else theta,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                options={"maxiter": max_iter, "maxfun": max_evaluations, "ftol": tolerance, "maxcor": 20},
-            )
-            theta, n_evaluations = best.x, n_evaluations + best.nfev
-    assert theta is not None
-    return objective.unpack(theta, n_evaluations)
+        few, many = min(n, FIRST_ROWS, max_rows), min(n, max_rows)
+        likelihood = objective(few)
+        starts = starting_points(likelihood, screen_columns(x[:, :n_linear], y, rng))
+        best, *others = race(likelihood, starts)
+        if few == many:
+            best = descend(likelihood, best, *FEW_ROWS)
+        else:
+            likelihood = objective(many)
+            if best.theta[0] > np.log(ALL_NOISE):
+                best, other = race(likelihood, [best, starts[1]])
+                others.append(other)
+            best = descend(likelihood, best, *MANY_ROWS)
+    return likelihood.unpack(best.theta, sum(run.n_evaluations for run in [best, *others]))
+
+
+def starting_points(likelihood: MarginalLikelihood, scores: FloatArray) -> list[Run]:
+    """Return the starts of the race: long length-scales, short ones, and those that a screen of columns suggests."""
+    d, long = likelihood.d, likelihood.start
+    short = long.copy()
+    short[[*range(2, 2 + d), 3 + d]] += np.log(0.3)
+    runs = [Run("long", long), Run("short", short)]
+    relevant = np.flatnonzero(scores > RELEVANT)
+    if relevant.size:
+        screened = long.copy()
+        screened[1] = 0.0
+        screened[2 : 2 + d] = likelihood.mean[2 : 2 + d] + 1.0
+        screened[2 + relevant] = 0.25 * np.log(relevant.size)
+        screened[2 + d] = np.log(0.1)
+        runs.append(Run("screened", screened))
+    return runs
 
 
 def distinct_rows(
@@ -229,7 +120,7 @@ def distinct_index(
     """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
     used = np.flatnonzero(weight > 0)
-    if len(used) > 4 * MAX_ROWS:
+    if len(used) > MOST_MERGED_ROWS:
         return used, weight[used]
     _, first, where = np.unique(np.hstack([x[used], y[used]]), axis=0, return_index=True, return_inverse=True)
     return used[first], np.bincount(where.ravel(), weights=weight[used]).astype(np.float64)

@@ -13,8 +13,9 @@ from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features.evidence import FIRST_ROWS, MAX_ROWS, ONE_STAGE_ROWS, MarginalLikelihood
+from pydirect.features.evidence import FIRST_ROWS, MAX_ROWS
 from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.logistic.bound import pseudo_targets
 
 # Unit of logits: divided by it, they have the priors of standardised targets.
@@ -104,7 +105,7 @@ def fit_label_hyperparameters(
     largest = min(len(x), max(2, round(max_rows * t.shape[1] ** (-1 / 3))))
     # Rows, and L-BFGS iterations between updates of ξ.
     stages: list[tuple[int, tuple[int, ...]]]
-    if largest <= ONE_STAGE_ROWS:
+    if largest <= FIRST_ROWS:
         stages = [(largest, (5,) * 10)]
     else:
         stages = [(FIRST_ROWS, (5,) * 10), (largest, (5, 5))]

@@ -1,0 +1,50 @@
+import numpy as np
+
+from pydirect.features.race import Patience, Run, descend, race
+
+
+class Valley:
+    """Two valleys along the first axis, the deeper one on the right, and a slowly rising floor along the second."""
+
+    n_rows = 100
+    bounds = ((-3.0, 3.0), (-np.inf, np.inf))
+
+    def __init__(self, iterations_between_updates=1000):
+        self.iterations_between_updates, self.updates = iterations_between_updates, 0
+
+    def __call__(self, theta):
+        a, b = theta
+        value = (a * a - 1) ** 2 - 0.3 * a + np.log1p((b / 10) ** 2)
+        return value, np.array([4 * a * (a * a - 1) - 0.3, 2 * b / (100 + b * b)])
+
+    def update(self, theta):
+        self.updates += 1
+
+
+def test_the_start_that_leads_deepest_wins():
+    best, other = race(Valley(), [Run("left", np.array([-1.5, 0.0])), Run("right", np.array([1.5, 0.0]))])
+    assert (best.name, other.name) == ("right", "left")
+    assert best.theta[0] > 0 and best.value < other.value and best.n_evaluations > 2
+    assert best.value == Valley()(best.theta)[0]
+
+
+def test_a_run_goes_on_from_where_it_was_and_counts_its_evaluations():
+    start = Run("a", np.array([2.0, 30.0]))
+    once = descend(Valley(), start, 3)
+    on = descend(Valley(), once, 30)
+    assert on.value < once.value < Valley()(start.theta)[0]
+    assert on.n_evaluations > once.n_evaluations
+
+
+def test_patience_ends_what_gains_too_little():
+    start = Run("a", np.array([1.0, 300.0]))
+    patient, hasty = (descend(Valley(), start, 100, Patience(4, gain)) for gain in (1e-9, 1.0))
+    assert hasty.n_evaluations < patient.n_evaluations
+    assert patient.value < hasty.value
+
+
+def test_bounds_are_kept_and_updates_come_between_the_iterations():
+    objective = Valley(iterations_between_updates=2)
+    found = descend(objective, Run("out", np.array([9.0, 1.0])), 7)
+    assert objective.updates == 4
+    assert abs(found.theta[0]) <= 3

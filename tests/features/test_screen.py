@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from pydirect.features.screen import RELEVANT, effect, pair_effects, quantile_classes, screen_columns
+
+
+def products(n, d, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d))
+    f = np.sin(2 * x[:, 3] * x[:, 7]) + x[:, 11] * x[:, 20] + (np.cos(2 * x[:, 50]) if d > 50 else 0)
+    return x, (f + 0.2 * f.std() * rng.standard_normal(n))[:, None]
+
+
+def relevant(x, y, seed=0):
+    return np.flatnonzero(screen_columns(x, y, np.random.default_rng(seed)) > RELEVANT).tolist()
+
+
+def test_classes_are_quantiles_and_equal_entries_share_one():
+    x = np.arange(60.0)[::-1, None]
+    assert np.bincount(quantile_classes(x, 6)[:, 0]).tolist() == [10] * 6
+    binary = (np.arange(60) % 3 == 0).astype(float)[:, None]
+    assert len(np.unique(quantile_classes(binary, 6)[binary[:, 0] == 0])) == 1
+    assert len(np.unique(quantile_classes(binary, 6))) == 2
+    assert set(quantile_classes(np.zeros((9, 1)), 6)[:, 0]) == {2}
+
+
+def test_effects_of_pairs_are_those_of_their_cells():
+    rng = np.random.default_rng(1)
+    classes, y = rng.integers(0, 3, (80, 4)).astype(np.uint8), rng.standard_normal((80, 2))
+    effects = pair_effects(classes, y, 3)
+    for i, j in [(0, 1), (2, 0), (1, 3)]:
+        cell = 3 * classes[:, i].astype(int) + classes[:, j]
+        counts = np.bincount(cell, minlength=9).astype(float)
+        expected = max(float(effect(np.bincount(cell, column, 9), counts)) for column in y.T)
+        assert effects[i, j] == pytest.approx(expected, rel=1e-4)
+    assert (np.diag(effects) == -np.inf).all()
+
+
+def test_effects_by_chance_are_standard_normal():
+    rng = np.random.default_rng(2)
+    counts = np.full((4000, 12), 50.0)
+    effects = effect(rng.standard_normal((4000, 12)) * np.sqrt(50), counts)
+    assert abs(effects.mean()) < 0.25 and effects.std() == pytest.approx(1, abs=0.1)
+    assert effects.max() < RELEVANT
+
+
+def test_columns_that_matter_only_in_products_are_found_and_no_others():
+    x, y = products(2000, 32, 0)
+    assert relevant(x, y) == [3, 7, 11, 20]
+
+
+def test_columns_are_found_among_more_than_can_be_paired_and_for_several_outputs():
+    x, y = products(1500, 150, 1)
+    found = relevant(x, np.hstack([np.random.default_rng(0).standard_normal((1500, 1)), y]))
+    assert 50 in found and set(found) <= {3, 7, 11, 20, 50}
+
+
+def test_a_single_column_makes_no_pair_of_it_significant():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3000, 10))
+    assert relevant(x, np.sin(6 * x[:, [4]]) + 0.14 * rng.standard_normal((3000, 1))) == [4]
+
+
+def test_nothing_is_found_in_noise():
+    found = 0
+    for seed in range(10):
+        x, y = products(1000, 32, seed)
+        found += bool(relevant(x, np.random.default_rng(seed).permutation(y)))
+    assert found <= 1
+
+
+def test_few_rows_and_constant_targets_say_nothing():
+    x, y = products(49, 30, 0)
+    assert not screen_columns(x, y, np.random.default_rng(0)).any()
+    assert relevant(np.ones((200, 2)), np.zeros((200, 1))) == []
