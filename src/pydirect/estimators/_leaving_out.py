@@ -44,8 +44,8 @@ class LeftOut:
         """Log density of distinct rows' targets over the posterior of the noise, (n_distinct, n_outputs)."""
         densities = np.empty_like(targets)
         for k, spread in enumerate(self.epistemic.T):
-            weights, noise = model._noise(k)
-            mixture = PredictiveDistribution(weights, self.found.means[:, k, None], spread[:, None] + noise)
+            noise = model.posteriors_[k].noise
+            mixture = PredictiveDistribution(noise.q, self.found.means[:, k, None], spread[:, None] + noise.levels)
             densities[:, k] = mixture.log_density(targets[:, k])
         return densities
 

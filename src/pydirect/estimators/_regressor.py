@@ -86,7 +86,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         return Outputs(
             scale=self.y_scale_,
             offset=self.y_mean_,
-            noise=np.array([p.noise.variance for p in self.posteriors_]) * self.y_scale_**2,
+            noise=self._mean_noise_variance() * self.y_scale_**2,
             calibration=self.calibration_scale_,
             one_dimensional=self._one_dimensional,
             n_features_in=self.n_features_in_,
@@ -117,10 +117,10 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         """Return the expected noise variance of each output, standardised."""
         return np.array([p.noise.variance for p in self.posteriors_])
 
-    def _noise(self, output: int) -> tuple[FloatArray, FloatArray]:
-        """Weights and values of the noise variance, standardised."""
-        noise = self.posteriors_[output].noise
-        return noise.q, noise.levels
+    def _noise_of(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """Weights (r,) and values (n_rows, r) of the noise variance at rows, standardised, for every output."""
+        noises = [p.noise for p in self.posteriors_]
+        return [(noise.q, np.broadcast_to(noise.levels, (len(rows), len(noise.levels)))) for noise in noises]
 
     def _latent_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
         """Components of the posterior of f*: weights (r,), means and variances (n_rows, r), for every output."""
@@ -131,11 +131,11 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
     def _target_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
         """Components of the distribution of y*: weights (r,), means and variances (n_rows, r), for every output."""
         components = []
-        for k, (alpha, means, variances) in enumerate(self._latent_components(rows)):
-            weights, noise = self._noise(k)
+        latent = zip(self._latent_components(rows), self._noise_of(rows), strict=True)
+        for (alpha, means, variances), (weights, noise) in latent:
             used = weights > 1e-12
             mixed = np.outer(alpha, weights[used] / weights[used].sum()).ravel()
-            spread = (variances[:, :, None] + noise[used]).reshape(len(rows), -1)
+            spread = (variances[:, :, None] + noise[:, None, used]).reshape(len(rows), -1)
             components.append((mixed, np.repeat(means, used.sum(), axis=1), spread))
         return components
 
@@ -143,8 +143,11 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         """Mean of y*, variance of f* and expected noise variance, standardised, (n_rows, n_outputs) each."""
         mean, variance = self._latent_moments(x, with_variance=True)
         assert variance is not None
-        noise = np.array([np.dot(*self._noise(k)) for k in range(mean.shape[1])])
-        return mean, variance, np.broadcast_to(noise, mean.shape)
+        noise = np.empty_like(mean)
+        for rows in self._blocks(x):
+            for k, (weights, values) in enumerate(self._noise_of(x[rows])):
+                noise[rows, k] = values @ weights
+        return mean, variance, noise
 
     def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
         targets = as_target(y, n_rows)
@@ -312,7 +315,11 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
             values = mean + self.calibration_scale_ * (values - mean)
         for k in range(values.shape[1]):
             if noise:
-                weights, variances = self._noise(k)
-                sd = self.calibration_scale_ * np.sqrt(rng.choice(variances, n_samples, p=weights / weights.sum()))
+                sd = self.calibration_scale_ * np.sqrt(self._drawn_noise(x, k, n_samples, rng))
                 values[:, k] += sd * rng.standard_normal((len(x), n_samples))
         return values
+
+    def _drawn_noise(self, x: FloatArray, output: int, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw variances of the noise, (n_samples,) or (n_rows, n_samples), standardised."""
+        noise = self.posteriors_[output].noise
+        return rng.choice(noise.levels, n_samples, p=noise.q / noise.q.sum())

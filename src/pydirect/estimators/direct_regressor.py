@@ -17,6 +17,8 @@ from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTabl
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training, fit_to_rows
 from pydirect.estimators._leaving_out import LeavingOneOut
+from pydirect.estimators._row_noise import NOISE_OF_ROWS, RowNoiseModel
+from pydirect.estimators._varying_noise import fit_varying_noise
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.empirical_bayes import (
     InitialHyperparameters,
@@ -34,11 +36,11 @@ from pydirect.regression.sequential import LEVEL_SCALES
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.rotated import decorrelate
 
-NOISE_POLICIES = ("auto", "elbo", "evidence")
+NOISE_POLICIES = ("auto", "elbo", "evidence", *NOISE_OF_ROWS)
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 
 
-class DirectRegressor(LeavingOneOut):
+class DirectRegressor(RowNoiseModel, LeavingOneOut):
     """Bayesian regression on basis functions, trained exactly by discrete relaxation (DIRECT).
 
     Every weight takes one of a few levels, so that the evidence lower bound and its gradient are exact and training
@@ -88,12 +90,15 @@ class DirectRegressor(LeavingOneOut):
     keep_factor : bool, default=False
         Whether a sequential posterior keeps its factor, 8 bytes per pair of weights in memory and in files: draws are
         then as many as are asked for, and predictions under the Gaussian prior the exact moments of continuous weights.
-    noise : {"auto", "elbo", "evidence"} or float, default="auto"
+    noise : {"auto", "elbo", "evidence", "varying"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
         fixed where the marginal likelihood of continuous weights is largest; in the raw basis raised by what levels
         that are too coarse cannot represent. A number fixes the variance, in squared units of y, at no less than 1e-10
         of its variance. ``"auto"`` is ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the
-        raw one.
+        raw one. ``"varying"`` (decorrelated basis, `fit` only): the noise variance of each row is a function of X,
+        learned by a regression of its own from residuals of left-out rows; a second fit of the mean, to rows weighted
+        by their precisions, is kept where it predicts left-out rows no worse. Predictive distributions are mixtures
+        over the row's own noise variance, with heavy tails where left-out rows are likelier under them.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     rank_inputs : bool, default=True
@@ -144,7 +149,11 @@ class DirectRegressor(LeavingOneOut):
     sparsity_ : float
         Expected fraction of weights that are exactly zero in a posterior sample.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Expected noise variance in squared units of y.
+        Expected noise variance in squared units of y, averaged over the training rows where it varies.
+    noise_model_ : NoiseModel or None
+        Noise that is not one Gaussian for all rows: what was chosen, and the regression of the log noise variance.
+    noise_choice_ : dict of str to float or ndarray of shape (n_outputs,)
+        What kinds of noise were compared, and their mean log densities of left-out rows, in y's units.
     calibration_scale_ : float
         1, or what `calibrate` found.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
@@ -265,6 +274,7 @@ class DirectRegressor(LeavingOneOut):
             raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
         as_flag(self.keep_factor, "keep_factor")
         self._check_leaving_out()
+        self._check_noise_of_rows()
         if self._is_sequential():
             self._check_sequential_parameters()
 
@@ -282,6 +292,7 @@ class DirectRegressor(LeavingOneOut):
 
     def _infer(self, training: Training) -> None:
         fitted: Sequence[tuple[Posterior | SequentialPosterior, float]]
+        self.noise_model_ = None
         if self.basis == "decorrelated":
             fitted = self._fit_decorrelated(training)
         elif self._is_sequential():
@@ -323,21 +334,24 @@ class DirectRegressor(LeavingOneOut):
             )
         return ratio
 
-    def _fit_decorrelated(self, training: Training) -> list[tuple[Posterior, float]]:
+    def _fit_decorrelated(self, training: Training) -> list[tuple[DecorrelatedPosterior, float]]:
         prior = as_prior(self.prior)
         assert isinstance(prior, DensityPrior)
         rotated = training.rotated or decorrelate(training.statistics)
-        return [
+        fitted = [
             fit_decorrelated_by_evidence(
                 rotated.target(k),
                 self._initial_hyperparameters(k),
                 prior=prior,
                 n_levels=self.n_levels,
-                n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo") else 1,
+                n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo", *NOISE_OF_ROWS) else 1,
                 max_iter=self.max_iter,
             )
             for k in range(training.statistics.n_outputs)
         ]
+        if self.noise == "varying" and training.rows is not None:
+            fitted, self.noise_model_ = fit_varying_noise(self, training, fitted, rotated)
+        return fitted
 
     def _fit_sequential(self, training: Training) -> list[tuple[SequentialPosterior, float]]:
         prior = as_prior(self.prior)
@@ -451,16 +465,16 @@ class DirectRegressor(LeavingOneOut):
         cumulants = np.empty((4, len(x), len(self.y_mean_)))
         for rows in self._blocks(x):
             inputs, phi = self._features_of(x[rows])
+            noises = self._noise_of(x[rows])
             for k, (posterior, scale) in enumerate(zip(self.posteriors_, self.prior_scale_, strict=True)):
                 for order in range(1, 5):
                     cumulants[order - 1, rows, k] = scale**order * posterior.latent_cumulant(phi, order)
             missing = self._missing_variance(inputs, phi)
             if missing is not None:
                 cumulants[1, rows] += missing
-        for k in range(cumulants.shape[2]):
-            weights, noise = self._noise(k)
-            cumulants[1, :, k] += weights @ noise
-            cumulants[3, :, k] += 3 * (weights @ noise**2 - (weights @ noise) ** 2)
+            for k, (weights, noise) in enumerate(noises):
+                cumulants[1, rows, k] += noise @ weights
+                cumulants[3, rows, k] += 3 * (noise**2 @ weights - (noise @ weights) ** 2)
         cumulants *= self.y_scale_ ** np.arange(1, 5)[:, None, None]
         cumulants[0] += self.y_mean_
         return cumulants[:, :, 0] if self._one_dimensional else cumulants

@@ -151,6 +151,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
             model._check_parameters()
+            model._check_without_rows()
         folds = self._folds(x, targets, weight, groups)
         self.n_splits_ = len(folds)
         scores, fit_seconds, score_seconds = np.empty((3, len(models), len(folds)))

@@ -1,0 +1,155 @@
+"""`NoiseModel`: noise of a fitted regressor that is not one Gaussian for all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.persistence.fields import Arrays, Header, build, require_array, require_number, require_positive
+from pydirect.regression.leave_one_out import RidgePosterior
+from pydirect.regression.varying_noise import NODE_WEIGHTS, LogNoise, Tails
+
+CONSTANT, HEAVY_TAILED = "constant", "constant, heavy tails"
+VARYING, VARYING_HEAVY_TAILED = "varying", "varying, heavy tails"
+STUDENT_T = "student_t"
+CHOICES = (CONSTANT, HEAVY_TAILED, VARYING, VARYING_HEAVY_TAILED, STUDENT_T)
+
+
+@dataclass(frozen=True)
+class LogVariance:
+    """Regression of log noise variances on X, in standardised units of the target.
+
+    Attributes
+    ----------
+    basis : Basis
+    posterior : RidgePosterior
+        Of the weights of standardised log variances.
+    location, scale : ndarray of shape (n_outputs,)
+        From standardised log variances to log variances.
+    mean_missing : float
+        Variance that the basis functions lack at an average training row.
+    """
+
+    basis: Basis
+    posterior: RidgePosterior
+    location: FloatArray
+    scale: FloatArray
+    mean_missing: float
+
+    def moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the log noise variance, (n_rows, n_outputs) each."""
+        inputs = self.basis.inputs(x)
+        phi = np.ascontiguousarray(self.basis.map.transform(inputs, np.float64, n_threads))
+        mean, variance = self.posterior.moments(phi)
+        missing = self.basis.missing_variance(inputs, phi, self.mean_missing)
+        if missing is not None:
+            variance = variance + missing[:, None] * self.posterior.prior_variance
+        return self.location + self.scale * mean, self.scale**2 * variance
+
+    def check(self, n_features_in: int, n_outputs: int) -> None:
+        """Raise unless all parts fit together and all numbers are in range."""
+        if self.basis.n_features_in != n_features_in:
+            raise ValueError("features of the noise do not take the columns")
+        posterior, b = self.posterior, self.basis.n_weights
+        n_directions = posterior.vectors.shape[-1]
+        require_array(posterior.vectors, "vectors", b, n_directions)
+        require_array(posterior.coefficients, "coefficients", b, n_outputs)
+        require_positive(posterior.variances, "variances", n_directions, n_outputs)
+        require_positive(posterior.prior_variance, "prior_variance", n_outputs)
+        require_array(self.location, "location", n_outputs)
+        require_positive(self.scale, "scale", n_outputs)
+        require_number(self.mean_missing, "mean_missing", at_least=0.0)
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """Noise that varies from row to row or has heavy tails, in standardised units of the targets.
+
+    The noise variance of a row is a mixture over scales; see `pydirect.regression.varying_noise`.
+
+    Attributes
+    ----------
+    choices : tuple of str
+        Kind of noise of each output: ``"constant"`` (that of the posterior), ``"constant, heavy tails"``,
+        ``"varying"``, ``"varying, heavy tails"`` or ``"student_t"``.
+    log_noise : ndarray of shape (n_outputs,)
+        Log noise variance where it is the same for all rows.
+    spread, shift : ndarray of shape (n_outputs,)
+        Extra spread of the log noise variance, and its shift.
+    mean_variance : ndarray of shape (n_outputs,)
+        Expected noise variance, averaged over the training rows.
+    log_weights : ndarray of shape (n_outputs,)
+        Half the sum of the log weights of the rows, which the evidence of a weighted fit lacks.
+    candidates : tuple of str
+        Kinds of noise that were compared.
+    log_densities : ndarray of shape (n_candidates, n_outputs)
+        Their mean leave-one-out log densities.
+    log_variance : LogVariance, optional
+        Regression of the log noise variance, where any output's noise varies.
+    """
+
+    choices: tuple[str, ...]
+    log_noise: FloatArray
+    spread: FloatArray
+    shift: FloatArray
+    mean_variance: FloatArray
+    log_weights: FloatArray
+    candidates: tuple[str, ...]
+    log_densities: FloatArray
+    log_variance: LogVariance | None = None
+
+    def of(self, x: FloatArray, n_threads: int = 1) -> list[tuple[FloatArray, FloatArray] | None]:
+        """Return weights (n_nodes,) and values (n_rows, n_nodes) of each output's noise variance.
+
+        None where it is the posterior's.
+        """
+        moments = None if self.log_variance is None else self.log_variance.moments(x, n_threads)
+        found: list[tuple[FloatArray, FloatArray] | None] = []
+        for k, choice in enumerate(self.choices):
+            if choice == CONSTANT:
+                found.append(None)
+                continue
+            if choice in (VARYING, VARYING_HEAVY_TAILED):
+                assert moments is not None
+                log_noise = LogNoise(moments[0][:, k], moments[1][:, k])
+            else:
+                log_noise = LogNoise(np.full(len(x), self.log_noise[k]), np.zeros(len(x)))
+            found.append((NODE_WEIGHTS, log_noise.variances(Tails(float(self.spread[k]), float(self.shift[k])))))
+        return found
+
+    def words(self) -> list[str]:
+        """Say which noise was chosen, a line per output."""
+        lines = []
+        for k, choice in enumerate(self.choices):
+            compared = ", ".join(
+                f"{name} {value:.4f}" for name, value in zip(self.candidates, self.log_densities[:, k], strict=True)
+            )
+            which = f"Noise of output {k}" if len(self.choices) > 1 else "Noise"
+            lines.append(f"{which}: {choice}; mean log density of left-out rows: {compared}.")
+        return lines
+
+    # --- files
+
+    @classmethod
+    def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
+        """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`."""
+        tuples = {key: tuple(header[key]) for key in ("choices", "candidates")}
+        model: Self = build(cls, header | tuples, arrays, name)
+        return model
+
+    def check(self, n_features_in: int, n_outputs: int) -> None:
+        """Raise unless all parts fit together and all numbers are in range."""
+        if not {*self.choices, *self.candidates} <= set(CHOICES) or len(self.choices) != n_outputs:
+            raise ValueError(f"choices must be {n_outputs} of {CHOICES}, got {self.choices}")
+        for name in ("log_noise", "shift", "log_weights", "spread"):
+            require_array(getattr(self, name), name, n_outputs)
+        require_array(self.log_densities, "log_densities", len(self.candidates), n_outputs)
+        require_positive(self.mean_variance, "mean_variance", n_outputs)
+        if (self.log_variance is not None) != any(choice in (VARYING, VARYING_HEAVY_TAILED) for choice in self.choices):
+            raise ValueError("log_variance must be given where the noise varies, and only there")
+        if self.log_variance is not None:
+            self.log_variance.check(n_features_in, n_outputs)

@@ -1,0 +1,95 @@
+"""Regressors that know the noise of each row: their predictions, draws and files."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray
+from pydirect.estimators._growing import GrowingModel
+from pydirect.estimators._noise_model import CONSTANT, NoiseModel
+from pydirect.persistence.fields import Arrays, Header, Writer, build_one
+
+NOISE_OF_ROWS = ("varying", "student_t")
+
+
+class RowNoiseModel(GrowingModel):
+    """Base of regressors whose noise may vary from row to row or have heavy tails.
+
+    A subclass sets ``noise_model_`` when it infers: None where the noise is that of the posteriors.
+    """
+
+    noise: str | float
+    store_loo: bool
+    noise_model_: NoiseModel | None
+
+    def _check_noise_of_rows(self) -> None:
+        """Raise unless noise that is not the posterior's goes with the other parameters."""
+        if self.noise not in NOISE_OF_ROWS:
+            return
+        if self.basis != "decorrelated":
+            raise ValueError(f"noise must not be {self.noise!r} in the raw basis; use basis='decorrelated'")
+        if self.store_loo:
+            raise ValueError(f"store_loo must be False with noise={self.noise!r}, which weights the rows")
+
+    def _check_without_rows(self) -> None:
+        super()._check_without_rows()
+        if self.noise in NOISE_OF_ROWS:
+            raise ValueError(
+                f"noise must not be {self.noise!r} where only sums over rows are kept, as it needs the rows again: fit "
+                "to rows in memory, or use noise='auto'"
+            )
+
+    def _forget(self) -> None:
+        super()._forget()
+        for name in ("noise_model_", "noise_choice_"):
+            self.__dict__.pop(name, None)
+
+    def _set_results(self) -> None:
+        super()._set_results()
+        model = self.noise_model_
+        densities = {} if model is None else dict(zip(model.candidates, model.log_densities, strict=True))
+        self.noise_choice_ = {
+            name: float(value[0]) if self._one_dimensional else value.copy() for name, value in densities.items()
+        }
+
+    def _elbo_units(self) -> FloatArray:
+        units = super()._elbo_units()
+        return units if self.noise_model_ is None else units - self.noise_model_.log_weights
+
+    def _mean_noise_variance(self) -> FloatArray:
+        return super()._mean_noise_variance() if self.noise_model_ is None else self.noise_model_.mean_variance
+
+    def _noise_of(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        noises = super()._noise_of(rows)
+        if self.noise_model_ is None:
+            return noises
+        own = self.noise_model_.of(rows, resolve_n_threads(self.n_threads))
+        return [noise if mixture is None else mixture for noise, mixture in zip(noises, own, strict=True)]
+
+    def _drawn_noise(self, x: FloatArray, output: int, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        if self.noise_model_ is None or self.noise_model_.choices[output] == CONSTANT:
+            return super()._drawn_noise(x, output, n_samples, rng)
+        drawn = np.empty((len(x), n_samples))
+        for rows in self._blocks(x):
+            weights, values = self._noise_of(x[rows])[output]
+            node = rng.choice(len(weights), (len(values), n_samples), p=weights)
+            drawn[rows] = np.take_along_axis(values, node, axis=1)
+        return drawn
+
+    def summary(self) -> str:
+        lines = [super().summary()]
+        if self.noise_model_ is not None:
+            lines += self.noise_model_.words()
+        return "\n".join(lines)
+
+    def _to_fields(self, writer: Writer) -> Header:
+        model = self.noise_model_
+        return {**super()._to_fields(writer), "noise": None if model is None else writer.fields(model, "noise")}
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        self.noise_model_ = None
+        if header["noise"] is not None:
+            self.noise_model_ = build_one((NoiseModel,), header["noise"], arrays, "noise")
+            self.noise_model_.check(self.features_.n_features_in, len(self.posteriors_))

@@ -1,0 +1,277 @@
+"""Fits of noise that varies from row to row or has heavy tails, about a fit with constant noise.
+
+The mean is that of the constant fit, or of rows weighted by their precisions where that predicts left-out rows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from pydirect._validation import FloatArray
+from pydirect.distributions.priors import DensityPrior, as_prior
+from pydirect.estimators._fitting import Training
+from pydirect.estimators._noise_model import (
+    CONSTANT,
+    HEAVY_TAILED,
+    VARYING,
+    VARYING_HEAVY_TAILED,
+    LogVariance,
+    NoiseModel,
+)
+from pydirect.features.basis import Basis
+from pydirect.features.evidence import TrainingRows
+from pydirect.features.inputs import weighted_location_scale
+from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
+from pydirect.regression.varying_noise import (
+    LOG_CHI2_VARIANCE,
+    NO_TAILS,
+    TAILS,
+    LogNoise,
+    Tails,
+    estimates_of_log_noise,
+    precision_weights,
+)
+from pydirect.statistics.gaussian import collect_statistics
+from pydirect.statistics.rotated import RotatedStatistics, decorrelate
+
+# Mean log densities that a kind of noise must gain: it has more freedom than leave-one-out sees.
+MARGINS = {CONSTANT: 0.0, HEAVY_TAILED: 0.003, VARYING: 0.01, VARYING_HEAVY_TAILED: 0.013}
+MAX_COMPARED_ROWS = 8000
+N_NOISE_FEATURES = 400
+N_PASSES = 2
+# Mean squared error of left-out rows that the weighted mean may have, in units of the unweighted one's.
+LARGEST_LOSS = 1.04
+
+Fitted = tuple[DecorrelatedPosterior, float]
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """A fit of one output's mean, and what it says of left-out rows."""
+
+    fitted: Fitted
+    loo: LeaveOneOut
+    log_weights: float = 0.0
+
+    @property
+    def noise(self) -> float:
+        return float(1 / self.fitted[0].noise.precision)
+
+    @property
+    def squares(self) -> FloatArray:
+        """ρ = e²/(1 − h), (n_rows,)."""
+        return np.asarray((self.loo.residuals**2 * (1 - self.loo.leverages))[:, 0])
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A kind of noise of one output: with which mean, which tails, and its density of left-out rows."""
+
+    mean: _Mean
+    tails: Tails
+    log_density: float
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A regression of the log noise variances, and each output's noise without and with heavy tails."""
+
+    log_variance: LogVariance
+    means: list[_Mean]
+    candidates: list[dict[str, _Candidate]]
+
+    @property
+    def log_density(self) -> float:
+        return sum(max(c.log_density for c in each.values()) for each in self.candidates)
+
+
+def fit_varying_noise(
+    model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics
+) -> tuple[list[Fitted], NoiseModel]:
+    """Return the posteriors of all outputs and the noise that goes with them.
+
+    `fitted`: with constant noise. `rotated`: statistics in its basis.
+    """
+    return _NoiseFit(model, training, fitted, rotated).varying()
+
+
+class _NoiseFit:
+    """The rows of a fit, merged, and its mean with constant noise."""
+
+    def __init__(self, model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics) -> None:
+        assert training.rows is not None
+        self.model, self.rng, self.n_threads = model, training.rng, training.n_threads
+        first, counts, _ = merge_repeated(training.rows.x, training.rows.y, training.rows.weight)
+        used = counts > 0
+        self.x, self.y, self.counts = training.rows.x[first[used]], training.rows.y[first[used]], counts[used]
+        n = len(self.x)
+        self.compared = np.arange(n)
+        if n > MAX_COMPARED_ROWS:
+            self.compared = np.sort(self.rng.choice(n, MAX_COMPARED_ROWS, replace=False))
+        noise = np.array([1 / posterior.noise.precision for posterior, _ in fitted])
+        ridge = RidgePosterior.of(rotated, 1 / noise, np.array([scale**2 for _, scale in fitted]))
+        mean, variance = self._moments(model.features_, ridge)
+        self.constant = [
+            _Mean(each, self._left_out(self.y[:, k], mean[:, k], variance[:, k], self.counts / noise[k]))
+            for k, each in enumerate(fitted)
+        ]
+
+    def varying(self) -> tuple[list[Fitted], NoiseModel]:
+        flat = [self._flat(mean) for mean in self.constant]
+        best = self._best_pass()
+        chosen = [max(each, key=lambda name: each[name].log_density - MARGINS[name]) for each in best.candidates]
+        compared = [constant | varying for constant, varying in zip(flat, best.candidates, strict=True)]
+        return self._result(chosen, compared, best.log_variance)
+
+    def _result(
+        self, choices: list[str], compared: list[dict[str, _Candidate]], log_variance: LogVariance | None
+    ) -> tuple[list[Fitted], NoiseModel]:
+        used = [each[name] for each, name in zip(compared, choices, strict=True)]
+        names = tuple(compared[0])
+        densities = np.array([[each[name].log_density for each in compared] for name in names])
+        noise = NoiseModel(
+            choices=tuple(choices),
+            log_noise=np.log([c.mean.noise for c in used]),
+            spread=np.array([c.tails.spread for c in used]),
+            shift=np.array([c.tails.shift for c in used]),
+            mean_variance=np.array([c.mean.noise for c in used]),
+            log_weights=np.array([c.mean.log_weights for c in used]),
+            candidates=names,
+            log_densities=densities - np.log(self.model.y_scale_),
+            log_variance=log_variance,
+        )
+        return [c.mean.fitted for c in used], replace(noise, mean_variance=self._averaged(noise))
+
+    def _averaged(self, noise: NoiseModel) -> FloatArray:
+        """Average the expected noise variance of every output over the rows."""
+        total = np.zeros(len(noise.choices))
+        for rows in self.model._blocks(self.x, N_NOISE_FEATURES):
+            for k, mixture in enumerate(noise.of(self.x[rows], self.n_threads)):
+                each = noise.mean_variance[k] if mixture is None else mixture[1] @ mixture[0]
+                total[k] += np.sum(self.counts[rows] * each)
+        return total / self.counts.sum()
+
+    # --- constant noise
+
+    def _flat(self, mean: _Mean) -> dict[str, _Candidate]:
+        log_noise = LogNoise.constant(mean.noise, len(self.x))
+        return {CONSTANT: self._best(mean, log_noise, [NO_TAILS]), HEAVY_TAILED: self._best(mean, log_noise, TAILS)}
+
+    # --- noise that varies
+
+    def _best_pass(self) -> _Pass:
+        """Go back and forth between log variances and weighted means; return the pass of largest density."""
+        basis, means, passes = None, self.constant, []
+        for _ in range(N_PASSES):
+            squares = np.stack([mean.squares for mean in means], axis=1)
+            estimates = estimates_of_log_noise(squares, np.array([mean.noise for mean in means]))
+            log_variance, left_out = self._regression(estimates, basis)
+            basis = log_variance.basis
+            inside = log_variance.location + log_variance.scale * self._moments(basis, log_variance.posterior)[0]
+            means = [self._weighted(k, inside[:, k], start) for k, start in enumerate(self.constant)]
+            candidates = [self._varying(k, weighted, left_out[k]) for k, weighted in enumerate(means)]
+            passes.append(_Pass(log_variance, means, candidates))
+        return max(passes, key=lambda each: each.log_density)
+
+    def _varying(self, k: int, weighted: _Mean, log_noise: LogNoise) -> dict[str, _Candidate]:
+        """Return an output's varying noise without and with tails, about the weighted mean unless that is worse."""
+        means = [self.constant[k]]
+        if self._mean_square(weighted) <= LARGEST_LOSS * self._mean_square(self.constant[k]):
+            means.append(weighted)
+        found = {}
+        for name, tails in ((VARYING, [NO_TAILS]), (VARYING_HEAVY_TAILED, TAILS)):
+            found[name] = max((self._best(mean, log_noise, tails) for mean in means), key=lambda c: c.log_density)
+        return found
+
+    def _regression(self, estimates: FloatArray, basis: Basis | None) -> tuple[LogVariance, list[LogNoise]]:
+        """Regress estimates of log noise variances, (n_rows, n_outputs), on X; also predict left-out rows."""
+        weight = self.counts / self.counts.mean()
+        location, scale = weighted_location_scale(estimates, weight)
+        scale = np.where(scale > 0, scale, 1.0)
+        targets, noise = (estimates - location) / scale, LOG_CHI2_VARIANCE / scale**2
+        if basis is None:
+            basis = self._noise_basis(TrainingRows(self.x, targets, weight), scale)
+        inputs = basis.inputs(self.x)
+        statistics = collect_statistics(basis.map, inputs, targets, weight, n_threads=self.n_threads)
+        rotated = decorrelate(statistics)
+        variances = []
+        for k in range(targets.shape[1]):
+            unit = None if basis.target_scale is None else float(basis.target_scale[k] / scale[k]) ** 2
+            start = InitialHyperparameters(float(noise[k]), unit, float(noise[k]))
+            variances.append(start.by_evidence(rotated.target(k))[1])
+        posterior = RidgePosterior.of(rotated, 1 / noise, np.array(variances))
+        missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
+        log_variance = LogVariance(basis, posterior, location, scale, missing)
+        mean, variance = self._moments(basis, posterior)
+        loo = leave_one_out(targets, mean, variance, weight[:, None] / noise)
+        left_out = [
+            LogNoise(location[k] + scale[k] * loo.means[:, k], scale[k] ** 2 * loo.latent_variances[:, k])
+            for k in range(targets.shape[1])
+        ]
+        return log_variance, left_out
+
+    def _noise_basis(self, rows: TrainingRows, scale: FloatArray) -> Basis:
+        """Fit a kernel of its own to log noise variances; where X has no columns of numbers, share the basis of f."""
+        if self.model._feature_kind() in ("precomputed", "transformer"):
+            return self.model.features_
+        n_features = min(self.model.n_features, N_NOISE_FEATURES)
+        learner = clone(self.model).set_params(features="nystroem", n_features=n_features, length_scale=None)
+        return learner._fit_features(rows, self.rng, self.n_threads, scale)
+
+    def _weighted(self, k: int, log_variance: FloatArray, start: _Mean) -> _Mean:
+        """Fit an output's mean to rows weighted by their precisions."""
+        precision = precision_weights(log_variance, self.counts)
+        weight = self.counts * precision
+        basis, dtype, y = self.model.features_, self.model.block_dtype, self.y[:, k]
+        statistics = collect_statistics(
+            basis.map, basis.inputs(self.x), y[:, None], weight, block_dtype=dtype, n_threads=self.n_threads
+        )
+        rotated = decorrelate(statistics)
+        prior = as_prior(self.model.prior)
+        assert isinstance(prior, DensityPrior)
+        posterior, scale = fit_decorrelated_by_evidence(
+            rotated.target(0),
+            InitialHyperparameters(start.noise, start.fitted[1] ** 2, repetitions=self.model.repetitions_),
+            prior=prior,
+            n_levels=self.model.n_levels,
+            n_noise_levels=1,
+            max_iter=self.model.max_iter,
+        )
+        noise = posterior.noise.variance
+        mean, variance = self._moments(basis, RidgePosterior.of(rotated, np.array([1 / noise]), np.array([scale**2])))
+        loo = self._left_out(y, mean[:, 0], variance[:, 0], weight / noise)
+        return _Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)))
+
+    def _mean_square(self, mean: _Mean) -> float:
+        """Mean squared error of left-out rows."""
+        return float(np.average(np.square(mean.loo.residuals[:, 0]), weights=self.counts))
+
+    # --- rows
+
+    def _best(self, mean: _Mean, log_noise: LogNoise, tails: Sequence[Tails]) -> _Candidate:
+        """Return the tails under which left-out rows are likeliest."""
+        rows, weight = self.compared, self.counts[self.compared]
+        chosen = LogNoise(log_noise.mean[rows], log_noise.variance[rows])
+        residual, variance = mean.loo.residuals[rows, 0], mean.loo.latent_variances[rows, 0]
+        found = [float(np.average(chosen.log_density(residual, variance, each), weights=weight)) for each in tails]
+        best = int(np.argmax(found))
+        return _Candidate(mean, tails[best], found[best])
+
+    def _left_out(self, y: FloatArray, mean: FloatArray, variance: FloatArray, precision: FloatArray) -> LeaveOneOut:
+        return leave_one_out(y[:, None], mean[:, None], variance[:, None], precision[:, None])
+
+    def _moments(self, basis: Basis, posterior: RidgePosterior) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of a function at all rows, (n_rows, n_outputs) each."""
+        mean = np.empty((len(self.x), posterior.coefficients.shape[1]))
+        variance = np.empty_like(mean)
+        for rows in self.model._blocks(self.x, basis.n_weights):
+            phi = basis.transform(self.x[rows], np.float64, self.n_threads)
+            mean[rows], variance[rows] = posterior.moments(np.ascontiguousarray(phi))
+        return mean, variance

@@ -1,0 +1,165 @@
+"""Noise that varies from row to row: what is learned, what predictions say, and where it is refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import kurtosis
+
+import pydirect
+from pydirect import DirectRegressor, DirectSearchCV, fit_many
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-3, 3, (240, 1))
+SPREAD = 0.05 + 0.15 * (X[:, 0] + 3)
+Y = np.sin(2 * X[:, 0]) + SPREAD * RNG.standard_normal(240)
+NEW = np.linspace(-2.9, 2.9, 41)[:, None]
+NEW_SPREAD = 0.05 + 0.15 * (NEW[:, 0] + 3)
+
+
+def fitted(X=X, y=Y, weight=None, **parameters):
+    return DirectRegressor(n_features=60, **{"noise": "varying"} | parameters).fit(X, y, weight)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted()
+
+
+def test_spread_grows_where_that_of_the_noise_does(model):
+    noise = model.predict_parts(NEW)[2]
+    assert np.corrcoef(np.log(noise), np.log(NEW_SPREAD))[0, 1] > 0.9
+    assert np.abs(np.log(noise / NEW_SPREAD)).mean() < 0.35
+    assert model.noise_model_.choices[0].startswith("varying")
+    assert model.noise_choice_["varying"] > model.noise_choice_["constant"] + 0.1
+
+
+def test_new_rows_are_likelier_than_with_constant_noise(model):
+    y = np.sin(2 * NEW[:, 0]) + NEW_SPREAD * np.random.default_rng(1).standard_normal(len(NEW))
+    constant = fitted(noise="elbo")
+    gain = model.log_predictive_density(NEW, y).mean() - constant.log_predictive_density(NEW, y).mean()
+    assert gain > 0.1
+
+
+def test_all_predictions_are_of_one_distribution(model):
+    distribution = model.predict_distribution(NEW)
+    mean, std = model.predict(NEW, return_std=True)
+    _, epistemic, aleatoric = model.predict_parts(NEW)
+    cumulants = model.predict_cumulants(NEW)
+    np.testing.assert_allclose(distribution.mean, mean, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(distribution.std, std, rtol=1e-10)
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-10)
+    np.testing.assert_allclose(np.sqrt(cumulants[1]), std, rtol=1e-10)
+    lower, upper = model.predict_interval(NEW, 0.9)
+    np.testing.assert_allclose(model.predict_quantiles(NEW, [0.05, 0.95]), np.c_[lower, upper], rtol=1e-9)
+    np.testing.assert_allclose(distribution.cdf(upper) - distribution.cdf(lower), 0.9, rtol=1e-9)
+
+
+def test_draws_have_the_moments_of_the_predictions(model):
+    draws = model.sample_y(NEW, 20_000, random_state=2)
+    mean, std = model.predict(NEW, return_std=True)
+    fourth = model.predict_cumulants(NEW)[3] / std**4
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=0.05 * std.max())
+    np.testing.assert_allclose(draws.std(axis=1), std, rtol=0.06)
+    assert np.abs(kurtosis(draws, axis=1) - fourth).mean() < 0.3
+    assert model.sample_y(NEW[:2], 3, noise=False).shape == (2, 3)
+
+
+def test_calibration_scales_every_spread(model):
+    calibrated = pickle.loads(pickle.dumps(model)).calibrate(NEW, 3 * model.predict(NEW) + 5)
+    scale = calibrated.calibration_scale_
+    np.testing.assert_allclose(calibrated.predict(NEW, True)[1], scale * model.predict(NEW, True)[1], rtol=1e-10)
+
+
+def test_repeated_rows_are_rows_of_weight_two(model):
+    weight = np.ones(len(X))
+    weight[:50] = 2
+    weighted, repeated = fitted(weight=weight), fitted(np.r_[X, X[:50]], np.r_[Y, Y[:50]])
+    assert weighted.noise_model_.choices == repeated.noise_model_.choices
+    for one, other in zip(weighted.predict_parts(NEW), repeated.predict_parts(NEW), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.02, atol=0.005)
+
+
+def test_rows_of_weight_zero_are_not_there():
+    weight = np.r_[np.ones(200), np.zeros(40)]
+    kept, without = fitted(weight=weight), fitted(X[:200], Y[:200])
+    np.testing.assert_allclose(kept.predict(NEW, True)[1], without.predict(NEW, True)[1], rtol=0.02)
+
+
+def test_every_output_has_its_own_noise():
+    both = fitted(y=np.c_[Y, 100 * np.cos(X[:, 0]) + 5 * RNG.standard_normal(len(X))])
+    noise = both.predict_parts(NEW)[2]
+    growing, flat = (noise[-8:].mean(axis=0) / noise[:8].mean(axis=0)).tolist()
+    assert growing > 4 and 0.5 < flat < 2
+    assert both.noise_variance_.shape == (2,) and both.sample_y(NEW, 2).shape == (41, 2, 2)
+    np.testing.assert_allclose(both.predict_distribution(NEW)[1].std, both.predict(NEW, True)[1][:, 1], rtol=1e-10)
+
+
+def test_a_change_of_units_changes_nothing_else(model):
+    other = fitted(y=1000 * Y - 7)
+    np.testing.assert_allclose(other.predict(NEW, True)[1], 1000 * model.predict(NEW, True)[1], rtol=0.02)
+    densities = np.array(list(other.noise_choice_.values())) + np.log(1000)
+    np.testing.assert_allclose(densities, list(model.noise_choice_.values()), atol=0.01)
+
+
+def test_a_saved_model_predicts_the_same_bits(model, tmp_path):
+    model.save(tmp_path / "model.pydirect")
+    for copy in (pydirect.load(tmp_path / "model.pydirect"), pickle.loads(pickle.dumps(model))):
+        for one, other in zip(model.predict_parts(NEW), copy.predict_parts(NEW), strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(model.sample_y(NEW, 3), copy.sample_y(NEW, 3))
+        assert copy.noise_choice_ == model.noise_choice_ and copy.elbo_ == model.elbo_
+        assert copy.noise_variance_ == model.noise_variance_ and copy.summary() == model.summary()
+
+
+def test_threads_do_not_change_bits(model):
+    np.testing.assert_array_equal(fitted(n_threads=3).predict(NEW, True)[1], model.predict(NEW, True)[1])
+
+
+def test_fits_together_equal_fits_alone(model):
+    together = fit_many([DirectRegressor(n_features=60, noise=noise) for noise in ("elbo", "varying")], X, Y)
+    np.testing.assert_allclose(together[1].predict(NEW, True)[1], model.predict(NEW, True)[1], rtol=0.02)
+    assert together[0].noise_model_ is None and together[0].noise_choice_ == {}
+
+
+def test_a_quantised_model_has_the_mean_noise(model):
+    quantised = model.quantize(16)
+    parts = quantised.predict(NEW, return_std=True)
+    assert np.isfinite(parts[1]).all() and parts[1].min() ** 2 >= 0.9 * model.noise_variance_
+
+
+@pytest.mark.parametrize("features", ["linear", "polynomial", "precomputed", "fourier"])
+def test_any_features_of_the_mean(features):
+    y = X[:, 0] + SPREAD * np.random.default_rng(3).standard_normal(len(X))
+    spread = fitted(np.c_[X, X**2], y, features=features).predict_parts(np.c_[NEW, NEW**2])[2]
+    assert spread[-8:].mean() > 2 * spread[:8].mean()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_few_rows_give_finite_predictions(n):
+    few = fitted(X[:n], Y[:n])
+    assert np.isfinite(few.predict(NEW, True)[1]).all()
+
+
+def test_constant_targets_give_finite_predictions():
+    assert np.isfinite(fitted(y=np.full(len(Y), 3.0)).predict(NEW, True)[1]).all()
+
+
+@pytest.mark.parametrize("call", ["partial_fit", "fit_statistics", "fit_stream", "search"])
+def test_sums_over_rows_are_not_enough(call):
+    model = DirectRegressor(n_features=20, noise="varying").fit_features(X, Y)
+    with pytest.raises(ValueError, match="needs the rows again"):
+        if call == "partial_fit":
+            model.partial_fit(X, Y)
+        elif call == "fit_statistics":
+            statistics = DirectRegressor(n_features=20).fit_features(X, Y).new_statistics().update(X, Y)
+            model.fit_statistics(statistics)
+        elif call == "fit_stream":
+            model.fit_stream(X, Y)
+        else:
+            DirectSearchCV(DirectRegressor(n_features=20), {"noise": ["elbo", "varying"]}).fit(X, Y)
+
+
+def test_the_raw_basis_has_constant_noise():
+    with pytest.raises(ValueError, match="basis='decorrelated'"):
+        DirectRegressor(noise="varying", basis="raw").fit(X, Y)
