@@ -178,7 +178,7 @@ def test_storing_them_changes_nothing_else():
     ("parameters", "message"),
     [
         ({"basis": "raw"}, "store_loo must be False with basis='raw'"),
-        ({"prior": "laplace"}, "store_loo must be False unless the prior is Gaussian"),
+        ({"prior": "laplace"}, "store_loo must be False with a prior that is not Gaussian"),
         ({"store_loo": 1}, "store_loo must be True or False"),
     ],
 )

@@ -8,7 +8,7 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut, ShuffleSplit
 
 from pydirect import DirectRegressor, DirectSearchCV, RunningStatistics
-from pydirect.metrics import crps_scorer
+from pydirect.metrics import crps_scorer, nlpd_scorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
@@ -208,3 +208,77 @@ def test_search_refuses_what_sums_cannot_do(data):
     only_scores = masks.set_params(refit=False).fit(x, y)
     assert not any(hasattr(only_scores, name) for name in ("best_estimator_", "refit_time_", "predict", "score"))
     assert only_scores.best_params_ == {"n_levels": 7}
+
+
+# Leave-one-out
+
+LOO_GRID = {"noise": ["auto", 0.05, 1.0], "n_noise_levels": [7]}
+
+
+def left_out_scores(model, x, targets, weight=None):
+    """Every score of a search from a model's own leave-one-out predictions."""
+    model.set_params(store_loo=True).fit(x, targets, weight)
+    average = {"axis": 0, "weights": weight}
+    mean_square = np.average(np.square(model.loo_residuals_), **average)
+    spread = np.average(np.square(targets - np.average(targets, **average)), **average)
+    return {
+        "r2": np.mean(1 - mean_square / spread),
+        "neg_mean_squared_error": -np.mean(mean_square),
+        "neg_root_mean_squared_error": -np.mean(np.sqrt(mean_square)),
+        None: np.mean(np.average(model.loo_log_density_, **average)),
+    }
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leave_one_out_scores_are_those_of_each_candidate(data, weighted):
+    x, y = data
+    several = np.c_[y, 100 + 50 * x[:, 2] + y]
+    weight = 1.0 + np.arange(240) % 3 if weighted else None
+    model = DirectRegressor(FIXED_FEATURES)
+    searches = {
+        scoring: DirectSearchCV(model, LOO_GRID, scoring, "loo").fit(x, several, weight)
+        for scoring in ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error", None)
+    }
+    for k, candidate in enumerate(searches[None].cv_results_["params"]):
+        expected = left_out_scores(clone(model).set_params(**candidate), x, several, weight)
+        for scoring, search in searches.items():
+            assert search.cv_results_["split0_test_score"][k] == pytest.approx(expected[scoring], rel=1e-6)
+    assert searches[None].n_splits_ == 1
+    best = searches[None].best_estimator_
+    assert best.n_samples_ == (240 if weight is None else weight.sum())
+    assert searches[None].score(x, several) == nlpd_scorer(best, x, several)
+
+
+def test_leave_one_out_agrees_with_a_search_over_single_rows(data):
+    x, y = data[0][:40], data[1][:40]
+    model, grid = DirectRegressor(FIXED_FEATURES, length_scale=None), {"noise": [0.05, 1.0]}
+    found = DirectSearchCV(model, grid, "neg_mean_squared_error", "loo").fit(x, y)
+    single = DirectSearchCV(model, grid, "neg_mean_squared_error", LeaveOneOut()).fit(x, y)
+    for ours, theirs in zip(found.cv_results_["mean_test_score"], single.cv_results_["mean_test_score"], strict=True):
+        assert ours == pytest.approx(theirs, rel=0.1)  # prior and standardisation are learned again there
+    assert found.best_params_ == single.best_params_
+
+
+def test_best_estimator_stores_its_leave_one_out_predictions(data):
+    x, y = data
+    model = DirectRegressor(FIXED_FEATURES, store_loo=True)
+    for cv in ("loo", 3):
+        search = DirectSearchCV(model, {"noise": [0.05, 1.0]}, "r2", cv).fit(x, y)
+        alone = clone(search.best_estimator_).fit(x, y)
+        np.testing.assert_allclose(search.best_estimator_.loo_residuals_, alone.loo_residuals_, rtol=1e-6, atol=1e-9)
+        search.best_estimator_.predict_interval(x[:5], method="jackknife+")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "grid", "scoring", "cv", "message"),
+    [
+        ({}, {}, "neg_max_error", "loo", "scoring must be .* or nlpd_scorer with cv='loo', got 'neg_max_error'"),
+        ({}, {}, crps_scorer, "loo", "scoring must be"),
+        ({}, {}, None, "leave-one-out", "cv must be"),
+        ({}, {"basis": ["decorrelated", "raw"]}, None, "loo", "cv must not be 'loo' with basis='raw'"),
+        ({"prior": "laplace"}, {}, None, "loo", "cv must not be 'loo' with a prior that is not Gaussian"),
+    ],
+)
+def test_leave_one_out_searches_that_have_no_formula_are_refused(data, parameters, grid, scoring, cv, message):
+    with pytest.raises(ValueError, match=message):
+        DirectSearchCV(DirectRegressor("linear", **parameters), grid, scoring, cv).fit(*data)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_flag, as_number
 from pydirect.distributions.priors import GaussianPrior, as_prior
-from pydirect.estimators._fitting import StatisticsModel
+from pydirect.estimators._fitting import StatisticsModel, inference_rng
 from pydirect.estimators._growing import GrowingModel
 from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
@@ -50,38 +51,46 @@ class LeftOut:
         return densities
 
 
-def left_out(model: StatisticsModel, rows: TrainingRows, rotated: RotatedStatistics) -> LeftOut:
-    """Predict the rows of a fit in the decorrelated basis without themselves, at its noise and prior variances.
+def left_out(models: Sequence[StatisticsModel], rows: TrainingRows, rotated: RotatedStatistics) -> list[LeftOut]:
+    """Predict the rows of fits in the decorrelated basis without themselves, at each one's noise and prior variances.
 
     Parameters
     ----------
-    model : StatisticsModel
-        With ``posteriors_`` and ``prior_scale_``.
+    models : sequence of StatisticsModel
+        With one feature map, ``posteriors_`` and ``prior_scale_``; they share the pass over the rows.
     rows : TrainingRows
     rotated : RotatedStatistics
         Of these rows.
     """
     first, count, where = merge_repeated(rows.x, rows.y, rows.weight)
     x, y = rows.x[first], rows.y[first]
-    tau = np.array([p.noise.precision for p in model.posteriors_])
-    posterior = RidgePosterior.of(rotated, tau, model.prior_scale_**2)
-    mean, variance, missing = np.empty_like(y), np.empty_like(y), np.zeros_like(y)
+    tau = np.array([[p.noise.precision for p in model.posteriors_] for model in models])
+    together = replace(rotated, c=np.tile(rotated.c, len(models)), yty=np.tile(rotated.yty, len(models)))
+    prior_variance = np.concatenate([model.prior_scale_ for model in models]) ** 2
+    posterior = RidgePosterior.of(together, tau.ravel(), prior_variance)
+    mean, variance, missing = np.zeros((3, len(x), len(models), rotated.n_outputs))
     with single_blas_thread():
-        for block in model._blocks(x):
-            inputs, phi = model._features_of(x[block])
-            mean[block], variance[block] = posterior.moments(phi)
-            beyond = model._missing_variance(inputs, phi)
-            if beyond is not None:
-                missing[block] = beyond
-    precision = count[:, None] * tau
-    found = leave_one_out(y, mean, variance, precision, model._mean_noise_variance(), missing)
-    return LeftOut(found, posterior, first, where, precision, found.latent_variances + missing)
+        for block in models[0]._blocks(x):
+            inputs, phi = models[0]._features_of(x[block])
+            moments = posterior.moments(phi)
+            mean[block], variance[block] = (moment.reshape(mean[block].shape) for moment in moments)
+            for m, model in enumerate(models):
+                beyond = model._missing_variance(inputs, phi)
+                missing[block, m] = 0.0 if beyond is None else beyond
+    results = []
+    for m, model in enumerate(models):
+        precision, noise = count[:, None] * tau[m], model._mean_noise_variance()
+        found = leave_one_out(y, mean[:, m], variance[:, m], precision, noise, missing[:, m])
+        own = posterior.outputs(slice(m * rotated.n_outputs, (m + 1) * rotated.n_outputs))
+        results.append(LeftOut(found, own, first, where, precision, found.latent_variances + missing[:, m]))
+    return results
 
 
 class LeavingOneOut(GrowingModel):
     """Base of regressors that can predict their training rows without themselves."""
 
     store_loo: bool
+    noise: str | float
     loo_residuals_: FloatArray
     loo_log_density_: FloatArray
     _jackknife: Jackknife
@@ -93,27 +102,32 @@ class LeavingOneOut(GrowingModel):
 
     def _check_leaving_out(self) -> None:
         """Raise unless leave-one-out predictions are exact."""
-        if not as_flag(self.store_loo, "store_loo"):
-            return
+        if as_flag(self.store_loo, "store_loo"):
+            self._require_formula("store_loo must be False")
+
+    def _require_formula(self, problem: str) -> None:
+        """Raise, with the problem, unless a formula predicts a row without itself."""
         if self.basis != "decorrelated":
-            raise ValueError(f"store_loo must be False with basis={self.basis!r}; use basis='decorrelated'")
+            raise ValueError(f"{problem} with basis={self.basis!r}; use basis='decorrelated'")
         if not isinstance(as_prior(self.prior), GaussianPrior):
-            raise ValueError("store_loo must be False unless the prior is Gaussian: no formula predicts without a row")
+            raise ValueError(f"{problem} with a prior that is not Gaussian; use prior='gaussian'")
+        if self.noise in ("varying", "student_t"):
+            raise ValueError(f"{problem} with noise={self.noise!r}; use another noise")
 
     def _check_without_rows(self) -> None:
         super()._check_without_rows()
         if self.store_loo:
             raise ValueError("store_loo must be False where only sums over rows are kept; use fit")
 
-    def _store_left_out(self, rows: TrainingRows, rotated: RotatedStatistics, rng: np.random.Generator) -> None:
+    def store_left_out(self, rows: TrainingRows, rotated: RotatedStatistics) -> None:
         """Set what predictions of the rows without themselves say."""
-        left = left_out(self, rows, rotated)
+        (left,) = left_out([self], rows, rotated)
         density = left.log_density(self, rows.y[left.first]) - np.log(self.y_scale_)
         self.loo_residuals_ = self._shape(self.y_scale_ * left.found.residuals[left.where])
         self.loo_log_density_ = self._shape(density[left.where])
         used = np.flatnonzero(left.precision[:, 0] > 0)
         if len(used) > MAX_ROWS:
-            used = np.sort(rng.choice(used, CHOSEN_ROWS, replace=False))
+            used = np.sort(inference_rng(self._generator()).choice(used, CHOSEN_ROWS, replace=False))
         self._jackknife = Jackknife.of(rows.x[left.first], left.precision, left.found, left.posterior).chosen(used)
 
     # --- intervals

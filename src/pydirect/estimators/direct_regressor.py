@@ -304,7 +304,7 @@ class DirectRegressor(RowNoiseModel, LeavingOneOut):
         self._set_coefficients()
         if self.store_loo and training.rows is not None:
             assert training.rotated is not None  # in the decorrelated basis
-            self._store_left_out(training.rows, training.rotated, training.rng)
+            self.store_left_out(training.rows, training.rotated)
 
     def _needs_rotation(self) -> bool:
         """Whether inference needs the decorrelated basis: to fit in it, or to learn the prior scale."""

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils import Tags, get_tags
@@ -22,17 +21,23 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_flag, as_instance, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, shown
 from pydirect.estimators._fitting import fit_to_statistics
+from pydirect.estimators._search_scores import (
+    SCORES_OF_SUMS,
+    score_of_errors,
+    scores_left_out,
+    squared_error,
+    standardised_rows,
+)
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.fit_many import feature_key
 from pydirect.features.evidence import distinct_index
+from pydirect.metrics import nlpd_scorer
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
 
-# Scores that are computed from sums over the held-out rows.
-SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
 # Sums over the rows of a training set, and the same with standardised targets.
 Trained = tuple[RunningStatistics, Standardised]
 
@@ -57,6 +62,12 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     close: slightly optimistic if a kernel is learned from few rows, and higher or lower if random features are few, as
     all folds share one draw.
 
+    With ``cv="loo"`` every row is held out alone, and nothing is fitted twice: all candidates of one feature map are
+    fitted once, to the sums of all rows, and their predictions of each row without itself follow in one more pass.
+    Repeated rows are held out together. As the features, and besides them the targets' scale, the noise variance and
+    the prior scale, keep the row, this compares candidates of one feature map; it needs the rows, which scikit-learn's
+    GridSearchCV gives to no scorer.
+
     GridSearchCV's ``n_jobs``, ``return_train_score``, multiple scorers and ``refit`` by a function are not supported;
     a candidate that fails ends the search, as with ``error_score="raise"`` there.
 
@@ -64,12 +75,13 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     ----------
     estimator : DirectRegressor
     param_grid : dict of str to sequence, or a list of such dicts
-    scoring : str or callable, default="r2"
-        ``"r2"``, ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums; any other scorer of
-        scikit-learn, which may use predictive deviations, is called with each candidate and the held-out rows,
-        as arrays.
-    cv : int, splitter or iterable of (train, test), default=5
-        Splits that hold out every row at most once and train on all other rows.
+    scoring : str or callable, optional
+        ``"r2"`` (the default), ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums; any
+        other scorer of scikit-learn, which may use predictive deviations, is called with each candidate and the
+        held-out rows, as arrays. With ``cv="loo"`` one of these three or, the default, `pydirect.metrics.nlpd_scorer`:
+        the mean log density.
+    cv : int, "loo", splitter or iterable of (train, test), default=5
+        Splits that hold out every row at most once and train on all other rows; ``"loo"``: exact leave-one-out.
     refit : bool, default=True
         Whether to fit the best candidate to all rows, from their sums.
 
@@ -103,7 +115,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self,
         estimator: DirectRegressor,
         param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
-        scoring: Any = "r2",
+        scoring: Any = None,
         cv: Any = 5,
         refit: bool = True,
     ) -> None:
@@ -141,9 +153,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         as_flag(self.refit, "refit")
         x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
-        if not isinstance(self.scoring, str) and not callable(self.scoring):
-            raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
-        self.scorer_ = check_scoring(self.estimator, self.scoring)  # raises before the fits, not after them
+        leaving_one_out = isinstance(self.cv, str) and as_choice(self.cv, "cv", ("loo",)) == "loo"
+        scoring = self._scoring(leaving_one_out)
+        self.scorer_ = check_scoring(self.estimator, scoring)  # raises before the fits, not after them
         self.multimetric_ = False
         candidates = list(ParameterGrid(self.param_grid))
         if not candidates:
@@ -151,10 +163,12 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
             model._check_parameters()
-            model._check_without_rows()
-        folds = self._folds(x, targets, weight, groups)
-        self.n_splits_ = len(folds)
-        scores, fit_seconds, score_seconds = np.empty((3, len(models), len(folds)))
+            clone(model).set_params(store_loo=False)._check_without_rows()
+            if leaving_one_out:
+                model._require_formula("cv must not be 'loo'")
+        folds = [] if leaving_one_out else self._folds(x, targets, weight, groups)
+        self.n_splits_ = max(len(folds), 1)
+        scores, fit_seconds, score_seconds = np.empty((3, len(models), self.n_splits_))
         same_features: dict[Hashable, list[int]] = {}
         for k, model in enumerate(models):
             same_features.setdefault(feature_key(model), []).append(k)
@@ -163,14 +177,23 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             for key, members in same_features.items():
                 data = _FoldedData(models[members[0]], x, targets, weight, folds)
                 kept[key] = data.model, *data.total()
+                if leaving_one_out:
+                    total, shared = kept[key][1], Standardised.of(*kept[key][1:])
+                    fits = _fitted([models[k] for k in members], data.model, total, shared)
+                    begin = time.perf_counter()
+                    rows = standardised_rows(x, targets, weight, shared)
+                    scores[members, 0] = scores_left_out(fits, rows, shared, total, scoring)
+                    score_seconds[members] = (time.perf_counter() - begin) / len(fits)
+                    fit_seconds[members, 0] = [fitted.fit_seconds_["inference"] for fitted in fits]
+                    continue
                 for f, (statistics, shared) in enumerate(data.training()):
                     held = None
-                    if self.scoring in SCORES_OF_SUMS:
+                    if scoring in SCORES_OF_SUMS:
                         held = data.folds[f].gaussian(shared.location, shared.scale)
                     fits = _fitted([models[k] for k in members], data.model, statistics, shared)
                     for k, fitted in zip(members, fits, strict=True):
                         begin = time.perf_counter()
-                        scores[k, f] = self._score(data, f, fitted, held)
+                        scores[k, f] = self._score(data, f, fitted, held, scoring)
                         fit_seconds[k, f] = fitted.fit_seconds_["inference"]
                         score_seconds[k, f] = time.perf_counter() - begin
         self._set_search_results(candidates, scores, fit_seconds, score_seconds)
@@ -179,9 +202,12 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if self.refit:
             begin = time.perf_counter()
             best = models[self.best_index_]
-            shared, total, repetitions = kept[feature_key(best)]
+            lead, total, repetitions = kept[feature_key(best)]
             with single_blas_thread():
-                (self.best_estimator_,) = _fitted([best], shared, total, Standardised.of(total, repetitions))
+                shared = Standardised.of(total, repetitions)
+                (self.best_estimator_,) = _fitted([best], lead, total, shared)
+                if best.store_loo:
+                    self.best_estimator_.store_left_out(standardised_rows(x, targets, weight, shared), shared.rotated)
             names = getattr(self, "feature_names_in_", None)
             self.best_estimator_._set_input_names(x.shape[1], None if names is None else names.tolist())
             self.refit_time_ = time.perf_counter() - begin
@@ -209,14 +235,23 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             raise ValueError("cv must hold out every row at most once")
         return folds
 
-    def _score(self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None) -> float:
+    def _scoring(self, leaving_one_out: bool) -> Any:
+        """Return the scorer, or its name, or raise."""
+        if self.scoring is None:
+            return nlpd_scorer if leaving_one_out else "r2"
+        if not isinstance(self.scoring, str) and not callable(self.scoring):
+            raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
+        if leaving_one_out and self.scoring is not nlpd_scorer and self.scoring not in SCORES_OF_SUMS:
+            names = ", ".join(map(repr, SCORES_OF_SUMS))
+            raise ValueError(f"scoring must be {names} or nlpd_scorer with cv='loo', got {shown(self.scoring)}")
+        return self.scoring
+
+    def _score(
+        self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None, scoring: Any
+    ) -> float:
         rows = data.rows[fold]
         if held is not None:
-            error = squared_error(held, model)
-            if self.scoring == "r2":
-                return _r2_score(error, data.folds[fold], len(rows))
-            mean = error / data.folds[fold].n_samples
-            return -float(np.mean(np.sqrt(mean) if "root" in self.scoring else mean))
+            return score_of_errors(squared_error(held, model), data.folds[fold], len(rows), scoring)
         return self._by_scorer(model, data.x[rows], data.y[rows], None if data.weight is None else data.weight[rows])
 
     def _by_scorer(self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, weight: ArrayLike | None) -> float:
@@ -285,7 +320,8 @@ class _FoldedData:
         self.model = clone(model).fit_features(x, y, weight)
         self.n_threads = resolve_n_threads(model.n_threads)
         self.folds = [self._sums(r) for r in rows]
-        self.rest = self._sums(np.setdiff1d(np.arange(len(x)), np.concatenate(rows)))
+        held = np.concatenate([np.empty(0, dtype=np.intp), *rows])
+        self.rest = self._sums(np.setdiff1d(np.arange(len(x)), held))
 
     def _selected(self, rows: Any) -> tuple[FloatArray, FloatArray, FloatArray | None]:
         """Return rows of X, of the two-dimensional targets and of the weights."""
@@ -340,26 +376,8 @@ def _fitted(
     return copies
 
 
-def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
-    """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows standardised like the model's; (n_outputs,)."""
-    errors = [held.target(k).squared_error(mean) for k, mean in enumerate(model.coefficients_.T)]
-    error = np.array(errors) * model.y_scale_**2
-    rounding = 10 * np.finfo(float).eps * np.abs(model.y_mean_)
-    return np.where(error > held.n_samples * rounding**2, error, 0.0)
-
-
 def _takes_weights(scorer: Callable[..., Any]) -> bool:
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
-
-
-def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
-    """R² averaged over outputs, as in scikit-learn: for a constant target 1 if there is no error, else 0."""
-    if n_rows < 2:
-        warnings.warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
-        return float("nan")
-    constant = held.target_location_scale()[1] == 0
-    ratio = error / np.where(constant, 1.0, held.y_scatter)
-    return float(np.mean(1 - np.where(constant, error > 0, ratio)))
 
 
 def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:

@@ -56,6 +56,11 @@ class RidgePosterior:
             variance += np.maximum(outside, 0.0)[:, None] * self.prior_variance
         return phi @ self.coefficients, variance
 
+    def outputs(self, chosen: slice) -> RidgePosterior:
+        """Return the posterior of consecutive outputs."""
+        names = ("coefficients", "variances", "prior_variance")
+        return replace(self, **{name: getattr(self, name)[..., chosen] for name in names})
+
     def covariance(self, phi: FloatArray, others: FloatArray) -> FloatArray:
         """Covariance of f at rows of Φ and at other rows, (n_rows, n_others), of a posterior of one output."""
         turned, variance, free = phi @ self.vectors, self.variances[:, 0], self.prior_variance[0]
