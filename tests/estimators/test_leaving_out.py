@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 import pydirect
 from pydirect import DirectRegressor, fit_many
-from pydirect.estimators import _leaving_out
+from pydirect.estimators import _leaving_out, compare_left_out
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((60, 3)), RNG.standard_normal((25, 3))
@@ -204,3 +204,19 @@ def test_levels_that_residuals_do_not_resolve_are_refused():
         fit().predict_interval(NEW, 0.99, "jackknife+")
     with pytest.raises(ValueError, match="method must be"):
         fit().predict_interval(NEW, method="conformal")
+
+
+def test_models_are_compared_by_sums_over_rows():
+    models = [DirectRegressor("linear", noise=noise, store_loo=True) for noise in (0.5, 0.2, 0.05)]
+    fit_many(models, X, TWO[:, 0])
+    found = compare_left_out(models)
+    rows = np.stack([model.loo_log_density_ for model in models])
+    np.testing.assert_allclose(found["log_density"], rows.sum(axis=1))
+    best = found["log_density"].argmax()
+    np.testing.assert_allclose(found["difference"], (rows[best] - rows).sum(axis=1), atol=1e-9)
+    np.testing.assert_allclose(found["standard_error"], np.sqrt(60) * np.std(rows[best] - rows, axis=1))
+    assert found["difference"][best] == found["standard_error"][best] == 0.0
+    with pytest.raises(ValueError, match="fitted with store_loo=True"):
+        compare_left_out([*models, DirectRegressor("linear").fit(X, Y)])
+    with pytest.raises(ValueError, match="the same rows and outputs"):
+        compare_left_out([models[0], fit(TWO)])

@@ -3,6 +3,7 @@
 from pydirect.estimators._growing import ForgottenRowsWarning
 from pydirect.estimators._saving import load
 from pydirect.estimators._streamed import FeatureMapWarning
+from pydirect.estimators.comparison import compare_left_out
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
@@ -22,6 +23,7 @@ __all__ = [
     "MonteCarloBNNClassifier",
     "MonteCarloBNNRegressor",
     "QuadraticBNNRegressor",
+    "compare_left_out",
     "fit_many",
     "load",
 ]
