@@ -30,7 +30,7 @@ class LeftOut:
     """Predictions of distinct training rows without themselves, standardised.
 
     - `first`, (n_distinct,): index of each among the rows given; `where`, (n_rows,): the number of each row given.
-    - `precision`, (n_distinct, n_outputs): ω/σ².
+    - `count`, (n_distinct,): total weights; `precision`, (n_distinct, n_outputs): these over σ².
     - `epistemic`, (n_distinct, n_outputs): variance of f, and of what the basis functions miss of it.
     """
 
@@ -38,6 +38,7 @@ class LeftOut:
     posterior: RidgePosterior
     first: NDArray[np.intp]
     where: NDArray[np.intp]
+    count: FloatArray
     precision: FloatArray
     epistemic: FloatArray
 
@@ -82,7 +83,7 @@ def left_out(models: Sequence[StatisticsModel], rows: TrainingRows, rotated: Rot
         precision, noise = count[:, None] * tau[m], model._mean_noise_variance()
         found = leave_one_out(y, mean[:, m], variance[:, m], precision, noise, missing[:, m])
         own = posterior.outputs(slice(m * rotated.n_outputs, (m + 1) * rotated.n_outputs))
-        results.append(LeftOut(found, own, first, where, precision, found.latent_variances + missing[:, m]))
+        results.append(LeftOut(found, own, first, where, count, precision, found.latent_variances + missing[:, m]))
     return results
 
 
@@ -125,10 +126,12 @@ class LeavingOneOut(GrowingModel):
         density = left.log_density(self, rows.y[left.first]) - np.log(self.y_scale_)
         self.loo_residuals_ = self._shape(self.y_scale_ * left.found.residuals[left.where])
         self.loo_log_density_ = self._shape(density[left.where])
-        used = np.flatnonzero(left.precision[:, 0] > 0)
+        used = np.flatnonzero(left.count > 0)
         if len(used) > MAX_ROWS:
             used = np.sort(inference_rng(self._generator()).choice(used, CHOSEN_ROWS, replace=False))
-        self._jackknife = Jackknife.of(rows.x[left.first], left.precision, left.found, left.posterior).chosen(used)
+        self._jackknife = Jackknife.of(
+            rows.x[left.first], left.count, left.precision, left.found, left.posterior
+        ).chosen(used)
 
     # --- intervals
 
@@ -144,9 +147,10 @@ class LeavingOneOut(GrowingModel):
         method : {"posterior", "jackknife+"}, default="posterior"
             ``"posterior"``: the central interval of the predictive distribution. ``"jackknife+"``: from the residuals
             of the training rows without themselves, in units of the predictive standard deviation, which holds at least
-            approximately where the model is wrong about its noise; needs ``store_loo=True``. Of more than 20,000 rows,
-            5000 random ones. Hyperparameters are not learned again without each row, so the guarantee of Barber et al.
-            (2021) is that of the fit given them.
+            approximately where the model is wrong about its noise; needs ``store_loo=True``. Copies of a row are left
+            out together and count as often as given; of more than 20,000 rows, 5000 random ones are used.
+            Hyperparameters are not learned again without each row, so the guarantee of Barber et al. (2021) is that of
+            the fit given them.
 
         Returns
         -------
@@ -184,7 +188,7 @@ class LeavingOneOut(GrowingModel):
         for k, posterior in enumerate(posteriors):
             mean, variance = (moment[:, 0] for moment in posterior.moments(phi))
             spread = np.sqrt(variance + noise[k] + (0.0 if missing is None else missing[:, k]))
-            bounds[:, :, k] = jackknife_plus(mean, spread, shares[k], kept.scores[:, k], level)
+            bounds[:, :, k] = jackknife_plus(mean, spread, shares[k], kept.scores[:, k], kept.weights, level)
         return bounds[0], bounds[1]
 
     # --- files

@@ -23,6 +23,8 @@ class Jackknife:
     ----------
     rows : ndarray of shape (n_rows, n_features_in)
         Rows of X.
+    weights : ndarray of shape (n_rows,)
+        How many times each row counts, all copies together.
     pulls : ndarray of shape (n_rows, n_outputs)
         ωr/σ², r the residual without the row: the row's share in the mean of f anywhere is this times the posterior
         covariance of f there and at the row.
@@ -34,18 +36,26 @@ class Jackknife:
     """
 
     rows: FloatArray
+    weights: FloatArray
     pulls: FloatArray
     scores: FloatArray
     variances: FloatArray
 
     @classmethod
-    def of(cls, rows: FloatArray, precision: FloatArray, found: LeaveOneOut, posterior: RidgePosterior) -> Jackknife:
+    def of(
+        cls,
+        rows: FloatArray,
+        weights: FloatArray,
+        precision: FloatArray,
+        found: LeaveOneOut,
+        posterior: RidgePosterior,
+    ) -> Jackknife:
         """Keep what is needed of rows with precisions ω/σ², (n_rows, n_outputs), and their predictions."""
-        return cls(rows, precision * found.residuals, np.abs(found.studentised), posterior.variances)
+        return cls(rows, weights, precision * found.residuals, np.abs(found.studentised), posterior.variances)
 
     def chosen(self, index: NDArray[np.intp]) -> Jackknife:
         """Return the same of some rows."""
-        names = ("rows", "pulls", "scores")
+        names = ("rows", "weights", "pulls", "scores")
         return replace(self, **{name: np.ascontiguousarray(getattr(self, name)[index]) for name in names})
 
     def posterior(self, k: int, vectors: FloatArray, coefficients: FloatArray, prior_variance: float) -> RidgePosterior:
@@ -57,6 +67,7 @@ class Jackknife:
         """Raise unless all numbers are in their ranges."""
         n = len(self.rows)
         require_array(self.rows, "rows", n, n_features_in)
+        require_positive(self.weights, "weights", n)
         require_array(self.pulls, "pulls", n, n_outputs)
         if (require_array(self.scores, "scores", n, n_outputs) < 0).any():
             raise ValueError("scores must not be negative")
@@ -64,7 +75,7 @@ class Jackknife:
 
 
 def jackknife_plus(
-    mean: FloatArray, spread: FloatArray, shares: FloatArray, scores: FloatArray, level: float
+    mean: FloatArray, spread: FloatArray, shares: FloatArray, scores: FloatArray, weights: FloatArray, level: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return the studentised jackknife+ interval of new rows (Barber, Candès, Ramdas & Tibshirani 2021).
 
@@ -78,15 +89,24 @@ def jackknife_plus(
         What every training row adds to the mean: μ₋ᵢ(x) is the mean without it.
     scores : ndarray of shape (n_rows,)
         Absolute studentised leave-one-out residuals R.
+    weights : ndarray of shape (n_rows,)
+        How many times each row counts among the others; a factor in all of them changes nothing.
     level : float
         1 − α
     """
     n = len(scores)
-    rank = int((1 - level) * (n + 1) * (1 + 1e-12))  # a whole number stays one
+    rank = (1 - level) * (n + 1) * (1 + 1e-12)  # a whole number stays one
     if rank < 1:
         raise ValueError(f"level must be at most {n / (n + 1):.4g}, which {n} residuals resolve, got {level:g}")
-    without = mean[:, None] - shares
-    reach = spread[:, None] * scores
-    lower = np.partition(without - reach, rank - 1, axis=1)[:, rank - 1]
-    upper = np.partition(without + reach, n - rank, axis=1)[:, n - rank]
-    return lower, upper
+    without, reach = mean[:, None] - shares, spread[:, None] * scores
+    share = weights / weights.mean()
+    return _lowest(without - reach, share, rank), -_lowest(-without - reach, share, rank)
+
+
+def _lowest(values: FloatArray, weights: FloatArray, rank: float) -> FloatArray:
+    """Return the last of the smallest values of every row whose weights add up to `rank` at most."""
+    if (weights == weights[0]).all():
+        return np.partition(values, int(rank) - 1, axis=1)[:, int(rank) - 1]
+    order = np.argsort(values, axis=1, kind="stable")
+    used = np.maximum((np.cumsum(weights[order], axis=1) <= rank).sum(axis=1), 1)
+    return np.take_along_axis(values, np.take_along_axis(order, used[:, None] - 1, axis=1), axis=1)[:, 0]
