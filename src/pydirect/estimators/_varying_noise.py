@@ -29,6 +29,7 @@ from pydirect.features.inputs import weighted_location_scale
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
 from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
+from pydirect.regression.student_t import WeightedRidge
 from pydirect.regression.varying_noise import (
     LOG_CHI2_VARIANCE,
     NO_TAILS,
@@ -53,7 +54,7 @@ Fitted = tuple[DecorrelatedPosterior, float]
 
 
 @dataclass(frozen=True)
-class _Mean:
+class Mean:
     """A fit of one output's mean, and what it says of left-out rows."""
 
     fitted: Fitted
@@ -71,10 +72,10 @@ class _Mean:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Candidate:
     """A kind of noise of one output: with which mean, which tails, and its density of left-out rows."""
 
-    mean: _Mean
+    mean: Mean
     tails: Tails
     log_density: float
 
@@ -84,8 +85,8 @@ class _Pass:
     """A regression of the log noise variances, and each output's noise without and with heavy tails."""
 
     log_variance: LogVariance
-    means: list[_Mean]
-    candidates: list[dict[str, _Candidate]]
+    means: list[Mean]
+    candidates: list[dict[str, Candidate]]
 
     @property
     def log_density(self) -> float:
@@ -99,10 +100,10 @@ def fit_varying_noise(
 
     `fitted`: with constant noise. `rotated`: statistics in its basis.
     """
-    return _NoiseFit(model, training, fitted, rotated).varying()
+    return NoiseFit(model, training, fitted, rotated).varying()
 
 
-class _NoiseFit:
+class NoiseFit:
     """The rows of a fit, merged, and its mean with constant noise."""
 
     def __init__(self, model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics) -> None:
@@ -117,21 +118,21 @@ class _NoiseFit:
             self.compared = np.sort(self.rng.choice(n, MAX_COMPARED_ROWS, replace=False))
         noise = np.array([1 / posterior.noise.precision for posterior, _ in fitted])
         ridge = RidgePosterior.of(rotated, 1 / noise, np.array([scale**2 for _, scale in fitted]))
-        mean, variance = self._moments(model.features_, ridge)
+        mean, variance = self.moments(model.features_, ridge, len(fitted))
         self.constant = [
-            _Mean(each, self._left_out(self.y[:, k], mean[:, k], variance[:, k], self.counts / noise[k]))
+            Mean(each, self.left_out(self.y[:, k], mean[:, k], variance[:, k], self.counts / noise[k]))
             for k, each in enumerate(fitted)
         ]
 
     def varying(self) -> tuple[list[Fitted], NoiseModel]:
-        flat = [self._flat(mean) for mean in self.constant]
+        flat = [self.flat(mean) for mean in self.constant]
         best = self._best_pass()
         chosen = [max(each, key=lambda name: each[name].log_density - MARGINS[name]) for each in best.candidates]
         compared = [constant | varying for constant, varying in zip(flat, best.candidates, strict=True)]
-        return self._result(chosen, compared, best.log_variance)
+        return self.result(chosen, compared, best.log_variance)
 
-    def _result(
-        self, choices: list[str], compared: list[dict[str, _Candidate]], log_variance: LogVariance | None
+    def result(
+        self, choices: list[str], compared: list[dict[str, Candidate]], log_variance: LogVariance | None
     ) -> tuple[list[Fitted], NoiseModel]:
         used = [each[name] for each, name in zip(compared, choices, strict=True)]
         names = tuple(compared[0])
@@ -160,9 +161,9 @@ class _NoiseFit:
 
     # --- constant noise
 
-    def _flat(self, mean: _Mean) -> dict[str, _Candidate]:
+    def flat(self, mean: Mean) -> dict[str, Candidate]:
         log_noise = LogNoise.constant(mean.noise, len(self.x))
-        return {CONSTANT: self._best(mean, log_noise, [NO_TAILS]), HEAVY_TAILED: self._best(mean, log_noise, TAILS)}
+        return {CONSTANT: self.best(mean, log_noise, [NO_TAILS]), HEAVY_TAILED: self.best(mean, log_noise, TAILS)}
 
     # --- noise that varies
 
@@ -174,20 +175,25 @@ class _NoiseFit:
             estimates = estimates_of_log_noise(squares, np.array([mean.noise for mean in means]))
             log_variance, left_out = self._regression(estimates, basis)
             basis = log_variance.basis
-            inside = log_variance.location + log_variance.scale * self._moments(basis, log_variance.posterior)[0]
-            means = [self._weighted(k, inside[:, k], start) for k, start in enumerate(self.constant)]
+            inside = (
+                log_variance.location + log_variance.scale * self.moments(basis, log_variance.posterior, len(means))[0]
+            )
+            means = [
+                self.weighted(k, precision_weights(inside[:, k], self.counts), self._start(constant))
+                for k, constant in enumerate(self.constant)
+            ]
             candidates = [self._varying(k, weighted, left_out[k]) for k, weighted in enumerate(means)]
             passes.append(_Pass(log_variance, means, candidates))
         return max(passes, key=lambda each: each.log_density)
 
-    def _varying(self, k: int, weighted: _Mean, log_noise: LogNoise) -> dict[str, _Candidate]:
+    def _varying(self, k: int, weighted: Mean, log_noise: LogNoise) -> dict[str, Candidate]:
         """Return an output's varying noise without and with tails, about the weighted mean unless that is worse."""
         means = [self.constant[k]]
         if self._mean_square(weighted) <= LARGEST_LOSS * self._mean_square(self.constant[k]):
             means.append(weighted)
         found = {}
         for name, tails in ((VARYING, [NO_TAILS]), (VARYING_HEAVY_TAILED, TAILS)):
-            found[name] = max((self._best(mean, log_noise, tails) for mean in means), key=lambda c: c.log_density)
+            found[name] = max((self.best(mean, log_noise, tails) for mean in means), key=lambda c: c.log_density)
         return found
 
     def _regression(self, estimates: FloatArray, basis: Basis | None) -> tuple[LogVariance, list[LogNoise]]:
@@ -203,13 +209,13 @@ class _NoiseFit:
         rotated = decorrelate(statistics)
         variances = []
         for k in range(targets.shape[1]):
-            unit = None if basis.target_scale is None else float(basis.target_scale[k] / scale[k]) ** 2
-            start = InitialHyperparameters(float(noise[k]), unit, float(noise[k]))
+            # No prior variance is known: where noise is constant the evidence is to find none.
+            start = InitialHyperparameters(float(noise[k]), fixed_noise=float(noise[k]))
             variances.append(start.by_evidence(rotated.target(k))[1])
         posterior = RidgePosterior.of(rotated, 1 / noise, np.array(variances))
         missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
         log_variance = LogVariance(basis, posterior, location, scale, missing)
-        mean, variance = self._moments(basis, posterior)
+        mean, variance = self.moments(basis, posterior, targets.shape[1])
         loo = leave_one_out(targets, mean, variance, weight[:, None] / noise)
         left_out = [
             LogNoise(location[k] + scale[k] * loo.means[:, k], scale[k] ** 2 * loo.latent_variances[:, k])
@@ -225,9 +231,8 @@ class _NoiseFit:
         learner = clone(self.model).set_params(features="nystroem", n_features=n_features, length_scale=None)
         return learner._fit_features(rows, self.rng, self.n_threads, scale)
 
-    def _weighted(self, k: int, log_variance: FloatArray, start: _Mean) -> _Mean:
-        """Fit an output's mean to rows weighted by their precisions."""
-        precision = precision_weights(log_variance, self.counts)
+    def weighted(self, k: int, precision: FloatArray, start: InitialHyperparameters) -> Mean:
+        """Fit an output's mean to rows of relative precisions that average to one."""
         weight = self.counts * precision
         basis, dtype, y = self.model.features_, self.model.block_dtype, self.y[:, k]
         statistics = collect_statistics(
@@ -238,40 +243,54 @@ class _NoiseFit:
         assert isinstance(prior, DensityPrior)
         posterior, scale = fit_decorrelated_by_evidence(
             rotated.target(0),
-            InitialHyperparameters(start.noise, start.fitted[1] ** 2, repetitions=self.model.repetitions_),
+            start,
             prior=prior,
             n_levels=self.model.n_levels,
             n_noise_levels=1,
             max_iter=self.model.max_iter,
         )
         noise = posterior.noise.variance
-        mean, variance = self._moments(basis, RidgePosterior.of(rotated, np.array([1 / noise]), np.array([scale**2])))
-        loo = self._left_out(y, mean[:, 0], variance[:, 0], weight / noise)
-        return _Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)))
+        ridge = RidgePosterior.of(rotated, np.array([1 / noise]), np.array([scale**2]))
+        mean, variance = self.moments(basis, ridge, 1)
+        loo = self.left_out(y, mean[:, 0], variance[:, 0], weight / noise)
+        return Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)))
 
-    def _mean_square(self, mean: _Mean) -> float:
+    def _start(self, mean: Mean) -> InitialHyperparameters:
+        return InitialHyperparameters(mean.noise, mean.fitted[1] ** 2, repetitions=self.model.repetitions_)
+
+    def _mean_square(self, mean: Mean) -> float:
         """Mean squared error of left-out rows."""
         return float(np.average(np.square(mean.loo.residuals[:, 0]), weights=self.counts))
 
     # --- rows
 
-    def _best(self, mean: _Mean, log_noise: LogNoise, tails: Sequence[Tails]) -> _Candidate:
+    def best(self, mean: Mean, log_noise: LogNoise, tails: Sequence[Tails]) -> Candidate:
         """Return the tails under which left-out rows are likeliest."""
         rows, weight = self.compared, self.counts[self.compared]
         chosen = LogNoise(log_noise.mean[rows], log_noise.variance[rows])
         residual, variance = mean.loo.residuals[rows, 0], mean.loo.latent_variances[rows, 0]
         found = [float(np.average(chosen.log_density(residual, variance, each), weights=weight)) for each in tails]
         best = int(np.argmax(found))
-        return _Candidate(mean, tails[best], found[best])
+        return Candidate(mean, tails[best], found[best])
 
-    def _left_out(self, y: FloatArray, mean: FloatArray, variance: FloatArray, precision: FloatArray) -> LeaveOneOut:
+    def left_out(self, y: FloatArray, mean: FloatArray, variance: FloatArray, precision: FloatArray) -> LeaveOneOut:
         return leave_one_out(y[:, None], mean[:, None], variance[:, None], precision[:, None])
 
-    def _moments(self, basis: Basis, posterior: RidgePosterior) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of a function at all rows, (n_rows, n_outputs) each."""
-        mean = np.empty((len(self.x), posterior.coefficients.shape[1]))
-        variance = np.empty_like(mean)
+    def moments(
+        self, basis: Basis, posterior: RidgePosterior | WeightedRidge, n_outputs: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of functions at all rows, (n_rows, n_outputs) each."""
+        mean, variance = np.empty((2, len(self.x), n_outputs))
         for rows in self.model._blocks(self.x, basis.n_weights):
             phi = basis.transform(self.x[rows], np.float64, self.n_threads)
             mean[rows], variance[rows] = posterior.moments(np.ascontiguousarray(phi))
         return mean, variance
+
+    def mean_missing_variance(self, basis: Basis) -> float:
+        """Return the prior variance of f that a basis misses, averaged over the rows."""
+        squares = np.empty(len(self.x))
+        for rows in self.model._blocks(self.x, basis.n_weights):
+            squares[rows] = np.square(basis.transform(self.x[rows], np.float64, self.n_threads)).sum(axis=1)
+        return basis.mean_missing_variance(
+            basis.inputs(self.x), self.counts, float(np.average(squares, weights=self.counts))
+        )

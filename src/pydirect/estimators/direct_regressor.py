@@ -18,6 +18,7 @@ from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training, fit_to_rows
 from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.estimators._row_noise import NOISE_OF_ROWS, RowNoiseModel
+from pydirect.estimators._student_t import fit_student_t
 from pydirect.estimators._varying_noise import fit_varying_noise
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.empirical_bayes import (
@@ -90,7 +91,7 @@ class DirectRegressor(RowNoiseModel, LeavingOneOut):
     keep_factor : bool, default=False
         Whether a sequential posterior keeps its factor, 8 bytes per pair of weights in memory and in files: draws are
         then as many as are asked for, and predictions under the Gaussian prior the exact moments of continuous weights.
-    noise : {"auto", "elbo", "evidence", "varying"} or float, default="auto"
+    noise : {"auto", "elbo", "evidence", "varying", "student_t"} or float, default="auto"
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
         fixed where the marginal likelihood of continuous weights is largest; in the raw basis raised by what levels
         that are too coarse cannot represent. A number fixes the variance, in squared units of y, at no less than 1e-10
@@ -99,6 +100,8 @@ class DirectRegressor(RowNoiseModel, LeavingOneOut):
         learned by a regression of its own from residuals of left-out rows; a second fit of the mean, to rows weighted
         by their precisions, is kept where it predicts left-out rows no worse. Predictive distributions are mixtures
         over the row's own noise variance, with heavy tails where left-out rows are likelier under them.
+        ``"student_t"`` (likewise): for outliers, which hardly move the mean; noise is Student-t with three degrees of
+        freedom during the fit, and of the tails that make left-out rows likeliest in predictions.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     rank_inputs : bool, default=True
@@ -349,8 +352,9 @@ class DirectRegressor(RowNoiseModel, LeavingOneOut):
             )
             for k in range(training.statistics.n_outputs)
         ]
-        if self.noise == "varying" and training.rows is not None:
-            fitted, self.noise_model_ = fit_varying_noise(self, training, fitted, rotated)
+        if training.rows is not None and self.noise in NOISE_OF_ROWS:
+            fit_noise = fit_student_t if self.noise == "student_t" else fit_varying_noise
+            fitted, self.noise_model_ = fit_noise(self, training, fitted, rotated)
         return fitted
 
     def _fit_sequential(self, training: Training) -> list[tuple[SequentialPosterior, float]]:

@@ -1,0 +1,105 @@
+"""Student-t noise: outliers hardly move the mean, and nothing is lost without them."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import pydirect
+from pydirect import DirectRegressor, DirectSearchCV
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((250, 2)), RNG.standard_normal((300, 2))
+TRUTH, NEW_TRUTH = (np.sin(2 * x[:, 0]) + x[:, 1] for x in (X, NEW))
+CLEAN = TRUTH + 0.2 * RNG.standard_normal(250)
+OUTLIERS = np.arange(0, 250, 9)
+DIRTY = CLEAN.copy()
+DIRTY[OUTLIERS] += 5 * RNG.standard_normal(len(OUTLIERS))
+
+
+def fitted(y, noise="student_t", x=X, **parameters):
+    return DirectRegressor(n_features=80, noise=noise, **parameters).fit(x, y)
+
+
+def error(model):
+    return np.sqrt(np.mean((model.predict(NEW) - NEW_TRUTH) ** 2))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted(DIRTY)
+
+
+def test_outliers_hardly_move_the_mean(model):
+    assert error(model) < 0.6 * error(fitted(DIRTY, "elbo"))
+    assert error(model) < 1.6 * error(fitted(CLEAN, "elbo"))
+
+
+def test_without_outliers_little_is_lost():
+    assert error(fitted(CLEAN)) < 1.15 * error(fitted(CLEAN, "elbo"))
+
+
+def test_new_rows_with_outliers_are_likelier(model):
+    y = NEW_TRUTH + 0.2 * RNG.standard_normal(300)
+    y[::10] += 5 * RNG.standard_normal(30)
+    assert (
+        model.log_predictive_density(NEW, y).mean() > fitted(DIRTY, "elbo").log_predictive_density(NEW, y).mean() + 0.3
+    )
+    assert model.noise_model_.choices == ("student_t",) and model.noise_choice_["student_t"] > -2
+
+
+def test_predictions_are_of_one_distribution(model):
+    distribution = model.predict_distribution(NEW)
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(distribution.mean, mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(distribution.std, std, rtol=1e-9)
+    assert np.ptp(model.predict_parts(NEW)[2]) < 1e-12  # the same noise for all rows
+
+
+def test_elbo_is_above_that_of_gaussian_noise(model):
+    assert model.elbo_ > fitted(DIRTY, "elbo").elbo_ + 20
+
+
+def test_every_output_has_its_own_outliers():
+    both = fitted(np.c_[DIRTY, 10 * CLEAN])
+    np.testing.assert_allclose(both.predict(NEW)[:, 1] / 10, NEW_TRUTH, atol=0.6)
+    assert np.sqrt(np.mean((both.predict(NEW)[:, 0] - NEW_TRUTH) ** 2)) < 0.6 * error(fitted(DIRTY, "elbo"))
+
+
+def test_a_saved_model_predicts_the_same_bits(model, tmp_path):
+    model.save(tmp_path / "model.pydirect")
+    for copy in (pydirect.load(tmp_path / "model.pydirect"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(copy.predict(NEW, True)[1], model.predict(NEW, True)[1])
+        assert copy.elbo_ == model.elbo_ and copy.noise_variance_ == model.noise_variance_
+
+
+@pytest.mark.parametrize("features", ["linear", "precomputed"])
+def test_fixed_features(features):
+    y = X[:, 0] + 0.1 * RNG.standard_normal(250)
+    y[OUTLIERS] += 20
+    low, high = fitted(y, x=np.c_[X, np.ones(250)], features=features).predict([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0]])
+    assert abs(low) < 0.1 and abs(high - 1) < 0.1
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_few_rows_give_finite_predictions(n):
+    few = DirectRegressor(n_features=20, noise="student_t").fit(X[:n], DIRTY[:n])
+    assert np.isfinite(few.predict(NEW, True)[1]).all()
+
+
+def test_weights_count_rows():
+    weight = np.where(np.arange(250) < 60, 2.0, 1.0)
+    weighted = DirectRegressor(n_features=80, noise="student_t").fit(X, DIRTY, weight)
+    repeated = DirectRegressor(n_features=80, noise="student_t").fit(np.r_[X, X[:60]], np.r_[DIRTY, DIRTY[:60]])
+    np.testing.assert_allclose(weighted.predict(NEW), repeated.predict(NEW), atol=0.02)
+
+
+def test_sums_over_rows_and_the_raw_basis_are_refused():
+    with pytest.raises(ValueError, match="needs the rows again"):
+        DirectRegressor(noise="student_t").partial_fit(X, DIRTY)
+    with pytest.raises(ValueError, match="needs the rows again"):
+        DirectSearchCV(DirectRegressor(noise="student_t"), {"n_features": [10]}).fit(X, DIRTY)
+    with pytest.raises(ValueError, match="basis='decorrelated'"):
+        fitted(DIRTY, basis="raw")
+    with pytest.raises(ValueError, match="store_loo"):
+        fitted(DIRTY, store_loo=True)
