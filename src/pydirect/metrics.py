@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .predictive.gaussian_mixture import FloatArray, PredictiveDistribution, finite_array
-from .predictive.transformed import TransformedDistribution
+from .predictive.transformed import Distribution, TransformedDistribution
 
 __all__ = [
     "as_distributions",
@@ -41,7 +41,6 @@ __all__ = [
     "reliability_curve",
 ]
 
-Distribution: TypeAlias = PredictiveDistribution | TransformedDistribution
 Distributions: TypeAlias = list[Distribution] | tuple[Distribution, ...]
 Predicted: TypeAlias = Distribution | Distributions | tuple[ArrayLike, ArrayLike]
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .metrics import (
-    Distribution,
     Predicted,
     as_columns,
     as_distributions,
@@ -25,6 +24,7 @@ from .metrics import (
     reliability_curve,
 )
 from .predictive.gaussian_mixture import FloatArray, finite_array
+from .predictive.transformed import Distribution
 from .regression.sequential_posterior import HARMLESS_COARSENESS
 
 __all__ = [

@@ -18,6 +18,7 @@ CONFIGURATIONS = [
     DirectRegressor("linear", basis="raw", prior="spike_and_slab", posterior="mean_field"),
     DirectRegressor("polynomial", prior=StudentTPrior(4.0)),
     DirectRegressor("precomputed", noise="evidence"),
+    DirectRegressor("linear", target_transform="log"),
     DirectRegressor(length_scale=2.0, n_features=40),
     DirectClassifier(n_features=40, max_hyperparameter_rows=60),
     DirectClassifier("fourier", n_features=40, max_hyperparameter_rows=60),

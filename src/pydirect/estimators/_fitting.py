@@ -45,6 +45,7 @@ class StatisticsModel(StreamedModel, ProbabilisticRegressor):
 
     statistics_: RunningStatistics
     repetitions_: float
+    _log_derivative: FloatArray
 
     def _infer(self, training: Training) -> None:
         raise NotImplementedError
@@ -123,6 +124,7 @@ def fit_to_statistics(
     for model in models:
         model._forget()
         model.y_mean_, model.y_scale_, model.calibration_scale_ = shared.location, shared.scale, 1.0
+        model._log_derivative = statistics.log_derivative
         model.repetitions_, model.n_samples_ = shared.repetitions, statistics.n_samples
         model.mean_missing_variance_ = statistics.missing_variance(mean_square)
 

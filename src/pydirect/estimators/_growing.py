@@ -63,14 +63,20 @@ class GrowingModel(StatisticsModel):
         """
         self._check_parameters()
         if y is None:
-            if self._learns_kernel():
-                raise ValueError("y must be given when the kernel's hyperparameters are learned from it")
+            if self._needs_targets():
+                raise ValueError(
+                    "y must be given when the kernel's hyperparameters or the targets' transform are learned from it"
+                )
             x = validate_data(self, X, dtype=np.float64)
             y = np.zeros(len(x))
         x, _, standardised, weight = self._start_fit(X, y, sample_weight)
         self._forget_all()
         self._fix_features(TrainingRows(x, standardised, weight))
         return self
+
+    def _needs_targets(self) -> bool:
+        """Whether what is fixed with the features depends on the targets."""
+        return self._learns_kernel()
 
     # --- growing and shrinking
 

@@ -17,6 +17,7 @@ from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array, require_number, require_positive
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
+from pydirect.predictive.transformed import Distribution
 from pydirect.quantized.fitted import Outputs
 
 LARGEST_TARGET = 1e90
@@ -155,6 +156,10 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
             raise ValueError(f"y must have {len(self.y_mean_)} outputs, as in fit, got {targets.shape[1]}")
         return targets
 
+    def _transformed(self, targets: FloatArray) -> FloatArray:
+        """Return targets as the model sees them before they are standardised."""
+        return targets
+
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the target.
 
@@ -199,7 +204,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         parts = (self.y_mean_ + self.y_scale_ * mean, scale * np.sqrt(variance), scale * np.sqrt(noise))
         return tuple(self._shape(p) for p in parts)  # type: ignore[return-value]
 
-    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
+    def predict_distribution(self, X: ArrayLike) -> Distribution | list[Distribution]:
         """Predict the full distribution of the target: a Gaussian mixture over noise levels and posterior components.
 
         Parameters
@@ -211,6 +216,11 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         PredictiveDistribution, or a list of them, one per output
             In the target's units.
         """
+        distributions: list[Distribution] = [*self._mixtures(X)]
+        return distributions[0] if self._one_dimensional else distributions
+
+    def _mixtures(self, X: ArrayLike) -> list[PredictiveDistribution]:
+        """Return the distributions of the outputs, transformed if they were."""
         x = self._check_rows(X)
         with single_blas_thread():
             blocks = [self._target_components(x[rows]) for rows in self._blocks(x)]
@@ -222,9 +232,9 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
             means = middle + self.calibration_scale_ * (means - middle)
             standardised = PredictiveDistribution(weights, means, self.calibration_scale_**2 * variances)
             distributions.append(standardised.affine(float(self.y_scale_[k]), float(self.y_mean_[k])))
-        return distributions[0] if self._one_dimensional else distributions
+        return distributions
 
-    def _each_output(self, X: ArrayLike) -> list[PredictiveDistribution]:
+    def _each_output(self, X: ArrayLike) -> list[Distribution]:
         distributions = self.predict_distribution(X)
         return distributions if isinstance(distributions, list) else [distributions]
 
@@ -284,7 +294,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         weight = as_sample_weight(sample_weight, len(x))
         self.calibration_scale_ = 1.0
         mean, variance = self._moments(x)
-        z2 = ((targets - self.y_mean_) / self.y_scale_ - mean) ** 2 / variance
+        z2 = ((self._transformed(targets) - self.y_mean_) / self.y_scale_ - mean) ** 2 / variance
         scale = float(np.sqrt(np.average(z2, axis=0, weights=weight).mean()))
         self.calibration_scale_ = scale if scale > 1e-6 else 1.0  # rounding errors say nothing about the scale
         return self

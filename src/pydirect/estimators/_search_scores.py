@@ -47,9 +47,14 @@ def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
     return float(np.mean(1 - np.where(constant, error > 0, ratio)))
 
 
-def standardised_rows(x: FloatArray, y: FloatArray, weight: FloatArray | None, shared: Standardised) -> TrainingRows:
-    """Return rows with their targets, (n_rows,) or (n_rows, n_outputs), standardised as their sums are."""
-    standardised = (y.reshape(len(x), -1) - shared.location) / shared.scale
+def standardised_rows(
+    lead: DirectRegressor, x: FloatArray, y: FloatArray, weight: FloatArray | None, shared: Standardised
+) -> TrainingRows:
+    """Return rows with their targets, (n_rows,) or (n_rows, n_outputs), standardised as their sums are.
+
+    `lead`: model with the features, and the transform of the targets.
+    """
+    standardised = (lead._transformed(y.reshape(len(x), -1)) - shared.location) / shared.scale
     return TrainingRows(x, np.where(shared.gaussian.yty == 0, 0.0, standardised), weight)
 
 
@@ -72,5 +77,6 @@ def scores_left_out(
             scores.append(score_of_errors(error, statistics, len(rows.x), scoring))
         else:
             density = left.log_density(model, rows.y[left.first]) - np.log(shared.scale)
-            scores.append(float(np.average(density.mean(axis=1)[left.where], weights=rows.weight)))
+            units = (model._log_derivative / model.n_samples_).mean()
+            scores.append(float(np.average(density.mean(axis=1)[left.where], weights=rows.weight) + units))
     return scores

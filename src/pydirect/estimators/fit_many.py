@@ -82,7 +82,7 @@ def fit_many(
         DirectRegressor()._start_fit(X, target, sample_weight)
     groups: dict[tuple[Hashable, str], list[int]] = {}
     for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
-        own = str(joblib.hash(np.asarray(target))) if model._learns_kernel() else ""
+        own = str(joblib.hash(np.asarray(target))) if model._needs_targets() else ""
         groups.setdefault((feature_key(model), own), []).append(k)
     for members in groups.values():
         fit_to_rows([estimators[k] for k in members], X, [targets[k] for k in members], sample_weight, Progress(0))

@@ -76,10 +76,10 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     estimator : DirectRegressor
     param_grid : dict of str to sequence, or a list of such dicts
     scoring : str or callable, optional
-        ``"r2"`` (the default), ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums; any
-        other scorer of scikit-learn, which may use predictive deviations, is called with each candidate and the
-        held-out rows, as arrays. With ``cv="loo"`` one of these three or, the default, `pydirect.metrics.nlpd_scorer`:
-        the mean log density.
+        ``"r2"`` (the default), ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums unless
+        targets are transformed; any other scorer of scikit-learn, which may use predictive deviations, is called with
+        each candidate and the held-out rows, as arrays. With ``cv="loo"`` one of these three or, the default and the
+        only one of transformed targets, `pydirect.metrics.nlpd_scorer`: the mean log density.
     cv : int, "loo", splitter or iterable of (train, test), default=5
         Splits that hold out every row at most once and train on all other rows; ``"loo"``: exact leave-one-out.
     refit : bool, default=True
@@ -166,6 +166,11 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             clone(model).set_params(store_loo=False)._check_without_rows()
             if leaving_one_out:
                 model._require_formula("cv must not be 'loo'")
+                if scoring in SCORES_OF_SUMS and model.target_transform is not None:
+                    raise ValueError(
+                        f"scoring must be pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform, got "
+                        f"{scoring!r}"
+                    )
         folds = [] if leaving_one_out else self._folds(x, targets, weight, groups)
         self.n_splits_ = max(len(folds), 1)
         scores, fit_seconds, score_seconds = np.empty((3, len(models), self.n_splits_))
@@ -181,14 +186,14 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                     total, shared = kept[key][1], Standardised.of(*kept[key][1:])
                     fits = _fitted([models[k] for k in members], data.model, total, shared)
                     begin = time.perf_counter()
-                    rows = standardised_rows(x, targets, weight, shared)
+                    rows = standardised_rows(data.model, x, targets, weight, shared)
                     scores[members, 0] = scores_left_out(fits, rows, shared, total, scoring)
                     score_seconds[members] = (time.perf_counter() - begin) / len(fits)
                     fit_seconds[members, 0] = [fitted.fit_seconds_["inference"] for fitted in fits]
                     continue
                 for f, (statistics, shared) in enumerate(data.training()):
                     held = None
-                    if scoring in SCORES_OF_SUMS:
+                    if scoring in SCORES_OF_SUMS and data.model._transform() is None:
                         held = data.folds[f].gaussian(shared.location, shared.scale)
                     fits = _fitted([models[k] for k in members], data.model, statistics, shared)
                     for k, fitted in zip(members, fits, strict=True):
@@ -207,7 +212,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 shared = Standardised.of(total, repetitions)
                 (self.best_estimator_,) = _fitted([best], lead, total, shared)
                 if best.store_loo:
-                    self.best_estimator_.store_left_out(standardised_rows(x, targets, weight, shared), shared.rotated)
+                    rows = standardised_rows(lead, x, targets, weight, shared)
+                    self.best_estimator_.store_left_out(rows, shared.rotated)
             names = getattr(self, "feature_names_in_", None)
             self.best_estimator_._set_input_names(x.shape[1], None if names is None else names.tolist())
             self.refit_time_ = time.perf_counter() - begin

@@ -16,6 +16,7 @@ from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import Block, FeatureMap, NystroemFeatures, PolynomialFeatures
 from pydirect.persistence.fields import Arrays, Header, build, build_one, require_number, require_positive, require_type
+from pydirect.predictive.transforms import TargetTransform
 from pydirect.statistics.fingerprint import fingerprint
 
 
@@ -43,6 +44,8 @@ class Basis:
         `pydirect.features.content.content`.
     reach : float
         Largest magnitude of the map's inputs, which are clipped to it.
+    target_transform : TargetTransform, optional
+        What sums over rows do to the targets first. It is kept here because it is fixed together with the features.
     """
 
     input_map: InputMap
@@ -52,6 +55,7 @@ class Basis:
     names: tuple[str, ...] | None = field(default=None, compare=False)
     parameters: Mapping[str, Hashable] = field(default_factory=dict, compare=False)
     reach: float = LARGEST
+    target_transform: TargetTransform | None = None
 
     @property
     def n_features_in(self) -> int:

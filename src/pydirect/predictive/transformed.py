@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -215,6 +215,9 @@ class TransformedDistribution:
             below = self.base.cdf(points)
             total += np.sum(weights * half * 2.0 * points * below * (1.0 - below), axis=1)
         return total
+
+
+Distribution: TypeAlias = PredictiveDistribution | TransformedDistribution
 
 
 def rectified_square_moments(means: FloatArray, scales: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -45,7 +45,8 @@ KIND = "pydirect.statistics"
 NEVER_ADDED = 1e-9
 _NUMBERS = ("n_samples", "n_rows", "prior_variance_sum")
 _MEANS = ("mean", "mean_low", "y_mean", "y_mean_low")
-_ARRAYS = (*_MEANS, "scatter", "cross", "y_scatter")
+_ADDITIVE = ("scatter", "cross", "y_scatter", "log_derivative")
+_ARRAYS = (*_MEANS, *_ADDITIVE)
 
 
 @dataclass(eq=False, repr=False)
@@ -77,6 +78,8 @@ class RunningStatistics:
         Σω(y − ȳ)(φ − φ̄)ᵀ
     y_scatter : ndarray of shape (n_outputs,)
         Σω(y − ȳ)²
+    log_derivative : ndarray of shape (n_outputs,)
+        Σω log dt/dy, where the feature map transforms the targets, which all other sums are then of; else zeros.
     prior_variance_sum : float
         Σω Var f(x) under the prior, where the feature map knows it; else 0.
     fingerprint : str
@@ -105,6 +108,7 @@ class RunningStatistics:
     scatter: NDArray[Any]
     cross: FloatArray
     y_scatter: FloatArray
+    log_derivative: FloatArray
     prior_variance_sum: float
     fingerprint: str
     block_dtype: str = "float64"
@@ -204,6 +208,9 @@ class RunningStatistics:
             return self.emptied()
         phi = self.features.transform(x, self.block_dtype, n_threads)
         unit = np.ones(len(x)) if weight is None else weight
+        transform, log_derivative = getattr(self.features, "target_transform", None), np.zeros(self.n_outputs)
+        if transform is not None:
+            y, log_derivative = transform.forward(y), unit @ transform.log_derivative(y)
         n_samples = float(unit.sum())
         mean = np.zeros(self.n_weights)
         _core.add_transposed_product(phi, unit / n_samples, mean)
@@ -233,6 +240,7 @@ class RunningStatistics:
             scatter=gram_of(centred),
             cross=cross,
             y_scatter=np.einsum("nk,nk->k", centred_y, centred_y),
+            log_derivative=log_derivative,
             prior_variance_sum=0.0 if prior_variance is None else float(unit @ prior_variance(x)),
         )
 
@@ -263,6 +271,7 @@ class RunningStatistics:
         sums: dict[str, Any] = {
             "cross": self.cross + other.cross + harmonic * np.outer(y_shift, shift),
             "y_scatter": self.y_scatter + other.y_scatter + harmonic * y_shift**2,
+            "log_derivative": self.log_derivative + other.log_derivative,
             "n_samples": total,
             "n_rows": self.n_rows + other.n_rows,
             "prior_variance_sum": self.prior_variance_sum + other.prior_variance_sum,
@@ -317,6 +326,7 @@ class RunningStatistics:
         sums: dict[str, Any] = {
             "cross": self.cross - other.cross - harmonic * np.outer(y_shift, shift),
             "y_scatter": np.maximum(y_scatter, 0.0),
+            "log_derivative": self.log_derivative - other.log_derivative,
             "n_samples": left,
             "n_rows": n_rows,
             "prior_variance_sum": self.prior_variance_sum - other.prior_variance_sum,
@@ -337,7 +347,7 @@ class RunningStatistics:
         factor : float in (0, 1]
         """
         factor = as_number(factor, "factor", above=0.0, at_most=1.0)
-        faded = {name: getattr(self, name) * factor for name in ("scatter", "cross", "y_scatter", *_NUMBERS)}
+        faded = {name: getattr(self, name) * factor for name in (*_ADDITIVE, *_NUMBERS)}
         with uninterrupted():
             self.__dict__.update(faded)
         return self
@@ -479,7 +489,10 @@ class RunningStatistics:
 
 def _shapes(b: int, k: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays, for b weights and k outputs."""
-    of_features, of_targets = dict.fromkeys(("mean", "mean_low"), (b,)), ("y_mean", "y_mean_low", "y_scatter")
+    of_features, of_targets = (
+        dict.fromkeys(("mean", "mean_low"), (b,)),
+        ("y_mean", "y_mean_low", "y_scatter", "log_derivative"),
+    )
     return {**of_features, **dict.fromkeys(of_targets, (k,)), "scatter": (b, b), "cross": (k, b)}
 
 

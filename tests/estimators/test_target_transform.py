@@ -1,0 +1,321 @@
+"""Models of transformed targets answer in the targets' own units, like models of t(y) mapped back by hand."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
+
+import pydirect
+from pydirect import DirectRegressor, DirectSearchCV, fit_many, quantize
+from pydirect.predictive import PredictiveDistribution, TransformedDistribution
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((150, 3)), RNG.standard_normal((20, 3))
+F = np.sin(X[:, 0]) + 0.5 * X[:, 1]
+PRICE = np.exp(5 + F + 0.3 * RNG.standard_normal(150))
+COUNT = RNG.poisson(np.exp(0.5 + F)).astype(float)
+PLAIN = F + 0.2 * RNG.standard_normal(150)
+ALL = np.c_[PRICE, COUNT, PLAIN]
+TARGETS = {"log": (PRICE, 0.0), "sqrt": (COUNT, 0.5)}
+
+
+def forward(name, y):
+    return np.log(y) if name == "log" else np.sqrt(y + 0.5)
+
+
+def inverse(name, z):
+    return np.exp(z) if name == "log" else np.maximum(z, 0.0) ** 2 - 0.5
+
+
+def fit(name, y=None, **parameters):
+    y = TARGETS[name][0] if y is None else y
+    return DirectRegressor(n_features=40, target_transform=name, **parameters).fit(X, y)
+
+
+# What the model says
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+@pytest.mark.parametrize("name", ["log", "sqrt"])
+def test_it_is_the_model_of_the_transformed_target_mapped_back(name, basis):
+    y, _ = TARGETS[name]
+    model = fit(name, basis=basis)
+    inner = DirectRegressor(n_features=40, basis=basis).fit(X, forward(name, y))
+    assert model.noise_variance_ == inner.noise_variance_
+    derivative = 1 / y if name == "log" else 0.5 / np.sqrt(y + 0.5)
+    assert model.elbo_ == pytest.approx(inner.elbo_ + np.log(derivative).sum(), rel=1e-12)
+    quantiles = np.array([0.05, 0.5, 0.9])
+    expected = inverse(name, inner.predict_quantiles(NEW, quantiles))
+    np.testing.assert_allclose(model.predict_quantiles(NEW, quantiles), expected, rtol=1e-12)
+    for ours, theirs in zip(model.predict_interval(NEW), inner.predict_interval(NEW), strict=True):
+        np.testing.assert_allclose(ours, inverse(name, theirs), rtol=1e-12)
+    density = inner.log_predictive_density(NEW, forward(name, y[:20])) + np.log(derivative[:20])
+    np.testing.assert_allclose(model.log_predictive_density(NEW, y[:20]), density, rtol=1e-10)
+    np.testing.assert_allclose(model.sample_y(NEW, 3), inverse(name, inner.sample_y(NEW, 3)), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["log", "sqrt"])
+def test_the_mean_is_that_of_the_predictive_distribution(name):
+    model = fit(name)
+    mean, std = model.predict(NEW, return_std=True)
+    distribution = model.predict_distribution(NEW)
+    assert isinstance(distribution, TransformedDistribution)
+    np.testing.assert_array_equal(model.predict(NEW), mean)
+    draws = distribution.sample(40_000, rng=1)
+    assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * std / 200)
+    assert np.all(mean > model.predict_quantiles(NEW, 0.5)[:, 0])
+
+
+@pytest.mark.parametrize("name", ["log", "sqrt"])
+def test_parts_follow_the_law_of_total_variance(name):
+    model = fit(name).calibrate(X, TARGETS[name][0])
+    mean, epistemic, aleatoric = model.predict_parts(NEW)
+    std = model.predict(NEW, return_std=True)[1]
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-10)
+    rng = np.random.default_rng(0)
+    location, variance, noise = (part[:, 0] for part in model._variance_parts(NEW))
+    scale = model.calibration_scale_ * model.y_scale_[0]
+    f = model.y_mean_[0] + model.y_scale_[0] * location + scale * np.sqrt(variance) * rng.standard_normal((4000, 20))
+    z = f + scale * np.sqrt(noise) * rng.standard_normal((400, 1, 1))
+    given_f = inverse(name, z).mean(axis=0)  # E[y | f], with the same noise for all f
+    np.testing.assert_allclose(given_f.std(axis=0), epistemic, rtol=0.15)
+    np.testing.assert_array_equal(model.predict(NEW), mean)
+
+
+def test_predictions_never_fall_below_the_smallest_possible_value():
+    model = fit("sqrt")
+    far = 100 * NEW
+    assert np.all(model.predict_interval(far)[0] >= -0.5)
+    assert np.all(fit("log").predict_interval(far, 0.999)[0] > 0)
+
+
+def test_calibration_is_that_of_the_transformed_target():
+    model, inner = fit("log"), DirectRegressor(n_features=40).fit(X, np.log(PRICE))
+    model.calibrate(X[:50], PRICE[:50] ** 1.5)
+    inner.calibrate(X[:50], 1.5 * np.log(PRICE[:50]))
+    assert model.calibration_scale_ == pytest.approx(inner.calibration_scale_, rel=1e-12)
+    np.testing.assert_allclose(model.predict_interval(NEW)[1], np.exp(inner.predict_interval(NEW)[1]), rtol=1e-12)
+
+
+def test_leave_one_out_densities_are_in_units_of_y():
+    model = fit("log", store_loo=True)
+    inner = DirectRegressor(n_features=40, store_loo=True).fit(X, np.log(PRICE))
+    np.testing.assert_allclose(model.loo_log_density_, inner.loo_log_density_ - np.log(PRICE), rtol=1e-10)
+    np.testing.assert_array_equal(model.loo_residuals_, inner.loo_residuals_)
+    ours, theirs = (m.predict_interval(NEW, 0.8, method="jackknife+") for m in (model, inner))
+    np.testing.assert_allclose(ours, np.exp(theirs), rtol=1e-12)
+
+
+def test_noise_that_varies_is_noise_of_the_transformed_target():
+    model = fit("log", noise="varying")
+    inner = DirectRegressor(n_features=40, noise="varying").fit(X, np.log(PRICE))
+    np.testing.assert_allclose(model.predict_quantiles(NEW, 0.9), np.exp(inner.predict_quantiles(NEW, 0.9)), rtol=1e-10)
+    for name, value in inner.noise_choice_.items():
+        assert model.noise_choice_[name] == pytest.approx(value - np.log(PRICE).mean(), rel=1e-10)
+
+
+# Several outputs, and the choice among transforms
+
+
+def test_every_output_has_its_own():
+    model = fit(["log", "sqrt", None], ALL)
+    assert str(model.target_transform_) == "log(y), sqrt(y + 0.5), y"
+    kinds = [type(d) for d in model.predict_distribution(NEW)]
+    assert kinds == [TransformedDistribution, TransformedDistribution, PredictiveDistribution]
+    mean, std = model.predict(NEW, return_std=True)
+    assert mean.shape == std.shape == (20, 3)
+    parts = model.predict_parts(NEW)
+    np.testing.assert_allclose(np.hypot(parts[1], parts[2]), std, rtol=1e-10)
+    assert model.sample_y(NEW, 5).shape == (20, 3, 5)
+    lower, upper = model.predict_interval(NEW)
+    assert np.all(lower < mean)
+    assert np.all(mean < upper)
+
+
+def test_auto_takes_the_likeliest_transform_of_every_output():
+    square, additive = (3 + 2 * PLAIN - F) ** 2, 20 + PLAIN
+    model = fit("auto", np.c_[PRICE, square, PLAIN, additive])
+    assert model.target_transform_.names == ("log", "sqrt", "identity", "identity")
+    assert "It models log(y), sqrt(y), y, y" in model.summary()
+
+
+def test_auto_is_the_model_without_transform_where_none_helps():
+    model, plain = fit("auto", PLAIN), DirectRegressor(n_features=40).fit(X, PLAIN)
+    np.testing.assert_array_equal(model.predict(NEW), plain.predict(NEW))
+    assert model.elbo_ == plain.elbo_
+    assert plain.target_transform_ is None
+
+
+@pytest.mark.parametrize("y", [np.full(150, 3.0), np.zeros(150)])
+def test_auto_leaves_constants_alone(y):
+    model = fit("auto", y)
+    assert model.target_transform_.is_identity
+    np.testing.assert_allclose(model.predict(NEW), y[:20], atol=1e-9)
+
+
+def test_auto_repeats_with_the_seed_whatever_state_that_is():
+    states = [np.random.RandomState(3), np.random.RandomState(3)]
+    one, two = (fit("auto", PRICE, random_state=state) for state in states)
+    plain = fit("log", PRICE, random_state=np.random.RandomState(3))
+    np.testing.assert_array_equal(one.predict(NEW), two.predict(NEW))
+    np.testing.assert_array_equal(one.predict(NEW), plain.predict(NEW))
+
+
+def test_weights_are_repetitions():
+    counts = RNG.integers(0, 4, len(X))
+    one = DirectRegressor("linear", target_transform="log").fit(X, PRICE, counts)
+    two = DirectRegressor("linear", target_transform="log").fit(np.repeat(X, counts, 0), np.repeat(PRICE, counts))
+    assert one.elbo_ == pytest.approx(two.elbo_, rel=1e-8)
+    np.testing.assert_allclose(one.predict(NEW), two.predict(NEW), rtol=1e-6)
+    assert (
+        fit("auto", PRICE).target_transform_
+        == DirectRegressor(n_features=40, target_transform="auto").fit(X, PRICE, counts).target_transform_
+    )
+
+
+# Streams and shared work
+
+
+@pytest.mark.parametrize("name", ["log", "sqrt"])
+def test_streams_sum_transformed_targets(name, tmp_path):
+    y = TARGETS[name][0]
+    options = {"features": "linear", "target_transform": name}
+    whole = DirectRegressor(**options).fit_features(X, y)
+    whole = whole.fit_statistics(whole.new_statistics().update(X, y))
+    grown = DirectRegressor(**options).fit_features(X, y)
+    for rows in np.array_split(np.arange(150), 3):
+        grown.partial_fit(X[rows], y[rows])
+    grown.partial_fit(NEW, y[:20]).forget(NEW, y[:20])
+    streamed = DirectRegressor(**options).fit_stream(
+        [(X[:80], y[:80]), (X[80:], y[80:])], sample_rows=150, checkpoint=tmp_path / "c"
+    )
+    plain = DirectRegressor(**options).fit(X, y)
+    for model in (whole, grown, streamed):
+        np.testing.assert_allclose(model.predict(NEW), plain.predict(NEW), rtol=1e-6)
+        assert model.elbo_ == pytest.approx(plain.elbo_, rel=1e-7)
+        assert model.target_transform_ == plain.target_transform_
+    assert streamed.statistics_.log_derivative == pytest.approx(plain._log_derivative)
+    again = DirectRegressor(**options).fit_stream([(X[:80], y[:80]), (X[80:], y[80:])], checkpoint=tmp_path / "c")
+    np.testing.assert_array_equal(again.predict(NEW), streamed.predict(NEW))
+
+
+def test_statistics_files_keep_the_derivative(tmp_path):
+    model = DirectRegressor("linear", target_transform="log").fit_features(X, PRICE)
+    statistics = model.new_statistics().update(X, PRICE)
+    statistics.save(tmp_path / "s")
+    loaded = pydirect.RunningStatistics.load(tmp_path / "s", model.features_)
+    np.testing.assert_allclose(loaded.log_derivative, [-np.log(PRICE).sum()], rtol=1e-13)
+    plain = DirectRegressor("linear").fit_features(X, PRICE)
+    with pytest.raises(ValueError, match="must be of the same feature map"):
+        loaded.merge(plain.new_statistics().update(X, PRICE))
+
+
+def test_auto_is_chosen_on_the_rows_that_fix_the_features():
+    model = DirectRegressor(n_features=40, target_transform="auto").partial_fit(X, PRICE).partial_fit(NEW, PRICE[:20])
+    assert model.target_transform_.names == ("log",)
+    with pytest.raises(ValueError, match=r"y must be greater than 0 for log\(y\), got -1"):
+        model.partial_fit(NEW, np.full(20, -1.0))
+    assert model.n_samples_ == 170
+    with pytest.raises(ValueError, match="target_transform must be as when the feature map was fixed"):
+        model.set_params(target_transform="log").partial_fit(NEW, PRICE[:20])
+
+
+def test_models_fitted_together_have_transforms_of_their_own():
+    parameters = [{"target_transform": t} for t in ("log", None, "log")]
+    together = fit_many([DirectRegressor("linear", **p) for p in parameters], X, [PRICE, PRICE, COUNT + 1])
+    for model, p, y in zip(together, parameters, [PRICE, PRICE, COUNT + 1], strict=True):
+        alone = DirectRegressor("linear", **p).fit(X, y)
+        np.testing.assert_allclose(model.predict(NEW), alone.predict(NEW), rtol=1e-6)
+        assert model.elbo_ == pytest.approx(alone.elbo_, rel=1e-9)
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_mean_absolute_error", None])
+def test_searches_score_in_units_of_y(scoring):
+    def score(model, X, y):
+        return float(model.log_predictive_density(X, y).mean())
+
+    grid, cv = {"target_transform": ["log", None]}, KFold(3)
+    ours = DirectSearchCV(DirectRegressor("precomputed"), grid, scoring=scoring or score, cv=cv).fit(X, PRICE)
+    theirs = GridSearchCV(DirectRegressor("precomputed"), grid, scoring=scoring or score, cv=cv).fit(X, PRICE)
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], rtol=1e-6, atol=1e-9
+    )
+    if scoring is None:
+        assert ours.best_params_ == {"target_transform": "log"}
+    np.testing.assert_allclose(ours.predict(NEW), theirs.predict(NEW), rtol=1e-6)
+
+
+def test_searches_by_leaving_one_out_compare_transforms_in_units_of_y():
+    grid = {"target_transform": ["log", "sqrt", None]}
+    search = DirectSearchCV(DirectRegressor("linear"), grid, cv="loo").fit(X, PRICE)
+    assert search.best_params_ == {"target_transform": "log"}
+    for name, score in zip(grid["target_transform"], search.cv_results_["mean_test_score"], strict=True):
+        alone = DirectRegressor("linear", target_transform=name, store_loo=True).fit(X, PRICE)
+        assert score == pytest.approx(alone.loo_log_density_.mean(), rel=1e-8)
+    with pytest.raises(ValueError, match="scoring must be pydirect.metrics.nlpd_scorer with cv='loo' and a target_tr"):
+        DirectSearchCV(DirectRegressor("linear"), grid, cv="loo", scoring="r2").fit(X, PRICE)
+
+
+# scikit-learn, files, devices
+
+
+@pytest.mark.parametrize("name", ["log", ["sqrt", None], "auto"])
+def test_files_pickles_and_clones_keep_it(name, tmp_path):
+    y = PRICE if isinstance(name, str) else np.c_[COUNT, PLAIN]
+    model = fit(name, y)
+    model.save(tmp_path / "m")
+    for other in (pydirect.load(tmp_path / "m"), pickle.loads(pickle.dumps(model))):
+        assert other.target_transform_ == model.target_transform_
+        assert other.elbo_ == model.elbo_
+        np.testing.assert_array_equal(other.predict(NEW), model.predict(NEW))
+        assert other.get_params() == model.get_params()
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_cross_validated_predictions_are_in_units_of_y():
+    predicted = cross_val_predict(DirectRegressor("linear", target_transform="log"), X, PRICE, cv=3)
+    assert predicted.shape == PRICE.shape
+    assert np.corrcoef(predicted, PRICE)[0, 1] > 0.7
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.predict_cumulants(NEW), "cumulants are not available for target_transform='log': predict_dist"),
+        (lambda m: m.quantize(4), "target_transform must be None to quantise or export, got 'log'"),
+        (lambda m: quantize(m, 4), "target_transform must be None"),
+        (lambda m: m.calibrate(NEW, 0 * PRICE[:20]), r"y must be greater than 0 for log\(y\), got 0"),
+    ],
+)
+def test_what_has_no_answer_in_units_of_y_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(fit("log"))
+
+
+def test_a_target_that_is_not_possible_has_no_density():
+    assert np.all(fit("log").log_predictive_density(NEW, -PRICE[:20]) == -np.inf)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "y", "error", "message"),
+    [
+        ({"target_transform": "log"}, PLAIN, ValueError, r"y must be greater than 0 for log\(y\), got -"),
+        ({"target_transform": "log"}, COUNT, ValueError, r"y must be greater than 0 for log\(y\), got 0"),
+        ({"target_transform": "sqrt"}, PLAIN, ValueError, "y must not be negative for target_transform='sqrt'"),
+        ({"target_transform": ["log"]}, ALL, ValueError, "target_transform must have one name per output, 3, got 1"),
+        ({"target_transform": "exp"}, PRICE, ValueError, "must be one of 'log', 'sqrt', 'auto', got 'exp'"),
+        ({"target_transform": ["exp"]}, PRICE, ValueError, r"target_transform\[0\] must be one of 'log', 'sqrt'"),
+        ({"target_transform": 2}, PRICE, TypeError, "must be None, a name or a list of one per output, got 2"),
+        ({"target_transform": "auto", "noise": 0.1}, PRICE, ValueError, "noise must not be a number with"),
+    ],
+)
+def test_wrong_parameters_and_targets_are_refused_with_the_reason(parameters, y, error, message):
+    with pytest.raises(error, match=message):
+        DirectRegressor("linear", **parameters).fit(X, y)
+
+
+def test_features_cannot_be_fixed_without_the_targets():
+    with pytest.raises(ValueError, match="y must be given"):
+        DirectRegressor("linear", target_transform="log").fit_features(X)
