@@ -250,7 +250,9 @@ def test_fit_starts_afresh():
 
 
 def test_features_of_a_kernel_need_targets_and_others_do_not():
-    with pytest.raises(ValueError, match="y must be given when the kernel's hyperparameters are learned"):
+    with pytest.raises(
+        ValueError, match="y must be given when the kernel's hyperparameters or the targets' transform are learned"
+    ):
         DirectRegressor(**SMALL).fit_features(X)
     bounds = [[-3.0, -3.0, -3.0], [3.0, 3.0, 3.0]]
     model = DirectRegressor("linear").fit_features(bounds).partial_fit(X[:5], Y[:5]).partial_fit(X[5:], Y[5:])

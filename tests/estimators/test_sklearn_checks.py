@@ -29,7 +29,12 @@ CONFIGURATIONS = [
 ]
 
 
-@parametrize_with_checks(CONFIGURATIONS)
+def expected_failures(estimator):
+    positive = getattr(estimator, "target_transform", None)
+    return {"check_regressor_multioutput": "draws negative targets, whatever the tags say"} if positive else {}
+
+
+@parametrize_with_checks(CONFIGURATIONS, expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::pydirect.regression.sequential.CoarseLevelsWarning")

@@ -254,7 +254,7 @@ def test_searches_by_leaving_one_out_compare_transforms_in_units_of_y():
     for name, score in zip(grid["target_transform"], search.cv_results_["mean_test_score"], strict=True):
         alone = DirectRegressor("linear", target_transform=name, store_loo=True).fit(X, PRICE)
         assert score == pytest.approx(alone.loo_log_density_.mean(), rel=1e-8)
-    with pytest.raises(ValueError, match=r"scoring must be pydirect\.metrics\.nlpd_scorer with cv='loo' and a target_tr"):
+    with pytest.raises(ValueError, match=r"scoring must be pydirect\.metrics\.nlpd_scorer with cv='loo' and a target"):
         DirectSearchCV(DirectRegressor("linear"), grid, cv="loo", scoring="r2").fit(X, PRICE)
 
 
