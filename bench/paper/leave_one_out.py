@@ -137,12 +137,12 @@ def main() -> None:
             f"{mean['left_out']:21.3f} {mean['test']:7.3f}",
             flush=True,
         )
-    rows = [row for folds in results["intervals"].values() for row in folds]
+    sets = results["intervals"].values()
     for name in ("posterior", "jackknife"):
-        covered = np.array([row[f"{name}_coverage"] for row in rows])
+        covered = np.array([np.mean([row[f"{name}_coverage"] for row in folds]) for folds in sets])
         error = np.abs(covered - LEVEL).mean()
-        print(f"{name}: mean coverage {covered.mean():.3f}, mean absolute error of a fold's coverage {error:.3f}")
-    ratios = [np.log(row["jackknife_score"] / row["posterior_score"]) for row in rows]
+        print(f"{name}: mean coverage {covered.mean():.3f}, mean absolute error of a set's coverage {error:.3f}")
+    ratios = [np.log(row["jackknife_score"] / row["posterior_score"]) for folds in sets for row in folds]
     print(
         f"interval score of the jackknife+ in units of the posterior's, geometric mean: {np.exp(np.mean(ratios)):.3f}"
     )

@@ -227,3 +227,11 @@ def test_models_are_compared_by_sums_over_rows():
         compare_left_out([*models, DirectRegressor("linear").fit(X, Y)])
     with pytest.raises(ValueError, match="the same rows and outputs"):
         compare_left_out([models[0], fit(TWO)])
+
+
+def test_number_of_threads_does_not_change_them():
+    one, two = (DirectRegressor(n_features=24, store_loo=True, n_threads=n).fit(X, TWO) for n in (1, 2))
+    np.testing.assert_array_equal(one.loo_residuals_, two.loo_residuals_)
+    np.testing.assert_array_equal(one.loo_log_density_, two.loo_log_density_)
+    intervals = zip(*(m.predict_interval(NEW, method="jackknife+") for m in (one, two)), strict=True)
+    assert all(np.array_equal(found, expected) for found, expected in intervals)

@@ -179,11 +179,12 @@ class LeavingOneOut(GrowingModel):
             kept.posterior(k, p.vectors, self.coefficients_[:, k], float(self.prior_scale_[k] ** 2))
             for k, p in enumerate(self.posteriors_)
         ]
+        covariances = [posterior.covariances(phi) for posterior in posteriors]
         shares = np.empty((len(posteriors), len(x), len(kept.rows)))
         for rows in self._blocks(kept.rows):
             training = self._features_of(kept.rows[rows])[1]
-            for k, posterior in enumerate(posteriors):
-                shares[k, :, rows] = posterior.covariance(phi, training) * kept.pulls[rows, k]
+            for k, covariance in enumerate(covariances):
+                shares[k, :, rows] = covariance @ training.T * kept.pulls[rows, k]
         bounds = np.empty((2, len(x), len(posteriors)))
         for k, posterior in enumerate(posteriors):
             mean, variance = (moment[:, 0] for moment in posterior.moments(phi))
@@ -206,7 +207,7 @@ class LeavingOneOut(GrowingModel):
             return
         n_outputs = len(self.posteriors_)
         self._jackknife = build_one((Jackknife,), header["jackknife"], arrays, "jackknife")
-        self._jackknife.check(self.n_features_in_, n_outputs)
+        self._jackknife.check(self.features_.n_features_in, n_outputs)
         n_directions = max(p.vectors.shape[1] for p in self.posteriors_)
         if len(self._jackknife.variances) < n_directions:
             raise ValueError("jackknife does not fit the posteriors")

@@ -61,12 +61,12 @@ class RidgePosterior:
         names = ("coefficients", "variances", "prior_variance")
         return replace(self, **{name: getattr(self, name)[..., chosen] for name in names})
 
-    def covariance(self, phi: FloatArray, others: FloatArray) -> FloatArray:
-        """Covariance of f at rows of Φ and at other rows, (n_rows, n_others), of a posterior of one output."""
+    def covariances(self, phi: FloatArray) -> FloatArray:
+        """Covariances of f at rows of Φ with all weights, (n_rows, n_weights), of a posterior of one output."""
         turned, variance, free = phi @ self.vectors, self.variances[:, 0], self.prior_variance[0]
         if self.vectors.shape[1] == self.vectors.shape[0]:
-            return (turned * variance) @ (others @ self.vectors).T
-        return (turned * (variance - free)) @ (others @ self.vectors).T + free * (phi @ others.T)
+            return (turned * variance) @ self.vectors.T
+        return (turned * (variance - free)) @ self.vectors.T + free * phi
 
 
 @dataclass(frozen=True)
