@@ -1,6 +1,7 @@
 """scikit-learn estimators: the only room that imports scikit-learn."""
 
 from pydirect.estimators._growing import ForgottenRowsWarning
+from pydirect.estimators._local import LocalProcessWarning
 from pydirect.estimators._saving import load
 from pydirect.estimators._streamed import FeatureMapWarning
 from pydirect.estimators.comparison import compare_left_out
@@ -20,6 +21,7 @@ __all__ = [
     "DirectSearchCV",
     "FeatureMapWarning",
     "ForgottenRowsWarning",
+    "LocalProcessWarning",
     "MonteCarloBNNClassifier",
     "MonteCarloBNNRegressor",
     "QuadraticBNNRegressor",

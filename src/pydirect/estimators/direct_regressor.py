@@ -16,7 +16,7 @@ from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training, fit_to_rows
-from pydirect.estimators._leaving_out import LeavingOneOut
+from pydirect.estimators._local import LocalDetail
 from pydirect.estimators._row_noise import NOISE_OF_ROWS, RowNoiseModel
 from pydirect.estimators._student_t import fit_student_t
 from pydirect.estimators._target_units import TransformedTargets
@@ -42,7 +42,7 @@ NOISE_POLICIES = ("auto", "elbo", "evidence", *NOISE_OF_ROWS)
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 
 
-class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
+class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
     """Bayesian regression on basis functions, trained exactly by discrete relaxation (DIRECT).
 
     Every weight takes one of a few levels, so that the evidence lower bound and its gradient are exact and training
@@ -115,6 +115,14 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
+    local : {"auto", False} or int, default="auto"
+        Detail between the landmarks of large tables: a Gaussian process on the leave-one-out residuals of the model of
+        all rows, conditioned on this number of nearest training rows. Its scale follows the neighbours', so that noise
+        may differ from place to place. ``"auto"``: 32 neighbours where `fit` is given at least 1000 rows, two per basis
+        function, and rows that are left out gain more than 0.02 nats each. Needs a learned or given kernel, the
+        decorrelated basis, a Gaussian prior, noise that is not fixed, and rows rather than sums over them; elsewhere
+        ``"auto"`` means False. The model then holds the rows in single precision. Draws of functions (`sample_y`) and
+        quantised models leave it out, with a warning.
     n_components : int, default=1
         Number of components of a mean-field posterior: more than one make it a mixture, which represents correlations
         between weights; see `pydirect.fit_mixture`. Must be 1 otherwise: in the decorrelated basis the weights are
@@ -129,7 +137,8 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
         Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
     store_loo : bool, default=False
         Whether `fit` predicts every training row without itself: ``loo_residuals_``, ``loo_log_density_`` and intervals
-        of ``method="jackknife+"``. Decorrelated basis and Gaussian prior only; models hold the training rows then.
+        of ``method="jackknife+"``, all of the model without its local process. Decorrelated basis and Gaussian prior
+        only; models hold the training rows then.
     block_dtype : {"float64", "float32"}, default="float64"
         Precision of products within a block of rows; sums are float64 always. Single precision takes half the time;
         its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions that carry less, which costs
@@ -169,6 +178,9 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
         What kinds of noise were compared, and their mean log densities of left-out rows, in y's units.
     calibration_scale_ : float
         1, or what `calibrate` found.
+    local_ : LocalProcess or None
+        The local process: number of neighbours ``k``, length-scale ``rho``, noise ``eta`` and scale ``c`` of each
+        output, and ``gain``, the nats per row by which it predicted left-out training rows better.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         When `store_loo`: (transformed) training targets minus their means predicted without the row and all its copies.
         Exact refits, but that the feature map, the hyperparameters and the noise variance keep the row: compare models
@@ -209,6 +221,7 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
         target_transform: str | Sequence[str | None] | None = None,
         rank_inputs: bool = True,
         length_scale: float | ArrayLike | None = None,
+        local: bool | str | int = "auto",
         n_components: int = 1,
         entropy: str = "pairwise",
         optimizer: str = "pipeline",
@@ -236,6 +249,7 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
         self.target_transform = target_transform
         self.rank_inputs = rank_inputs
         self.length_scale = length_scale
+        self.local = local
         self.n_components = n_components
         self.entropy = entropy
         self.optimizer = optimizer
@@ -291,6 +305,7 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
         self._check_leaving_out()
         self._check_noise_of_rows()
         self._check_target_transform()
+        self._check_local()
         if self._is_sequential():
             self._check_sequential_parameters()
 
@@ -321,6 +336,7 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
         if self.store_loo and training.rows is not None:
             assert training.rotated is not None  # in the decorrelated basis
             self.store_left_out(training.rows, training.rotated)
+        self._fit_local(training)
 
     def _needs_rotation(self) -> bool:
         """Whether inference needs the decorrelated basis: to fit in it, or to learn the prior scale."""
@@ -467,7 +483,8 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
 
         Exact where weights are independent in each component of the posterior: their cumulants add, and moments mix
         over the components. Those of a sequential posterior are of its kept draws, or of continuous weights with
-        ``keep_factor=True``. The noise is a mixture of Gaussians over its grid.
+        ``keep_factor=True``. The noise is a mixture of Gaussians over its grid. With a local process predictions are
+        Gaussian.
 
         Parameters
         ----------
@@ -485,7 +502,11 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
         """
         x = self._check_rows(X)
         self._require_cumulants()
-        cumulants = np.empty((4, len(x), len(self.y_mean_)))
+        cumulants = np.zeros((4, len(x), len(self.y_mean_)))
+        if self.local_ is not None:
+            cumulants[0], variance, noise = self._local_parts(x)
+            cumulants[1] = variance + noise
+            return self._in_units(cumulants)
         for rows in self._blocks(x):
             inputs, phi = self._features_of(x[rows])
             noises = self._noise_of(x[rows])
@@ -498,6 +519,10 @@ class DirectRegressor(TransformedTargets, RowNoiseModel, LeavingOneOut):
             for k, (weights, noise) in enumerate(noises):
                 cumulants[1, rows, k] += noise @ weights
                 cumulants[3, rows, k] += 3 * (noise**2 @ weights - (noise @ weights) ** 2)
+        return self._in_units(cumulants)
+
+    def _in_units(self, cumulants: FloatArray) -> FloatArray:
+        """Return standardised cumulants, (4, n_rows, n_outputs), in units of the targets."""
         cumulants *= self.y_scale_ ** np.arange(1, 5)[:, None, None]
         cumulants[0] += self.y_mean_
         return cumulants[:, :, 0] if self._one_dimensional else cumulants

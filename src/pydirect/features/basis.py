@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -105,6 +105,17 @@ class Basis:
         n_threads : int
         """
         return self.map.transform(self.inputs(x), dtype, n_threads)
+
+    def projection(self, matrix: FloatArray) -> Callable[[FloatArray, int], FloatArray]:
+        """Return the function from inputs of the map and a number of threads to Φ @ matrix, (n_rows, n_columns).
+
+        With landmarks it needs no whitening of rows: Φ M = k(x, Z) (L⁻ᵀM).
+        """
+        if isinstance(self.map, NystroemFeatures):
+            landmarks, kernel = self.map.landmarks, self.map.hyperparameters
+            whitened = self.map.whitening @ matrix
+            return lambda inputs, n_threads: kernel.covariance(inputs, landmarks, n_threads) @ whitened
+        return lambda inputs, n_threads: self.map.transform(inputs, np.float64, n_threads) @ matrix
 
     def prior_variance(self, x: FloatArray) -> FloatArray:
         """Return Var f(x) under the kernel's prior if landmarks approximate the kernel, else zeros; (n_rows,)."""

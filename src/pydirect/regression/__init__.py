@@ -13,6 +13,7 @@ from pydirect.regression.gradient_estimators import (
     Reparameterization,
 )
 from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
+from pydirect.regression.local_process import LocalProcess, fit_local_process
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_entropy import pairwise_entropy
@@ -33,6 +34,7 @@ __all__ = [
     "GaussianRegression",
     "GaussianWeights",
     "LeaveOneOut",
+    "LocalProcess",
     "MeanFieldPosterior",
     "MeanFieldRegression",
     "MixturePosterior",
@@ -43,6 +45,7 @@ __all__ = [
     "StochasticELBO",
     "StochasticFit",
     "fit_decorrelated",
+    "fit_local_process",
     "fit_mean_field",
     "fit_mixture",
     "fit_sequential",

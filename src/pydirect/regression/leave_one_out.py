@@ -68,6 +68,18 @@ class RidgePosterior:
             return (turned * variance) @ self.vectors.T
         return (turned * (variance - free)) @ self.vectors.T + free * phi
 
+    def sketch(self, rng: np.random.Generator, n_signs: int = 128) -> FloatArray:
+        """Return S, (n_outputs, n_weights, n_signs), with E‖Sᵀφ‖² the variance of f, to a relative √(2/n_signs).
+
+        S is a square root of the covariance times random signs (Hutchinson's estimator); projections onto it cost a
+        fraction of `moments` where there are many weights.
+        """
+        signs = rng.choice([-1.0, 1.0], (len(self.vectors), n_signs)) / np.sqrt(n_signs)
+        turned = self.vectors.T @ signs
+        roots = np.sqrt(self.variances) - np.sqrt(self.prior_variance)  # of what differs from the prior
+        parts = zip(self.prior_variance, roots.T, strict=True)
+        return np.stack([np.sqrt(t) * signs + self.vectors @ (root[:, None] * turned) for t, root in parts])
+
 
 @dataclass(frozen=True)
 class LeaveOneOut:

@@ -1,0 +1,178 @@
+"""Local detail of `DirectRegressor`: on where left-out rows gain, coherent in all predictions, in files."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.base import clone
+
+import pydirect
+from pydirect import DirectRegressor, DirectSearchCV, fit_many
+from pydirect.estimators._local import LocalProcessWarning
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.uniform(-3, 3, (1200, 2)), RNG.uniform(-3, 3, (300, 2))
+
+
+def wiggly(x):
+    """More detail than a few landmarks resolve, and a smooth trend."""
+    return np.sin(4 * x[:, 0]) * np.cos(4 * x[:, 1]) + x[:, 0]
+
+
+Y = wiggly(X) + 0.1 * RNG.standard_normal(len(X))
+NOISE = RNG.standard_normal(len(X))
+SMALL = {"n_features": 40, "max_hyperparameter_rows": 300}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return DirectRegressor(**SMALL).fit(X, Y)
+
+
+def rmse(model, y=None):
+    return np.sqrt(np.mean((model.predict(NEW) - (wiggly(NEW) if y is None else y)) ** 2))
+
+
+def test_detail_between_landmarks_is_found(model):
+    off = DirectRegressor(local=False, **SMALL).fit(X, Y)
+    assert model.local_.k == 32 and model.local_.gain[0] > 0.1
+    assert off.local_ is None
+    assert rmse(model) < 0.7 * rmse(off)
+    assert model.log_predictive_density(X, Y).mean() > off.log_predictive_density(X, Y).mean() + 0.1
+
+
+@pytest.mark.parametrize("y", [NOISE, X @ [1.0, -2.0] + NOISE, np.ones(len(X))], ids=["noise", "linear", "constant"])
+def test_it_stays_off_where_there_is_none(y):
+    found, off = (DirectRegressor(local=local, **SMALL).fit(X, y) for local in ("auto", False))
+    assert found.local_ is None
+    np.testing.assert_array_equal(found.predict(NEW, return_std=True), off.predict(NEW, return_std=True))
+
+
+def test_a_number_of_neighbours_is_always_used():
+    model = DirectRegressor(local=8, **SMALL).fit(X[:100], NOISE[:100])
+    assert model.local_.k == 8 and len(model.local_.u) == 100
+
+
+@pytest.mark.parametrize("parameters", [{"basis": "raw"}, {"features": "linear"}, {"noise": 0.1}, {"noise": "varying"}])
+def test_what_rules_it_out_is_named(parameters):
+    (name,) = parameters
+    with pytest.raises(ValueError, match=f"local must be 'auto' or False with .*{name.replace('_', '.')}"):
+        DirectRegressor(local=8, **parameters).fit(X, Y)
+    assert DirectRegressor(**{**SMALL, **parameters}).fit(X, Y).local_ is None
+
+
+@pytest.mark.parametrize("local", [True, "on", 1, 2.5])
+def test_other_values_are_refused(local):
+    with pytest.raises((ValueError, TypeError), match="local must be"):
+        DirectRegressor(local=local).fit(X, Y)
+
+
+def test_predictions_agree_with_each_other(model):
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_array_equal(model.predict(NEW), mean)
+    again, epistemic, aleatoric = model.predict_parts(NEW)
+    np.testing.assert_allclose(again, mean, rtol=1e-12)
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
+    distribution = model.predict_distribution(NEW)
+    np.testing.assert_allclose(distribution.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(distribution.std, std, rtol=1e-12)
+    np.testing.assert_allclose(model.predict_cumulants(NEW)[:2], [mean, std**2], rtol=1e-12)
+    assert not model.predict_cumulants(NEW)[2:].any()
+    lower, upper = model.predict_interval(NEW, 0.8)
+    np.testing.assert_allclose([lower, upper], norm.interval(0.8, mean, std), rtol=1e-8)
+
+
+def test_calibration_scales_all_of_it(model):
+    calibrated = pickle.loads(pickle.dumps(model)).calibrate(NEW, wiggly(NEW) + 0.3 * RNG.standard_normal(300))
+    assert calibrated.calibration_scale_ > 1.2
+    before, after = model.predict(NEW, return_std=True)[1], calibrated.predict(NEW, return_std=True)[1]
+    np.testing.assert_allclose(after, calibrated.calibration_scale_ * before, rtol=1e-12)
+    np.testing.assert_allclose(calibrated.predict_distribution(NEW).std, after, rtol=1e-12)
+
+
+def test_files_and_pickles_predict_bit_for_bit_the_same(model, tmp_path):
+    model.save(tmp_path / "model")
+    expected = model.predict(NEW, return_std=True)
+    for other in (pydirect.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(other.predict(NEW, return_std=True), expected)
+        assert repr(other.local_) == repr(model.local_)
+    assert not hasattr(clone(model), "local_")
+
+
+def test_threads_change_no_bit(model):
+    expected = model.predict(NEW, return_std=True)
+    several = DirectRegressor(n_threads=3, **SMALL).fit(X, Y)
+    np.testing.assert_array_equal(several.predict(NEW, return_std=True), expected)
+
+
+def test_several_outputs_have_processes_of_their_own():
+    both = DirectRegressor(**SMALL).fit(X, np.c_[Y, 100 * NOISE])
+    assert both.local_.gain.shape == (2,) and both.local_.gain[0] > both.local_.gain[1]
+    mean, std = both.predict(NEW, return_std=True)
+    assert mean.shape == std.shape == (300, 2)
+    np.testing.assert_allclose([d.std for d in both.predict_distribution(NEW)], std.T, rtol=1e-12)
+
+
+def test_repeated_rows_and_rows_without_weight_count_as_in_the_fit(model):
+    parameters = {**SMALL, "length_scale": 1.0, "local": 16}
+    weighted = DirectRegressor(**parameters).fit(X, Y, sample_weight=np.where(np.arange(len(X)) < 800, 2.0, 0.0))
+    assert len(weighted.local_.u) == 800
+    assert len(DirectRegressor(**parameters).fit(np.tile(X[:800], (2, 1)), np.tile(Y[:800], 2)).local_.u) == 800
+
+
+def test_leverages_by_random_signs_are_nearly_exact(monkeypatch, model):
+    monkeypatch.setattr("pydirect.estimators._local.LARGEST_SKETCHED", 0.0)
+    exact = DirectRegressor(**SMALL).fit(X, Y)
+    np.testing.assert_allclose(model.local_.r, exact.local_.r, rtol=0.1, atol=1e-6)
+    assert np.corrcoef(model.predict(NEW), exact.predict(NEW))[0, 1] > 0.9999
+
+
+def test_fitting_many_models_is_fitting_each(model):
+    found, off = fit_many([DirectRegressor(**SMALL), DirectRegressor(local=False, **SMALL)], X, Y)
+    np.testing.assert_array_equal(found.local_.r, model.local_.r)
+    assert off.local_ is None
+
+
+def test_sums_over_rows_have_none():
+    statistics = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)
+    assert statistics.local_ is None
+    with pytest.raises(ValueError, match="local must be 'auto' or False where only sums"):
+        DirectRegressor(local=8, **SMALL).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="local must be 'auto' or False where only sums"):
+        DirectSearchCV(DirectRegressor(local=8, **SMALL), {"n_levels": [7, 15]}, cv=2).fit(X, Y)
+    search = DirectSearchCV(DirectRegressor(**SMALL), {"n_levels": [7, 15]}, cv=2).fit(X, Y)
+    assert search.best_estimator_.local_ is None
+
+
+def test_functions_and_integers_are_of_the_model_without_it(model):
+    off = DirectRegressor(local=False, **SMALL).fit(X, Y)
+    with pytest.warns(LocalProcessWarning, match="draws of functions.*local=False"):
+        drawn = model.sample_y(NEW, 5)
+    np.testing.assert_array_equal(drawn, off.sample_y(NEW, 5))
+    assert model.local_ is not None
+    with pytest.warns(LocalProcessWarning, match="quantised models.*local=False"):
+        quantised = model.quantize(2)
+    np.testing.assert_array_equal(quantised.predict(NEW), off.quantize(2).predict(NEW))
+
+
+def test_leave_one_out_predictions_are_of_the_model_without_it(model):
+    both = DirectRegressor(store_loo=True, **SMALL).fit(X, Y)
+    off = DirectRegressor(store_loo=True, local=False, **SMALL).fit(X, Y)
+    np.testing.assert_array_equal(both.predict(NEW), model.predict(NEW))
+    np.testing.assert_array_equal(both.loo_residuals_, off.loo_residuals_)
+
+
+def test_a_fit_forgets_the_process_of_an_earlier_one(model):
+    again = pickle.loads(pickle.dumps(model)).fit(X, NOISE)
+    assert again.local_ is None
+
+
+def test_transformed_targets_have_detail_too():
+    model = DirectRegressor(target_transform="log", **SMALL).fit(X, np.exp(Y))
+    assert model.local_.gain[0] > 0.1
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(model.predict_distribution(NEW).mean, mean, rtol=1e-12)
+    assert np.sqrt(np.mean((np.log(model.predict_quantiles(NEW, 0.5)[:, 0]) - wiggly(NEW)) ** 2)) < 0.2
+    mean_again, epistemic, aleatoric = model.predict_parts(NEW)
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-8)
