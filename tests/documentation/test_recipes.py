@@ -1,4 +1,4 @@
-"""The Python of docs/streaming.md runs as written, on every engine that is installed."""
+"""The Python of docs/streaming.md and docs/targets.md runs as written, on every engine that is installed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "streaming.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def blocks_of(page):
+    return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = blocks_of("streaming.md")
 # The engine of each block, and the rows that its model has seen.
 EXPECTED = [
     (None, "2700.0"),
@@ -59,3 +65,13 @@ def test_a_recipe_runs(block, engine, rows, tmp_path, monkeypatch, capsys):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split()[0] == rows
+
+
+def test_recipes_for_targets_run_one_after_the_other(capsys):
+    names = {}
+    for block in blocks_of("targets.md"):
+        exec(block, names)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[2] == "log(y)"
+    assert all(0.83 < float(coverage) < 0.97 for coverage in printed[3:])
+    assert len(printed) == 6

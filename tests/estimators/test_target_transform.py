@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import pydirect
 from pydirect import DirectRegressor, DirectSearchCV, fit_many, quantize
+from pydirect.metrics import nlpd, predicted_by
 from pydirect.predictive import PredictiveDistribution, TransformedDistribution
 
 RNG = np.random.default_rng(0)
@@ -114,6 +117,14 @@ def test_noise_that_varies_is_noise_of_the_transformed_target():
     np.testing.assert_allclose(model.predict_quantiles(NEW, 0.9), np.exp(inner.predict_quantiles(NEW, 0.9)), rtol=1e-10)
     for name, value in inner.noise_choice_.items():
         assert model.noise_choice_[name] == pytest.approx(value - np.log(PRICE).mean(), rel=1e-10)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e12])
+@pytest.mark.parametrize("name", ["log", "sqrt", "auto"])
+def test_units_do_not_matter(name, unit):
+    model, other = fit(name, PRICE), fit(name, unit * PRICE)
+    np.testing.assert_allclose(other.predict(NEW), unit * model.predict(NEW), rtol=1e-5)
+    np.testing.assert_allclose(other.predict_interval(NEW), unit * np.array(model.predict_interval(NEW)), rtol=1e-5)
 
 
 # Several outputs, and the choice among transforms
@@ -278,6 +289,21 @@ def test_cross_validated_predictions_are_in_units_of_y():
     predicted = cross_val_predict(DirectRegressor("linear", target_transform="log"), X, PRICE, cv=3)
     assert predicted.shape == PRICE.shape
     assert np.corrcoef(predicted, PRICE)[0, 1] > 0.7
+
+
+@pytest.mark.parametrize("output", ["default", "pandas"])
+def test_pipelines_pass_on_deviations_and_weights(output):
+    weight = RNG.integers(1, 3, len(X))
+    pipe = make_pipeline(StandardScaler(), DirectRegressor("linear", target_transform="log")).set_output(
+        transform=output
+    )
+    pipe.fit(X, PRICE, directregressor__sample_weight=weight)
+    alone = DirectRegressor("linear", target_transform="log").fit(StandardScaler().fit_transform(X), PRICE, weight)
+    rows = pipe[:-1].transform(NEW)
+    for ours, theirs in zip(pipe.predict(NEW, return_std=True), alone.predict(np.asarray(rows), True), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+    np.testing.assert_allclose(pipe[-1].predict_interval(rows), alone.predict_interval(np.asarray(rows)), rtol=1e-10)
+    assert nlpd(PRICE[:20], predicted_by(pipe, NEW)) == nlpd(PRICE[:20], pipe[-1].predict_distribution(rows))
 
 
 @pytest.mark.parametrize(
