@@ -216,12 +216,11 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         PredictiveDistribution, or a list of them, one per output
             In the target's units.
         """
-        distributions: list[Distribution] = [*self._mixtures(X)]
+        distributions: list[Distribution] = [*self._mixtures(self._check_rows(X))]
         return distributions[0] if self._one_dimensional else distributions
 
-    def _mixtures(self, X: ArrayLike) -> list[PredictiveDistribution]:
+    def _mixtures(self, x: FloatArray) -> list[PredictiveDistribution]:
         """Return the distributions of the outputs, transformed if they were."""
-        x = self._check_rows(X)
         with single_blas_thread():
             blocks = [self._target_components(x[rows]) for rows in self._blocks(x)]
         distributions = []

@@ -131,9 +131,25 @@ class TransformedTargets(LeavingOneOut):
         check_is_fitted(self)
         if self._transform() is None:
             return super().predict(X, return_std)
-        distributions = self._each_output(X)
-        mean = self._shape(np.stack([d.mean for d in distributions], axis=1))
-        return (mean, self._shape(np.stack([d.std for d in distributions], axis=1))) if return_std else mean
+        mean, variance = self._moments_in_units(self._check_rows(X))
+        return (self._shape(mean), self._shape(np.sqrt(variance))) if return_std else self._shape(mean)
+
+    def _moments_in_units(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of y, (n_rows, n_outputs) each."""
+        mean, variance = np.empty((2, len(x), len(self.posteriors_)))
+        for rows in self._blocks(x):  # mixtures have many components
+            distributions = self._distributions(x[rows])
+            mean[rows] = np.stack([d.mean for d in distributions], axis=1)
+            variance[rows] = np.stack([d.variance for d in distributions], axis=1)
+        return mean, variance
+
+    def _distributions(self, x: FloatArray) -> list[Distribution]:
+        """Return the distributions of the outputs, in the target's units."""
+        transform = self.features_.target_transform
+        if transform is None:
+            return [*self._mixtures(x)]
+        outputs = zip(self._mixtures(x), transform.names, transform.shifts, strict=True)
+        return [d if name == "identity" else TransformedDistribution(d, name, shift) for d, name, shift in outputs]
 
     def predict_parts(self, X: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Predict the mean and, separately, the epistemic (of f) and aleatoric (of the noise) standard deviations.
@@ -154,17 +170,18 @@ class TransformedTargets(LeavingOneOut):
         transform = self._transform()
         if transform is None:
             return super().predict_parts(X)
-        distributions = self._each_output(X)
-        location, variance, _ = self._variance_parts(self._check_rows(X))
+        x = self._check_rows(X)
+        mean, total = self._moments_in_units(x)
+        location, variance, _ = self._variance_parts(x)
         location = self.y_mean_ + self.y_scale_ * location
         variance = (self.calibration_scale_ * self.y_scale_) ** 2 * variance
-        mean, epistemic = (np.empty_like(location) for _ in range(2))
-        total = np.stack([d.variance for d in distributions], axis=1)
+        epistemic = np.empty_like(total)
         for k, (name, shift) in enumerate(zip(transform.names, transform.shifts, strict=True)):
-            mean[:, k] = distributions[k].mean
             epistemic[:, k] = _explained_variance(name, location[:, k], variance[:, k], mean[:, k] + shift)
         epistemic = np.minimum(epistemic, total)
-        parts = (mean, np.sqrt(epistemic), np.sqrt(total - epistemic))
+        finite = np.isfinite(total)
+        aleatoric = np.where(finite, total - np.where(finite, epistemic, 0.0), total)
+        parts = (mean, np.sqrt(epistemic), np.sqrt(aleatoric))
         return tuple(self._shape(p) for p in parts)  # type: ignore[return-value]
 
     def predict_distribution(self, X: ArrayLike) -> Distribution | list[Distribution]:
@@ -179,13 +196,8 @@ class TransformedTargets(LeavingOneOut):
         PredictiveDistribution or TransformedDistribution, or a list of them, one per output
             In the target's units. The second where the target was transformed.
         """
-        check_is_fitted(self)
-        transform = self._transform()
-        if transform is None:
-            return super().predict_distribution(X)
-        outputs = zip(self._mixtures(X), transform.names, transform.shifts, strict=True)
-        mapped = [d if name == "identity" else TransformedDistribution(d, name, shift) for d, name, shift in outputs]
-        return mapped[0] if self._one_dimensional else mapped
+        distributions = self._distributions(self._check_rows(X))
+        return distributions[0] if self._one_dimensional else distributions
 
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, method: str = "posterior"
@@ -193,8 +205,21 @@ class TransformedTargets(LeavingOneOut):
         bounds = super().predict_interval(X, level, method)
         return bounds if method == "posterior" else tuple(self._to_units(bound) for bound in bounds)  # type: ignore[return-value]
 
-    def sample_y(self, *args: Any, **kwargs: Any) -> FloatArray:
-        return self._to_units(super().sample_y(*args, **kwargs))
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n_samples: int = 1,
+        random_state: np.random.Generator | int | None = 0,
+        *,
+        noise: bool = True,
+    ) -> FloatArray:
+        """Draw functions from the posterior at the rows of X, with noise added unless `noise` is False.
+
+        With a `target_transform` functions without noise are those of the median of y.
+
+        Returns an array (n_rows, n_samples) or (n_rows, n_outputs, n_samples).
+        """
+        return self._to_units(super().sample_y(X, n_samples, random_state, noise=noise))
 
     def _require_cumulants(self) -> None:
         """Raise unless the target has cumulants of a known form."""
