@@ -156,6 +156,10 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
             raise ValueError(f"y must have {len(self.y_mean_)} outputs, as in fit, got {targets.shape[1]}")
         return targets
 
+    def _to_units(self, values: FloatArray) -> FloatArray:
+        """Map transformed targets, whose second axis is that of the outputs if there is one, back to y."""
+        return values
+
     def _transformed(self, targets: FloatArray) -> FloatArray:
         """Return targets as the model sees them before they are standardised."""
         return targets
@@ -308,13 +312,15 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
     ) -> FloatArray:
         """Draw functions from the posterior at the rows of X, with noise added unless `noise` is False.
 
+        Where targets are transformed, functions without noise are those of the median.
+
         Returns an array (n_rows, n_samples) or (n_rows, n_outputs, n_samples).
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")
         rng = as_generator(random_state)
         values = self._draws(x, n_samples, rng, noise)
-        return self._shape(self.y_mean_[:, None] + self.y_scale_[:, None] * values)
+        return self._to_units(self._shape(self.y_mean_[:, None] + self.y_scale_[:, None] * values))
 
     def _draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
         """Draw functions, with noise or without, standardised and calibrated, (n_rows, n_outputs, n_samples)."""

@@ -103,9 +103,9 @@ def _small_model(model: Any) -> Any:
         "degree": model.degree,
         "rank_inputs": model.rank_inputs,
         "length_scale": model.length_scale,
-        "local": False,
         "max_hyperparameter_rows": min(model.max_hyperparameter_rows, MAX_HYPERPARAMETER_ROWS),
         "store_loo": True,
+        "local": False,
         "n_threads": model.n_threads,
         "random_state": copy.deepcopy(model.random_state),
     }

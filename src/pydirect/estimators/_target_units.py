@@ -205,22 +205,6 @@ class TransformedTargets(LeavingOneOut):
         bounds = super().predict_interval(X, level, method)
         return bounds if method == "posterior" else tuple(self._to_units(bound) for bound in bounds)  # type: ignore[return-value]
 
-    def sample_y(
-        self,
-        X: ArrayLike,
-        n_samples: int = 1,
-        random_state: np.random.Generator | int | None = 0,
-        *,
-        noise: bool = True,
-    ) -> FloatArray:
-        """Draw functions from the posterior at the rows of X, with noise added unless `noise` is False.
-
-        With a `target_transform` functions without noise are those of the median of y.
-
-        Returns an array (n_rows, n_samples) or (n_rows, n_outputs, n_samples).
-        """
-        return self._to_units(super().sample_y(X, n_samples, random_state, noise=noise))
-
     def _require_cumulants(self) -> None:
         """Raise unless the target has cumulants of a known form."""
         if self._transform() is not None:
@@ -234,7 +218,6 @@ class TransformedTargets(LeavingOneOut):
         return targets if transform is None else transform.forward(targets)
 
     def _to_units(self, values: FloatArray) -> FloatArray:
-        """Map values of t(y), whose outputs are the second axis if there are several, back to y."""
         transform = self._transform()
         if transform is None:
             return values
