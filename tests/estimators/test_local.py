@@ -176,3 +176,14 @@ def test_transformed_targets_have_detail_too():
     assert np.sqrt(np.mean((np.log(model.predict_quantiles(NEW, 0.5)[:, 0]) - wiggly(NEW)) ** 2)) < 0.2
     mean_again, epistemic, aleatoric = model.predict_parts(NEW)
     np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-8)
+
+
+def test_jackknife_plus_is_of_the_model_of_all_rows():
+    model = DirectRegressor(store_loo=True, **SMALL).fit(X, Y)
+    off = clone(model).set_params(local=False).fit(X, Y)
+    assert model.local_ is not None
+    with pytest.warns(LocalProcessWarning, match=r"intervals of the jackknife\+") as caught:
+        found = model.predict_interval(NEW, method="jackknife+")
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(found, off.predict_interval(NEW, method="jackknife+"))
+    np.testing.assert_array_equal(model.loo_residuals_, off.loo_residuals_)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._threads import single_blas_thread
+from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_flag, as_number
 from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators._fitting import StatisticsModel, inference_rng
@@ -148,9 +148,9 @@ class LeavingOneOut(GrowingModel):
             ``"posterior"``: the central interval of the predictive distribution. ``"jackknife+"``: from the residuals
             of the training rows without themselves, in units of the predictive standard deviation, which holds at least
             approximately where the model is wrong about its noise; needs ``store_loo=True``. Copies of a row are left
-            out together and count as often as given; of more than 20,000 rows, 5000 random ones are used.
-            Hyperparameters are not learned again without each row, so the guarantee of Barber et al. (2021) is that of
-            the fit given them.
+            out together and count as often as given; of more than 20,000 rows, 5000 random ones are used. A local
+            process is left out, with a warning. Hyperparameters are not learned again without each row, so the
+            guarantee of Barber et al. (2021) is that of the fit given them.
 
         Returns
         -------
@@ -179,12 +179,13 @@ class LeavingOneOut(GrowingModel):
             kept.posterior(k, p.vectors, self.coefficients_[:, k], float(self.prior_scale_[k] ** 2))
             for k, p in enumerate(self.posteriors_)
         ]
-        covariances = [posterior.covariances(phi) for posterior in posteriors]
+        covariances = np.vstack([posterior.covariances(phi) for posterior in posteriors])
+        project, n_threads = self.features_.projection(covariances.T), resolve_n_threads(self.n_threads)
         shares = np.empty((len(posteriors), len(x), len(kept.rows)))
         for rows in self._blocks(kept.rows):
-            training = self._features_of(kept.rows[rows])[1]
-            for k, covariance in enumerate(covariances):
-                shares[k, :, rows] = covariance @ training.T * kept.pulls[rows, k]
+            among = project(self.features_.inputs(kept.rows[rows]), n_threads)
+            for k, own in enumerate(np.split(among.T, len(posteriors))):
+                shares[k, :, rows] = own * kept.pulls[rows, k]
         bounds = np.empty((2, len(x), len(posteriors)))
         for k, posterior in enumerate(posteriors):
             mean, variance = (moment[:, 0] for moment in posterior.moments(phi))

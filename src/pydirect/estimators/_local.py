@@ -6,7 +6,7 @@ import copy
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, shown
@@ -179,6 +179,13 @@ class LocalDetail(LeavingOneOut):
         alone = copy.copy(self)
         alone.local_ = None
         return alone._draws(x, n_samples, rng, noise)
+
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.9, method: str = "posterior"
+    ) -> tuple[FloatArray, FloatArray]:
+        if method == "jackknife+" and getattr(self, "local_", None) is not None:
+            _warn_without_local("intervals of the jackknife+, which are those of the model of all rows,", stacklevel=4)
+        return super().predict_interval(X, level, method)
 
     def quantizable(self) -> FittedBasisModel:
         """Return the fitted model in the form that `pydirect.quantize` accepts, without its local process."""
