@@ -174,7 +174,7 @@ def test_transformed_targets_have_detail_too():
     mean, std = model.predict(NEW, return_std=True)
     np.testing.assert_allclose(model.predict_distribution(NEW).mean, mean, rtol=1e-12)
     assert np.sqrt(np.mean((np.log(model.predict_quantiles(NEW, 0.5)[:, 0]) - wiggly(NEW)) ** 2)) < 0.2
-    mean_again, epistemic, aleatoric = model.predict_parts(NEW)
+    _, epistemic, aleatoric = model.predict_parts(NEW)
     np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-8)
 
 
