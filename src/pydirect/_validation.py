@@ -172,3 +172,9 @@ def column_names(X: Any) -> list[str] | None:
     """Return the column names of a frame, None for other arrays or names that are not all strings."""
     columns = getattr(X, "columns", None)
     return list(columns) if columns is not None and all(isinstance(name, str) for name in columns) else None
+
+
+def has_nan(x: FloatArray) -> bool:
+    """Whether a number is NaN; quick where none is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isnan(x.sum()) and np.isnan(x).any())

@@ -170,7 +170,7 @@ def test_data_frames_are_taken_and_their_column_names_checked(library):
 def test_missing_and_infinite_values_are_refused_by_name(bad):
     X, y, weight = X0.copy(), Y0.copy(), np.ones(40)
     X[3, 1] = y[5] = weight[7] = bad
-    model = DirectRegressor("linear")
+    model = DirectRegressor("linear", missing="raise")
     for arguments, name in (((X, Y0), "X"), ((X0, y), "y"), ((X0, Y0, weight), "sample_weight")):
         with pytest.raises(ValueError, match=rf"\b{name}\b"):
             model.fit(*arguments)

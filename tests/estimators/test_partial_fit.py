@@ -223,7 +223,7 @@ def test_what_cannot_be_forgotten_changes_nothing():
     ],
 )
 def test_rows_that_are_refused_are_not_counted(arguments, message):
-    model = fixed(features="linear").partial_fit(X[:100], Y[:100])
+    model = fixed(features="linear", missing="raise").partial_fit(X[:100], Y[:100])
     before = model.predict(NEW)
     with pytest.raises(ValueError, match=message):
         model.partial_fit(*arguments)
@@ -270,7 +270,7 @@ def test_hyperparameters_are_of_as_many_targets_as_come():
 
 
 def test_data_that_are_refused_leave_the_model_alone():
-    model = DirectRegressor(features="linear").partial_fit(X, Y)
+    model = DirectRegressor(features="linear", missing="raise").partial_fit(X, Y)
     before = model.predict(NEW)
     for act in (model.fit, model.fit_features, model.fit_stream, model.partial_fit, model.forget):
         with pytest.raises(ValueError):

@@ -70,8 +70,8 @@ def test_normal_scores_are_those_of_mid_ranks_and_do_not_see_the_scale(x):
 def test_scores_never_descend_and_stay_within_those_of_the_training_rows(values, seed):
     column = np.array(values)[:, None]
     m = InputMap.fit(column, None, rank=True)
-    if m.n_outputs == 0:
-        assert np.ptp(column) < 1e-10
+    if m.n_outputs < 2:
+        assert np.ptp(column) < 1e-10 or len(set(values)) == 2
         return
     new = np.sort(np.random.default_rng(seed).uniform(-200, 200, 50))[:, None]
     out = m.transform(new)[:, 1]
@@ -167,3 +167,11 @@ def test_whitening_of_fewer_rows_than_columns_keeps_what_they_span():
     x = np.random.default_rng(7).standard_normal((3, 10))
     x -= x.mean(axis=0)
     assert Rotation.whitening(x, None).n_outputs == 2
+
+
+def test_columns_of_two_values_have_no_normal_scores(x):
+    x = np.c_[x[:, :2], x[:, 0] > 0, x[:, 1]]
+    m = InputMap.fit(x, None, rank=True)
+    assert m.kept.tolist() == [0, 1, 2, 3] and m.scored.tolist() == [0, 1, 3]
+    out = m.transform(x)
+    np.testing.assert_array_equal(out[:, 6], out[:, 5])

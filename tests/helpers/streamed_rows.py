@@ -48,7 +48,7 @@ def all_sources(tmp_path):
     }
 
 
-LINEAR = {"features": "linear"}
+LINEAR = {"features": "linear", "missing": "raise"}
 
 
 def fitted(*data, model=LINEAR, **options):

@@ -57,7 +57,11 @@ def test_a_finished_checkpoint_gives_the_same_model_and_takes_in_new_files(tmp_p
 @pytest.mark.parametrize(
     ("parameters", "data", "message"),
     [
-        ({"features": "polynomial"}, (X, Y), "the checkpoint is of a model with other parameters: features changed"),
+        (
+            {"features": "polynomial", "missing": "raise"},
+            (X, Y),
+            "the checkpoint is of a model with other parameters: features changed",
+        ),
         (LINEAR, (X + 1, Y), "other data: their first rows differ"),
         (LINEAR, (X[:500], Y[:500]), "the checkpoint counts 900 rows, but the data have 500"),
     ],

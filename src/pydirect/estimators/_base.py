@@ -19,6 +19,7 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, shown
 from pydirect.estimators._parameters import as_json
+from pydirect.features.columns import Columns
 from pydirect.persistence.container import write
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_number, require_type
 from pydirect.quantized.fitted import FittedBasisModel, FittedNetwork, Outputs
@@ -26,6 +27,7 @@ from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
 from pydirect.regression.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior
+from pydirect.streams.tables import explain_numbers
 
 # Rows of Φ held at a time while predicting.
 PREDICT_BYTES = 32 * 2**20
@@ -162,9 +164,31 @@ class LatentFunctions(BaseEstimator):
         for begin in range(0, len(x), size):
             yield slice(begin, min(begin + size, len(x)))
 
+    def _validated(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> Any:
+        """Return X, and y if it is given, as scikit-learn validates them: numbers only."""
+        try:
+            return validate_data(self, X, *y, reset=reset, dtype=np.float64, **checks)
+        except (TypeError, ValueError) as error:
+            raise explain_numbers(X, error) from None
+
+    def _fit_columns(
+        self, x: Any, standardised: FloatArray | None, weight: FloatArray | None, columns: Columns | None = None
+    ) -> FloatArray:
+        """Return validated rows in the form that `fit` works on."""
+        # Sums over rows of a frame or a Fortran-ordered array round otherwise.
+        return np.ascontiguousarray(x)
+
+    def _encoded(self, x: Any) -> FloatArray:
+        """Return validated rows as `_fit_columns` returned those of the fit."""
+        return np.ascontiguousarray(x)
+
+    def _n_encoded(self) -> int:
+        """Return the number of columns of encoded rows."""
+        return self.n_features_in_
+
     def _check_rows(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
-        return np.ascontiguousarray(validate_data(self, X, reset=False, dtype=np.float64))
+        return self._encoded(self._validated(X, reset=False))
 
     def _latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         """Mean and variance of f*, (n_rows, n_outputs) each; block by block."""
@@ -182,6 +206,7 @@ class LatentFunctions(BaseEstimator):
         raise NotImplementedError
 
     def _feature_names(self) -> tuple[str, ...]:
+        """Return the names of the columns of encoded rows; none for arrays."""
         return tuple(map(str, getattr(self, "feature_names_in_", ())))
 
     def quantizable(self) -> FittedBasisModel | FittedNetwork:

@@ -14,7 +14,7 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_verbosity
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, SpikeAndSlabPrior, as_prior
-from pydirect.estimators._base import LatentFunctions
+from pydirect.estimators._tables import TableModel
 from pydirect.features.basis import Basis
 from pydirect.features.content import content
 from pydirect.features.evidence import TrainingRows, fit_hyperparameters
@@ -48,11 +48,17 @@ from pydirect.regression.sequential_posterior import SequentialPosterior
 POSTERIORS = ("sequential", "mean_field")
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters on which each kind of feature map depends.
+TABLE_PARAMETERS = ("categories", "missing")
 KERNEL_PARAMETERS = ("n_features", "rank_inputs", "length_scale", "max_hyperparameter_rows", "random_state")
-FEATURE_PARAMETERS = {"nystroem": KERNEL_PARAMETERS, "fourier": KERNEL_PARAMETERS, "polynomial": ("degree",)}
+FEATURE_PARAMETERS = {
+    "nystroem": (*KERNEL_PARAMETERS, *TABLE_PARAMETERS),
+    "fourier": (*KERNEL_PARAMETERS, *TABLE_PARAMETERS),
+    "linear": TABLE_PARAMETERS,
+    "polynomial": ("degree", *TABLE_PARAMETERS),
+}
 
 
-class BasisFunctionModel(LatentFunctions):
+class BasisFunctionModel(TableModel):
     """Base of estimators whose latent functions are linear in basis functions of X.
 
     Parameters of the same names select features and basis (see `DirectRegressor`). A subclass sets ``features_`` to
@@ -97,6 +103,7 @@ class BasisFunctionModel(LatentFunctions):
         as_count(self.max_hyperparameter_rows, "max_hyperparameter_rows", 2)
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
         as_flag(self.rank_inputs, "rank_inputs")
+        self._check_table_parameters()
         as_verbosity(self.verbose)
         prior = as_prior(self.prior)
         if self.basis == "decorrelated" and not isinstance(prior, DensityPrior):
@@ -110,6 +117,9 @@ class BasisFunctionModel(LatentFunctions):
         as_choice(self.posterior, "posterior", POSTERIORS)
         as_choice(self.level_scales, "level_scales", self._level_scales)
         as_count(self.n_draws, "n_draws", 2)  # one has no variance
+
+    def _takes_tables(self) -> bool:
+        return self._feature_kind() not in ("precomputed", "transformer")
 
     def _is_sequential(self) -> bool:
         """Whether weights are drawn one after another."""
@@ -162,9 +172,9 @@ class BasisFunctionModel(LatentFunctions):
         `target_scale`, (n_outputs,): standard deviations that the targets were divided by.
         """
         kind, X, weight = self._feature_kind(), rows.x, rows.weight
-        names = getattr(self, "feature_names_in_", None)
         record: dict[str, Any] = {
-            "names": None if names is None else tuple(names.tolist()),
+            "names": self._feature_names() or None,
+            "columns": getattr(self, "columns_", None),
             "parameters": {name: content(value) for name, value in self._feature_parameters().items()},
         }
         if kind in ("precomputed", "transformer"):
@@ -205,7 +215,7 @@ class BasisFunctionModel(LatentFunctions):
         length_scale = np.asarray(self.length_scale)
         if length_scale.ndim == 0:
             length_scale = np.full(d, length_scale)
-        length_scale = as_float_array(length_scale, "length_scale", (d,))
+        length_scale = as_float_array(length_scale, "length_scale", (d,))[self.columns_.origins]
         if (length_scale <= 0).any():
             raise ValueError(f"length_scale must be positive, got {length_scale.min()}")
         kept = input_map.kept
@@ -280,8 +290,12 @@ class BasisFunctionModel(LatentFunctions):
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
         super()._from_fields(header, arrays)
         self.features_ = build_one((Basis,), header["features"], arrays, "features")
-        if self.features_.n_features_in != self.n_features_in_:
+        columns, names = self.features_.columns, getattr(self, "feature_names_in_", None)
+        if columns is None or columns.n_columns != self.n_features_in_:
             raise ValueError("features do not take the columns")
+        if columns.names not in (None, None if names is None else tuple(names)):
+            raise ValueError("names of the columns differ")
+        self.columns_ = columns
         n_weights, n_outputs = self.features_.n_weights, len(self.posteriors_)
         if self.features_.target_scale is not None:
             require_positive(self.features_.target_scale, "target_scale", n_outputs)

@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from pydirect._validation import FloatArray, as_sample_weight
 from pydirect.estimators._base import LatentFunctions
@@ -46,13 +45,14 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Validate the data and discard the earlier fit; return rows of positive weight, class indices and weights."""
-        x, given_y = validate_data(self, X, y, dtype=np.float64)
+        x, given_y = self._validated(X, y)
         _check_labels(given_y)
         given = as_sample_weight(sample_weight, len(x))
         self._check_parameters()
         self._forget()
         weight = np.ones(len(x)) if given is None else given
         used = weight > 0
+        x = self._fit_columns(x, _indicators(given_y, weight), weight)
         x, used_y, weight = self._class_weighted(np.ascontiguousarray(x[used]), given_y[used], weight[used])
         self.classes_, index = np.unique(used_y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -69,6 +69,15 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Predict class probabilities, averaged over the posterior, (n_rows, n_classes)."""
         return np.exp(self.predict_log_proba(X))
+
+
+def _indicators(y: np.ndarray, weight: FloatArray) -> FloatArray:
+    """Return the standardised indicator of each class, (n_rows, n_classes); zero where all rows are of one class."""
+    classes, index = np.unique(y, return_inverse=True)
+    member = (index[:, None] == np.arange(len(classes))).astype(np.float64)
+    mean = (weight @ member) / max(weight.sum(), np.finfo(float).tiny)
+    variance = mean * (1 - mean)
+    return (member - mean) / np.sqrt(np.where(variance > 0, variance, 1.0))
 
 
 def _check_labels(y: np.ndarray) -> None:

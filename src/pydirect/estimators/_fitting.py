@@ -73,7 +73,9 @@ def fit_to_rows(
     columns: list[FloatArray] = []
     first: TrainingRows | None = None  # X may be converted for every model: only the first copy stays
     for model, target in zip(models, targets, strict=True):
-        x, _, standardised, weight = model._start_fit(X, target, sample_weight)
+        x, _, standardised, weight = model._start_fit(
+            X, target, sample_weight, None if first is None else lead.columns_
+        )
         model._forget_all()
         rows = TrainingRows(x, standardised, weight)
         model.repetitions_ = float(rows.distinct[1].mean())

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import as_count, as_flag, as_number, as_sample_weight
+from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sample_weight
 from pydirect.estimators._fitting import StatisticsModel, fit_to_statistics
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
@@ -67,8 +67,7 @@ class GrowingModel(StatisticsModel):
                 raise ValueError(
                     "y must be given when the kernel's hyperparameters or the targets' transform are learned from it"
                 )
-            x = validate_data(self, X, dtype=np.float64)
-            y = np.zeros(len(x))
+            y = np.zeros(len(self._validated(X)))
         x, _, standardised, weight = self._start_fit(X, y, sample_weight)
         self._forget_all()
         self._fix_features(TrainingRows(x, standardised, weight))
@@ -199,7 +198,7 @@ class GrowingModel(StatisticsModel):
         if hasattr(self, "statistics_") and self.statistics_.block_dtype != self.block_dtype:
             before = self.statistics_.block_dtype
             raise ValueError(f"block_dtype must be {before!r}, as for the earlier rows, got {self.block_dtype!r}")
-        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
+        x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=False)
         weight = as_sample_weight(sample_weight, len(x), all_zero=True)
         targets = np.asarray(given, dtype=np.float64)
         self._check_target_size(np.abs(targets).max())
@@ -209,7 +208,9 @@ class GrowingModel(StatisticsModel):
         n_outputs = self.statistics_.n_outputs if hasattr(self, "statistics_") else targets.shape[1]
         if targets.shape[1] != n_outputs:
             raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
-        return self.new_statistics(n_outputs).update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
+        return self.new_statistics(n_outputs).update(
+            self._encoded(x), targets, weight, n_threads=resolve_n_threads(self.n_threads)
+        )
 
     def _fit_to(self, statistics: RunningStatistics, progress: Progress) -> None:
         """Set all fitted attributes from statistics."""
@@ -245,9 +246,11 @@ class GrowingModel(StatisticsModel):
         Parameters
         ----------
         X : path, array, iterable or function
-            A Parquet file or a folder of them, with numeric columns only; an array, usually memory-mapped
+            A Parquet file or a folder of them, with columns of numbers and text; an array, usually memory-mapped
             (``numpy.load(..., mmap_mode="r")``); blocks ``(X, y)`` or ``(X, y, sample_weight)`` in a list, from an
-            iterator, or from a function that returns a new iterator at every call; a Dask array or data frame.
+            iterator, or from a function that returns a new iterator at every call; a Dask array or data frame, of
+            complete numbers. Text is encoded as in ``fit``, with the categories of the rows that the feature map is
+            fitted to.
         y : str, list of str, or array
             Name of the target column, or a list of names, for files and Dask data frames; the targets for arrays; None
             for blocks.
@@ -258,7 +261,8 @@ class GrowingModel(StatisticsModel):
         keep_features : bool, default=False
             Keep the feature map of an earlier `fit_features` or ``fit`` and skip the first pass.
         drop_missing : bool, default=False
-            Skip rows with NaN, which raise an error otherwise.
+            Skip rows with a missing value. Otherwise missing values of `X` are taken as `missing` says, and all others
+            raise an error.
         checkpoint : path-like, optional
             File to which the statistics so far and the feature map are saved. If it exists, the pass resumes after the
             rows that it counts, and the data must begin with the same rows as when it was written. The file is kept
@@ -297,7 +301,7 @@ class GrowingModel(StatisticsModel):
                     "features must be built in for a checkpoint, got a transformer: leave checkpoint out, or save "
                     "statistics of your own with RunningStatistics.save"
                 )
-            source = as_source(X, y, sample_weight)
+            source = as_source(X, y, sample_weight, codes=self._codes())
             run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint, checkpoint_seconds)
         statistics = self._collected(run, sample_rows, keep_features)
         spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
@@ -313,6 +317,7 @@ class GrowingModel(StatisticsModel):
             assert isinstance(saved.statistics.features, Basis) and run.path is not None
             self._restore_features(run.path, saved, saved.statistics.features, keep_features)
             self._require_columns(run.shape[0], run.names)
+            run.encode(self.columns_)
             return run.collected(saved.statistics, saved.n_rows)
         if keep_features:
             self._require_columns(run.shape[0], run.names)
@@ -321,8 +326,10 @@ class GrowingModel(StatisticsModel):
         else:
             sample = run.sample(sample_rows, self._sample_seed())
             with run.uncounted("features"):
-                self._fix_features_by(sample, run.names, run.one_dimensional)
-        return run.collected(self.new_statistics(run.shape[1]))
+                self._fix_features_by(sample, run.names, run.one_dimensional, run.codes)
+        n_outputs = run.shape[1]
+        run.encode(self.columns_)
+        return run.collected(self.new_statistics(n_outputs))
 
     def _restore_features(self, path: str | Path, saved: Checkpoint, basis: Basis, keep_features: bool) -> None:
         """Take over the feature map of a checkpoint; raise if the parameters describe a different one."""
@@ -336,8 +343,11 @@ class GrowingModel(StatisticsModel):
         if keep_features and basis != self.features_:
             raise FileFormatError(path, "the checkpoint is of other features than those to be kept")
         self._forget_all()
-        self._set_input_names(basis.n_features_in, None if basis.names is None else list(basis.names))
+        if basis.columns is None:
+            raise FileFormatError(path, "the checkpoint is not one of an estimator")
+        self.columns_ = basis.columns
+        self._set_input_names(self.columns_.n_columns, None if basis.names is None else list(self.columns_.names or ()))
         self.features_, self._one_dimensional = basis, saved.one_dimensional
 
-    def _training_rows(self, rows: Rows) -> TrainingRows:
-        return TrainingRows(rows.x, self._standardise_targets(rows.y, rows.weight), rows.weight)
+    def _standardised(self, rows: Rows) -> FloatArray:
+        return self._standardise_targets(rows.y, rows.weight)

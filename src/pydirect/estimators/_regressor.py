@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
 from pydirect.estimators._base import LatentFunctions
+from pydirect.features.columns import Columns
 from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array, require_number, require_positive
@@ -41,23 +41,25 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         return tags
 
     def _start_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, columns: Columns | None = None
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
         """Validate the data, standardise the targets and discard the earlier fit: unfitted until `_set_results`.
 
+        `columns`: encoder of X, by default fitted to it.
+
         Returns
         -------
-        x : ndarray of shape (n_samples, n_features_in)
+        x : ndarray of shape (n_samples, n_encoded)
         targets, standardised : ndarray of shape (n_samples, n_outputs)
         weight : ndarray of shape (n_samples,) or None
         """
-        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        x = np.ascontiguousarray(x)  # sums over rows of a frame or a Fortran-ordered array round otherwise
+        x, given = self._validated(X, y, multi_output=True, y_numeric=True)
         weight = as_sample_weight(sample_weight, len(x))
         self._forget()
         self._one_dimensional = given.ndim == 1
         targets = np.asarray(given, dtype=np.float64).reshape(len(x), -1)
-        return x, targets, self._standardise_targets(targets, weight), weight
+        standardised = self._standardise_targets(targets, weight)
+        return self._fit_columns(x, standardised, weight, columns), targets, standardised, weight
 
     def _start_fit_to_distinct_rows(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
@@ -90,7 +92,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
             noise=self._mean_noise_variance() * self.y_scale_**2,
             calibration=self.calibration_scale_,
             one_dimensional=self._one_dimensional,
-            n_features_in=self.n_features_in_,
+            n_features_in=self._n_encoded(),
             feature_names=self._feature_names(),
         )
 

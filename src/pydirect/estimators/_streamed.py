@@ -13,7 +13,9 @@ from pydirect._validation import FloatArray
 from pydirect.estimators._basis import BasisFunctionModel
 from pydirect.features.evidence import TrainingRows
 from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.codes import TableCodes
 from pydirect.streams.rows import Rows, StreamError
+from pydirect.streams.tables import Table
 
 
 class FeatureMapWarning(UserWarning):
@@ -23,7 +25,7 @@ class FeatureMapWarning(UserWarning):
 class StreamedModel(BasisFunctionModel):
     """Base of estimators whose feature map can be fixed before the pass over the rows.
 
-    A subclass provides ``_training_rows(rows)``.
+    A subclass provides ``_standardised(rows)``.
     """
 
     block_dtype: str = "float64"
@@ -68,7 +70,7 @@ class StreamedModel(BasisFunctionModel):
     def _warn_if_constant(self, x: FloatArray) -> None:
         constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
         if constant.size:
-            names = getattr(self, "feature_names_in_", [f"number {j}" for j in range(x.shape[1])])
+            names = self._feature_names() or [f"number {j}" for j in range(x.shape[1])]
             warnings.warn(
                 f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
                 f"the first of them {names[constant[0]]}: these columns are dropped for good",
@@ -80,18 +82,32 @@ class StreamedModel(BasisFunctionModel):
         """Return the seed of the sample that fixes the feature map."""
         return int(self._generator().integers(2**63))
 
-    def _fix_features_by(self, rows: Rows, names: list[str] | None, one_dimensional: bool) -> None:
-        """Fit the feature map to a sample of checked rows."""
+    def _codes(self) -> TableCodes | None:
+        """Return new codes of the text in a stream; None if X holds complete numbers only."""
+        return TableCodes(self.missing != "raise") if self._takes_tables() else None
+
+    def _fix_features_by(
+        self, rows: Rows, names: list[str] | None, one_dimensional: bool, codes: TableCodes | None
+    ) -> FloatArray:
+        """Fit the encoder and the feature map to a sample of checked rows; return it encoded."""
         if not len(rows) or (rows.weight is not None and not rows.weight.any()):
             raise StreamError("there are no rows with positive weight")
         self._forget_all()
         self._set_input_names(rows.x.shape[1], names)
         self._one_dimensional = one_dimensional
-        self._fix_features(self._training_rows(rows))
+        standardised = self._standardised(rows)
+        table = Table.of_numbers(rows.x, names) if codes is None else codes.table(rows.x, names)
+        x = self._fit_columns(table, standardised, rows.weight)
+        self._fix_features(self._training_rows(Rows(x, rows.y, rows.weight), standardised))
+        return x
 
-    def _training_rows(self, rows: Rows) -> TrainingRows:
-        """Return checked rows in the form that features are fitted to."""
+    def _standardised(self, rows: Rows) -> FloatArray:
+        """Return the targets of checked rows, standardised, or labels."""
         raise NotImplementedError
+
+    def _training_rows(self, rows: Rows, standardised: FloatArray) -> TrainingRows:
+        """Return encoded rows in the form that features are fitted to."""
+        return TrainingRows(rows.x, standardised, rows.weight)
 
     def _fix_features(self, rows: TrainingRows) -> None:
         """Fit the feature map, which is fixed from then on."""

@@ -15,7 +15,6 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._streamed import StreamedModel
-from pydirect.features.evidence import TrainingRows
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.fit import fit_passes_decorrelated
@@ -27,7 +26,9 @@ from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import block_rows
 from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.codes import TableCodes
 from pydirect.streams.dask import is_dask
+from pydirect.streams.encoded import EncodedSource
 from pydirect.streams.labels import LabelCodes
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.run import StreamRun
@@ -74,6 +75,11 @@ class OneAgainstRest:
     def names(self) -> list[str] | None:
         """Names of the columns of X."""
         return self.source.names
+
+    @property
+    def codes(self) -> TableCodes | None:
+        """Codes of the text in X."""
+        return self.source.codes
 
     @property
     def n_rows(self) -> int | None:
@@ -173,7 +179,8 @@ class StreamedClassifier(StreamedModel):
         keep_features : bool
             Use the feature map that the model has, from `fit` or a file.
         drop_missing : bool
-            Leave out rows with missing values or labels, which are an error otherwise.
+            Leave out rows with missing values or labels. Otherwise missing values of `X` are taken as `missing` says,
+            and all others are an error.
 
         Raises
         ------
@@ -198,7 +205,7 @@ class StreamedClassifier(StreamedModel):
         if keep_features:
             check_is_fitted(self, "features_")
             self._require_same_features()
-        source, codes = _label_source(X, y, sample_weight)
+        source, codes = _label_source(X, y, sample_weight, self._codes())
         progress = Progress(self.verbose)
 
         count = LabelMass()
@@ -212,10 +219,14 @@ class StreamedClassifier(StreamedModel):
         problems = self._one_against_rest(source, codes.labels, count.mass)
         labelled = problems.rows(sample)
         labelled = labelled[labelled.weight != 0]
-        run = StreamRun(problems, progress, self.n_threads, drop_missing)
-        if not keep_features:
+        if keep_features:
+            x = EncodedSource(source, self.columns_).rows(labelled).x
+        else:
             with run.uncounted("features"):
-                self._fix_features_by(labelled, run.names, run.one_dimensional)
+                x = self._fix_features_by(labelled, run.names, self._one_dimensional, source.codes)
+        labelled = replace(labelled, x=x)
+        problems = replace(problems, source=EncodedSource(source, self.columns_, drop_missing))
+        run = StreamRun(problems, progress, self.n_threads, drop_missing)
         total = run.collected(self.new_statistics(problems.sign.shape[1]))
 
         def blocks() -> Iterator[Rows]:
@@ -263,8 +274,8 @@ class StreamedClassifier(StreamedModel):
         sign = self._set_problems(index, mass[present] * factors)
         return OneAgainstRest(source, sign, factor, self._one_dimensional)
 
-    def _training_rows(self, rows: Rows) -> TrainingRows:
-        return TrainingRows(rows.x, rows.y, rows.weight)
+    def _standardised(self, rows: Rows) -> FloatArray:
+        return rows.y
 
     # --- inference
 
@@ -349,11 +360,11 @@ class StreamedClassifier(StreamedModel):
         self._set_coefficients()
 
 
-def _label_source(X: Any, y: Any, sample_weight: Any) -> tuple[Source, LabelCodes]:
+def _label_source(X: Any, y: Any, sample_weight: Any, text: TableCodes | None) -> tuple[Source, LabelCodes]:
     """Return a source of label codes that can be read repeatedly, and the labels of the codes read so far."""
     if is_dask(X):
         raise TypeError("X must not be a Dask collection, which only regressors sum: give a path or blocks")
-    source = as_source(X, y, sample_weight, LabelCodes())
+    source = as_source(X, y, sample_weight, LabelCodes(), text)
     codes = getattr(source, "labels", None)
     if codes is None:
         raise TypeError("X must be a source of labels: give it LabelCodes")

@@ -97,12 +97,15 @@ def _log_density(
 
 def _small_model(model: Any) -> Any:
     """Return a model of the same features that takes a fraction of the time."""
+    length_scale = model.length_scale
+    if np.ndim(length_scale):  # x is encoded
+        length_scale = np.asarray(length_scale)[model.columns_.origins]
     parameters = {
         "features": model.features,
         "n_features": min(model.n_features, MAX_FEATURES),
         "degree": model.degree,
         "rank_inputs": model.rank_inputs,
-        "length_scale": model.length_scale,
+        "length_scale": length_scale,
         "max_hyperparameter_rows": min(model.max_hyperparameter_rows, MAX_HYPERPARAMETER_ROWS),
         "store_loo": True,
         "local": False,

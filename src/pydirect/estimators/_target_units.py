@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._validation import FloatArray
 from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.estimators._target_choice import as_transform_names, best_transform, fitted_transform
+from pydirect.features.columns import Columns
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
@@ -63,18 +64,17 @@ class TransformedTargets(LeavingOneOut):
         return {**super()._feature_parameters(), "target_transform": self.target_transform}
 
     def _start_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, columns: Columns | None = None
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
-        x, targets, standardised, weight = super()._start_fit(X, y, sample_weight)
+        x, targets, standardised, weight = super()._start_fit(X, y, sample_weight, columns)
         transformed = self._fit_transform(x, targets, weight)
         if transformed is not targets:
             standardised = self._standardise_targets(transformed, weight)
         return x, targets, standardised, weight
 
-    def _training_rows(self, rows: Rows) -> TrainingRows:
-        found = super()._training_rows(rows)
-        transformed = self._fit_transform(found.x, rows.y, rows.weight)
-        return replace(found, y=self._standardise_targets(transformed, rows.weight))
+    def _training_rows(self, rows: Rows, standardised: FloatArray) -> TrainingRows:
+        transformed = self._fit_transform(rows.x, rows.y, rows.weight)
+        return TrainingRows(rows.x, self._standardise_targets(transformed, rows.weight), rows.weight)
 
     def _fit_transform(self, x: FloatArray, y: FloatArray, weight: FloatArray | None) -> FloatArray:
         """Choose the transform and return transformed targets."""

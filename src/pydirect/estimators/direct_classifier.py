@@ -90,6 +90,9 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
+    categories : "auto" or list of str or int, default="auto"
+    missing : {"auto", "indicator", "raise"}, default="auto"
+        How tables with text and missing numbers are encoded; see `DirectRegressor`.
     optimizer : str, default="pipeline"
         Optimiser of mean field in the raw basis; see `pydirect.fit_mean_field`.
     batch_size : int, optional
@@ -113,6 +116,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         A list of them for more than two classes.
     features_ : Basis
         From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
+    columns_ : Columns
+        From tables to the rows of numbers that ``features_`` takes; see `DirectRegressor`.
     coef_ : ndarray of shape (n_weights,) or (n_classes, n_weights)
         Posterior means of the weights of `features_`.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -171,6 +176,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         class_weight: Any = None,
         rank_inputs: bool = True,
         length_scale: float | ArrayLike | None = None,
+        categories: Any = "auto",
+        missing: str = "auto",
         optimizer: str = "pipeline",
         batch_size: int | None = None,
         max_iter: int = 1000,
@@ -193,6 +200,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         self.class_weight = class_weight
         self.rank_inputs = rank_inputs
         self.length_scale = length_scale
+        self.categories = categories
+        self.missing = missing
         self.optimizer = optimizer
         self.batch_size = batch_size
         self.max_iter = max_iter
@@ -287,7 +296,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         super()._check_sequential_parameters()
 
     def _outputs(self) -> Outputs:
-        return Outputs.of_logits(self.intercept_, self.classes_, self.n_features_in_, self._feature_names())
+        return Outputs.of_logits(self.intercept_, self.classes_, self._n_encoded(), self._feature_names())
 
     def search_settings(self) -> SearchSettings:
         """Return the parameters that `pydirect.fit_within` uses, with functions to weight and fit labels."""

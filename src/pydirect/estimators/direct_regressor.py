@@ -123,6 +123,15 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         decorrelated basis, a Gaussian prior, noise that is not fixed, and rows rather than sums over them; elsewhere
         ``"auto"`` means False. The model then holds the rows in single precision. Draws of functions (`sample_y`) and
         quantised models leave it out, with a warning.
+    categories : "auto" or list of str or int, default="auto"
+        Columns of text, categories and booleans of pandas or polars frames, or of arrays of objects, are encoded, one
+        column of 0 and 1 per category; see `pydirect.features.Columns`. A list names columns, or gives their numbers,
+        whose numbers are categories as well. Features that are ``"precomputed"`` or a transformer take numbers only.
+    missing : {"auto", "indicator", "raise"}, default="auto"
+        What becomes of missing numbers: NaN, None or NA. ``"auto"``: they are expected from the row's other columns,
+        and where the mean of the target differs with their absence, a column of 0 and 1 tells it. ``"indicator"``: such
+        a column for every one that lacks numbers. ``"raise"``: they are an error. The uncertainty of a number that is
+        missing widens no prediction.
     n_components : int, default=1
         Number of components of a mean-field posterior: more than one make it a mixture, which represents correlations
         between weights; see `pydirect.fit_mixture`. Must be 1 otherwise: in the decorrelated basis the weights are
@@ -157,6 +166,9 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
     features_ : Basis
         From rows of X to Φ, by ``features_.transform(X)``: standardisation (``features_.input_map``), feature map
         (``features_.map``, say with its ``frequencies``) and the kernel's ``features_.hyperparameters``.
+    columns_ : Columns
+        From tables to the rows of numbers that ``features_`` takes, by ``columns_.encode(X)``; quantised models and
+        exports take these rows, whose columns are named ``columns_.names_out``.
     coef_ : ndarray of shape (n_weights,) or (n_outputs, n_weights)
         Posterior means of the weights of `features_`, standardised units.
     elbo_ : float
@@ -222,6 +234,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         rank_inputs: bool = True,
         length_scale: float | ArrayLike | None = None,
         local: bool | str | int = "auto",
+        categories: Any = "auto",
+        missing: str = "auto",
         n_components: int = 1,
         entropy: str = "pairwise",
         optimizer: str = "pipeline",
@@ -250,6 +264,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         self.rank_inputs = rank_inputs
         self.length_scale = length_scale
         self.local = local
+        self.categories = categories
+        self.missing = missing
         self.n_components = n_components
         self.entropy = entropy
         self.optimizer = optimizer
@@ -455,7 +471,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             )
         if len(groups) != self.n_features_in_:
             return prior.table(levels, n_weights)
-        columns = groups[self.features_.input_map.kept]
+        columns = groups[self.columns_.origins][self.features_.input_map.kept]
         table = replace(prior, groups=(*columns, groups.max() + 1)).table(levels, n_weights)
         shape = (len(table.log_masses), n_weights, levels.shape[1])
         log_masses = np.broadcast_to(table.log_masses, shape).copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._progress import Progress
-from pydirect._validation import as_instance
+from pydirect._validation import as_instance, as_sample_weight, has_nan
 from pydirect.estimators._fitting import fit_to_rows
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.content import content
+from pydirect.streams.tables import Table
 
 
 def feature_key(model: DirectRegressor) -> Hashable:
@@ -78,17 +80,29 @@ def fit_many(
     for k, target in enumerate(targets):  # before any model is touched
         if len(target) != len(targets[0]):
             raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
-    for target in {id(target): target for target in targets}.values():
-        DirectRegressor()._start_fit(X, target, sample_weight)
+    gaps = False
+    checked = {(id(t), m._takes_tables(), m.missing): (m, t) for m, t in zip(estimators, targets, strict=True)}
+    for model, target in checked.values():
+        gaps |= _has_gaps(copy.copy(model), X, target, sample_weight)
     groups: dict[tuple[Hashable, str], list[int]] = {}
     for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
-        own = str(joblib.hash(np.asarray(target))) if model._needs_targets() else ""
+        # Kernels and transforms are learned from the target, and what is kept of gaps depends on it.
+        own = str(joblib.hash(np.asarray(target))) if model._needs_targets() or gaps else ""
         groups.setdefault((feature_key(model), own), []).append(k)
     for members in groups.values():
         fit_to_rows([estimators[k] for k in members], X, [targets[k] for k in members], sample_weight, Progress(0))
     for model in estimators:
         model._warn_if_unfinished()
     return estimators
+
+
+def _has_gaps(model: DirectRegressor, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> bool:
+    """Validate the data of a model's fit, and return whether numbers of X are missing."""
+    x, given = model._validated(X, y, multi_output=True, y_numeric=True)
+    weight = as_sample_weight(sample_weight, len(x))
+    model._standardise_targets(np.asarray(given, dtype=np.float64).reshape(len(x), -1), weight)
+    columns = x.columns if isinstance(x, Table) else [x]
+    return any(isinstance(c, np.ndarray) and has_nan(c) for c in columns)
 
 
 def _targets(y: Any, n_models: int) -> list[Any]:

@@ -15,9 +15,9 @@ from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
-from sklearn.utils import Tags, get_tags
+from sklearn.utils import Tags, _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
@@ -37,6 +37,7 @@ from pydirect.metrics import nlpd_scorer
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
+from pydirect.streams.tables import Table
 
 # Sums over the rows of a training set, and the same with standardised targets.
 Trained = tuple[RunningStatistics, Standardised]
@@ -127,7 +128,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = get_tags(self.estimator).target_tags.multi_output
+        own = get_tags(self.estimator)
+        tags.target_tags.multi_output, tags.input_tags = own.target_tags.multi_output, own.input_tags
         return tags
 
     def fit(
@@ -151,7 +153,10 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         """
         as_instance(self.estimator, "estimator", DirectRegressor)
         as_flag(self.refit, "refit")
-        x, given = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        checked = clone(self.estimator)
+        x, given = checked._validated(X, y, multi_output=True, y_numeric=True)
+        names = getattr(checked, "feature_names_in_", None)
+        self._set_input_names(checked.n_features_in_, names)
         targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
         leaving_one_out = isinstance(self.cv, str) and as_choice(self.cv, "cv", ("loo",)) == "loo"
         scoring = self._scoring(leaving_one_out)
@@ -180,13 +185,13 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         kept: dict[Hashable, tuple[DirectRegressor, RunningStatistics, float]] = {}
         with single_blas_thread():
             for key, members in same_features.items():
-                data = _FoldedData(models[members[0]], x, targets, weight, folds)
+                data = _FoldedData(models[members[0]], x, targets, weight, folds, X)
                 kept[key] = data.model, *data.total()
                 if leaving_one_out:
                     total, shared = kept[key][1], Standardised.of(*kept[key][1:])
                     fits = _fitted([models[k] for k in members], data.model, total, shared)
                     begin = time.perf_counter()
-                    rows = standardised_rows(data.model, x, targets, weight, shared)
+                    rows = standardised_rows(data.model, data.x, targets, weight, shared)
                     scores[members, 0] = scores_left_out(fits, rows, shared, total, scoring)
                     score_seconds[members] = (time.perf_counter() - begin) / len(fits)
                     fit_seconds[members, 0] = [fitted.fit_seconds_["inference"] for fitted in fits]
@@ -212,19 +217,24 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                 shared = Standardised.of(total, repetitions)
                 (self.best_estimator_,) = _fitted([best], lead, total, shared)
                 if best.store_loo:
-                    rows = standardised_rows(lead, x, targets, weight, shared)
+                    rows = standardised_rows(lead, lead.columns_.encode(x), targets, weight, shared)
                     self.best_estimator_.store_left_out(rows, shared.rotated)
-            names = getattr(self, "feature_names_in_", None)
-            self.best_estimator_._set_input_names(x.shape[1], None if names is None else names.tolist())
+            self.best_estimator_._set_input_names(self.n_features_in_, None if names is None else names.tolist())
             self.refit_time_ = time.perf_counter() - begin
         return self
 
+    def _set_input_names(self, n_features_in: int, names: np.ndarray | None) -> None:
+        self.n_features_in_ = n_features_in
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = names
+
     def _folds(
-        self, x: FloatArray, y: FloatArray, weight: FloatArray | None, groups: ArrayLike | None
+        self, x: FloatArray | Table, y: FloatArray, weight: FloatArray | None, groups: ArrayLike | None
     ) -> list[np.ndarray]:
         """Return the held-out rows of every split."""
         folds: list[np.ndarray] = []
-        for train, test in check_cv(self.cv).split(x, y, groups):
+        for train, test in check_cv(self.cv).split(np.empty((len(x), 0)), y, groups):
             train, test = (
                 np.flatnonzero(rows) if rows.dtype == bool else rows for rows in map(np.asarray, (train, test))
             )
@@ -258,7 +268,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         rows = data.rows[fold]
         if held is not None:
             return score_of_errors(squared_error(held, model), data.folds[fold], len(rows), scoring)
-        return self._by_scorer(model, data.x[rows], data.y[rows], None if data.weight is None else data.weight[rows])
+        weight = None if data.weight is None else data.weight[rows]
+        return self._by_scorer(model, data.given(rows), data.y[rows], weight)
 
     def _by_scorer(self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, weight: ArrayLike | None) -> float:
         """Score a fitted model, with weights if the scorer accepts them."""
@@ -320,14 +331,25 @@ class _FoldedData:
     """Rows in folds and their sums for one feature map."""
 
     def __init__(
-        self, model: DirectRegressor, x: FloatArray, y: FloatArray, weight: FloatArray | None, rows: list[np.ndarray]
+        self,
+        model: DirectRegressor,
+        x: FloatArray | Table,
+        y: FloatArray,
+        weight: FloatArray | None,
+        rows: list[np.ndarray],
+        given: Any,
     ) -> None:
-        self.x, self.y, self.weight, self.rows = x, y, weight, rows
+        self.y, self.weight, self.rows, self._given = y, weight, rows, given if isinstance(x, Table) else x
         self.model = clone(model).fit_features(x, y, weight)
+        self.x = self.model.columns_.encode(x)
         self.n_threads = resolve_n_threads(model.n_threads)
         self.folds = [self._sums(r) for r in rows]
         held = np.concatenate([np.empty(0, dtype=np.intp), *rows])
         self.rest = self._sums(np.setdiff1d(np.arange(len(x)), held))
+
+    def given(self, rows: np.ndarray) -> Any:
+        """Return rows of X before they were encoded."""
+        return _safe_indexing(self._given, rows)
 
     def _selected(self, rows: Any) -> tuple[FloatArray, FloatArray, FloatArray | None]:
         """Return rows of X, of the two-dimensional targets and of the weights."""
@@ -388,7 +410,7 @@ def _takes_weights(scorer: Callable[..., Any]) -> bool:
 
 def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
     """Give a model the feature map of another one."""
-    for name in ("features_", "y_scale_", "_one_dimensional", "n_features_in_", "feature_names_in_"):
+    for name in ("features_", "y_scale_", "_one_dimensional", "n_features_in_", "feature_names_in_", "columns_"):
         if hasattr(shared, name):
             setattr(model, name, getattr(shared, name))
     return model

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from pydirect._validation import FloatArray
+from pydirect.features.columns import Columns
 from pydirect.features.content import SCALARS, content
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
@@ -46,6 +47,8 @@ class Basis:
         Largest magnitude of the map's inputs, which are clipped to it.
     target_transform : TargetTransform, optional
         What sums over rows do to the targets first. It is kept here because it is fixed together with the features.
+    columns : Columns, optional
+        Encoder of the tables whose encoded rows are X here.
     """
 
     input_map: InputMap
@@ -56,6 +59,7 @@ class Basis:
     parameters: Mapping[str, Hashable] = field(default_factory=dict, compare=False)
     reach: float = LARGEST
     target_transform: TargetTransform | None = None
+    columns: Columns | None = None
 
     @property
     def n_features_in(self) -> int:
@@ -201,4 +205,6 @@ class Basis:
             require_positive(self.target_scale, "target_scale", "n_outputs")
         if self.names is not None and (len(self.names) != d or not all(isinstance(n, str) for n in self.names)):
             raise ValueError(f"names must be {d} strings")
+        if self.columns is not None and self.columns.n_encoded != d:
+            raise ValueError("columns do not give the inputs")
         require_number(self.reach, "reach", above=0.0, at_most=LARGEST)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, has_nan
 from pydirect.features.gaps import Gaps
 from pydirect.persistence.fields import Arrays, Header, build, require_type
-from pydirect.streams.tables import Column, Table, Text, key_of, label
+from pydirect.streams.tables import Column, Table, Text, as_text, label
 
 MOST_CATEGORIES = 50
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
@@ -48,18 +48,18 @@ class Columns:
         Columns whose rarer categories share one more column.
     indicators : tuple of int
         Columns of numbers followed by a column that tells where they are missing.
-    gaps : Gaps
-        Model of the encoded columns without indicators.
+    gaps : Gaps, optional
+        Model of the encoded columns without indicators; without it, no number may be missing.
     lacking : tuple of int
         Columns of numbers that lacked some in training.
     """
 
-    names: tuple[str, ...] | None
+    names: tuple[str, ...] | None = field(compare=False)
     categories: tuple[tuple[str | None, ...] | None, ...]
     pooled: tuple[int, ...]
     indicators: tuple[int, ...]
-    gaps: Gaps
-    lacking: tuple[int, ...] = ()
+    gaps: Gaps | None
+    lacking: tuple[int, ...] = field(default=(), compare=False)
 
     # --- what comes out
 
@@ -105,6 +105,11 @@ class Columns:
     # --- fitting
 
     @classmethod
+    def of_numbers(cls, n_columns: int, names: Sequence[str] | None = None) -> Self:
+        """Return the encoding that changes nothing, and takes no missing numbers."""
+        return cls(None if names is None else tuple(names), (None,) * n_columns, (), (), None)
+
+    @classmethod
     def fit(
         cls,
         X: Any,
@@ -140,20 +145,20 @@ class Columns:
             used = weight > 0
             table, y, weight = table.rows(used), None if y is None else y[used], weight[used]
         chosen = _chosen(categories, table)
-        columns = [_as_text(c) if j in chosen else c for j, c in enumerate(table.columns)]
+        columns = [as_text(c) if j in chosen else c for j, c in enumerate(table.columns)]
         found = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
         _warn_of_columns(columns, found, table.names, stacklevel + 1)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
-        nothing = np.empty(0)
-        empty = Gaps(nothing, nothing, nothing, np.empty((0, 0)))
-        columns_of = cls(names, tuple(own for own, _ in found), pooled, (), empty)
+        columns_of = cls(names, tuple(own for own, _ in found), pooled, (), None)
+        if columns_of.is_plain and table.matrix is not None and not has_nan(table.matrix):
+            return replace(columns_of, gaps=None if missing == "raise" else Gaps.fit(table.matrix, weight))
         body, absent = columns_of._body(columns)
         lacking = np.flatnonzero(absent.any(axis=0) & ~absent.all(axis=0))
         telling = [j for j in lacking if missing == "indicator" or _is_telling(absent[:, j], y, weight)]
         return replace(
             columns_of,
-            gaps=Gaps.fit(body, weight),
+            gaps=None if missing == "raise" else Gaps.fit(body, weight),
             lacking=tuple(columns_of.origins[lacking].tolist()),
             indicators=tuple(columns_of.origins[np.array(telling, np.intp)].tolist()),
         )
@@ -173,10 +178,13 @@ class Columns:
             If columns are not those of the fit, or one of numbers holds text.
         """
         table = self._table(X)
-        if self.is_plain and table.matrix is not None and not np.isnan(table.matrix).any():
+        if self.is_plain and table.matrix is not None and not has_nan(table.matrix):
             return np.ascontiguousarray(table.matrix)
         body, absent = self._body(table.columns)
         if absent.any():
+            if self.gaps is None:
+                j = int(self.origins[np.flatnonzero(absent.any(axis=0))[0]])
+                raise ValueError(f"{label(self.names, j)} must have no missing values, got some")
             self.gaps.fill(body, absent)
         if not self.indicators:
             return body
@@ -193,7 +201,7 @@ class Columns:
         out = np.zeros(table.shape, dtype=bool)
         for j, (column, own) in enumerate(zip(table.columns, self.categories, strict=True)):
             if own is not None:
-                text = _as_text(column)
+                text = as_text(column)
                 out[:, j] = np.array([*(value not in own for value in text.values), False])[text.codes]
         return out
 
@@ -212,12 +220,13 @@ class Columns:
         for j, (column, own, width) in enumerate(zip(columns, self.categories, self.widths, strict=True)):
             place, end = out[:, end : end + width], end + int(width)
             if own is not None:
-                codes = self._codes(_as_text(column), j)
+                codes = self._codes(as_text(column), j)
                 known = np.flatnonzero(codes >= 0)
                 place[known, codes[known]] = 1.0
             elif isinstance(column, Text):
                 if len(column.values):
-                    raise TypeError(f"{label(self.names, j)} must hold numbers, as in fit, got {column.values[0]!r}")
+                    first = next((v for v in column.values if not _reads_as_number(v)), column.values[0])
+                    raise TypeError(f"{label(self.names, j)} must hold numbers, as in fit, got {first!r}")
                 place[:] = np.nan
             else:
                 place[:, 0] = column
@@ -263,7 +272,8 @@ class Columns:
         ):
             if not set(given) <= allowed or len(set(given)) != len(given):
                 raise ValueError(f"{what} must be different columns of their kind")
-        self.gaps.check(int(self.widths.sum()))
+        if self.gaps is not None:
+            self.gaps.check(int(self.widths.sum()))
 
 
 def _tuple_of(value: Any, name: str, *types: type) -> tuple[Any, ...]:
@@ -288,15 +298,6 @@ def _chosen(categories: str | Sequence[str | int], table: Table) -> set[int]:
         if not isinstance(j, int) or not 0 <= j < d:
             raise ValueError(f"categories must be names or numbers of columns of X, got {name!r}")
     return {int(j) for j in numbers.values()}
-
-
-def _as_text(column: Column) -> Text:
-    """Return a column of numbers as one of text."""
-    if isinstance(column, Text):
-        return column
-    values, codes = np.unique(column, return_inverse=True, equal_nan=True)
-    keys = [key_of(v) for v in values.tolist() if v == v]
-    return Text(keys, np.where(codes < len(keys), codes, -1))
 
 
 def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None, ...], bool]:

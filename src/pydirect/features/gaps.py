@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, has_nan
 from pydirect.features.inputs import LARGEST, weighted_location_scale
 from pydirect.persistence.fields import require_array, require_positive
 
@@ -52,19 +52,21 @@ class Gaps:
         x : ndarray of shape (n_rows, n_columns)
         weight : ndarray of shape (n_rows,), optional
         """
-        mean, scale = _known_location_scale(x, weight)
-        d = x.shape[1]
-        gaps = cls(mean, scale, np.zeros(d), np.empty((0, 0)))
-        if d > MOST_COLUMNS:
-            return gaps
+        few, few_weights = x, weight
         if len(x) > MOST_ROWS:
             chosen = np.sort(np.random.default_rng(0).choice(len(x), MOST_ROWS, replace=False))
-            x, weight = x[chosen], None if weight is None else weight[chosen]
-        missing = np.isnan(x)
-        z = gaps._units(x)
+            few, few_weights = x[chosen], None if weight is None else weight[chosen]
+        complete = not has_nan(x)
+        mean, scale = _known_location_scale(few, few_weights) if complete else _known_location_scale(x, weight)
+        d = x.shape[1]
+        gaps = cls(mean, scale, np.zeros(d), np.empty((0, 0)))
+        if not 0 < d <= MOST_COLUMNS:
+            return gaps
+        missing = np.isnan(few)
+        z = gaps._units(few)
         with single_blas_thread():
-            for _ in range(ROUNDS if missing.any() else 1):
-                gaps = gaps._step(z, missing, weight)
+            for _ in range(1 if complete else ROUNDS):
+                gaps = gaps._step(z, missing, few_weights)
         return gaps
 
     def _units(self, x: FloatArray) -> FloatArray:

@@ -32,9 +32,11 @@ class InputMap:
     mean, scale : ndarray of shape (n_features_in,)
     kept : ndarray of int, shape (n_kept,)
         Columns that are not constant.
-    knots, scores : ndarray of shape (n_kept, n_knots) or (0, 0)
-        Values of each kept column, ascending, and their standardised normal scores; padded with the last if a column
-        has fewer. Empty if there are no normal scores.
+    knots, scores : ndarray of shape (n_scored, n_knots) or (0, 0)
+        Values of each column with normal scores, ascending, and these scores, standardised; padded with the last if a
+        column has fewer.
+    scored : ndarray of int, shape (n_scored,)
+        Columns with normal scores: kept ones of more than two values, as the scores of two are these values again.
     """
 
     mean: FloatArray
@@ -42,6 +44,7 @@ class InputMap:
     kept: NDArray[np.intp]
     knots: FloatArray
     scores: FloatArray
+    scored: NDArray[np.intp]
 
     @property
     def n_outputs(self) -> int:
@@ -67,20 +70,21 @@ class InputMap:
         mean, scale = weighted_location_scale(x, sample_weight)
         kept = np.flatnonzero(scale > 0)
         scale = np.where(scale > 0, scale, 1.0)
-        if not rank or kept.size == 0:
-            return cls(mean, scale, kept, np.empty((0, 0)), np.empty((0, 0)))
         weight = np.ones(len(x)) if sample_weight is None else sample_weight
-        columns = [_normal_scores(x[:, j], weight) for j in kept]
-        width = max(len(knots) for knots, _ in columns)
-        padded = [[np.pad(a, (0, width - len(a)), mode="edge") for a in column] for column in columns]
+        columns = {int(j): _normal_scores(x[:, j], weight) for j in kept} if rank else {}
+        columns = {j: (knots, scores) for j, (knots, scores) in columns.items() if len(knots) > 2}
+        if not columns:
+            return cls(mean, scale, kept, np.empty((0, 0)), np.empty((0, 0)), np.empty(0, dtype=np.intp))
+        width = max(len(knots) for knots, _ in columns.values())
+        padded = [[np.pad(a, (0, width - len(a)), mode="edge") for a in column] for column in columns.values()]
         knots, scores = (np.stack(part) for part in zip(*padded, strict=True))
-        return cls(mean, scale, kept, knots, scores)
+        return cls(mean, scale, kept, knots, scores, np.array(list(columns), dtype=np.intp))
 
     @classmethod
     def identity(cls, n_features_in: int) -> InputMap:
         """Return the map that changes nothing."""
         d = n_features_in
-        return cls(np.zeros(d), np.ones(d), np.arange(d), np.empty((0, 0)), np.empty((0, 0)))
+        return cls(np.zeros(d), np.ones(d), np.arange(d), np.empty((0, 0)), np.empty((0, 0)), np.arange(0))
 
     def transform(self, x: FloatArray) -> FloatArray:
         """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs)."""
@@ -89,7 +93,7 @@ class InputMap:
             np.divide(x[:, self.kept] - self.mean[self.kept], self.scale[self.kept], out=out[:, : self.n_standardised])
         np.clip(out, -LARGEST, LARGEST, out=out)
         for k, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
-            out[:, self.n_standardised + k] = np.interp(x[:, self.kept[k]], knots, scores)
+            out[:, self.n_standardised + k] = np.interp(x[:, self.scored[k]], knots, scores)
         return out
 
     def check(self, n_features_in: int) -> int:
@@ -101,8 +105,10 @@ class InputMap:
             raise ValueError(f"kept must be columns below {d}")
         require_array(knots, "knots", *knots.shape, largest=np.inf)
         require_array(self.scores, "scores", *knots.shape, largest=LARGEST)
-        if knots.shape != (0, 0) and (len(knots) != len(self.kept) or knots.size == 0 or (np.diff(knots) < 0).any()):
-            raise ValueError("knots must ascend for every kept column")
+        if self.scored.dtype.kind != "i" or self.scored.ndim != 1 or not np.isin(self.scored, self.kept).all():
+            raise ValueError("scored must be kept columns")
+        if len(knots) != len(self.scored) or (knots.size == 0 and knots.shape != (0, 0)) or (np.diff(knots) < 0).any():
+            raise ValueError("knots must ascend for every column with normal scores")
         return self.n_outputs
 
 
@@ -149,6 +155,8 @@ class Rotation:
 
 def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of columns; the deviation of a column that is constant up to rounding is zero."""
+    if x.shape[1] == 0:
+        return np.empty(0), np.empty(0)
     if sample_weight is not None:
         x, sample_weight = x[sample_weight > 0], sample_weight[sample_weight > 0]
     # Relative to the first row, so that a large common offset loses no digits, and in units of a power of two, so that

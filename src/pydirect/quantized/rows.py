@@ -23,5 +23,6 @@ def as_numpy(X: Any) -> Any:
 def as_rows(X: ArrayLike, n_features: int, feature_names: tuple[str, ...]) -> FloatArray:
     """Validate rows of X, (n_rows, n_features); a data frame must have the named columns in this order."""
     if (names := column_names(X)) and feature_names and names != feature_names:
-        raise ValueError(f"X must have the columns {list(feature_names)} in this order, got {list(names)}")
+        hint = "; encode tables first, by columns_.encode(X) of the fitted model" if len(names) < n_features else ""
+        raise ValueError(f"X must have the columns {list(feature_names)} in this order, got {list(names)}{hint}")
     return as_float_array(as_numpy(X), "X", ("n_rows", n_features))

@@ -13,6 +13,7 @@ from pydirect._progress import Progress
 from pydirect._validation import FloatArray, column_names
 from pydirect.statistics.gaussian import row_blocks
 from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.encoded import Encoder
 from pydirect.streams.passes import Sample
 from pydirect.streams.rows import Rows, StreamError, checked_rows
 
@@ -46,6 +47,8 @@ class DaskRun:
         self.shape = X.shape[1] if self.names is None else len(self.names), max(n_outputs, 1)
         self.sizes = _known_sizes(X)
 
+    codes: None = None
+
     def sample(self, n_rows: int, seed: int) -> Rows:
         """Draw a sample of rows, the same for any number of partitions and workers."""
         dask = _dask()
@@ -58,6 +61,9 @@ class DaskRun:
             (sample,) = dask.compute(_tree(_joined, drawn, n_rows), optimize_graph=False)
         rows: Rows = sample.rows
         return rows
+
+    def encode(self, encoder: Encoder) -> None:
+        """Do nothing: rows of Dask collections are complete numbers, which are encoded as they are."""
 
     def uncounted(self, stage: str) -> AbstractContextManager[None]:
         """Time a stage before the first row is counted."""

@@ -11,8 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pydirect.streams.codes import TableCodes
 from pydirect.streams.labels import LabelCodes
 from pydirect.streams.rows import PANDAS_INDEX, READ_ROWS, Rows, StreamError
+from pydirect.streams.tables import Column, Text, key_of
+
+TEXT = "text"
 
 
 class _RowGroup(NamedTuple):
@@ -42,6 +46,8 @@ class ParquetSource:
         Whether y is one-dimensional.
     labels : LabelCodes, optional
         Codes of the labels, if the target holds labels.
+    codes : TableCodes, optional
+        Codes of the text in X, if it may hold any.
     """
 
     path: str | os.PathLike[str]
@@ -51,6 +57,7 @@ class ParquetSource:
     one_dimensional: bool = True
     labels: LabelCodes | None = None
     repeatable: bool = True
+    codes: TableCodes | None = None
     names: list[str] = field(init=False)
     n_rows: int = field(init=False)
 
@@ -88,8 +95,10 @@ class ParquetSource:
         for name in (*self.names, *self._special):
             if name in usable and name in self.targets and self.labels is not None:
                 continue
+            if usable.get(name) == TEXT and self.codes is not None and name in self.names:
+                continue
             if usable.get(name, "missing") is not None:
-                reason = f"holds {usable[name]}" if name in usable else "is missing"
+                reason = f"holds {usable[name]}: turn it into numbers or drop it" if name in usable else "is missing"
                 raise StreamError(f"{file}: column {name!r} {reason}")
 
     def blocks(self, start: int) -> Iterator[Rows]:
@@ -126,8 +135,6 @@ class ParquetSource:
             )
 
     def _rows(self, batch: Any, columns: list[str], row: int) -> Rows:
-        import pyarrow
-
         values = np.empty((batch.num_rows, len(columns)))
         for j, name in enumerate(columns):
             column = batch.column(name)
@@ -136,9 +143,13 @@ class ParquetSource:
                     values[:, j] = self.labels.codes(column.to_numpy(zero_copy_only=False))[:, 0]
                 except (TypeError, ValueError) as error:
                     raise StreamError(f"{self.place(row)} and those after it: {error}") from error
+            elif self.codes is not None and j < len(self.names):
+                values[:, j] = self.codes.column(j, _as_column(column), f"column {name!r}")
             else:
-                values[:, j] = column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+                values[:, j] = _as_numbers(column)
         d, k = len(self.names), len(self.targets)
+        if self.codes is not None:
+            self.codes.look(values[:, :d])
         weight = None if self.weight is None else values[:, -1].copy()
         return Rows(np.ascontiguousarray(values[:, :d]), np.ascontiguousarray(values[:, d : d + k]), weight)
 
@@ -202,5 +213,28 @@ def usable_columns(schema: Any) -> dict[str, str | None]:
     for column in schema:
         if not PANDAS_INDEX.fullmatch(column.name):
             numeric = any(is_kind(column.type) for is_kind in kinds)
-            found[column.name] = None if numeric else f"values of type {column.type}: turn it into numbers or drop it"
+            found[column.name] = None if numeric else TEXT if _is_text(column.type) else f"values of type {column.type}"
     return found
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type) or types.is_integer(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _as_numbers(column: Any) -> Any:
+    import pyarrow
+
+    return column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+
+def _as_column(column: Any) -> Column:
+    """Return a column of numbers or of text."""
+    if not _is_text(column.type):
+        return np.asarray(_as_numbers(column), dtype=np.float64)
+    coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+    codes = np.asarray(coded.indices.fill_null(-1), dtype=np.intp)
+    return Text([key_of(value) for value in coded.dictionary.to_pylist()], codes)

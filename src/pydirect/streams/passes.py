@@ -113,7 +113,8 @@ def sample_stream(
     """
     if not source.repeatable:
         first = Rows.joined(list(source.head(size)))
-        checked_rows(first, source.names, source.place, drop_missing)
+        gaps = source.codes is not None and source.codes.gaps
+        checked_rows(first, source.names, source.place, drop_missing, gaps)
         return Sample.of(rows_present(first, drop_missing), 0, seed, size)
     kept: list[Sample] = []
     begin = 0

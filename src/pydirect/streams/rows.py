@@ -10,7 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from pydirect._validation import FloatArray
+from pydirect.streams.codes import TableCodes
 from pydirect.streams.labels import LabelCodes
+from pydirect.streams.tables import as_numbers
 
 # Number of rows that sources read at a time.
 READ_ROWS = 65_536
@@ -80,6 +82,11 @@ class Source(Protocol):
         """Whether more than one pass is possible."""
         ...  # pragma: no cover
 
+    @property
+    def codes(self) -> TableCodes | None:
+        """Codes of the text in X; None if X holds numbers only, none of them missing."""
+        ...  # pragma: no cover
+
     def blocks(self, start: int) -> Iterator[Rows]:
         """Yield all rows from row `start` on, with missing values in them."""
         ...  # pragma: no cover
@@ -97,37 +104,11 @@ class Source(Protocol):
         ...  # pragma: no cover
 
 
-def as_numbers(given: Any, name: str) -> np.ndarray:
-    """Return an array of numbers, a memory-mapped one unchanged, or raise.
-
-    Columns of a frame may be of several numeric types; messages name a column that holds anything else.
-    """
-    names = list(getattr(given, "columns", ()))
-    if len(set(map(str, names))) < len(names) or not all(isinstance(column, str | int) for column in names):
-        names = []  # not distinct
-    columns = [given[column] for column in names]
-    for label, column in zip(names, columns, strict=True):
-        _require_numbers(column, f"column {label!r} of {name}")
-    if len({str(column.dtype) for column in columns}) > 1:
-        return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
-    values = given if isinstance(given, np.ndarray) else np.asarray(given)
-    if columns and values.dtype.kind == "O":  # numbers that may be missing
-        return np.asarray(given, dtype=np.float64)
-    own = getattr(given, "name", None)  # of a series
-    _require_numbers(values, f"column {own!r} of {name}" if isinstance(own, str) else name)
-    return values
-
-
-def _require_numbers(values: Any, name: str) -> None:
-    # pandas' extension types have NumPy's kinds; polars' types have none.
-    kind = values.dtype if hasattr(values.dtype, "kind") else np.asarray(values).dtype
-    if kind.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {kind}")
-
-
-def as_row_block(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None) -> Rows:
-    """Return a block of float64 arrays, with y two-dimensional."""
-    values = as_numbers(x, "X")
+def as_row_block(
+    x: Any, y: Any, weight: Any, labels: LabelCodes | None = None, codes: TableCodes | None = None
+) -> Rows:
+    """Return a block of float64 arrays, with y two-dimensional; text becomes codes."""
+    values = as_numbers(x, "X") if codes is None else codes.coded(x)
     targets = np.asarray(as_numbers(y, "y") if labels is None else labels.codes(np.asarray(y)), dtype=np.float64)
     targets = targets[:, None] if targets.ndim == 1 else targets
     weights = None if weight is None else np.asarray(as_numbers(weight, "sample_weight"), dtype=np.float64)
@@ -143,6 +124,7 @@ def chunks(source: Source, start: int, size: int, drop_missing: bool) -> Iterato
     a weight is negative, or the number of columns changes.
     """
     waiting: list[Rows] = []
+    gaps = source.codes is not None and source.codes.gaps
     n_waiting, row, widths = 0, start, None
     for block in source.blocks(start):
         shape = (block.x.shape[1], block.y.shape[1], block.weight is None)
@@ -154,7 +136,8 @@ def chunks(source: Source, start: int, size: int, drop_missing: bool) -> Iterato
                 f"with{'out' if shape[2] else ''} weights"
             )
         first = row
-        waiting.append(checked_rows(block, source.names, lambda i: source.place(first + i), drop_missing))  # noqa: B023
+        place: Callable[[int], str] = lambda i: source.place(first + i)  # noqa: B023, E731
+        waiting.append(checked_rows(block, source.names, place, drop_missing, gaps))
         n_waiting, row = n_waiting + len(block), row + len(block)
         if n_waiting >= size:
             joined, done = Rows.joined(waiting), 0
@@ -166,17 +149,19 @@ def chunks(source: Source, start: int, size: int, drop_missing: bool) -> Iterato
         yield row, rows_present(Rows.joined(waiting), drop_missing)
 
 
-def checked_rows(rows: Rows, names: list[str] | None, place: Callable[[int], str], drop_missing: bool) -> Rows:
+def checked_rows(
+    rows: Rows, names: list[str] | None, place: Callable[[int], str], drop_missing: bool, gaps: bool = False
+) -> Rows:
     """Return rows unchanged if values are finite, or NaN if these will be dropped, and weights not negative.
 
-    `names`: names of the columns of X. `place`: function that returns the place of a row in words. Raises StreamError
-    if not, with the place of the first such value.
+    `names`: names of the columns of X. `place`: function that returns the place of a row in words. `gaps`: whether X
+    may hold NaN in any case. Raises StreamError if not, with the place of the first such value.
     """
     weight = None if rows.weight is None else rows.weight[:, None]
     for name, values in (("X", rows.x), ("y", rows.y), ("sample_weight", weight)):
         if values is None or (np.isfinite(values).all() and (name != "sample_weight" or (values >= 0).all())):
             continue
-        bad = np.isinf(values) if drop_missing else ~np.isfinite(values)
+        bad = np.isinf(values) if drop_missing or (gaps and name == "X") else ~np.isfinite(values)
         if name == "sample_weight":
             bad |= values < 0
         if bad.any():

@@ -13,6 +13,8 @@ from pydirect.persistence.fields import Arrays, Header
 from pydirect.statistics.gaussian import FeatureMap
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.checkpoint import Checkpoint
+from pydirect.streams.codes import TableCodes
+from pydirect.streams.encoded import EncodedSource, Encoder
 from pydirect.streams.passes import collect_stream, digest, sample_stream
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
 
@@ -51,6 +53,11 @@ class StreamRun:
         return self.source.names
 
     @property
+    def codes(self) -> TableCodes | None:
+        """Codes of the text in X."""
+        return self.source.codes
+
+    @property
     def one_dimensional(self) -> bool:
         """Whether the targets have no axis of outputs."""
         return self.source.one_dimensional
@@ -73,6 +80,10 @@ class StreamRun:
         """Draw a sample of rows in a pass that checks all rows; see `pydirect.streams.passes.sample_stream`."""
         with self.uncounted("sample"):
             return sample_stream(self.source, n_rows, seed, drop_missing=self.drop_missing, look=look).rows
+
+    def encode(self, encoder: Encoder) -> None:
+        """Encode all rows from here on."""
+        self.source = EncodedSource(self.source, encoder, self.drop_missing)
 
     @contextmanager
     def uncounted(self, stage: str) -> Iterator[None]:

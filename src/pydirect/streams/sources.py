@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from pydirect._validation import column_names
+from pydirect.streams.codes import TableCodes
 from pydirect.streams.labels import LabelCodes
 from pydirect.streams.parquet import ParquetSource
-from pydirect.streams.rows import READ_ROWS, Rows, Source, StreamError, as_numbers, as_row_block
+from pydirect.streams.rows import READ_ROWS, Rows, Source, StreamError, as_row_block
+from pydirect.streams.tables import as_numbers
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class ArraySource:
     names : list of str, optional
     labels : LabelCodes, optional
         Codes of the labels, if y holds labels.
+    codes : TableCodes, optional
+        Codes of the text that x holds in place of it.
     """
 
     x: Any
@@ -36,6 +40,7 @@ class ArraySource:
     names: list[str] | None = None
     labels: LabelCodes | None = None
     repeatable: bool = True
+    codes: TableCodes | None = None
 
     def __post_init__(self) -> None:
         if np.ndim(self.x) != 2 or 0 in np.shape(self.x):
@@ -87,8 +92,8 @@ class BlockSource:
 
     n_rows: int | None = None
 
-    def __init__(self, blocks: Any, labels: LabelCodes | None = None) -> None:
-        self.labels = labels
+    def __init__(self, blocks: Any, labels: LabelCodes | None = None, codes: TableCodes | None = None) -> None:
+        self.labels, self.codes = labels, codes
         self._open: Callable[[], Iterable[Any]] = blocks if callable(blocks) else lambda: blocks
         self.repeatable = callable(blocks) or iter(blocks) is not blocks
         self._held: list[Any] = []
@@ -146,7 +151,7 @@ class BlockSource:
         if number and names is not None and self.names is not None and names != self.names:
             raise StreamError(f"block {number}: the columns must be {self.names}, as of the first block, got {names}")
         try:
-            return as_row_block(*parts, self.labels)
+            return as_row_block(*parts, self.labels, self.codes)
         except (TypeError, ValueError) as error:
             raise StreamError(f"block {number}: {error}") from error
 
@@ -171,10 +176,16 @@ class BlockSource:
         return []
 
 
-def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCodes | None = None) -> Source:
+def as_source(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    labels: LabelCodes | None = None,
+    codes: TableCodes | None = None,
+) -> Source:
     """Return the source that the arguments of ``fit_stream`` describe.
 
-    `labels`: codes of the labels, if y holds labels.
+    `labels`: codes of the labels, if y holds labels. `codes`: of text in X, if it may hold any.
     """
     if isinstance(X, str | os.PathLike):
         names = [y] if isinstance(y, str) else y
@@ -187,7 +198,10 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
             raise TypeError(f"sample_weight must name a column of {os.fspath(X)}, got {type(sample_weight).__name__}")
         if not os.path.exists(X):
             raise FileNotFoundError(2, "No such file or directory", os.fspath(X))
-        return ParquetSource(X, tuple(names), sample_weight, one_dimensional=isinstance(y, str), labels=labels)
+        one_dimensional = isinstance(y, str)
+        return ParquetSource(
+            X, tuple(names), sample_weight, one_dimensional=one_dimensional, labels=labels, codes=codes
+        )
     if isinstance(X, ArraySource | BlockSource | ParquetSource):
         return X
     if y is None:
@@ -200,7 +214,7 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
                 "X must be a path, an array, blocks (X, y) or a function that returns an iterator of them, "
                 f"got {type(X).__name__}"
             )
-        return BlockSource(X, labels)
+        return BlockSource(X, labels, codes)
     if callable(X) or isinstance(X, Iterator) or _holds_blocks(X):
         raise TypeError("y must not be given when X is blocks (X, y) or a function that returns them")
     for name, given in (("y", y), ("sample_weight", sample_weight)):
@@ -213,7 +227,8 @@ def as_source(X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCod
     # Memory-mapped arrays stay on disk; frames and lists are in memory anyway.
     targets = as_numbers(y, "y") if labels is None else y if isinstance(y, np.ndarray) else np.asarray(y)
     weight = None if sample_weight is None else as_numbers(sample_weight, "sample_weight")
-    return ArraySource(as_numbers(X, "X"), targets, weight, column_names(X), labels)
+    x = as_numbers(X, "X") if codes is None else codes.coded(X)
+    return ArraySource(x, targets, weight, column_names(X), labels, codes=codes)
 
 
 def _holds_blocks(X: Any) -> bool:

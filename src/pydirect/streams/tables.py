@@ -85,6 +85,34 @@ class Table:
         return cls(columns, names)
 
 
+def as_numbers(given: Any, name: str) -> np.ndarray:
+    """Return an array of numbers, a memory-mapped one unchanged, or raise.
+
+    Columns of a frame may be of several numeric types; messages name a column that holds anything else.
+    """
+    names = list(getattr(given, "columns", ()))
+    if len(set(map(str, names))) < len(names) or not all(isinstance(column, str | int) for column in names):
+        names = []  # not distinct
+    columns = [given[column] for column in names]
+    for label, column in zip(names, columns, strict=True):
+        _require_numbers(column, f"column {label!r} of {name}")
+    if len({str(column.dtype) for column in columns}) > 1:
+        return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
+    values = given if isinstance(given, np.ndarray) else np.asarray(given)
+    if columns and values.dtype.kind == "O":  # numbers that may be missing
+        return np.asarray(given, dtype=np.float64)
+    own = getattr(given, "name", None)  # of a series
+    _require_numbers(values, f"column {own!r} of {name}" if isinstance(own, str) else name)
+    return values
+
+
+def _require_numbers(values: Any, name: str) -> None:
+    # pandas' extension types have NumPy's kinds; polars' types have none.
+    kind = values.dtype if hasattr(values.dtype, "kind") else np.asarray(values).dtype
+    if kind.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {kind}")
+
+
 def label(names: Sequence[str] | None, column: int) -> str:
     """Return how messages name a column of X."""
     return f"column {column} of X" if names is None else f"column {names[column]!r}"
@@ -113,6 +141,27 @@ def holds_text(X: Any) -> bool:
     if dtype is None and isinstance(X, list | tuple):
         return any(np.asarray(row).dtype.kind in "SUO" for row in X[:1]) or np.asarray(X).dtype.kind in "SU"
     return getattr(dtype, "kind", "f") in "SUO"
+
+
+def explain_numbers(X: Any, error: Exception) -> Exception:
+    """Return an error that names the column of a table that is not all numbers, else the given one."""
+    if not is_frame(X) and not holds_text(X):
+        return error
+    try:
+        table = Table.of(X)
+    except (TypeError, ValueError) as own:
+        return own if is_frame(X) else error
+    for j, column in enumerate(table.columns):
+        if not isinstance(column, np.ndarray):
+            return TypeError(
+                f"{label(table.names, j)} must hold numbers, got text: encode it, say with scikit-learn's OneHotEncoder"
+            )
+        if np.isnan(column).any():
+            return ValueError(
+                f"{label(table.names, j)} must have no missing values, got NaN: fill them, say with scikit-learn's "
+                "SimpleImputer"
+            )
+    return error
 
 
 def _series(X: Any) -> Iterable[Any]:
@@ -171,7 +220,8 @@ def _column_of_objects(values: list[Any], name: str, text: bool = False) -> Colu
 
     `text`: whether numbers are text, too.
     """
-    types = {t for t in set(map(type, values)) if t.__name__ not in MISSING}
+    found_types = set(map(type, values))
+    types = {t for t in found_types if t.__name__ not in MISSING}
     if not text and all(issubclass(t, NUMBERS) for t in types):
         return _numbers(values)
     if any(issubclass(t, DATES) for t in types):
@@ -179,7 +229,7 @@ def _column_of_objects(values: list[Any], name: str, text: bool = False) -> Colu
     odd = next((t for t in types if not issubclass(t, (str, bytes, *NUMBERS)) and not text), None)
     if odd is not None:
         raise TypeError(f"{name} must hold numbers, booleans or text, got {odd.__name__}")
-    if types - {str}:
+    if found_types - {str, type(None)}:
         values = [None if _is_missing(v) else key_of(v) for v in values]
     found: dict[str, int] = {}
     codes = [-1 if v is None else found.setdefault(v, len(found)) for v in values]
@@ -202,6 +252,15 @@ def key_of(value: Any) -> str:
         number = float(value)
         return str(int(number)) if number.is_integer() else repr(number)
     return str(value)
+
+
+def as_text(column: Column) -> Text:
+    """Return a column of numbers as one of text."""
+    if isinstance(column, Text):
+        return column
+    values, codes = np.unique(column, return_inverse=True, equal_nan=True)
+    keys = [key_of(v) for v in values.tolist() if v == v]
+    return Text(keys, np.where(codes < len(keys), codes, -1))
 
 
 def _dates(name: str) -> TypeError:

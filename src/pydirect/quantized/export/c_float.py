@@ -108,6 +108,8 @@ def _add_input_map(m: InputMap, conditions: set[str], macros: dict[str, int | st
     tables |= {"columns": m.kept.astype(np.uint16), "input_mean": m.mean[m.kept], "input_scale": m.scale[m.kept]}
     if len(m.knots):
         conditions.add("knots")
+        macros["N_SCORED"] = len(m.scored)
+        tables["scored"] = m.scored.astype(np.uint16)
         # The knots of every column, without those repeated at its end.
         ends = [int(np.searchsorted(knots, knots[-1])) + 1 for knots in m.knots]
         tables["knots_begin"] = np.concatenate([[0], np.cumsum(ends)]).astype(np.uint32)

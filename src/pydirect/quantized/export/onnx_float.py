@@ -89,12 +89,13 @@ class FloatGraph:
         standardised = self._cut(self.op("Div", centred, m.scale[m.kept]), LARGEST)
         if not len(m.knots):
             return standardised
-        return self.op("Concat", standardised, self._scores(m, kept), axis=1)
+        return self.op("Concat", standardised, self._scores(m, x), axis=1)
 
-    def _scores(self, m: InputMap, kept: str) -> str:
+    def _scores(self, m: InputMap, x: str) -> str:
         """Return normal scores of columns: interpolated between the knots, constant beyond them."""
         op, (n_columns, n_knots) = self.op, m.knots.shape
-        v = op("Max", op("Min", kept, m.knots[:, -1]), m.knots[:, 0])
+        scored = op("Gather", x, m.scored.astype(np.int64), axis=1)
+        v = op("Max", op("Min", scored, m.knots[:, -1]), m.knots[:, 0])
         reached = op("GreaterOrEqual", op("Unsqueeze", v, np.array([2])), m.knots)
         count = op("ReduceSum", self.graph.cast(reached, np.int64), np.array([2]), keepdims=0)
         last = np.int64(max(n_knots - 2, 0))

@@ -40,10 +40,12 @@ static inline void pd_map_inputs(const pd_real *x, pd_real *inputs)
 //@else
         inputs[i] = pd_cut((v - pd_input_mean[i]) / pd_input_scale[i], PD_LARGEST);
 //@end
-//@if knots
-        inputs[PD_N_KEPT + i] = pd_score(i, v);
-//@end
     }
+//@if knots
+    for (i = 0; i < PD_N_SCORED; ++i) {
+        inputs[PD_N_KEPT + i] = pd_score(i, x[pd_scored[i]]);
+    }
+//@end
 }
 
 //@if network

@@ -1,0 +1,335 @@
+"""Tables as people have them: text, booleans and gaps, in every way to fit and predict."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils import get_tags
+
+import pydirect
+from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, fit_many
+from pydirect.features import Columns, TableWarning
+
+pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+SMALL = {"n_features": 40, "max_hyperparameter_rows": 60}
+
+
+def birds(n, seed=0):
+    """Birds of three kinds on two islands, some of them not measured in full, and their masses."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(["auk", "gull", "tern"], n, p=[0.5, 0.3, 0.2])
+    island = rng.choice(["East", "West"], n)
+    wing = rng.normal(180, 8, n) + 20 * (kind == "gull")
+    bill = 0.2 * wing + rng.normal(0, 2, n)
+    male = rng.random(n) < 0.5
+    mass = 20 * wing + 300 * male - 400 * (kind == "tern") + rng.normal(0, 60, n)
+    frame = pandas.DataFrame({"kind": kind, "island": island, "wing": wing, "bill": bill, "male": male})
+    frame.loc[rng.random(n) < 0.2, "wing"] = np.nan
+    frame.loc[rng.random(n) < 0.1, "island"] = None
+    return frame, mass
+
+
+X, Y = birds(160)
+NEW, Y_NEW = birds(80, 1)
+MODELS = [
+    DirectRegressor(**SMALL),
+    DirectRegressor("fourier", **SMALL),
+    DirectRegressor("linear"),
+    DirectRegressor("polynomial"),
+    DirectRegressor("linear", basis="raw"),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_a_frame_is_fitted_as_its_encoded_rows_are(model):
+    model = clone(model).fit(X, Y)
+    assert model.n_features_in_ == 5 and list(model.feature_names_in_) == list(X.columns)
+    columns = model.columns_
+    assert columns.names_out[:6] == [
+        "kind=auk",
+        "kind=gull",
+        "kind=tern",
+        "island=East",
+        "island=West",
+        "island=(missing)",
+    ]
+    plain = clone(model).fit(columns.encode(X), Y)
+    np.testing.assert_array_equal(model.predict(NEW), plain.predict(columns.encode(NEW)))
+    assert model.score(NEW, Y_NEW) > 0.85
+
+
+def test_text_and_gaps_say_more_than_leaving_them_out():
+    model = DirectRegressor(**SMALL)
+    left_out = clone(model).fit(X[["bill", "male"]], Y).score(NEW[["bill", "male"]], Y_NEW)
+    assert model.fit(X, Y).score(NEW, Y_NEW) > left_out + 0.1
+
+
+def test_every_prediction_takes_a_frame():
+    model = DirectRegressor(**SMALL).fit(X, Y)
+    mean, std = model.predict(NEW, return_std=True)
+    lower, upper = model.predict_interval(NEW)
+    assert ((lower < mean) & (mean < upper) & (std > 0)).all()
+    assert model.sample_y(NEW, 3).shape == (80, 3)
+    assert model.predict_quantiles(NEW).shape == (80, 3)
+    assert np.isfinite(model.log_predictive_density(NEW, Y_NEW)).all()
+    assert len(model.predict_parts(NEW)) == 3
+    assert model.predict_cumulants(NEW).shape == (4, 80)
+    assert model.calibrate(NEW, Y_NEW).calibration_scale_ > 0
+
+
+def test_an_unseen_category_is_less_certain():
+    model = DirectRegressor(**SMALL).fit(X, Y)
+    new = NEW.assign(kind="skua")
+    assert (model.predict(new, return_std=True)[1] > model.predict(NEW, return_std=True)[1]).mean() > 0.9
+
+
+def test_models_of_tables_survive_files_and_pickle(tmp_path):
+    for model in (DirectRegressor(**SMALL, categories=["male"]), DirectClassifier(**SMALL, missing="indicator")):
+        model.fit(X, np.where(Y > np.median(Y), "heavy", "light") if isinstance(model, DirectClassifier) else Y)
+        model.save(tmp_path / "model")
+        for again in (pydirect.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+            assert again.columns_.names_out == model.columns_.names_out
+            method = "predict_proba" if isinstance(model, DirectClassifier) else "predict"
+            np.testing.assert_array_equal(getattr(again, method)(NEW), getattr(model, method)(NEW))
+
+
+def test_a_classifier_takes_tables():
+    labels = np.where(Y > np.median(Y), "heavy", "light")
+    model = DirectClassifier(**SMALL).fit(X, labels, np.arange(160) % 3)
+    assert model.score(NEW, np.where(Y_NEW > np.median(Y), "heavy", "light")) > 0.8
+    assert model.predict_logit(NEW, return_std=True)[1].shape == (80,)
+
+
+def test_columns_are_checked_as_those_of_numbers():
+    model = DirectRegressor("linear").fit(X, Y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(X[X.columns[::-1]])
+    with pytest.raises(ValueError, match="X has 4 features, but DirectRegressor is expecting 5"):
+        model.predict(X[X.columns[:4]])
+    with pytest.raises(ValueError, match="column 'wing' must be finite, got infinity"):
+        model.predict(X.assign(wing=np.inf))
+    with pytest.raises(TypeError, match="column 'wing' must hold numbers, as in fit, got 'wide'"):
+        model.predict(X.assign(wing="wide"))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(X, Y[:10])
+    with pytest.raises(ValueError, match="column 'island' must have no missing values with missing='raise'"):
+        DirectRegressor(missing="raise").fit(X, Y)
+    with pytest.raises(ValueError, match="0 sample"):
+        model.predict(X[:0])
+
+
+def test_wrong_parameters_are_refused_by_name():
+    for parameters, message in (
+        ({"missing": "mean"}, "missing must be one of 'auto', 'indicator', 'raise'"),
+        ({"categories": "all"}, "categories must be one of 'auto'"),
+        ({"categories": [1.5]}, "categories must be 'auto' or a list of columns"),
+    ):
+        for model in (DirectRegressor(**parameters), DirectClassifier(**parameters)):
+            with pytest.raises((ValueError, TypeError), match=message):
+                model.fit(X, Y > np.median(Y))
+
+
+@pytest.mark.parametrize("model", [DirectRegressor("precomputed"), DirectRegressor(StandardScaler())], ids=str)
+def test_what_takes_numbers_only_names_the_column_that_holds_none(model):
+    with pytest.raises(TypeError, match="column 'kind' must hold numbers, got text: encode it"):
+        model.fit(X, Y)
+    with pytest.raises(ValueError, match="column 'wing' must have no missing values, got NaN: fill them"):
+        model.fit(X[["male", "wing"]], Y)
+    assert not get_tags(model).input_tags.allow_nan
+
+
+def test_tags_say_what_is_accepted():
+    tags = get_tags(DirectRegressor()).input_tags
+    assert tags.allow_nan and tags.string and tags.categorical
+    assert not get_tags(DirectRegressor(missing="raise")).input_tags.allow_nan
+    assert get_tags(DirectSearchCV(DirectRegressor(), {})).input_tags.allow_nan
+
+
+# --- arrays
+
+
+def test_arrays_of_objects_and_lists_are_tables_too():
+    model = DirectRegressor("linear").fit(X, Y)
+    rows = DirectRegressor("linear").fit(X.to_numpy(dtype=object), Y).predict(NEW.to_numpy(dtype=object))
+    np.testing.assert_allclose(rows, model.predict(NEW), rtol=1e-9)
+    listed = (
+        DirectRegressor("linear").fit(X.to_numpy(dtype=object).tolist(), Y).predict(NEW.to_numpy(dtype=object).tolist())
+    )
+    np.testing.assert_array_equal(listed, rows)
+
+
+def test_complete_numbers_are_fitted_as_if_nothing_could_be_missing():
+    x = np.random.default_rng(0).standard_normal((120, 3))
+    y = x[:, 0] + x[:, 1] ** 2
+    a, b = DirectRegressor(**SMALL).fit(x, y), DirectRegressor(**SMALL, missing="raise").fit(x, y)
+    np.testing.assert_array_equal(a.predict(x), b.predict(x))
+    assert a.columns_.is_plain and a.features_.n_features_in == 3
+    gappy = x.copy()
+    gappy[:5, 0] = np.nan
+    assert np.isfinite(a.predict(gappy)).all()
+
+
+def test_numbers_with_gaps_are_fitted():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((300, 1)) + 0.3 * rng.standard_normal((300, 4))
+    y = x.sum(axis=1) + 0.1 * rng.standard_normal(300)
+    gappy = np.where(rng.random(x.shape) < 0.2, np.nan, x)
+    assert DirectRegressor(**SMALL).fit(gappy[:200], y[:200]).score(gappy[200:], y[200:]) > 0.9
+
+
+def test_a_length_scale_of_a_column_is_that_of_its_categories():
+    x = X[["kind", "bill"]]
+    model = DirectRegressor(length_scale=[2.0, 7.0], **SMALL).fit(x, Y)
+    plain = DirectRegressor(length_scale=[2.0, 2.0, 2.0, 7.0], **SMALL).fit(model.columns_.encode(x), Y)
+    np.testing.assert_array_equal(model.predict(x), plain.predict(model.columns_.encode(x)))
+
+
+# --- streams
+
+
+def test_features_fix_the_encoding_of_later_rows():
+    model = DirectRegressor("linear").fit_features(X, Y)
+    columns = model.columns_
+    model.partial_fit(X[:100], Y[:100]).partial_fit(X[100:], Y[100:])
+    assert model.columns_ is columns
+    whole = DirectRegressor("linear").fit_features(X, Y).partial_fit(X, Y)
+    np.testing.assert_allclose(model.predict(NEW), whole.predict(NEW), rtol=1e-7)
+    again = model.partial_fit(NEW, Y_NEW).forget(NEW, Y_NEW)
+    np.testing.assert_allclose(again.predict(NEW), whole.predict(NEW), rtol=1e-6)
+    sums = whole.new_statistics().update(columns.encode(X), Y)
+    np.testing.assert_allclose(whole.fit_statistics(sums).predict(NEW), model.predict(NEW), rtol=1e-6)
+
+
+def blocks():
+    return [(X[k : k + 50], Y[k : k + 50]) for k in range(0, 160, 50)]
+
+
+def parquet(tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    path = tmp_path / "birds.parquet"
+    X.assign(island=X["island"].astype("category"), mass=Y, heavy=np.where(np.median(Y) < Y, "yes", "no")).to_parquet(
+        path
+    )
+    return path
+
+
+@pytest.mark.parametrize("source", ["frame", "blocks", "function", "iterator"])
+def test_streams_of_tables_give_the_model_of_their_rows(source):
+    data = {"frame": (X, Y), "blocks": (blocks(),), "function": (blocks,), "iterator": (iter(blocks()),)}[source]
+    model = DirectRegressor("linear").fit_stream(*data)
+    expected = DirectRegressor("linear").fit_features(X, Y).partial_fit(X, Y)
+    assert model.columns_.names_out == expected.columns_.names_out
+    np.testing.assert_allclose(model.predict(NEW), expected.predict(NEW), rtol=1e-7)
+
+
+def test_parquet_files_hold_text_and_gaps_and_checkpoints_know_the_encoding(tmp_path):
+    path = parquet(tmp_path)
+    columns = [*X.columns, "mass"]
+    pandas.read_parquet(path)[columns].to_parquet(tmp_path / "a.parquet", row_group_size=40)
+    model = DirectRegressor("linear").fit_stream(tmp_path / "a.parquet", "mass", checkpoint=tmp_path / "c")
+    expected = DirectRegressor("linear").fit_features(X, Y).partial_fit(X, Y)
+    np.testing.assert_allclose(model.predict(NEW), expected.predict(NEW), rtol=1e-7)
+    resumed = DirectRegressor("linear").fit_stream(tmp_path / "a.parquet", "mass", checkpoint=tmp_path / "c")
+    np.testing.assert_array_equal(resumed.predict(NEW), model.predict(NEW))
+    kept = DirectRegressor("linear").fit_features(X, Y)
+    kept.fit_stream(tmp_path / "a.parquet", "mass", keep_features=True)
+    np.testing.assert_allclose(kept.predict(NEW), expected.predict(NEW), rtol=1e-7)
+    dropped = DirectRegressor("linear").fit_stream(tmp_path / "a.parquet", "mass", drop_missing=True)
+    assert dropped.n_samples_ == len(X.dropna())
+    with pytest.raises(pydirect.StreamError, match="column 'island' must be finite|column 'wing' must be finite"):
+        DirectRegressor("linear", missing="raise").fit_stream(tmp_path / "a.parquet", "mass")
+
+
+def test_classifiers_stream_tables(tmp_path):
+    path = parquet(tmp_path)
+    pandas.read_parquet(path).drop(columns="mass").to_parquet(tmp_path / "a.parquet")
+    model = DirectClassifier("linear").fit_stream(tmp_path / "a.parquet", "heavy")
+    expected = DirectClassifier("linear").fit(X, np.where(np.median(Y) < Y, "yes", "no"))
+    assert model.columns_.names_out == expected.columns_.names_out
+    np.testing.assert_allclose(model.predict_proba(NEW), expected.predict_proba(NEW), atol=0.02)
+    kept = model.fit_stream(tmp_path / "a.parquet", "heavy", keep_features=True)
+    np.testing.assert_allclose(kept.predict_proba(NEW), expected.predict_proba(NEW), atol=0.02)
+
+
+def test_a_column_that_changes_from_numbers_to_text_is_refused_by_block():
+    changed = [(X[:50], Y[:50]), (X[50:].assign(bill="long"), Y[50:])]
+    with pytest.raises(pydirect.StreamError, match="block 1: column 'bill' must hold numbers, as in the blocks before"):
+        DirectRegressor("linear").fit_stream(changed)
+
+
+# --- many models, searches, pipelines
+
+
+def test_many_models_share_a_table():
+    targets = [Y, np.where(X["wing"].isna(), 1.0, 0.0)]
+    models = fit_many([DirectRegressor("linear"), DirectRegressor("linear")], X, targets)
+    for model, y in zip(models, targets, strict=True):
+        np.testing.assert_allclose(model.predict(NEW), DirectRegressor("linear").fit(X, y).predict(NEW), rtol=1e-9)
+    assert models[1].columns_.indicators == (2,) and models[0].columns_.indicators == ()
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_max_error"])
+def test_searches_take_tables(scoring):
+    search = DirectSearchCV(DirectRegressor("linear"), {"noise": ["elbo", "evidence"]}, scoring=scoring, cv=3)
+    search.fit(X, Y)
+    assert list(search.feature_names_in_) == list(X.columns)
+    assert search.predict(NEW).shape == (80,) and search.best_estimator_.columns_.n_columns == 5
+    same = GridSearchCV(DirectRegressor("linear"), {"noise": ["elbo", "evidence"]}, scoring=scoring, cv=3).fit(X, Y)
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], same.cv_results_["mean_test_score"], rtol=0.1)
+
+
+def test_a_search_by_leave_one_out_takes_tables():
+    search = DirectSearchCV(DirectRegressor(**SMALL), {"missing": ["auto", "indicator"]}, cv="loo").fit(X, Y)
+    assert search.predict(NEW).shape == (80,)
+
+
+def test_scikit_learn_s_tools_take_tables():
+    assert cross_val_score(DirectRegressor("linear"), X, Y, cv=3).min() > 0.7
+    encoder = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["kind", "island"]), remainder="passthrough", sparse_threshold=0
+    )
+    model = make_pipeline(encoder, DirectRegressor("linear")).fit(X, Y)
+    assert model.score(NEW, Y_NEW) > 0.8
+
+
+def test_a_transformed_table_names_what_numbers_were_missing():
+    model = DirectRegressor("linear", missing="indicator").fit(X, Y)
+    assert model.columns_.names_out[-1] == "wing=(missing)" and model.columns_.lacking == (2,)
+
+
+# --- devices
+
+
+def test_quantised_models_take_encoded_rows():
+    model = DirectRegressor("fourier", n_features=40, basis="raw", rank_inputs=False, length_scale=5.0).fit(X, Y)
+    small = model.quantize()
+    np.testing.assert_allclose(small.predict(model.columns_.encode(NEW)), model.predict(NEW), rtol=0.05)
+    with pytest.raises(ValueError, match=r"encode tables first, by columns_\.encode\(X\)"):
+        small.predict(NEW)
+    assert small.feature_names == tuple(model.columns_.names_out)
+
+
+def test_warnings_point_to_the_call():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        DirectRegressor("linear").fit(X.assign(name=[f"bird {k}" for k in range(160)]), Y)
+    (warning,) = [w for w in caught if issubclass(w.category, TableWarning)]
+    assert "column 'name' is different in every row" in str(warning.message)
+
+
+def test_names_of_rows_alone_say_nothing():
+    names = pandas.DataFrame({"name": [f"bird {k}" for k in range(160)]})
+    with pytest.warns(TableWarning, match="column 'name' is different in every row"):
+        model = DirectRegressor(**SMALL).fit(names, Y)
+    np.testing.assert_allclose(model.predict(names), Y.mean())
+
+
+def test_the_columns_of_a_frame_of_numbers_keep_their_names():
+    model = DirectRegressor("linear").fit(X[["bill", "male"]], Y)
+    assert isinstance(model.columns_, Columns) and model.columns_.names == ("bill", "male")
