@@ -273,7 +273,7 @@ def test_dates_are_refused_with_a_hint():
     except pytest.skip.Exception:
         pass
     for frame in frames:
-        with pytest.raises(TypeError, match="column 'when' must hold .* got dates or times: turn them into numbers"):
+        with pytest.raises(TypeError, match=r"column 'when' must hold .* got dates or times: turn them into numbers"):
             Columns.fit(frame)
 
 

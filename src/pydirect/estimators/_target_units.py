@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._validation import FloatArray
 from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.estimators._target_choice import as_transform_names, best_transform, fitted_transform
-from pydirect.features.columns import Columns
 from pydirect.features.basis import Basis
+from pydirect.features.columns import Columns
 from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.predictive.transformed import Distribution, TransformedDistribution, rectified_square_moments
