@@ -14,7 +14,7 @@ from pydirect._validation import FloatArray
 Float32Array = NDArray[np.float32]
 
 # Up to this many dimensions of equal spread a tree is faster than all distances, at 40,000 rows.
-MOST_TREE_DIMENSIONS = 6.0
+MOST_TREE_DIMENSIONS = 5.0
 BLOCK_BYTES = 2**21  # distances held at a time: what the cache holds
 N_GROUPS = 32  # the nearest rows are among those of the groups with the nearest representatives
 

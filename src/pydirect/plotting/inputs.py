@@ -1,0 +1,372 @@
+"""Displays of what a model found in its inputs: which columns matter, how, and where it is noisy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import norm, spearmanr
+
+from pydirect.features.screen import RELEVANT
+from pydirect.plotting.common import BAND, BLUE, INK, SERIES, VERMILION, axes_of, check_output, finish, fitted, vector
+from pydirect.predictive.gaussian_mixture import finite_array
+
+
+class RelevanceDisplay:
+    """Which columns matter: inverse length-scales of the kernel, and what the screen of columns found.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the columns.
+    relevance : array of shape (n_columns,) or (n_columns, 2)
+        Inverse length-scales of the standardised columns and, second, of their normal scores; 0 for none.
+    scores : array of shape (n_columns,), optional
+        Largest effect of every column in the screen, alone or in a pair, as a normal deviate.
+    """
+
+    def __init__(self, names: Sequence[str], relevance: ArrayLike, scores: ArrayLike | None = None) -> None:
+        self.names, relevance = list(map(str, names)), finite_array("relevance", relevance)
+        self.relevance = relevance[:, None] if relevance.ndim == 1 else relevance
+        if self.relevance.ndim != 2 or len(self.relevance) != len(self.names) or not self.names:
+            raise ValueError(f"relevance must have a row for each of {len(self.names)} names, got {relevance.shape}")
+        self.scores = None if scores is None else vector("scores", scores, len(self.names))
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, **kwargs: Any) -> Self:
+        """Plot the kernel of a fitted `DirectRegressor` or `DirectClassifier`; constant columns have none."""
+        basis = fitted(estimator, "features_")
+        kernel, inputs = basis.hyperparameters, basis.input_map
+        if kernel is None:
+            raise TypeError(f"features_ must have a kernel, got {basis.map.kind} features")
+        n = inputs.n_standardised
+        relevance = np.zeros((n, 1 if inputs.n_outputs == n else 2))
+        relevance[:, 0] = 1 / kernel.length_scales[:n]
+        if inputs.n_outputs > n:
+            scored = np.isin(inputs.kept, getattr(inputs, "scored", inputs.kept))
+            relevance[scored, 1] = 1 / kernel.length_scales[n:]
+        names = np.asarray(column_names(estimator), dtype=object)[inputs.kept]
+        search = getattr(basis, "search", None)
+        scores = search.scores if search is not None and search.scores.any() else None
+        return cls(names.tolist(), relevance, scores).plot(**kwargs)
+
+    def plot(self, ax: Any = None, *, max_columns: int = 20) -> Self:
+        """Draw the columns of largest relevance, and their scores beside them if there are any.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or a pair of them if there are scores, optional
+        max_columns : int, default 20
+            Largest number of columns drawn; the title counts the others.
+        """
+        if max_columns < 1:
+            raise ValueError(f"max_columns must be positive, got {max_columns}")
+        n_axes = 1 if self.scores is None else 2
+        if ax is not None and np.size(ax) not in (1, n_axes):
+            raise ValueError(f"ax must be {n_axes} axes or one, got {np.size(ax)}")
+        order = np.argsort(-self.relevance.max(axis=1), kind="stable")[:max_columns]
+        size = (4.4 * n_axes + 1.0, max(2.4, 0.28 * len(order) + 1.2))
+        self.ax_ = np.ravel(axes_of(self, ax, size, ncols=n_axes))
+        self.figure_ = self.ax_[0].figure
+        self._draw_relevance(self.ax_[0], order)
+        if self.ax_.size > 1:
+            self._draw_scores(self.ax_[1], order)
+        return self
+
+    def _draw_relevance(self, ax: Any, order: Any) -> None:
+        kinds = self.relevance.shape[1]
+        height = 0.8 / kinds
+        for k, (color, label) in enumerate(zip((BLUE, SERIES[5]), ("value", "rank"), strict=True)):
+            if k < kinds:
+                at = np.arange(len(order)) + height * (k - (kinds - 1) / 2)
+                ax.barh(at, self.relevance[order, k], height=0.9 * height, color=color, label=f"of the {label}")
+        self._label_columns(ax, order)
+        ax.set_xlabel("inverse length-scale (per standard deviation)")
+        left_out = len(self.names) - len(order)
+        finish(ax, legend="lower right")
+        if left_out:
+            ax.set_title(f"{len(order)} of {len(self.names)} columns", fontsize="medium")
+
+    def _draw_scores(self, ax: Any, order: Any) -> None:
+        assert self.scores is not None
+        scores = np.maximum(self.scores[order], 0.0)
+        found = scores > RELEVANT
+        ax.barh(np.arange(len(order)), scores, height=0.72, color=np.where(found, BLUE, BAND))
+        ax.axvline(RELEVANT, color=VERMILION, ls="--", label=f"found relevant beyond {RELEVANT:g}")
+        self._label_columns(ax, order)
+        ax.set_xlabel("effect in the screen, alone or in a pair (normal deviate)")
+        ax.set_title(f"{int((self.scores > RELEVANT).sum())} columns screened in", fontsize="medium")
+        if scores.max() > 20 * RELEVANT:
+            ax.set_xscale("symlog", linthresh=RELEVANT)
+        finish(ax, legend="lower right")
+
+    def _label_columns(self, ax: Any, order: Any) -> None:
+        labels = [name if len(name) <= 24 else f"{name[:23]}…" for name in np.asarray(self.names, dtype=object)[order]]
+        ax.set_yticks(range(len(order)), labels, fontsize="small")
+        ax.set_ylim(len(order) - 0.4, -0.6)
+
+
+class NoiseDisplay:
+    """Standard deviations of the noise and of the function against one input.
+
+    Parameters
+    ----------
+    feature : pair of str and array of shape (n,)
+        Name and values of the input.
+    aleatoric_std, epistemic_std : arrays of shape (n,)
+        Of the noise and of the function, in the units of the target.
+    errors : array of shape (n,), optional
+        Observed minus predicted targets.
+    """
+
+    def __init__(
+        self,
+        feature: tuple[str, ArrayLike],
+        aleatoric_std: ArrayLike,
+        epistemic_std: ArrayLike,
+        errors: ArrayLike | None = None,
+    ) -> None:
+        self.name, self.values = feature[0], vector("feature", feature[1])
+        n = self.values.size
+        self.aleatoric_std = vector("aleatoric_std", aleatoric_std, n)
+        self.epistemic_std = vector("epistemic_std", epistemic_std, n)
+        self.errors = None if errors is None else vector("errors", errors, n)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        feature: int | str | None = None,
+        output: int = 0,
+        **kwargs: Any,
+    ) -> Self:
+        """Plot the parts of the standard deviation at X, and the errors if `y` is given.
+
+        Without `feature`, its index or name, the column of numbers is taken with which the noise goes up or down most:
+        of the largest rank correlation.
+        """
+        if not hasattr(estimator, "predict_parts"):
+            raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
+        parts = [part if np.ndim(part) == 2 else part[:, None] for part in estimator.predict_parts(X)]
+        chosen = check_output(output, parts[0].shape[1])
+        mean, epistemic, aleatoric = (part[:, chosen] for part in parts)
+        if feature is None:
+            feature = _most_correlated(X, aleatoric)
+        values = column_of(X, feature)
+        errors = None if y is None else np.asarray(y, dtype=np.float64).reshape(len(mean), -1)[:, chosen] - mean
+        return cls((name_of(X, feature), values), aleatoric, epistemic, errors).plot(**kwargs)
+
+    def plot(self, ax: Any = None, *, target_name: str = "target", max_points: int = 2000) -> Self:
+        """Draw the deviations.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+        target_name : str, default "target"
+            Name of the target, with its units.
+        max_points : int, default 2000
+            Largest number of rows drawn, evenly spaced in the input if there are more.
+        """
+        ax = axes_of(self, ax, (6.4, 4.2))
+        order = np.argsort(self.values, kind="stable")
+        rows = order[np.unique(np.linspace(0, order.size - 1, min(max_points, order.size)).round().astype(int))]
+        x, size = self.values[rows], 10.0 if rows.size <= 300 else 5.0
+        if self.errors is not None:
+            style = {"color": "0.7", "label": "absolute error", "zorder": 1}
+            ax.scatter(x, np.abs(self.errors[rows]), s=0.7 * size, lw=0, **style)
+        ax.scatter(x, self.aleatoric_std[rows], s=size, color=BLUE, lw=0, label="of the noise", zorder=3)
+        ax.scatter(x, self.epistemic_std[rows], s=size, color=VERMILION, lw=0, label="of the function", zorder=2)
+        tallest = max(self.aleatoric_std.max(), self.epistemic_std.max())
+        if self.errors is not None:
+            tallest = max(tallest, float(np.quantile(np.abs(self.errors), 0.99)))
+        ax.set(xlabel=self.name, ylabel=f"standard deviation of {target_name}", ylim=(0.0, 1.08 * tallest or 1.0))
+        self.ax_, self.figure_ = finish(ax, legend="above")
+        return self
+
+
+class EffectDisplay:
+    """Partial dependence on single columns, with intervals for the function.
+
+    The average prediction over all rows with one column set to each of its values (Friedman 2001). The standard
+    deviation of such an average is at most the average of the rows' own, which the intervals use: they are those of the
+    function, without noise, and rather too wide than too narrow.
+
+    Parameters
+    ----------
+    effects : sequence of tuples (name, values, mean, std)
+        For each column the values that it was set to, averages of the predictions and of their epistemic deviations;
+        values of one axis may be text.
+    level : float
+        Nominal coverage of the intervals.
+    rows : sequence of arrays, optional
+        Values of the column in X, of which deciles are drawn.
+    """
+
+    def __init__(
+        self, effects: Sequence[tuple[str, Any, ArrayLike, ArrayLike]], level: float = 0.9, rows: Any = None
+    ) -> None:
+        if not effects or not 0 < level < 1:
+            raise ValueError(f"effects must not be empty and level be in (0, 1), got {len(effects)} and {level}")
+        self.level, self.effects = level, []
+        for name, values, mean, std in effects:
+            n = len(values)
+            self.effects.append((name, np.asarray(values), vector("mean", mean, n), vector("std", std, n)))
+        self.rows = [None] * len(self.effects) if rows is None else list(rows)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        features: Sequence[int | str],
+        *,
+        level: float = 0.9,
+        grid_resolution: int = 50,
+        max_rows: int = 500,
+        output: int = 0,
+        **kwargs: Any,
+    ) -> Self:
+        """Plot the effects of columns, given by index or name.
+
+        Means are those of `sklearn.inspection.partial_dependence` by brute force, on at most `max_rows` rows, evenly
+        spaced. Numbers go from their 5 % to their 95 % quantile, or through all values if there are few.
+        """
+        if not hasattr(estimator, "predict_parts"):
+            raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
+        if hasattr(X, "columns") and not hasattr(X, "iloc"):
+            raise TypeError(f"X must be an array or a pandas frame, got {type(X).__name__}")
+        kept = np.unique(np.linspace(0, len(X) - 1, min(max_rows, len(X))).round().astype(int))
+        table = X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
+        effects, rows = [], []
+        for feature in features:
+            column = np.asarray(column_of(X, feature, numbers=False))
+            grid = _grid(column, grid_resolution)
+            mean, std = _average_parts(estimator, table, feature, grid, output)
+            effects.append((name_of(X, feature), grid, mean, std))
+            rows.append(column.astype(np.float64) if grid.dtype.kind == "f" else None)
+        return cls(effects, level, rows).plot(**kwargs)
+
+    def plot(self, ax: Any = None, *, target_name: str = "prediction") -> Self:
+        """Draw one panel per column, with a common scale of the target.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, one per column, optional
+        target_name : str, default "prediction"
+            Name of the target, with its units.
+        """
+        n = len(self.effects)
+        if ax is not None and np.size(ax) != n:
+            raise ValueError(f"ax must be {n} axes, got {np.size(ax)}")
+        columns = 2 if n == 4 else min(n, 3)
+        size = (1.2 + 3.2 * columns, 0.6 + 2.9 * -(-n // columns))
+        self.ax_ = np.ravel(axes_of(self, ax, size, ncols=columns, nrows=-(-n // columns), sharey=ax is None))
+        self.figure_ = self.ax_[0].figure
+        for spare in self.ax_[n:]:
+            spare.remove()
+        self.ax_ = self.ax_[:n]
+        width = float(norm.ppf(0.5 + 0.5 * self.level))
+        for k, (panel, (name, values, mean, std), rows) in enumerate(
+            zip(self.ax_, self.effects, self.rows, strict=True)
+        ):
+            label = {"label": f"{self.level:.0%} interval of the function"}
+            if values.dtype.kind == "f":
+                panel.fill_between(values, mean - width * std, mean + width * std, color=BAND, lw=0, **label)
+                panel.plot(values, mean, color=BLUE, lw=1.8, label="average prediction")
+                if rows is not None:
+                    ticks = np.quantile(rows, np.linspace(0.1, 0.9, 9))
+                    panel.plot(ticks, np.zeros(9), "|", color=INK, ms=7, transform=panel.get_xaxis_transform())
+            else:
+                at = np.arange(len(values))
+                panel.errorbar(at, mean, width * std, fmt="o", color=BLUE, ecolor=SERIES[5], ms=5, lw=2, **label)
+                panel.set_xticks(at, values.astype(str), rotation=45 if len(values) > 4 else 0, fontsize="small")
+                panel.set_xlim(-0.6, len(values) - 0.4)
+            panel.set(xlabel=name, ylabel=target_name if k % columns == 0 else "")
+            panel.spines[["top", "right"]].set_visible(False)
+        if ax is None:  # one legend for all panels
+            self.figure_.legend(
+                *self.ax_[0].get_legend_handles_labels(), loc="outside upper left", frameon=False, ncols=2
+            )
+        else:
+            finish(self.ax_[0], legend="best")
+        return self
+
+
+def column_names(estimator: Any) -> list[str]:
+    """Return the names of the columns that the features take: encoded ones, given ones, or numbers."""
+    n = fitted(estimator, "features_").n_features_in
+    for owner, attribute in ((getattr(estimator, "columns_", None), "names_out"), (estimator, "feature_names_in_")):
+        names = getattr(owner, attribute, None)
+        if names is not None and len(names) == n:
+            return list(map(str, names))
+    return [f"column {j}" for j in range(n)]
+
+
+def name_of(X: Any, feature: int | str) -> str:
+    """Return the label of a column of a frame or array."""
+    if isinstance(feature, str):
+        return feature
+    return str(list(X.columns)[feature]) if hasattr(X, "columns") else f"column {feature}"
+
+
+def column_of(X: Any, feature: int | str, *, numbers: bool = True) -> Any:
+    """Return a column of a frame or array."""
+    frame = hasattr(X, "columns")
+    if frame:
+        values = X[feature if isinstance(feature, str) else list(X.columns)[feature]]
+    else:
+        if isinstance(feature, str):
+            raise ValueError(f"feature must be an index where X has no column names, got {feature!r}")
+        values = np.asarray(X)[:, feature]
+    return np.asarray(values, dtype=np.float64) if numbers else values
+
+
+def _most_correlated(X: Any, noise: Any) -> int | str:
+    """Return the column of numbers whose ranks correlate most with the noise; the first if it is constant."""
+    names: list[int | str] = list(X.columns) if hasattr(X, "columns") else list(range(np.shape(X)[1]))
+    best, largest = names[0], -1.0
+    for name in names:
+        values = np.asarray(column_of(X, name, numbers=False))
+        if values.dtype.kind not in "fiu" or not np.isfinite(values.astype(float)).all():
+            continue
+        constant = np.ptp(values) == 0 or np.ptp(noise) <= 1e-9 * np.abs(noise).max()
+        correlation = 0.0 if constant else abs(float(spearmanr(values, noise).statistic))
+        if correlation > largest:
+            best, largest = name, correlation
+    return best
+
+
+def _grid(column: Any, resolution: int) -> Any:
+    """Return values to set a column to: between its 5 % and 95 % quantiles, or each if there are few or text."""
+    if column.dtype.kind not in "fiu":
+        known = {str(value): value for value in column.tolist() if value is not None and value == value}
+        grid = np.empty(len(known), dtype=object)
+        grid[:] = [known[key] for key in sorted(known)]
+        return grid
+    values = column[np.isfinite(column)].astype(np.float64)
+    distinct = np.unique(values)
+    if len(distinct) <= resolution:
+        return distinct
+    low, high = np.quantile(values, [0.05, 0.95])
+    return np.linspace(low, high, resolution)
+
+
+def _average_parts(estimator: Any, table: Any, feature: int | str, grid: Any, output: int) -> tuple[Any, Any]:
+    """Return averages of the predictions, and of their epistemic deviations, with a column set to each value."""
+    mean, std = np.empty((2, len(grid)))
+    for i, value in enumerate(grid):
+        changed = table.copy()
+        if hasattr(changed, "columns"):
+            name = feature if isinstance(feature, str) else changed.columns[feature]
+            changed[name] = np.full(len(changed), value) if grid.dtype.kind == "f" else [value] * len(changed)
+        else:
+            changed[:, feature] = value
+        parts = [part if np.ndim(part) == 2 else part[:, None] for part in estimator.predict_parts(changed)[:2]]
+        chosen = check_output(output, parts[0].shape[1])
+        mean[i], std[i] = (part[:, chosen].mean() for part in parts)
+    return mean, std

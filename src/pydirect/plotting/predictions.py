@@ -1,0 +1,271 @@
+"""Displays of predictions: intervals, calibration, reliability."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect.metrics import (
+    Predicted,
+    as_columns,
+    as_distributions,
+    expected_calibration_error,
+    pit,
+    predicted_by,
+    reliability_curve,
+)
+from pydirect.plotting.common import (
+    BAND,
+    BLUE,
+    INK,
+    SERIES,
+    VERMILION,
+    axes_of,
+    check_kind,
+    check_output,
+    finish,
+    fitted,
+    vector,
+)
+from pydirect.predictive.transformed import Distribution
+
+
+class PredictionIntervalDisplay:
+    """Predictions with central intervals, and observations.
+
+    Parameters
+    ----------
+    y_true, mean, lower, upper : arrays of shape (n,)
+        Observations, predictions and ends of the intervals, in the units of the target.
+    level : float
+        Nominal coverage of the intervals.
+    feature : pair of str and array of shape (n,), optional
+        Name and values of one feature, for ``kind="feature"``.
+    """
+
+    def __init__(
+        self, y_true: ArrayLike, mean: ArrayLike, lower: ArrayLike, upper: ArrayLike, level: float, feature: Any = None
+    ) -> None:
+        self.y_true, n = vector("y_true", y_true), np.size(y_true)
+        self.mean, self.level = vector("mean", mean, n), level
+        self.lower, self.upper = vector("lower", lower, n), vector("upper", upper, n)
+        self.feature = None if feature is None else (feature[0], vector("feature", feature[1], n))
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: ArrayLike, predicted: Predicted, *, level: float = 0.9, feature: Any = None, **kwargs: Any
+    ) -> Self:
+        """Plot one output's PredictiveDistribution or pair (mean, std)."""
+        y, distribution = _one_output(y_true, predicted)
+        return cls(y, distribution.mean, *distribution.interval(level), level, feature).plot(**kwargs)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: ArrayLike, *, feature: int | str | None = None, output: int = 0, **kwargs: Any
+    ) -> Self:
+        """Plot an estimator's predictions at X, against a feature if its index or name is given."""
+        if feature is not None:
+            named = isinstance(feature, str)
+            values = np.asarray(X[feature] if named else np.asarray(X)[:, int(feature)], dtype=np.float64)
+            kwargs = {"feature": (feature if named else f"feature {feature}", values), "kind": "feature"} | kwargs
+        return cls.from_predictions(*_one_output(y, predicted_by(estimator, X), output), **kwargs)
+
+    def plot(self, ax: Any = None, *, kind: str = "sorted", target_name: str = "target", max_points: int = 500) -> Self:
+        """Draw the intervals.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+        kind : {"sorted", "actual_vs_predicted", "feature"}, default "sorted"
+            Rows in the order of their prediction, at their prediction, or at the value of the feature.
+        target_name : str, default "target"
+            Name of the target, with its units.
+        max_points : int, default 500
+            Largest number of rows drawn, evenly spaced if there are more. The coverage in the legend counts all rows.
+        """
+        check_kind(kind, ("sorted", "actual_vs_predicted", "feature"))
+        names = {"sorted": "row, in order of prediction", "actual_vs_predicted": f"predicted {target_name}"}
+        name, at = names.get(kind), self.mean
+        if kind == "feature":
+            if self.feature is None:
+                raise ValueError('feature must be given for kind="feature", got None')
+            name, at = self.feature
+        ax = axes_of(self, ax, (6.4, 4.4))
+        # Sorted by observation, even calibrated predictions would look too high on the left and too low on the right.
+        order = np.argsort(at, kind="stable")
+        shown = np.unique(np.linspace(0, order.size - 1, min(max_points, order.size)).round().astype(int))
+        rows = order[shown]
+        across = shown + 1 if kind == "sorted" else at[rows]
+        covered = (self.lower <= self.y_true) & (self.y_true <= self.upper)
+        y, inside = self.y_true[rows], covered[rows]
+        label = f"{self.level:.0%} interval: {covered.mean():.1%} of {order.size} inside"
+        width, size = float(np.clip(250.0 / rows.size, 0.8, 5.0)), 14.0 if rows.size <= 150 else 7.0
+        ax.vlines(across, self.lower[rows], self.upper[rows], color=BAND, lw=width, label=label)
+        ax.plot(across, self.mean[rows], "_" if kind == "feature" else "-", color=BLUE, lw=1.5, label="prediction")
+        outside = {"s": 2.2 * size, "color": VERMILION, "marker": "D", "label": "observed outside"}
+        ax.scatter(across[inside], y[inside], s=size, color=INK, lw=0, label="observed inside", zorder=3)
+        ax.scatter(across[~inside], y[~inside], lw=0, zorder=4, **outside)
+        ax.set(xlabel=name, ylabel=target_name)
+        self.ax_, self.figure_ = finish(ax, legend="above")
+        return self
+
+
+class CalibrationDisplay:
+    """Observed against nominal coverage of central intervals, or the histogram of the PIT.
+
+    Parameters
+    ----------
+    pit : array of shape (n,)
+        Predicted probability of a value no greater than the observed one; see `pydirect.metrics.pit`.
+    name : str, default "observed"
+        Label of the curve.
+    """
+
+    def __init__(self, pit: ArrayLike, *, name: str = "observed") -> None:
+        self.pit, self.name = vector("pit", pit), name
+        if self.pit.size == 0 or self.pit.min() < 0.0 or self.pit.max() > 1.0:
+            raise ValueError(f"pit must hold values between 0 and 1, got {self.pit}")
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: ArrayLike, predicted: Predicted, *, name: str = "observed", **kwargs: Any
+    ) -> Self:
+        """Plot one output's PredictiveDistribution or pair (mean, std)."""
+        return cls(pit(*_one_output(y_true, predicted)), name=name).plot(**kwargs)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, *, output: int = 0, **kwargs: Any) -> Self:
+        """Plot the calibration of an estimator's predictions at X, under its class name unless `name` is given."""
+        kwargs = {"name": type(estimator).__name__} | kwargs
+        return cls.from_predictions(*_one_output(y, predicted_by(estimator, X), output), **kwargs)
+
+    @classmethod
+    def before_and_after(cls, estimator: Any, X: Any, y: ArrayLike, *, output: int = 0, **kwargs: Any) -> Self:
+        """Plot a calibrated estimator's predictions at X as they were before `calibrate`, and as they are.
+
+        The rows should not be those that it was calibrated on. Returns the display of the predictions as they are.
+        """
+        after = fitted(estimator, "calibration_scale_")
+        before = copy.copy(estimator)
+        before.calibration_scale_ = 1.0
+        options = {"output": output} | kwargs
+        first = cls.from_estimator(before, X, y, name="before calibration", **options)
+        name = f"after: deviations × {after:.3g}"
+        return cls.from_estimator(estimator, X, y, name=name, **(options | {"ax": first.ax_}))
+
+    def plot(self, ax: Any = None, *, kind: str = "coverage", bins: int = 10) -> Self:
+        """Draw the curve or the histogram; several displays may share axes.
+
+        The shaded region has probability 95 % for a calibrated model, separately per level or bin.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+        kind : {"coverage", "pit"}, default "coverage"
+        bins : int, default 10
+            Number of bins of the histogram.
+        """
+        check_kind(kind, ("coverage", "pit"))
+        ax = axes_of(self, ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
+        earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
+        style = {"color": SERIES[len(earlier) % len(SERIES)], "lw": 1.8, "label": self.name, "gid": "pydirect"}
+        n = self.pit.size
+        if not earlier:
+            _draw_calibrated(ax, n, bins if kind == "pit" else None)
+        if kind == "coverage":
+            levels = np.linspace(0.0, 1.0, 101)
+            needed = np.sort(np.abs(2.0 * self.pit - 1.0))
+            ax.plot(levels, np.searchsorted(needed, levels, side="right") / n, **style)
+            ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        else:
+            counts, edges = np.histogram(self.pit, bins=bins, range=(0.0, 1.0))
+            ax.stairs(counts * bins / n, edges, baseline=None, **style)
+            ax.set(xlabel="PIT: predicted probability of less than observed", ylabel="density", xlim=(0, 1))
+            ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.05 * counts.max() * bins / n))
+        self.ax_, self.figure_ = finish(ax, legend="best" if kind == "coverage" else "above")
+        return self
+
+
+class ReliabilityDisplay:
+    """Observed frequency of an event against its predicted probability, in bins of the latter.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,)
+        Whether the event happened: booleans, or 0 and 1.
+    probability : array of shape (n,)
+    name : str, default "observed"
+        Label of the curve.
+    """
+
+    def __init__(self, y_true: ArrayLike, probability: ArrayLike, *, name: str = "observed") -> None:
+        self.y_true, self.probability, self.name = np.asarray(y_true), vector("probability", probability), name
+        self.calibration_error = expected_calibration_error(self.y_true, self.probability)
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: ArrayLike, probability: ArrayLike, *, name: str = "observed", **kwargs: Any
+    ) -> Self:
+        """Plot events and their probabilities."""
+        return cls(y_true, probability, name=name).plot(**kwargs)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, **kwargs: Any) -> Self:
+        """Plot a classifier's probabilities at X: of the second class, or of all classes if there are more than two."""
+        if not hasattr(estimator, "predict_proba"):
+            raise TypeError(f"estimator must be a classifier with predict_proba, got {type(estimator).__name__}")
+        p, classes = estimator.predict_proba(X), fitted(estimator, "classes_")
+        events = np.asarray(y)[:, None] == classes
+        events, p = (events[:, 1], p[:, 1]) if len(classes) == 2 else (events.ravel(), p.ravel())
+        kwargs = {"name": type(estimator).__name__} | kwargs
+        return cls.from_predictions(events, np.minimum(p, 1.0), **kwargs)
+
+    def plot(self, ax: Any = None, *, n_bins: int = 10) -> Self:
+        """Draw the curve; several displays may share axes.
+
+        Bars show two standard errors of each bin's frequency, numbers its number of rows; with more than two classes
+        each row counts once per class.
+        """
+        ax = axes_of(self, ax, (4.6, 4.6))
+        earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
+        if not earlier:
+            ax.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", label="calibrated")
+        predicted, observed, count = reliability_curve(self.y_true, self.probability, n_bins=n_bins)
+        error = 2 * np.sqrt(predicted * (1 - predicted) / count)
+        color = SERIES[len(earlier) % len(SERIES)]
+        label = f"{self.name}, calibration error {self.calibration_error:.1%}"
+        bars = None if earlier else "2 SE; row counts"
+        ax.vlines(predicted, observed - error, observed + error, color=color, lw=1, alpha=0.6, label=bars)
+        ax.plot(predicted, observed, "o-", color=color, lw=1.8, ms=5, label=label, gid="pydirect")
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+        for x, y, n in zip(predicted, observed, count, strict=True):
+            beside = {"xytext": (5, -9) if y > 0.5 else (5, 5), "textcoords": "offset points"}
+            ax.annotate(f"{n:.0f}", (x, y), color=color, fontsize="x-small", bbox=paper, zorder=4, **beside)
+        ax.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        self.ax_, self.figure_ = finish(ax, legend="above")
+        return self
+
+
+def _draw_calibrated(ax: Any, n: int, bins: int | None) -> None:
+    """Draw mean and central 95 % interval of the coverages, or of bin densities, of a calibrated model."""
+    from scipy.stats import binom
+
+    x = np.linspace(0.0, 1.0, 101)
+    probability, scale = (x, 1) if bins is None else (np.full_like(x, 1.0 / bins), bins)
+    low, high = (binom.ppf(p, n, probability) * scale / n for p in (0.025, 0.975))
+    # At probability zero the quantiles are defined as -1.
+    ax.fill_between(x, low.clip(0.0), high.clip(0.0), color="0.88", lw=0, label=f"95% by chance, n = {n}")
+    ax.plot(x, probability * scale, color="0.45", lw=1.0, ls="--", label="calibrated")
+
+
+def _one_output(y_true: ArrayLike, predicted: Predicted, output: int | None = None) -> tuple[Any, Distribution]:
+    """Return observations and prediction of the chosen or only output."""
+    y, outputs = as_columns("y_true", y_true), as_distributions(predicted)
+    if y.shape[1] != len(outputs) or (output is None and len(outputs) != 1):
+        wanted = "one output" if output is None else f"{len(outputs)} output(s)"
+        raise ValueError(f"y_true and predicted must have {wanted}, got {y.shape[1]} and {len(outputs)}")
+    chosen = check_output(output or 0, len(outputs))
+    return y[:, chosen], outputs[chosen]

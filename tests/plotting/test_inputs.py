@@ -1,0 +1,146 @@
+"""Displays of inputs: relevance, noise, effects; calibration before and after."""
+
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.inspection import partial_dependence
+
+from pydirect import DirectRegressor
+from pydirect.plotting import CalibrationDisplay, EffectDisplay, NoiseDisplay, RelevanceDisplay
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(RNG.standard_normal((150, 3)), columns=["depth", "slope", "age"])
+Y = np.sin(2 * FRAME["depth"]) + FRAME["slope"] + 0.2 * RNG.standard_normal(150)
+
+
+@pytest.fixture(autouse=True)
+def plt():
+    """Pyplot on a backend without a screen; closes the figures and checks that no display changed the settings."""
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    before = dict(matplotlib.rcParams)
+    yield plt
+    plt.close("all")
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.fixture(scope="module")
+def model():
+    return DirectRegressor(n_features=40, max_hyperparameter_rows=100).fit(FRAME, Y)
+
+
+def ticks(ax):
+    return [text.get_text() for text in ax.get_yticklabels()]
+
+
+def test_columns_come_in_the_order_of_their_relevance(model):
+    display = RelevanceDisplay.from_estimator(model)
+    largest = display.relevance.max(axis=1)
+    assert ticks(display.ax_[0]) == [display.names[j] for j in np.argsort(-largest)]
+    assert display.relevance.shape == (3, 2)
+    np.testing.assert_allclose(display.relevance.ravel("F"), 1 / model.features_.hyperparameters.length_scales)
+    display.figure_.canvas.draw()
+
+
+def test_few_of_many_columns_are_drawn_and_the_others_counted():
+    display = RelevanceDisplay([f"column {j}" for j in range(9)], np.arange(9.0)).plot(max_columns=4)
+    assert ticks(display.ax_[0]) == ["column 8", "column 7", "column 6", "column 5"]
+    assert display.ax_[0].get_title() == "4 of 9 columns"
+
+
+def test_scores_of_the_screen_stand_beside():
+    names = ["a", "b", "a name that is longer than two dozen letters"]
+    display = RelevanceDisplay(names, [1.0, 2.0, 3.0], [0.0, 900.0, -1.0]).plot()
+    assert display.ax_.size == 2 and display.ax_[1].get_title() == "1 columns screened in"
+    assert ticks(display.ax_[0])[0] == "a name that is longer t…"
+    display.figure_.canvas.draw()
+
+
+def test_noise_is_drawn_against_the_column_that_it_follows():
+    def parts(X):
+        X = np.asarray(X)
+        return np.zeros(len(X)), np.full(len(X), 0.1), np.exp(-X[:, 1])
+
+    estimator = SimpleNamespace(predict_parts=parts)
+    display = NoiseDisplay.from_estimator(estimator, FRAME, Y, target_name="yield (t/ha)")
+    assert display.ax_.get_xlabel() == "slope"
+    np.testing.assert_array_equal(display.aleatoric_std, np.exp(-FRAME["slope"]))
+    np.testing.assert_array_equal(display.errors, Y)
+    assert NoiseDisplay.from_estimator(estimator, FRAME, feature="age").errors is None
+    assert NoiseDisplay.from_estimator(estimator, FRAME.to_numpy(), feature=2).ax_.get_xlabel() == "column 2"
+    display.figure_.canvas.draw()
+
+
+def test_noise_of_models_is_that_of_predict_parts(model):
+    display = NoiseDisplay.from_estimator(model, FRAME, Y)
+    np.testing.assert_array_equal(display.aleatoric_std, model.predict_parts(FRAME)[2])
+    both = DirectRegressor("linear").fit(FRAME, np.c_[Y, -Y])
+    display = NoiseDisplay.from_estimator(both, FRAME, np.c_[Y, -Y], feature="age", output=1)
+    np.testing.assert_allclose(display.errors, -Y - both.predict(FRAME)[:, 1])
+
+
+def test_effects_are_the_partial_dependence_of_scikit_learn(model):
+    display = EffectDisplay.from_estimator(model, FRAME, ["depth", 1], grid_resolution=12)
+    for column, (name, values, mean, std) in enumerate(display.effects):
+        feature = ("depth", 1)[column]
+        expected = partial_dependence(model, FRAME, [feature], kind="average", custom_values={feature: values})
+        assert name == FRAME.columns[column]
+        np.testing.assert_allclose(values[[0, -1]], np.quantile(FRAME.iloc[:, column], [0.05, 0.95]))
+        np.testing.assert_allclose(mean, expected["average"][0], rtol=1e-7, atol=1e-9)
+        assert (std > 0).all()
+    display.figure_.canvas.draw()
+
+
+def test_effects_of_categories_are_points():
+    def parts(X):
+        code = np.array([len(colour) for colour in X["colour"]], dtype=float)
+        return code, 0.1 * code, code
+
+    table = pd.DataFrame({"colour": ["red", "green", "blue", None] * 3, "on": [True, False] * 6})
+    table["colour"] = table["colour"].fillna("red")
+    display = EffectDisplay.from_estimator(SimpleNamespace(predict_parts=parts), table, ["colour", "on"])
+    assert display.effects[0][1].tolist() == ["blue", "green", "red"]
+    np.testing.assert_array_equal(display.effects[0][2], [4.0, 5.0, 3.0])
+    assert display.effects[1][1].tolist() == [False, True]
+    display.figure_.canvas.draw()
+
+
+@pytest.mark.parametrize("n", [1, 4, 5])
+def test_there_is_a_panel_for_every_effect(n, plt):
+    effect = ("x", np.linspace(0, 1, 4), np.zeros(4), np.ones(4))
+    display = EffectDisplay([effect] * n).plot()
+    assert display.ax_.size == n
+    display.figure_.canvas.draw()
+    given = plt.subplots(1, n, squeeze=False)[1][0]
+    assert EffectDisplay([effect] * n).plot(given).ax_[0] is given[0]
+
+
+def test_calibration_is_compared_with_what_it_was(model):
+    calibrated = DirectRegressor("linear").fit(FRAME[:50], Y[:50]).calibrate(FRAME[50:100], Y[50:100])
+    display = CalibrationDisplay.before_and_after(calibrated, FRAME[100:], Y[100:])
+    labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert labels[-2:] == ["before calibration", f"after: deviations × {calibrated.calibration_scale_:.3g}"]
+    assert calibrated.calibration_scale_ != 1.0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: RelevanceDisplay(["a"], [1.0, 2.0]), "relevance must have a row for each of 1 names"),
+        (lambda: RelevanceDisplay(["a"], [1.0]).plot(max_columns=0), "max_columns must be positive"),
+        (lambda: RelevanceDisplay(["a"], [1.0]).plot([1, 2, 3]), "ax must be 1 axes or one, got 3"),
+        (lambda: RelevanceDisplay.from_estimator(DirectRegressor("linear").fit(FRAME, Y)), "must have a kernel"),
+        (lambda: NoiseDisplay(("x", [1.0]), [1.0, 2.0], [1.0]), "aleatoric_std must be a vector of length 1"),
+        (lambda: NoiseDisplay.from_estimator(object(), FRAME), "must have predict_parts, got object"),
+        (lambda: EffectDisplay([]), "effects must not be empty"),
+        (lambda: EffectDisplay([("x", [1.0], [1.0], [1.0])]).plot([1, 2]), "ax must be 1 axes, got 2"),
+        (lambda: EffectDisplay.from_estimator(object(), FRAME, [0]), "must have predict_parts"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_the_reason(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
