@@ -289,6 +289,17 @@ def test_a_search_by_leave_one_out_takes_tables():
     assert search.predict(NEW).shape == (80,)
 
 
+def test_jackknife_plus_takes_tables_and_files(tmp_path):
+    model = DirectRegressor(**SMALL, store_loo=True).fit(X, Y)
+    lower, upper = model.predict_interval(NEW, method="jackknife+")
+    assert 0.75 < np.mean((lower <= Y_NEW) & (Y_NEW <= upper)) <= 1.0
+    model.save(tmp_path / "model")
+    again = pydirect.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_interval(NEW, method="jackknife+")[0], lower)
+    search = DirectSearchCV(model, {"noise": ["auto", 3000.0]}, cv="loo").fit(X, Y)
+    np.testing.assert_allclose(search.best_estimator_.loo_log_density_.mean(), search.best_score_, rtol=1e-6)
+
+
 def test_scikit_learn_s_tools_take_tables():
     assert cross_val_score(DirectRegressor("linear"), X, Y, cv=3).min() > 0.7
     encoder = make_column_transformer(
