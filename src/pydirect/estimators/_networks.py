@@ -14,8 +14,9 @@ from sklearn.base import ClassifierMixin
 from pydirect._progress import Progress
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_number
-from pydirect.estimators._base import LatentFunctions, fit_each
+from pydirect.estimators._base import fit_each
 from pydirect.estimators._classifier import ProbabilisticClassifier
+from pydirect.estimators._network_tables import NetworkOfTables
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.features.inputs import InputMap
 from pydirect.networks.base import VariationalNetwork
@@ -32,7 +33,7 @@ LARGEST_LOG_VARIANCE = 60.0
 LARGEST_INPUT = 1e20
 
 
-class NetworkModel(LatentFunctions):
+class NetworkModel(NetworkOfTables):
     """Training of networks, moments of their outputs, sampled networks.
 
     A subclass provides `_network_with`, `_inference`, `_n_columns` and `_output_moments`, and has the parameters that
@@ -132,7 +133,7 @@ class NetworkModel(LatentFunctions):
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
         super()._from_fields(header, arrays)
         self.input_map_ = build_one((InputMap,), header["input_map"], arrays, "input_map")
-        self.input_map_.check(self.n_features_in_)
+        self.input_map_.check(self._n_encoded())
 
     def _check_posteriors(self, n_outputs: int) -> None:
         """Raise unless the posteriors are of the network with this number of targets or classes."""

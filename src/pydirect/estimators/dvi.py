@@ -232,7 +232,7 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
 
     def _n_columns(self) -> int:
         components = N_DRAWS if self.predictive == "mc" else N_NODES
-        return self.n_features_in_ + len(self.posteriors_) * (8 + 8 * components)
+        return self._n_encoded() + len(self.posteriors_) * (8 + 8 * components)
 
     # --- prediction
 
@@ -373,7 +373,7 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
     def _n_columns(self) -> int:
         n_classes = len(self.classes_)
         points = 0 if self.predictive == "delta" else 4 * N_POINTS * (n_classes if n_classes > 2 else 1)
-        return self.n_features_in_ + 4 * n_classes**2 + points
+        return self._n_encoded() + 4 * n_classes**2 + points
 
     def _network(self, n_inputs: int, n_outputs: int) -> DeterministicNetwork:
         return self._network_with(n_inputs, n_outputs, "tilted_classification")

@@ -14,10 +14,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_sample_weight, as_verbosity
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_flag,
+    as_number,
+    as_sample_weight,
+    as_verbosity,
+    column_names,
+)
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import as_prior
 from pydirect.estimators._base import fit_each
+from pydirect.estimators._network_tables import NetworkOfTables
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.features.inputs import InputMap, Rotation
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
@@ -32,7 +42,7 @@ from pydirect.streams.rows import READ_ROWS, Source, StreamError, StreamInterrup
 from pydirect.streams.sources import as_source
 
 
-class QuadraticBNNRegressor(ProbabilisticRegressor):
+class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
     """Bayesian neural network with quadratic activations, trained exactly by discrete relaxation (DIRECT).
 
     Every weight takes one of a few levels; the evidence lower bound, its gradient and the predictive mean and variance
@@ -210,6 +220,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         y_column = np.asarray(target, dtype=np.float64)
         depth = self._shape_for(x.shape[1]).depth
         if not started:
+            self._take_numbers(x.shape[1], column_names(X))
             coreset = NetworkCoreset.from_data(x, y_column, depth, True, sample_weight=weight)
         elif depth > self.coreset_.depth:
             raise ValueError(
@@ -262,6 +273,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
         self._forget()
         self._one_dimensional = source.one_dimensional
         self._set_input_names(coreset.x.shape[1], source.names)
+        self._take_numbers(coreset.x.shape[1], source.names)
         targets = coreset.y.reshape(len(coreset.y), -1)
         standardised = self._standardise_targets(targets, coreset.weight)
         self._fit_networks(coreset.x, standardised, coreset.weight, [None] * targets.shape[1])
@@ -367,7 +379,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
         super()._from_fields(header, arrays)
         self.input_map_ = build_one((InputMap,), header["input_map"], arrays, "input_map")
-        n_inputs = self.input_map_.check(self.n_features_in_)
+        n_inputs = self.input_map_.check(self._n_encoded())
         self.rotation_ = build_one((Rotation,), header["rotation"], arrays, "rotation")
         matrix = require_array(self.rotation_.matrix, "rotation", n_inputs, "n_outputs")
         shape = self._shape_for(matrix.shape[1])
@@ -377,7 +389,7 @@ class QuadraticBNNRegressor(ProbabilisticRegressor):
                 raise ValueError("posteriors are not of the network's shape")
         if header["coreset"] is not None:
             self.coreset_ = build_one((NetworkCoreset,), header["coreset"], arrays, "coreset")
-            self.coreset_.check(self.n_features_in_, shape.depth)
+            self.coreset_.check(self._n_encoded(), shape.depth)
 
     def _shape_for(self, n_inputs: int) -> NetworkShape:
         return NetworkShape(n_inputs, self.hidden_layer_sizes, self.bias)
