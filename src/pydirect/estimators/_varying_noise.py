@@ -24,6 +24,7 @@ from pydirect.estimators._noise_model import (
     NoiseModel,
 )
 from pydirect.features.basis import Basis
+from pydirect.features.columns import Columns
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.regression.decorrelated import DecorrelatedPosterior
@@ -229,6 +230,7 @@ class NoiseFit:
             return self.model.features_
         n_features = min(self.model.n_features, N_NOISE_FEATURES)
         learner = clone(self.model).set_params(features="nystroem", n_features=n_features, length_scale=None)
+        learner.columns_ = Columns.of_numbers(rows.x.shape[1])
         return learner._fit_features(rows, self.rng, self.n_threads, scale)
 
     def weighted(self, k: int, precision: FloatArray, start: InitialHyperparameters) -> Mean:
