@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 SECONDS_BETWEEN_REPORTS = 2.0
+# What is not a terminal keeps every line.
+SECONDS_BETWEEN_LOGGED_REPORTS = 60.0
 
 
 class Progress:
@@ -34,11 +36,12 @@ class Progress:
         `total`: total number of rows, if known. `start`: number of rows finished by an earlier run.
         """
         begin = said = time.perf_counter()
+        seconds = SECONDS_BETWEEN_REPORTS if sys.stderr.isatty() else SECONDS_BETWEEN_LOGGED_REPORTS
 
         def report(done: int) -> None:
             nonlocal said
             now = time.perf_counter()
-            if not self.verbose or now - said < SECONDS_BETWEEN_REPORTS:
+            if not self.verbose or now - said < seconds:
                 return
             said = now
             rate = (done - start) / (now - begin)
@@ -57,7 +60,8 @@ class Progress:
             except ImportError:
                 pass
             else:
-                bar = tqdm(total=total, unit="row", unit_scale=True, desc="  statistics", leave=False)
+                form = {"unit": "row", "unit_scale": True, "desc": "  statistics", "leave": False}
+                bar = tqdm(total=total, disable=None, **form)  # None: unless standard error is a terminal
         if bar is None:
             yield None
             return

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature na
 
 
 def test_progress_reports_rows_speed_and_time_left(capsys, monkeypatch, small_blocks):
-    monkeypatch.setattr("pydirect._progress.SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr("pydirect._progress.SECONDS_BETWEEN_LOGGED_REPORTS", 0.0)
     fitted(X, Y, model={**LINEAR, "verbose": 1})
     lines = capsys.readouterr().err.splitlines()
     assert any("  128 rows of 900, " in line and " s left, " in line and line.endswith(" rows/s") for line in lines)
