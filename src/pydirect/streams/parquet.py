@@ -92,14 +92,19 @@ class ParquetSource:
         return names
 
     def _require_usable(self, file: Path, usable: dict[str, str | None]) -> None:
-        for name in (*self.names, *self._special):
-            if name in usable and name in self.targets and self.labels is not None:
-                continue
-            if usable.get(name) == TEXT and self.codes is not None and name in self.names:
-                continue
-            if usable.get(name, "missing") is not None:
-                reason = f"holds {usable[name]}: turn it into numbers or drop it" if name in usable else "is missing"
-                raise StreamError(f"{file}: column {name!r} {reason}")
+        wrong = [name for name in (*self.names, *self._special) if not self._is_usable(name, usable)]
+        reasons = [f"{name!r} {f'holds {usable[name]}' if name in usable else 'is missing'}" for name in wrong]
+        if wrong:
+            word, them = ("column", "it") if len(wrong) == 1 else ("columns", "them")
+            hint = f": turn {them} into numbers or drop {them}" if usable.keys() & set(wrong) else ""
+            raise StreamError(f"{file}: {word} {', '.join(reasons)}{hint}")
+
+    def _is_usable(self, name: str, usable: dict[str, str | None]) -> bool:
+        if name in usable and name in self.targets and self.labels is not None:
+            return True
+        if usable.get(name) == TEXT and self.codes is not None and name in self.names:
+            return True
+        return name in usable and usable[name] is None
 
     def blocks(self, start: int) -> Iterator[Rows]:
         """Yield all rows from row `start` on; row groups before it are not read."""
