@@ -65,14 +65,14 @@ def run():
 
 @pytest.fixture
 def assert_refused(capsys):
-    """Return a function that runs a command, which must fail with one line on standard error and no output."""
+    """Return a function that runs a command, which must fail with an error of one line, or more, and no output."""
 
-    def check(*arguments, message, code=2):
+    def check(*arguments, message, code=2, lines=1):
         assert _run(*arguments) == code
         captured = capsys.readouterr()
         assert captured.out == ""
         assert captured.err.startswith("pydirect: error: ")
-        assert captured.err.count("\n") == 1
+        assert captured.err.count("\n") == lines
         assert message in captured.err
         return captured.err
 

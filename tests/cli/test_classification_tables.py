@@ -8,9 +8,11 @@ import pytest
 
 import pydirect
 from pydirect.cli import main as cli
+from pydirect.cli.tables import Frame
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((80, 2))
+FRAME = Frame({"a": X[:, 0], "b": X[:, 1]}, X.shape)
 NUMBER = (X[:, 0] + 0.5 * RNG.logistic(size=80) > 0).astype(int)
 
 
@@ -45,8 +47,8 @@ def test_a_table_of_classes_is_fitted_and_predicted(tmp_path, capsys, labels, op
     loaded = pydirect.load(model)
     names = [f"probability_{label}" for label in loaded.classes_]
     assert list(rows[0]) == ["prediction", *names, f"logit_std_{loaded.classes_[1]}"]
-    np.testing.assert_array_equal([row["prediction"] for row in rows], loaded.predict(X).astype(str))
-    np.testing.assert_array_equal([[float(row[n]) for n in names] for row in rows], loaded.predict_proba(X))
+    np.testing.assert_array_equal([row["prediction"] for row in rows], loaded.predict(FRAME).astype(str))
+    np.testing.assert_array_equal([[float(row[n]) for n in names] for row in rows], loaded.predict_proba(FRAME))
     facts = json.loads(run(capsys, "info", model, "--json").out)
     assert facts["class"] == "DirectClassifier" and facts["classes"] == loaded.classes_.tolist()
     assert "DirectClassifier" in run(capsys, "info", model).out
@@ -68,22 +70,32 @@ def test_true_and_false_are_classes(tmp_path, capsys, names):
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["prediction", "probability_False", "probability_True"]
-    assert [row["prediction"] for row in rows] == loaded.predict(X).astype(str).tolist()
+    assert [row["prediction"] for row in rows] == loaded.predict(FRAME).astype(str).tolist()
     run(capsys, "fit", data, "--target", "kind", "-o", model, "--features", "linear", "--task", "regression")
     assert type(pydirect.load(model)) is pydirect.DirectRegressor
 
 
-def test_targets_of_zeros_and_ones_suggest_classification(tmp_path, capsys):
-    zeros_and_ones, others = write(tmp_path / "t.csv", NUMBER), write(tmp_path / "o.csv", NUMBER + 1)
+def test_targets_of_two_numbers_suggest_classification(tmp_path, capsys):
+    two, more = write(tmp_path / "t.csv", NUMBER + 1), write(tmp_path / "o.csv", NUMBER + (X[:, 1] > 0))
     fit = ["--target", "kind", "-o", tmp_path / "m", "--features", "linear", "--test-fraction", "0"]
-    hint = "--task classification"
-    assert hint in run(capsys, "fit", zeros_and_ones, *fit).err
-    for arguments in (
-        [others, *fit],
-        [zeros_and_ones, *fit, "--quiet"],
-        [zeros_and_ones, *fit, "--task", "regression"],
-    ):
-        assert hint not in run(capsys, "fit", *arguments).err
+    hint = "Column 'kind' holds only 1 and 2: --task classification fits probabilities"
+    assert hint in run(capsys, "fit", two, *fit).err
+    for arguments in ([more, *fit], [two, *fit, "--quiet"], [two, *fit, "--task", "regression"]):
+        assert "--task classification" not in run(capsys, "fit", *arguments).err
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        ([f"name {i % 60}" for i in range(80)], [], "expected numbers or at most 50 classes, got 60 texts"),
+        ([*map(str, range(79)), "n.n."], [], "expected numbers, got 'n.n.' in data row 80"),
+        (X[:, 0], ["--task", "classification"], "expected classes, got 80 different values in 80 rows"),
+    ],
+)
+def test_texts_and_numbers_that_are_no_classes_are_refused(tmp_path, capsys, labels, options, message):
+    data = write(tmp_path / "t.csv", np.array(labels))
+    assert cli.main(["fit", str(data), "--target", "kind", "-o", str(tmp_path / "m"), *options]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_classes_of_several_targets_are_refused(tmp_path, capsys):

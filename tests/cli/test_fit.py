@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pydirect
+from pydirect.cli.table_files import read_table
 from pydirect.persistence.container import describe
 
 FAST = ["--features", "linear", "--quiet"]
@@ -17,7 +18,7 @@ def test_fit_prints_a_summary_and_writes_a_model(tmp_path, data, capsys, run):
     path = tmp_path / "m.pydirect"
     assert run("fit", data, "--target", "y", "--drop", "y2", "w", "-o", path, "--features", "linear") == 0
     captured = capsys.readouterr()
-    for word in ("rows       ", "120", "columns", "3, 5 after encoding text", "features", "linear", "noise sd", "ELBO"):
+    for word in ("rows       ", "120", "columns", "3, 5 after encoding", "features", "linear", "noise sd", "ELBO"):
         assert word in captured.out
     assert "held out, y" in captured.out and "of 12 rows inside the 90% interval" in captured.out
     assert "the model below was then fitted to all 120 rows" in captured.out
@@ -44,8 +45,8 @@ def test_the_written_model_is_fitted_to_all_rows(tmp_path, data, run):
         arguments = ["--test-fraction", fraction, *FAST]
         assert run("fit", data, "--target", "y", "-o", tmp_path / f"m{fraction}", *arguments) == 0
     first, second = (pydirect.load(tmp_path / name) for name in ("m0", "m0.5"))
-    X = np.random.default_rng(1).normal(size=(5, first.n_features_in_))
-    np.testing.assert_array_equal(first.predict(X), second.predict(X))
+    rows = read_table(data).frame(first.columns_.names)
+    np.testing.assert_array_equal(first.predict(rows), second.predict(rows))
 
 
 @pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
@@ -115,21 +116,63 @@ def test_a_network_of_rectified_units_is_fitted_predicts_and_is_described(
 
 def test_weights_matter_and_are_not_an_input(tmp_path, data, run):
     assert run("fit", data, "--target", "y", "--weight", "w", "-o", tmp_path / "m", *FAST) == 0
-    table = pydirect.load(tmp_path / "m").metadata_["table"]
-    assert table["weight"] == "w"
-    assert [column["name"] for column in table["encoder"]["columns"]] == ["x", "colour", "z", "y2"]
+    model = pydirect.load(tmp_path / "m")
+    assert model.metadata_["table"]["weight"] == "w" and model.columns_.names == ("x", "colour", "z", "y2")
 
 
-def test_missing_values_need_a_decision(tmp_path, capsys, make_columns, write_csv, run, assert_refused):
+@pytest.fixture
+def gaps(tmp_path, make_columns, write_csv):
+    """Return a table that lacks two numbers, a category and a target."""
     columns = {name: list(values) for name, values in make_columns().items()}
-    columns["z"][7] = columns["z"][9] = columns["y"][8] = ""
-    data = write_csv(tmp_path / "gaps.csv", columns)
-    arguments = ["fit", data, "--target", "y", "-o", tmp_path / "m", "--features", "linear"]
-    message = "column 'y': missing value in data row 9 (1 in this column); --drop-missing leaves such rows out"
+    columns["z"][7] = columns["z"][9] = columns["colour"][3] = columns["y"][8] = ""
+    return write_csv(tmp_path / "gaps.csv", columns)
+
+
+def test_missing_targets_need_a_decision_and_missing_inputs_do_not(tmp_path, gaps, capsys, run, assert_refused):
+    arguments = ["fit", gaps, "--target", "y", "-o", tmp_path / "m", "--features", "linear"]
+    message = "gaps.csv: column 'y': missing value in data row 9; --drop-missing leaves out rows without 'y'"
     assert_refused(*arguments, message=message)
     assert run(*arguments, "--drop-missing") == 0
-    assert "117 (3 with missing values left out)" in capsys.readouterr().out
-    assert run(*arguments, "--drop-missing", "--drop", "z", "--quiet") == 0
+    out = capsys.readouterr().out
+    assert "119 (1 with missing values left out)" in out
+    assert "z 2: replaced by what the other columns suggest" in out and "colour 1: a category of its own" in out
+    assert run("info", tmp_path / "m") == 0
+    out = capsys.readouterr().out
+    assert "categories, colour  blue, green, red, (missing)" in out and "missing numbers" in out
+
+
+def test_missing_inputs_can_be_left_out_or_errors(tmp_path, gaps, capsys, run, assert_refused):
+    arguments = ["fit", gaps, "--target", "y", "-o", tmp_path / "m", "--features", "linear", "--drop-missing"]
+    assert run(*arguments, "--on-missing", "skip") == 0
+    assert "116 (4 with missing values left out)" in capsys.readouterr().out
+    report = assert_refused(*arguments, "--on-missing", "error", message="2 problems", lines=3)
+    assert "column 'z': missing value in data row 8 (2 such rows)" in report
+    assert "column 'colour': missing value in data row 4" in report
+
+
+def test_more_than_fifty_categories_are_pooled(tmp_path, capsys, run, write_csv):
+    n = 240
+    columns = {
+        "town": [f"t{min(i % 70, i // 2)}" for i in range(n)],
+        "x": list(range(n)),
+        "y": [i % 7 for i in range(n)],
+    }
+    arguments = ["--target", "y", "-o", tmp_path / "m", "--features", "linear", "--test-fraction", "0"]
+    assert run("fit", write_csv(tmp_path / "d.csv", columns), *arguments) == 0
+    assert "the 49 commonest categories kept of town" in capsys.readouterr().out
+    assert run("info", tmp_path / "m") == 0
+    assert "categories, town   " in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+def test_any_parameter_can_be_set(tmp_path, data, run):
+    settings = ["prior=laplace", "n_draws=16", "rank_inputs=False", "levels=[-1, 0, 1]", "keep_factor=true"]
+    path = tmp_path / "m"
+    command = ["fit", data, "--target", "y", "-o", path, "--basis", "raw", "--posterior", "mean-field", *FAST]
+    assert run(*command, "--set", *settings, "--set", "noise=0.5") == 0
+    parameters = pydirect.load(path).get_params()
+    expected = {"prior": "laplace", "n_draws": 16, "rank_inputs": False, "levels": [-1, 0, 1], "keep_factor": True}
+    assert {name: parameters[name] for name in expected} == expected and parameters["noise"] == 0.5
 
 
 def test_plot(tmp_path, data, run):
@@ -186,6 +229,22 @@ def test_default_features_are_the_estimators(tmp_path, data, run):
         (["--target", "y", "--weight", "y"], "column 'y' is named twice"),
         (["--target", "y", "--drop", "y"], "column 'y' is named twice"),
         (["--target", "colour", "--task", "regression"], "column 'colour': expected numbers, got"),
+        (
+            ["--target", "y", "--set", "priors=laplace"],
+            "--set priors: DirectRegressor has no such parameter; do",
+        ),
+        (
+            ["--target", "y", "--set", "zzz=1"],
+            "--set zzz: DirectRegressor has no such parameter, but basis",
+        ),
+        (["--target", "y", "--set", "prior"], "argument --set: expected NAME=VALUE, got 'prior'"),
+        (["--target", "y", "--set", "random_state=3"], "--set random_state: use --seed"),
+        (
+            ["--target", "y", "--degree", "3", "--features", "polynomial", "--set", "degree=2"],
+            "--set degree: given twice",
+        ),
+        (["--target", "y", "--set", "prior=flat", "--quiet"], "prior must be"),
+        (["--target", "y", "--category", "y"], "column 'y' is named twice"),
         (["--target", "y", "--weight", "x"], "column 'x': expected weights of at least 0"),
         (["--target", "y", "--drop", "x", "colour", "z", "y2", "w"], "no columns are left to predict from"),
         (["--target", "y", "--features", "cubic"], "argument --features: invalid choice: 'cubic'"),
@@ -224,16 +283,29 @@ def test_fit_refuses(tmp_path, data, monkeypatch, options, message, assert_refus
     assert os.listdir(tmp_path) == ["data.csv"]
 
 
-def test_fit_refuses_tables_with_a_hint(tmp_path, write_csv, assert_refused):
-    n = 30
-    columns = {"id": [f"id{i}" for i in range(60)], "when": ["2024-01-01"] * 60, "y": list(range(60))}
+def test_all_problems_of_a_table_are_reported_together(tmp_path, write_csv, assert_refused):
+    numbers = list(range(60))
+    columns = {"slip": [*numbers[:58], "6O", "7O"], "when": ["2024-01-01"] * 60, "w": [-1, *[1] * 59]}
+    columns |= {"i i": ["inf", *numbers[1:]], "y": [*numbers[:59], ""]}
     data = write_csv(tmp_path / "d.csv", columns)
-    arguments = ["fit", data, "--target", "y", "-o", tmp_path / "m"]
-    assert_refused(*arguments, message="column 'when' holds dates or times")
-    assert_refused(*arguments, message="or leave it out with --drop 'when'")
-    assert_refused(*arguments, "--drop", "when", message="column 'id': expected at most 50 categories")
-    data.write_text("a,y\n" + "1,2\n" * n + "1\n")
-    assert_refused(*arguments, message=f"line {n + 2}: expected 2 fields as in the header, got 1")
+    arguments = ["fit", data, "--target", "y", "--weight", "w", "-o", tmp_path / "m"]
+    report = assert_refused(*arguments, message="d.csv: 5 problems", lines=8)
+    for line in (
+        "column 'slip': expected numbers, got '6O' in data row 59 (2 such rows); --missing-value 6O takes it for a "
+        "missing value, --category slip all for categories",
+        "column 'when' holds dates or times; turn them into numbers first, for example days since a fixed date",
+        "column 'i i': expected finite numbers, got inf in data row 1",
+        "column 'w': expected weights of at least 0, got a negative one in data row 1",
+        "column 'y': missing value in data row 60",
+        "--drop-missing leaves out rows without 'y' and 'w'",
+        "leave out columns with --drop slip 'i i' when",
+    ):
+        assert f"\n  {line}\n" in report
+    assert_refused(
+        *arguments[:4], *arguments[6:], "--drop", "slip", "i i", "w", "--drop-missing", message="'when' holds"
+    )
+    data.write_text("a,y\n" + "1,2\n" * 30 + "1\n")
+    assert_refused(*arguments, message="line 32: expected 2 fields as in the header, got 1")
     data.write_text("")
     assert_refused(*arguments, message="the file is empty")
 
@@ -251,3 +323,13 @@ def test_plot_without_matplotlib_gives_the_hint(tmp_path, data, assert_refused, 
     hide_module("matplotlib")
     arguments = ["fit", data, "--target", "y", "-o", tmp_path / "m", "--plot", tmp_path / "p.png"]
     assert_refused(*arguments, message='requires matplotlib. Install it with: pip install "pydirect[plot]"')
+
+
+def test_the_summary_says_of_what_the_noise_is(tmp_path, make_columns, write_csv, capsys, run):
+    columns = make_columns()
+    data = write_csv(tmp_path / "d.csv", {"x": columns["x"], "y": np.exp(columns["y"])})
+    options = ["--features", "linear", "--test-fraction", "0", "--set", "target_transform=log", "noise=varying"]
+    assert run("fit", data, "--target", "y", "-o", tmp_path / "m", *options) == 0
+    assert "on average, of the transformed target" in capsys.readouterr().out
+    assert run("predict", tmp_path / "m", data) == 0
+    assert "y: RMSE" in capsys.readouterr().err

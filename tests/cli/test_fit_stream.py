@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 
+import numpy as np
 import pytest
 from streamed_rows import write_folder, write_parquet
 from summed_rows import WEIGHT, N
 
 import pydirect
 from pydirect import RunningStatistics
+
+FAST = ["--features", "linear", "--quiet"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -35,8 +38,10 @@ def test_fit_stream_fits_a_folder_and_resumes(tmp_path, capsys, run):
         (["--stream", "--test-fraction", "0.2"], "--test-fraction: not with --stream"),
         (["--stream", "--model", "network"], "--model network: not with --stream"),
         (["--stream", "--model", "dvi"], "--model dvi: not with --stream"),
-        (["--stream", "--task", "classification", "--checkpoint", "c"], "--checkpoint with --task classification: not"),
-        (["--stream", "--task", "classification", "--target", "y1"], "one --target at a time"),
+        (["--stream", "--task", "classification", "--checkpoint", "c"], "--checkpoint: not with classes and --stream"),
+        (["--stream", "--task", "classification", "--target", "y1"], "only one --target can hold classes"),
+        (["--stream", "--missing-value", "-"], "--missing-value: not with --stream"),
+        (["--stream", "--decimal", "comma"], "--decimal: not with --stream"),
         (["--checkpoint", "c.pydirect"], "--checkpoint: only with --stream"),
         (["--stream", "--target", "price"], "no column 'price'"),
     ],
@@ -83,3 +88,65 @@ def test_ctrl_c_says_how_to_resume(tmp_path, capsys, run, monkeypatch, small_blo
     monkeypatch.setattr(RunningStatistics, "merge", original)
     assert run(*command, "--checkpoint", checkpoint) == 0
     assert pydirect.load(tmp_path / "m.pydirect").n_samples_ == N
+
+
+def write_table(path, n=400):
+    """Write a table with text, gaps and classes."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    rng = np.random.default_rng(0)
+    x, kind = rng.standard_normal(n), rng.choice(["a", "b", "c"], n)
+    y = x + (kind == "a") + 0.1 * rng.standard_normal(n)
+    columns = {"kind": pa.array(kind).dictionary_encode(), "x": pa.array(x, mask=rng.random(n) < 0.1), "y": y}
+    label = np.where(y > 0.5, "high", "low")
+    pyarrow.parquet.write_table(pa.table({**columns, "label": label, "n": np.arange(n) % 3}), path)
+    return path
+
+
+def test_text_and_gaps_are_streamed_and_predicted(tmp_path, capsys, run):
+    data, model = write_table(tmp_path / "t.parquet"), tmp_path / "m"
+    command = ["fit", data, "--stream", "--target", "y", "-o", model, "--features", "linear", "--drop", "label"]
+    assert run(*command, "--category", "n") == 0
+    out = capsys.readouterr().out
+    assert "x: replaced by what the other columns suggest" in out and "after encoding" in out
+    assert pydirect.load(model).columns_.categories == (("a", "b", "c"), None, ("0", "1", "2"))
+    assert run("predict", model, data, "-o", tmp_path / "p.csv") == 0
+    assert "x " in capsys.readouterr().err
+    assert run(*command, "--on-missing", "skip") == 0
+    assert "with missing values or no weight left out" in capsys.readouterr().out
+    assert run(*command, "--on-missing", "error") == 2
+    assert "column 'x' must be finite" in capsys.readouterr().err
+
+
+def test_text_is_a_class_in_streams_too(tmp_path, capsys, run):
+    data = write_table(tmp_path / "t.parquet")
+    command = [
+        "fit",
+        data,
+        "--stream",
+        "--target",
+        "label",
+        "-o",
+        tmp_path / "m",
+        "--features",
+        "linear",
+        "--drop",
+        "y",
+    ]
+    assert run(*command) == 0
+    assert pydirect.load(tmp_path / "m").classes_.tolist() == ["high", "low"]
+    assert run(*command, "--checkpoint", tmp_path / "c") == 2
+    assert "--checkpoint: not with classes and --stream" in capsys.readouterr().err
+
+
+def test_all_columns_that_cannot_be_streamed_are_named(tmp_path, capsys, run):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    columns = {"when": pa.array([0, 1], pa.date32()), "y": [1.0, 2.0], "parts": [[1], [2]]}
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert run("fit", tmp_path / "t.parquet", "--stream", "--target", "y", "-o", tmp_path / "m") == 2
+    error = capsys.readouterr().err
+    assert "columns 'when' holds values of type date32[day], 'parts' holds values of type list<" in error
+    assert "turn them into numbers or drop them" in error

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pydirect
+from pydirect.cli.tables import Frame
 
 FAST = ["--features", "linear", "--quiet"]
 
@@ -16,7 +17,7 @@ def test_predict_writes_csv_that_reads_back_exactly(model, data, capsys, make_co
     result = read_csv(captured.out)
     assert list(result) == ["prediction", "std", "lower", "upper"]
     columns = make_columns()
-    X = np.column_stack([columns["x"], *(columns["colour"] == c for c in ("blue", "green", "red")), columns["z"]])
+    X = Frame({name: columns[name] for name in ("x", "colour", "z")}, (120, 3))
     distribution = pydirect.load(model).predict_distribution(X)
     lower, upper = distribution.interval(0.9)
     for name, expected in {
@@ -85,7 +86,7 @@ def test_predict_without_targets_or_with_some(tmp_path, model, capsys, make_colu
     some = ["", *columns["y"][1:4], *[""] * 6]
     assert run("predict", model, write_csv(tmp_path / "b.csv", {**inputs, "y": some})) == 0
     assert "of 3 rows inside" in capsys.readouterr().err
-    assert run("predict", model, write_csv(tmp_path / "c.csv", {**inputs, "y": ["?"] * 10})) == 0
+    assert run("predict", model, write_csv(tmp_path / "c.csv", {**inputs, "y": ["n.n."] * 10})) == 0
     assert capsys.readouterr().err == "pydirect: warning: column 'y' does not hold numbers: no scores\n"
 
 
@@ -107,9 +108,7 @@ def test_several_targets(tmp_path, data, capsys, read_csv, run):
     ("change", "message"),
     [
         ({"x": None, "z": None}, "no columns 'x', 'z' in the data"),
-        ({"colour": ["red", "purple"]}, "column 'colour': 'purple' in data row 2 did not occur in fitting"),
         ({"x": ["1", "one"]}, "column 'x': expected numbers, got 'one' in data row 2"),
-        ({"x": ["1", ""]}, "column 'x': missing value in data row 2"),
         ({"x": ["1", "inf"]}, "column 'x': expected finite numbers, got inf in data row 2"),
     ],
 )
@@ -118,6 +117,74 @@ def test_predict_refuses(tmp_path, model, change, message, write_csv, assert_ref
     path = write_csv(tmp_path / "d.csv", {name: values for name, values in columns.items() if values is not None})
     assert_refused("predict", model, path, "-o", tmp_path / "out.csv", message=message)
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.fixture
+def gaps(tmp_path, write_csv):
+    """Return a table of six rows: the third lacks a number, the fifth and the sixth have new categories."""
+    columns = {"x": [1, 2, "", 0, 1, 1], "z": [0, 1, 0, 1, 0, 1], "colour": ["red", "blue", "red", "red", "pink", ""]}
+    return write_csv(tmp_path / "gaps.csv", columns)
+
+
+def test_missing_values_and_new_categories_do_not_stop_predictions(model, gaps, capsys, read_csv, run):
+    assert run("predict", model, gaps, "--std") == 0
+    captured = capsys.readouterr()
+    columns = read_csv(captured.out)
+    assert all(len(values) == 6 and np.isfinite(values).all() for values in columns.values())
+    missing, unseen = captured.err.splitlines()
+    assert missing.startswith("inputs are missing in 2 of 6 rows (x 1, colour 1): replaced by")
+    assert unseen == "categories did not occur in fitting in 1 of 6 rows (colour 1): predicted from the other columns"
+    assert run("predict", model, gaps, "--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_rows_with_missing_values_or_new_categories_are_left_empty(tmp_path, model, gaps, capsys, run):
+    assert run("predict", model, gaps) == 0
+    everything = capsys.readouterr().out.splitlines()
+    assert run("predict", model, gaps, "--on-missing", "skip", "--on-unseen", "skip") == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [line if i in (0, 1, 2, 4) else ",," for i, line in enumerate(everything)]
+    assert captured.err.count("predictions left empty") == 2
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert run("predict", model, gaps, "--on-missing", "skip", "-o", tmp_path / "p.parquet") == 0
+    assert parquet.read_table(tmp_path / "p.parquet")["prediction"].is_null().to_pylist() == [0, 0, 1, 0, 0, 1]
+
+
+def test_missing_values_and_new_categories_can_be_errors(tmp_path, model, gaps, assert_refused, write_csv):
+    message = "gaps.csv: column 'colour': 'pink' did not occur in fitting, in data row 5"
+    assert_refused("predict", model, gaps, "--on-unseen", "error", message=message)
+    options = ["--on-missing", "error", "--on-unseen", "error"]
+    report = assert_refused("predict", model, gaps, *options, message="gaps.csv: 3 problems", lines=4)
+    for problem in ("column 'x': missing value in data row 3", "column 'colour': missing value in data row 6"):
+        assert problem in report
+    empty = write_csv(tmp_path / "e.csv", {"x": [""], "z": [1], "colour": ["red"]})
+    assert_refused("predict", model, empty, "--on-missing", "skip", message="every row lacks inputs")
+
+
+def test_all_problems_are_reported_together(tmp_path, model, write_csv, assert_refused):
+    table = write_csv(tmp_path / "t.csv", {"x": ["1", "one"], "z": ["inf", "inf"], "colour": ["red", "blue"]})
+    report = assert_refused("predict", model, table, message="t.csv: 2 problems", lines=3)
+    assert "  column 'x': expected numbers, got 'one' in data row 2; --missing-value one takes" in report
+    assert "  column 'z': expected finite numbers, got inf in data row 1 (2 such rows)" in report
+
+
+def test_missing_values_are_written_as_in_fitting(tmp_path, capsys, run, write_csv, make_columns):
+    columns = {name: list(values) for name, values in make_columns().items()}
+    columns["x"][5] = "-"
+    data, path = write_csv(tmp_path / "d.csv", columns), tmp_path / "m"
+    assert run("fit", data, "--target", "y", "-o", path, "--missing-value", "-", *FAST) == 0
+    assert run("predict", path, data) == 0
+    assert "inputs are missing in 1 of 120 rows (x 1)" in capsys.readouterr().err
+
+
+def test_rows_of_classes_are_left_empty_too(tmp_path, gaps, capsys, run, make_columns, write_csv):
+    columns = make_columns()
+    columns["y"] = np.where(columns["y"] > 1, "high", "low")
+    data, path = write_csv(tmp_path / "d.csv", columns), tmp_path / "m"
+    assert run("fit", data, "--target", "y", "--drop", "y2", "w", "-o", path, *FAST) == 0
+    assert run("predict", path, gaps, "--on-missing", "skip") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3] == lines[6] == ",," and lines[1].split(",")[0] in ("high", "low")
 
 
 def test_predict_refuses_other_files_and_levels(tmp_path, model, data, assert_refused):
@@ -134,11 +201,30 @@ def test_predict_refuses_other_files_and_levels(tmp_path, model, data, assert_re
 def test_models_saved_in_python(tmp_path, data, capsys, make_columns, read_csv, run, assert_refused):
     pd = pytest.importorskip("pandas")
     columns = make_columns()
-    X = pd.DataFrame({"x": columns["x"], "z": columns["z"]})
+    X = pd.DataFrame({"x": columns["x"], "colour": pd.Categorical(columns["colour"]), "z": columns["z"]})
     path = tmp_path / "m.pydirect"
-    pydirect.DirectRegressor(features="linear").fit(X, columns["y"]).save(path)
+    model = pydirect.DirectRegressor(features="linear").fit(X, columns["y"])
+    model.save(path)
     assert run("predict", path, data) == 0
     result = read_csv(capsys.readouterr().out)
-    np.testing.assert_allclose(result["prediction"], pydirect.load(path).predict(X), rtol=1e-10)
-    pydirect.DirectRegressor(features="linear").fit(X.to_numpy(), columns["y"]).save(path)
+    np.testing.assert_allclose(result["prediction"], model.predict(X), rtol=1e-10)
+    pydirect.DirectRegressor(features="linear").fit(X[["x", "z"]].to_numpy(), columns["y"]).save(path)
     assert_refused("predict", path, data, message="does not know the names of its columns")
+
+
+def test_models_of_the_command_line_know_their_columns_in_python(model, data, capsys, read_csv, run):
+    pd = pytest.importorskip("pandas")
+    frame = pd.read_csv(data)[["x", "colour", "z"]]
+    assert run("predict", model, data) == 0
+    result = read_csv(capsys.readouterr().out)
+    np.testing.assert_allclose(pydirect.load(model).predict(frame), result["prediction"], rtol=1e-10)
+
+
+def test_numbers_that_are_categories(tmp_path, capsys, run, write_csv, make_columns):
+    columns = make_columns()
+    codes = np.select([columns["colour"] == c for c in ("red", "green")], ["007", "12"], "3")
+    data, path = write_csv(tmp_path / "d.csv", columns | {"colour": codes}), tmp_path / "m"
+    assert run("fit", data, "--target", "y", "-o", path, "--category", "colour", *FAST) == 0
+    assert pydirect.load(path).columns_.categories[1] == ("007", "12", "3")
+    assert run("predict", path, data) == 0
+    assert "did not occur" not in capsys.readouterr().err

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pydirect.cli.common import TableError
 from pydirect.cli.table_files import read_table
-from pydirect.cli.tables import Table, TableError
+from pydirect.cli.tables import Table
 
 
 def same(values, expected):
@@ -23,36 +24,41 @@ def make_table(**columns):
 
 def test_missing_values_are_placed(csv_file):
     table = read_table(csv_file("x,s\n1,a\n,b\n,\n"))
-    with pytest.raises(TableError, match=r"column 'x': missing value in data row 2 \(2 in this column\)"):
-        table.require_complete(["x"])
-    with pytest.raises(TableError, match=r"column 's': missing value in data row 3 \(1 in this column\)"):
-        table.require_complete(["s"])
-
-
-def test_drop_missing_looks_only_at_the_named_columns():
-    table = make_table(x=[1, np.nan, 3, 4], s=["a", "b", None, "d"], other=[np.nan] * 4)
-    kept = table.drop_missing(["x", "s"])
-    assert kept.n_rows == 2
-    same(kept.columns["x"], [1.0, 4.0])
-    same(kept.columns["s"], ["a", "d"])
-    assert table.n_rows == 4
-    with pytest.raises(TableError, match="every row has a missing value; column 'other' has 4 of them"):
-        table.drop_missing(["x", "other"])
-    assert table.drop_missing([]).n_rows == 4
+    assert table.missing_values("x") == ["column 'x': missing value in data row 2 (2 such rows)"]
+    assert table.missing_values("s") == ["column 's': missing value in data row 3"]
+    assert make_table(x=[1, 2]).missing_values("x") == []
 
 
 def test_numbers():
-    table = make_table(x=[1, 2], s=["1", "oops"], inf=[1, np.inf])
+    table = make_table(x=[1, np.nan], s=["1", "oops"], inf=[1, np.inf], digits=["2", None])
+    assert table.wrong_numbers("x") == table.wrong_numbers("digits") == table.wrong_values("s") == []
     assert table.numbers("x") is table.columns["x"]
-    with pytest.raises(TableError, match="column 's': expected numbers, got 'oops' in data row 2"):
-        table.numbers("s")
-    with pytest.raises(TableError, match="column 'inf': expected finite numbers, got inf in data row 2"):
-        table.numbers("inf")
+    same(table.numbers("digits"), [2.0, np.nan])
+    assert table.wrong_numbers("s") == [
+        "column 's': expected numbers, got 'oops' in data row 2; --missing-value oops takes it for a missing value"
+    ]
+    assert table.wrong_values("inf") == ["column 'inf': expected finite numbers, got inf in data row 2"]
+
+
+def test_numbers_with_slips_are_not_categories():
+    assert make_table(x=[*map(str, range(60)), "6O", "61"]).is_mostly_numbers("x")
+    assert not make_table(x=[*map(str, range(8)), "5+"]).is_mostly_numbers("x")  # few numbers may be categories
+    assert not make_table(x=[*map(str, range(60)), *["a"] * 60]).is_mostly_numbers("x")
+
+
+def test_frames_and_tables_of_some_rows():
+    table = make_table(x=[1, 2, 3], s=["a", None, "c"])
+    frame = table.frame(["s", "x"])
+    assert frame.columns == ["s", "x"] and frame.shape == (3, 2) and len(frame.rows(slice(1, 2))) == 1
+    same(frame.rows(np.array([2, 0]))["s"], ["c", "a"])
+    kept = table.rows(~table.missing("s"))
+    assert kept.n_rows == 2
+    same(kept.columns["x"], [1.0, 3.0])
 
 
 def test_absent_columns_are_all_named():
     table = make_table(x=[1.0], y=[2.0])
     with pytest.raises(TableError, match=r"no column 'z' in the data \(it has 'x', 'y'\)"):
-        table.column("z")
+        table.require(["z"])
     with pytest.raises(TableError, match="no columns 'z', 'w' in the data"):
         table.require(["x", "z", "w"])

@@ -19,9 +19,28 @@ class CommandError(ValueError):
     """The command cannot be carried out as given; the message is for the user."""
 
 
-def report_failure(message: str, code: int = 2) -> int:
-    """Print an error and return the exit code."""
-    print(f"pydirect: error: {' '.join(message.split())}", file=sys.stderr)
+class TableError(CommandError):
+    """A table cannot be used; the message says where and why.
+
+    `details`: lines below the message, one for each problem if there are several.
+    """
+
+    def __init__(self, message: str, details: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.details = tuple(details)
+
+    @classmethod
+    def of(cls, table: object, problems: Sequence[str], hints: Sequence[str] = ()) -> TableError:
+        """Return one error for all problems of a table, with hints at what to do."""
+        if len(problems) == 1:
+            return cls(f"{table}: {'; '.join([*problems, *hints])}")
+        return cls(f"{table}: {len(problems)} problems", [*problems, *hints])
+
+
+def report_failure(message: str, code: int = 2, details: Sequence[str] = ()) -> int:
+    """Print an error, and details below it, and return the exit code."""
+    lines = [f"pydirect: error: {' '.join(message.split())}", *(f"  {' '.join(line.split())}" for line in details)]
+    print("\n".join(lines), file=sys.stderr)
     return code
 
 
@@ -32,10 +51,13 @@ def warn_user(message: str) -> None:
 
 @contextlib.contextmanager
 def short_warnings() -> Iterator[None]:
-    """Show each warning as one line, without its place in the source."""
+    """Show each warning as one line, once, without its place in the source."""
+    shown: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        warn_user(str(message))
+        if str(message) not in shown:
+            warn_user(str(message))
+        shown.add(str(message))
 
     with warnings.catch_warnings():
         warnings.showwarning = show
@@ -83,6 +105,12 @@ def numbers_text(values: Any) -> str:
     import numpy as np
 
     return ", ".join(f"{value:.6g}" for value in np.ravel(values))
+
+
+def shortened(items: Sequence[str], limit: int = 8) -> str:
+    """Return items separated by commas, cut after `limit`."""
+    more = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return ", ".join(items[:limit]) + more
 
 
 def print_lines(lines: Sequence[tuple[str, str]]) -> None:

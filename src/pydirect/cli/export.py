@@ -7,14 +7,15 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydirect.cli.common import CommandError, check_output, level, positive, print_lines
+from pydirect.cli.common import CommandError, TableError, check_output, level, positive, print_lines
 from pydirect.cli.model_files import load_for_tables
+from pydirect.cli.table_options import add_reading_options
 from pydirect.cli.targets import known_targets, labels_of
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from pydirect.cli.tables import Table
+    from pydirect.cli.tables import Frame, Table
 
 FORMATS = {".h": "c", ".onnx": "onnx"}
 
@@ -69,6 +70,7 @@ def add_export(commands: Any) -> None:
         help="target column of --data for a model of limited size; repeatable (default: those of the model, which a "
         "model saved from Python does not name)",
     )
+    add_reading_options(command)
     command.add_argument("--prefix", metavar="NAME", help="prefix of all names in C (default: pydirect)")
     command.add_argument("--interval", type=level, metavar="P", help="probability of the interval in C (default: 0.9)")
     command.add_argument("--single", action="store_true", help="floating point in single precision")
@@ -76,15 +78,18 @@ def add_export(commands: Any) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from pydirect.cli.table_files import read_table
+    from pydirect.cli.inputs import read_inputs
     from pydirect.quantized.export.write import to_c
 
     _check_options(args)
-    model, encoder, targets = load_for_tables(args.model)
-    table = None if args.data is None else read_table(args.data, text_columns=encoder.text_columns)
-    X = None if table is None else encoder.transform(table)
+    model, targets = load_for_tables(args.model)
     _check_form(args, model)
-    quantised = _quantised(args, model, X, None if table is None else _targets(args, model, table, targets))
+    frame = X = y = None
+    if args.data is not None:
+        table, inputs = read_inputs(args, args.data, model)
+        frame, y = inputs.frame, _targets(args, model, table, targets)
+        X = model.columns_.encode(frame)
+    quantised = _quantised(args, model, X, y)
     n_bytes = None
     if args.format == "onnx":
         quantised.to_onnx(args.output, dtype="float32" if args.single else "float64")
@@ -96,9 +101,9 @@ def _export(args: argparse.Namespace) -> int:
             level=args.interval or 0.9,
             real="float" if args.single else "double",
             X=X,
-            columns=encoder.feature_names,
+            columns=model.columns_.names_out,
         )
-    print_lines(_summary(args, model, quantised, n_bytes, X))
+    print_lines(_summary(args, model, quantised, n_bytes, frame))
     return 0
 
 
@@ -168,8 +173,9 @@ def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[s
     elif missing := set(targets) - set(table.names):
         raise CommandError(f"{args.data}: no column {sorted(missing)[0]!r}: name the model's targets with --target")
     table.require(targets)
+    if problems := [p for name in targets if name in table.columns for p in table.missing_values(name)]:
+        raise TableError.of(args.data, problems)
     if hasattr(model, "classes_"):
-        table.require_complete(targets)
         return labels_of(table, targets[0])
     y = known_targets(table, targets)
     for name, known in zip(targets, ~np.isnan(y).any(axis=0), strict=True):
@@ -212,7 +218,7 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
 
 
 def _summary(
-    args: argparse.Namespace, model: Any, quantised: Any, n_bytes: int | None, X: np.ndarray | None
+    args: argparse.Namespace, model: Any, quantised: Any, n_bytes: int | None, X: Frame | None
 ) -> list[tuple[str, str]]:
     from pydirect.quantized.export.write import size_lines
 
@@ -232,17 +238,19 @@ def _summary(
     return lines
 
 
-def _difference(model: Any, quantised: Any, X: np.ndarray) -> str:
+def _difference(model: Any, quantised: Any, X: Frame) -> str:
     """Compare predictions with the model's at rows of X, in words."""
     import numpy as np
 
+    encoded = model.columns_.encode(X)
     with warnings.catch_warnings():
         # The columns were found by their names.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         if hasattr(model, "classes_"):
-            same = float(np.mean(model.predict(X) == quantised.predict(X)))
+            same = float(np.mean(model.predict(X) == quantised.predict(encoded)))
             return f"the same class as the model for {same:.1%} of {len(X)} rows"
-        (mean, std), (own, own_std) = (m.predict(X, return_std=True) for m in (model, quantised))
+        mean, std = model.predict(X, return_std=True)
+        own, own_std = quantised.predict(encoded, return_std=True)
     size = float(np.sqrt(np.mean(((own - mean) / std) ** 2)))
     ratio = float(np.mean(own_std / std))
     return f"means differ by {size:.3g} of the model's standard deviations, which are multiplied by {ratio:.3g}"

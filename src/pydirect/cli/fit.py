@@ -14,6 +14,7 @@ from pydirect.cli.fit_stream import check_stream_options, fit_stream
 from pydirect.cli.fit_summary import print_summary
 from pydirect.cli.model_files import new_metadata
 from pydirect.cli.scoring import as_classified, predictions_of, scores_of
+from pydirect.cli.table_options import add_reading_options
 
 DEFAULT_TEST_FRACTION = 0.1
 
@@ -24,9 +25,9 @@ def add_fit(commands: Any) -> None:
         "fit",
         help="fit a model to a table",
         description="Fit a model that predicts the target columns of a table from its other columns.",
-        epilog="Text columns become one column of zeros and ones per category. Rows with missing values are an error "
-        "unless --drop-missing is given. Scores on held-out rows come from a fit to the other rows; the model that is "
-        "written is fitted to all.",
+        epilog="Text columns become one column of zeros and ones per category, at most 50 of them. Missing inputs are "
+        "replaced by what the other columns suggest; missing targets are an error unless --drop-missing is given. "
+        "Scores on held-out rows come from a fit to the other rows; the model that is written is fitted to all.",
     )
     command.add_argument("data", type=Path, help="CSV or Parquet file with named columns; with --stream a folder too")
     command.add_argument(
@@ -49,15 +50,34 @@ def add_fit(commands: Any) -> None:
         metavar="COL",
         help="columns to leave out; give the file before this",
     )
+    command.add_argument(
+        "--category",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="COL",
+        help="columns of numbers that are categories, such as codes; give the file before this",
+    )
     command.add_argument("--weight", metavar="COL", help="column with the weights of the rows")
-    command.add_argument("--drop-missing", action="store_true", help="leave out rows with missing values")
+    command.add_argument(
+        "--drop-missing",
+        action="store_true",
+        help="leave out rows without target or weight, with --stream also those without inputs (default: an error)",
+    )
+    command.add_argument(
+        "--on-missing",
+        choices=["impute", "skip", "error"],
+        default="impute",
+        help="what to do with rows that lack inputs: replace these, leave the rows out, or stop (default: %(default)s)",
+    )
+    add_reading_options(command)
     command.add_argument(
         "--test-fraction", type=fraction, metavar="F", help="fraction of the rows to hold out (default: 0.1)"
     )
     command.add_argument(
         "--stream",
         action="store_true",
-        help="read Parquet files of numbers block by block, however large; no rows are held out",
+        help="read Parquet files block by block, however large; no rows are held out",
     )
     command.add_argument(
         "--checkpoint",
@@ -85,7 +105,7 @@ def _fit(args: argparse.Namespace) -> int:
     held_out = [
         scores_of(name, prediction, DEFAULT_LEVEL) for name, prediction in zip(args.target, scored, strict=False)
     ]
-    model.save(args.output, metadata=new_metadata(args, data.encoder, len(data.X), held_out))
+    model.save(args.output, metadata=new_metadata(args, len(data.X), held_out))
     if not args.quiet:
         print_summary(args, data, model, held_out)
     if args.plot is not None:
@@ -100,9 +120,9 @@ def _check_options(args: argparse.Namespace) -> None:
     elif args.checkpoint is not None:
         raise CommandError("--checkpoint: only with --stream")
     named = [*args.target, *args.drop, *([args.weight] if args.weight is not None else [])]
-    twice = [name for i, name in enumerate(named) if name in named[:i]]
+    twice = [name for i, name in enumerate(named) if name in named[:i] or name in args.category]
     if twice:
-        raise CommandError(f"column {twice[0]!r} is named twice among --target, --drop and --weight")
+        raise CommandError(f"column {twice[0]!r} is named twice among --target, --drop, --weight and --category")
     check_output(args.output, args.data)
     if args.plot is not None:
         check_output(args.plot, args.data)

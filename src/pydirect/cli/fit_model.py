@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pydirect.cli.common import CommandError, positive, warn_user
+from pydirect.cli.parameters import setting, with_settings
 
 if TYPE_CHECKING:
     from pydirect.cli.fit_data import TrainingData
@@ -61,6 +62,17 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
         "--n-features", type=positive, metavar="N", help="number of nystroem or fourier features (default: 2000)"
     )
     command.add_argument("--degree", type=positive, metavar="D", help="degree of the polynomials (default: 2)")
+    command.add_argument(
+        "--set",
+        dest="settings",
+        type=setting,
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other parameters that the model has in Python, such as target_transform=log, noise=varying or "
+        "prior=laplace",
+    )
 
 
 def check_model_options(args: argparse.Namespace) -> None:
@@ -82,31 +94,38 @@ def check_model_options(args: argparse.Namespace) -> None:
 
 def new_model(args: argparse.Namespace, classes: bool) -> Any:
     """Return the unfitted estimator that the options describe."""
+    given = {name: value for name, value in _given(args).items() if value is not None}
+    estimator = estimator_of(args, classes)
+    common = {"n_threads": args.threads, "random_state": args.seed, "verbose": 0 if args.quiet else 1}
+    return estimator(**common, **with_settings(estimator, given, args.settings))
+
+
+def estimator_of(args: argparse.Namespace, classes: bool) -> Any:
+    """Return the class of the estimator that the options describe."""
     import pydirect
 
-    common = {"n_threads": args.threads, "random_state": args.seed, "verbose": 0 if args.quiet else 1}
-    if args.model == "network":
-        given = {"hidden_layer_sizes": args.hidden}
-        estimator: Any = pydirect.QuadraticBNNRegressor
-    elif args.model == "dvi":
-        given = {"hidden_layer_sizes": args.hidden}
-        estimator = pydirect.DVIClassifier if classes else pydirect.DVIRegressor
-    elif args.model == "monte-carlo":
-        given = {"hidden_layer_sizes": args.hidden, "posterior": args.posterior}
-        estimator = pydirect.MonteCarloBNNClassifier if classes else pydirect.MonteCarloBNNRegressor
-    else:
-        names = ("features", "basis", "n_features", "degree", "n_levels")
-        given = {name: getattr(args, name) for name in names}
-        given["posterior"] = args.posterior and args.posterior.replace("-", "_")
-        estimator = pydirect.DirectClassifier if classes else pydirect.DirectRegressor
-    return estimator(**common, **{name: value for name, value in given.items() if value is not None})
+    return {
+        "direct": (pydirect.DirectRegressor, pydirect.DirectClassifier),
+        "network": (pydirect.QuadraticBNNRegressor, pydirect.QuadraticBNNRegressor),
+        "dvi": (pydirect.DVIRegressor, pydirect.DVIClassifier),
+        "monte-carlo": (pydirect.MonteCarloBNNRegressor, pydirect.MonteCarloBNNClassifier),
+    }[args.model][classes]
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters that have options of their own, None where they were not given."""
+    posterior = args.posterior and args.posterior.replace("-", "_")
+    if args.model != "direct":
+        return {"hidden_layer_sizes": args.hidden, "posterior": posterior}
+    names = ("features", "basis", "n_features", "degree", "n_levels")
+    return {"posterior": posterior, **{name: getattr(args, name) for name in names}}
 
 
 def fitted(args: argparse.Namespace, data: TrainingData, what: str) -> Any:
     """Return a model fitted to the data, which messages call `what`."""
+    model = new_model(args, data.classes)
     if what and not args.quiet:
         print(f"Fitting to {what}", file=sys.stderr)
-    model = new_model(args, data.classes)
     y = data.y[:, 0] if not data.classes and data.y.shape[1] == 1 else data.y
     with convergence_warnings_ignored():
         model.fit(data.X, y, sample_weight=data.weights)

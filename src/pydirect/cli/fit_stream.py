@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from pydirect.cli.common import CommandError, check_output, print_lines
+from pydirect.cli.common import CommandError, check_output, print_lines, shortened
 from pydirect.cli.fit_model import convergence_warnings_ignored, finish, new_model
-from pydirect.cli.fit_summary import fit_lines, structure
+from pydirect.cli.fit_summary import REPLACED, column_lines, fit_lines, structure
 from pydirect.cli.model_files import new_metadata
+from pydirect.cli.targets import check_classification
 
 
 def check_stream_options(args: argparse.Namespace) -> None:
@@ -17,7 +18,8 @@ def check_stream_options(args: argparse.Namespace) -> None:
         ("--test-fraction", args.test_fraction),
         ("--plot", args.plot is not None),
         (f"--model {args.model}", args.model != "direct"),
-        ("--checkpoint with --task classification", args.task == "classification" and args.checkpoint is not None),
+        ("--missing-value", bool(args.missing_value)),
+        ("--decimal", args.decimal is not None),
     ):
         if given:
             raise CommandError(f"{option}: not with --stream")
@@ -31,26 +33,49 @@ def check_stream_options(args: argparse.Namespace) -> None:
 
 def fit_stream(args: argparse.Namespace) -> int:
     """Fit to Parquet files in blocks of rows."""
-    from pydirect.cli.table_encoder import TableEncoder
+    from pydirect.streams.codes import TableCodes
     from pydirect.streams.labels import LabelCodes
     from pydirect.streams.parquet import ParquetSource
 
-    classes = args.task == "classification"
-    if classes and len(args.target) > 1:
-        raise CommandError("--task classification: one --target at a time")
-    labels = LabelCodes() if classes else None
-    source = ParquetSource(args.data, tuple(args.target), args.weight, args.drop, len(args.target) == 1, labels)
+    classes = args.task == "classification" or (args.task == "auto" and _holds_labels(args))
+    check_classification(args, classes)
+    if classes and args.checkpoint is not None:
+        raise CommandError("--checkpoint: not with classes and --stream")
+    source = ParquetSource(
+        args.data,
+        tuple(args.target),
+        args.weight,
+        args.drop,
+        one_dimensional=len(args.target) == 1,
+        labels=LabelCodes() if classes else None,
+        codes=TableCodes(gaps=args.on_missing != "error"),
+    )
     model = new_model(args, classes)
+    if args.category:
+        model.set_params(categories=args.category)
+    if args.on_missing == "error":
+        model.set_params(missing="raise")
     checkpoint = {} if classes else {"checkpoint": args.checkpoint}
     with convergence_warnings_ignored():
-        model.fit_stream(source, drop_missing=args.drop_missing, **checkpoint)
+        model.fit_stream(source, drop_missing=args.drop_missing or args.on_missing == "skip", **checkpoint)
     finish(model, "the fit")
-    model.save(args.output, metadata=new_metadata(args, TableEncoder.numeric(source.names), source.n_rows, []))
+    model.save(args.output, metadata=new_metadata(args, source.n_rows, []))
     if not args.quiet:
         rows = ("rows", _rows_text(source.n_rows, _n_used(args, model, source.n_rows)))
-        columns = ("columns", str(len(source.names)))
-        print_lines([rows, columns, ("model", structure(model)), *fit_lines(args, model)])
+        lacking = [source.names[j] for j in model.columns_.lacking]
+        missing = [("missing", f"{shortened(lacking)}: {REPLACED}")] if lacking and not args.drop_missing else []
+        print_lines([rows, *column_lines(model), *missing, ("model", structure(model)), *fit_lines(args, model)])
     return 0
+
+
+def _holds_labels(args: argparse.Namespace) -> bool:
+    """Whether a target column of the first file holds text or booleans."""
+    from pyarrow import parquet, types
+
+    file = min(args.data.rglob("[!_.]*.parquet"), default=None) if args.data.is_dir() else args.data
+    schema = {} if file is None else {column.name: column.type for column in parquet.read_schema(file)}
+    text = (types.is_string, types.is_large_string, types.is_string_view, types.is_boolean, types.is_dictionary)
+    return any(is_kind(schema[name]) for name in args.target if name in schema for is_kind in text)
 
 
 def _n_used(args: argparse.Namespace, model: Any, n_rows: int) -> int:

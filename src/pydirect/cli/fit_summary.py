@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from pydirect.cli.common import numbers_text, print_lines
+from pydirect.cli.common import numbers_text, print_lines, shortened
 from pydirect.cli.fit_model import has_converged
 from pydirect.cli.model_files import count_weights, kind_of_model, noise_deviation
 from pydirect.cli.scoring import scores_text
@@ -14,13 +14,16 @@ from pydirect.cli.scoring import scores_text
 if TYPE_CHECKING:
     from pydirect.cli.fit_data import TrainingData
 
+# What becomes of missing numbers.
+REPLACED = "replaced by what the other columns suggest"
+
 
 def print_summary(args: argparse.Namespace, data: TrainingData, model: Any, held_out: list[dict[str, Any]]) -> None:
     """Print the summary of a fit to a table."""
     dropped = f" ({data.n_dropped} with missing values left out)" if data.n_dropped else ""
-    n_columns, n_inputs = len(data.encoder.names), data.X.shape[1]
-    encoded = f", {n_inputs} after encoding text" if data.encoder.text_columns else ""
-    lines = [("rows", f"{len(data.X)}{dropped}"), ("columns", f"{n_columns}{encoded}"), ("model", structure(model))]
+    lines = [("rows", f"{len(data.X)}{dropped}"), *column_lines(model)]
+    lines += [("missing", text) for text in _missing_texts(model, data)]
+    lines.append(("model", structure(model)))
     for scores in held_out:
         lines.append((f"held out, {scores['target']}", scores_text(scores)))
     if held_out:
@@ -28,16 +31,46 @@ def print_summary(args: argparse.Namespace, data: TrainingData, model: Any, held
     print_lines(lines + fit_lines(args, model))
 
 
+def _missing_texts(model: Any, data: TrainingData) -> list[str]:
+    """Return what was missing among numbers and among categories, and what became of it."""
+    counts = model.columns_.missing(data.X).sum(axis=0)
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for name, count, own in zip(data.X.columns, counts, model.columns_.categories, strict=True):
+        if count and own != ():
+            found[own is None].append(f"{name} {count}")
+    became = {True: REPLACED, False: "a category of its own"}
+    return [f"{shortened(names)}: {became[numbers]}" for numbers, names in found.items() if names]
+
+
+def column_lines(model: Any) -> list[tuple[str, str]]:
+    """Return the summary's lines about the columns of the table."""
+    from pydirect.features.columns import MOST_CATEGORIES
+
+    columns = model.columns_
+    encoded = "" if columns.is_plain else f", {columns.n_encoded} after encoding"
+    lines = [("columns", f"{columns.n_columns}{encoded}")]
+    if columns.pooled:
+        pooled = shortened([columns.names[j] for j in columns.pooled])
+        lines.append(("", f"the {MOST_CATEGORIES - 1} commonest categories kept of {pooled}"))
+    return lines
+
+
 def fit_lines(args: argparse.Namespace, model: Any) -> list[tuple[str, str]]:
     """Return the summary's lines about the fit and the file."""
     return [
         ("classes", ", ".join(map(str, model.classes_)))
         if hasattr(model, "classes_")
-        else ("noise sd", numbers_text(noise_deviation(model))),
+        else ("noise sd", _noise_text(model)),
         ("ELBO", numbers_text(model.elbo_)),
         *_ends(model),
         ("written", f"{args.output} ({os.path.getsize(args.output)} bytes)"),
     ]
+
+
+def _noise_text(model: Any) -> str:
+    averaged = ", on average" if getattr(model, "noise_model_", None) is not None else ""
+    transformed = ", of the transformed target" if getattr(model, "target_transform_", None) is not None else ""
+    return numbers_text(noise_deviation(model)) + averaged + transformed
 
 
 def _ends(model: Any) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from pydirect.cli.common import print_lines
+from pydirect.cli.common import print_lines, shortened
 from pydirect.cli.model_files import count_weights, is_gaussian_network, kind_of_model, noise_deviation, table_metadata
 from pydirect.cli.scoring import scores_text
 
@@ -32,7 +32,7 @@ def _info(args: argparse.Namespace) -> int:
 
 def _readable(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the known facts, nested ones in words."""
-    known = {name: value for name, value in facts.items() if value not in (None, [])}
+    known = {name: value for name, value in facts.items() if value not in (None, [], {})}
     arrays = facts["arrays"]
     known["arrays"] = [f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in arrays.items()]
     if "class" in known:
@@ -43,7 +43,16 @@ def _readable(facts: dict[str, Any]) -> dict[str, Any]:
         known["converged"] = "yes" if facts["converged"] else "no"
     if "held_out" in known:
         known["held_out"] = [f"{scores['target']}: {scores_text(scores)}" for scores in known["held_out"]]
-    return known
+    lines: dict[str, Any] = {}
+    for fact, value in known.items():
+        lines |= _category_lines(value, facts["other_categories"]) if fact == "categories" else {fact: value}
+    return {fact: value for fact, value in lines.items() if fact != "other_categories"}
+
+
+def _category_lines(categories: dict[str, list[str]], others: list[str]) -> dict[str, str]:
+    """Return a line for the categories of each column."""
+    shown = {name: shortened(own, 12) or "different in every row, not used" for name, own in categories.items()}
+    return {f"categories, {name}": own + ", (other)" * (name in others) for name, own in shown.items()}
 
 
 def _changed_parameters(estimator: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -82,11 +91,11 @@ def _model_facts(path: Path) -> dict[str, Any]:
         model = pydirect.load(path)
     except KindError:
         return {}
-    stored = table_metadata(model) or {}
+    stored = table_metadata(model)
     return {
         "class": type(model).__name__,
         "parameters": model.get_params(),
-        "columns": _column_names(model, stored),
+        **_column_facts(model),
         "targets": stored.get("targets"),
         "weight_column": stored.get("weight"),
         "rows": stored.get("n_rows"),
@@ -105,13 +114,18 @@ def _model_facts(path: Path) -> dict[str, Any]:
     }
 
 
-def _column_names(model: Any, stored: dict[str, Any]) -> list[str] | None:
-    from pydirect.cli.table_encoder import TableEncoder
-
-    if stored:
-        return TableEncoder.from_header(stored["encoder"]).names
-    names = getattr(model, "feature_names_in_", None)
-    return None if names is None else [str(name) for name in names]
+def _column_facts(model: Any) -> dict[str, Any]:
+    """Return names of columns, categories by column, and which columns lacked numbers or have rarer categories."""
+    columns = model.columns_
+    names = columns.names or [f"x{j}" for j in range(columns.n_columns)]
+    categories = {name: own for name, own in zip(names, columns.categories, strict=True) if own is not None}
+    return {
+        "columns": None if columns.names is None else names,
+        "categories": {n: ["(missing)" if c is None else c for c in own] for n, own in categories.items()},
+        "other_categories": [names[j] for j in columns.pooled],
+        "missing_numbers": [names[j] for j in columns.lacking],
+        "missing_indicators": [names[j] for j in columns.indicators],
+    }
 
 
 def _json_value(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """The ``pydirect`` command: fit a model to a table, predict with it, inspect its file.
 
 Exit codes: 0 for success, also if a fit stopped before it converged (with a warning); 2 for wrong usage or unusable
-input, with one line on standard error; 130 after Ctrl-C; 141 if the reader of the output closed the pipe.
+input, with its problems on standard error, one line each; 130 after Ctrl-C; 141 if the reader of the output closed the
+pipe.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from pydirect.cli.common import CommandError, discard_output, report_failure, short_warnings
+from pydirect.cli.common import CommandError, TableError, discard_output, report_failure, short_warnings
 from pydirect.cli.demo import add_demo
 from pydirect.cli.export import add_export
 from pydirect.cli.fit import add_fit
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report_failure(
             f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         )
+    except TableError as error:
+        return report_failure(str(error), details=error.details)
     except (ValueError, ImportError) as error:
         return report_failure(str(error))
 

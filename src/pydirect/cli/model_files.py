@@ -7,31 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydirect.cli.common import CommandError
+from pydirect.cli.scoring import is_sound
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from pydirect.cli.table_encoder import TableEncoder
 
-
-def load_for_tables(path: Path) -> tuple[Any, TableEncoder, list[str]]:
-    """Return a model, the encoder of its inputs and the names of its targets."""
+def load_for_tables(path: Path) -> tuple[Any, list[str]]:
+    """Return a model that knows the names of its columns, and the names of its targets."""
     import pydirect
-    from pydirect.cli.table_encoder import TableEncoder
 
     model = pydirect.load(path)
-    n_targets = _n_targets(model)
-    stored = table_metadata(model)
-    if stored is not None:
-        if len(stored["targets"]) != n_targets:
-            raise CommandError(f"{path}: the model has {n_targets} targets, got names for {len(stored['targets'])}")
-        return model, TableEncoder.from_header(stored["encoder"]), stored["targets"]
-    if not hasattr(model, "feature_names_in_"):
+    if model.columns_.names is None:
         raise CommandError(
             f"{path}: the model does not know the names of its columns: fit it to a data frame, or use pydirect.load "
             "in Python, with quantize and to_c instead of export"
         )
-    return model, TableEncoder.numeric(map(str, model.feature_names_in_)), [f"output{k}" for k in range(n_targets)]
+    n_targets = _n_targets(model)
+    targets = table_metadata(model).get("targets", [f"output{k}" for k in range(n_targets)])
+    if len(targets) != n_targets:
+        raise CommandError(f"{path}: the model has {n_targets} targets, got names for {len(targets)}")
+    return model, targets
 
 
 def _n_targets(model: Any) -> int:
@@ -40,22 +36,24 @@ def _n_targets(model: Any) -> int:
     return 1 if hasattr(model, "classes_") else int(np.size(model.noise_variance_))
 
 
-def table_metadata(model: Any) -> dict[str, Any] | None:
-    """Return what a loaded model's metadata say about the table that it was fitted to, if anything."""
+def table_metadata(model: Any) -> dict[str, Any]:
+    """Return what a loaded model's metadata say about the table that it was fitted to, empty if nothing sound."""
     stored = (getattr(model, "metadata_", None) or {}).get("table")
-    sound = isinstance(stored, dict) and "encoder" in stored and isinstance(stored.get("targets"), list)
-    return stored if sound else None
+    if not isinstance(stored, dict):
+        return {}
+    texts = [stored.get(name) for name in ("targets", "missing_values")]
+    held_out = stored.get("held_out")
+    sound = all(isinstance(given, list) and all(isinstance(text, str) for text in given) for given in texts)
+    return stored if sound and isinstance(held_out, list) and all(map(is_sound, held_out)) else {}
 
 
-def new_metadata(
-    args: argparse.Namespace, encoder: TableEncoder, n_rows: int, held_out: list[dict[str, Any]]
-) -> dict[str, Any]:
+def new_metadata(args: argparse.Namespace, n_rows: int, held_out: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the metadata to save with a model fitted to a table."""
     return {
         "table": {
-            "encoder": encoder.to_header(),
             "targets": list(args.target),
             "weight": args.weight,
+            "missing_values": list(args.missing_value),
             "n_rows": n_rows,
             "held_out": held_out,
         }

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from pydirect.cli.common import DEFAULT_LEVEL, CommandError, check_output, level
 from pydirect.cli.model_files import load_for_tables
 from pydirect.cli.scoring import Prediction, as_classified, class_scores, predictions_of, scores_of, scores_text
+from pydirect.cli.table_options import add_reading_options
 from pydirect.cli.targets import known_targets
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from pydirect.cli.tables import Table
+    from pydirect.cli.tables import Frame, Table
 
 _ROWS_PER_BLOCK = 10_000
 
@@ -32,6 +33,9 @@ def add_predict(commands: Any) -> None:
         "prefixed with the target's name and an underscore if there are several targets; for a classifier prediction "
         "and probability_CLASS for each class. Columns are found by name. If the table has the targets too, scores go "
         "to standard error.",
+        epilog="A missing number is replaced by what the other columns suggest, a missing category counts as one that "
+        "did not occur in fitting, unless missing ones did. Rows with such categories are predicted from their other "
+        "columns, as a rule with wider intervals.",
     )
     command.add_argument("model", type=Path, help="model file")
     command.add_argument("data", type=Path, help="CSV or Parquet file")
@@ -46,33 +50,66 @@ def add_predict(commands: Any) -> None:
         "--interval", type=level, default=DEFAULT_LEVEL, metavar="P", help="probability of the interval (default: 0.9)"
     )
     command.add_argument("--std", action="store_true", help="add a column std, the predictive standard deviation")
+    command.add_argument(
+        "--on-missing",
+        choices=["impute", "skip", "error"],
+        default="impute",
+        help="what to do with rows that lack inputs: replace these, leave the prediction empty, or stop (default: "
+        "%(default)s)",
+    )
+    command.add_argument(
+        "--on-unseen",
+        choices=["accept", "skip", "error"],
+        default="accept",
+        help="what to do with rows whose categories did not occur in fitting: predict from their other columns, leave "
+        "the prediction empty, or stop (default: %(default)s)",
+    )
+    add_reading_options(command)
+    command.add_argument("--quiet", action="store_true", help="nothing on standard error but warnings and errors")
     command.set_defaults(run=_predict)
 
 
 def _predict(args: argparse.Namespace) -> int:
-    import numpy as np
-
-    from pydirect.cli.table_files import read_table
+    from pydirect.cli.inputs import read_inputs
 
     if args.output is not None:
         check_output(args.output, args.data, args.model)
-    model, encoder, targets = load_for_tables(args.model)
-    table = read_table(args.data, text_columns=encoder.text_columns)
-    X = encoder.transform(table)
-    if hasattr(model, "predict_proba"):
-        return _predict_classes(args, model, X, table, targets[0])
-    predictions = predictions_of(model, X, args.interval, known_targets(table, targets))
-    _write_columns(_output_columns(predictions, targets, args.std), args.output)
-    for name, prediction in zip(targets, predictions, strict=True):
-        if not np.isnan(prediction.log_density).all():
-            print(f"{name}: {scores_text(scores_of(name, prediction, args.interval))}", file=sys.stderr)
+    model, targets = load_for_tables(args.model)
+    table, inputs = read_inputs(args, args.data, model)
+    inputs.require(args.data, args.on_missing, args.on_unseen)
+    used = ~inputs.skipped(args.on_missing, args.on_unseen)
+    if not used.any():
+        raise CommandError(f"{args.data}: every row lacks inputs, or has categories that did not occur in fitting")
+    predict = _predicted_classes if hasattr(model, "predict_proba") else _predicted_numbers
+    columns, scores = predict(args, model, inputs.frame.rows(used), table.rows(used), targets)
+    _write_columns({name: _with_gaps(values, used) for name, values in columns.items()}, args.output)
+    for line in () if args.quiet else (*inputs.notes(args.on_missing, args.on_unseen), *scores):
+        print(line, file=sys.stderr)
     return 0
 
 
-def _predict_classes(args: argparse.Namespace, model: Any, X: np.ndarray, table: Table, target: str) -> int:
-    """Write the most probable class and the probability of each class."""
+def _predicted_numbers(
+    args: argparse.Namespace, model: Any, X: Frame, table: Table, targets: Sequence[str]
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the columns to write and the lines of scores."""
     import numpy as np
 
+    predictions = predictions_of(model, X, args.interval, known_targets(table, targets))
+    scores = [
+        f"{name}: {scores_text(scores_of(name, prediction, args.interval))}"
+        for name, prediction in zip(targets, predictions, strict=True)
+        if not np.isnan(prediction.log_density).all()
+    ]
+    return _output_columns(predictions, targets, args.std), scores
+
+
+def _predicted_classes(
+    args: argparse.Namespace, model: Any, X: Frame, table: Table, targets: Sequence[str]
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the most probable class and the probability of each class, and the line of scores."""
+    import numpy as np
+
+    (target,) = targets
     labels = np.full(len(X), None, dtype=object)
     if target in table.columns:
         text = model.classes_.dtype.kind == "U"
@@ -84,10 +121,19 @@ def _predict_classes(args: argparse.Namespace, model: Any, X: np.ndarray, table:
         logits = np.reshape(model.predict_logit(X, return_std=True)[1], (len(X), -1))
         names = found.classes[-1:] if logits.shape[1] == 1 else found.classes
         columns |= {f"logit_std_{label}": logits[:, k] for k, label in enumerate(names.tolist())}
-    _write_columns(columns, args.output)
-    if (found.index() >= 0).any():
-        print(f"{target}: {scores_text(class_scores(target, found))}", file=sys.stderr)
-    return 0
+    scores = [f"{target}: {scores_text(class_scores(target, found))}"] if (found.index() >= 0).any() else []
+    return columns, scores
+
+
+def _with_gaps(values: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """Return the values in the rows that are used, NaN among numbers and None among labels in the others."""
+    import numpy as np
+
+    if used.all():
+        return values
+    gaps = np.full(len(used), np.nan) if values.dtype.kind == "f" else np.full(len(used), None)
+    gaps[used] = values
+    return gaps
 
 
 def _output_columns(predictions: list[Prediction], targets: Sequence[str], std: bool) -> dict[str, np.ndarray]:
@@ -126,11 +172,8 @@ def _csv_blocks(columns: dict[str, np.ndarray]) -> Iterator[str]:
     arrays = list(columns.values())
     for start in range(0, len(arrays[0]), _ROWS_PER_BLOCK):
         rows = zip(*(array[start : start + _ROWS_PER_BLOCK].tolist() for array in arrays), strict=True)
-        if arrays[0].dtype.kind != "U":
-            yield "".join(",".join(map(repr, row)) + "\n" for row in rows)
-            continue
-        block = io.StringIO()  # text may need quotes; csv writes floats by their repr too
-        csv.writer(block, lineterminator="\n").writerows(rows)
+        block = io.StringIO()  # text may need quotes; csv writes floats by their repr
+        csv.writer(block, lineterminator="\n").writerows(["" if v != v else v for v in row] for row in rows)
         yield block.getvalue()
 
 
@@ -143,4 +186,5 @@ def _write_parquet(columns: dict[str, np.ndarray], path: Path) -> None:
     except ImportError:
         raise CommandError('Writing Parquet requires pyarrow. Install it with: pip install "pydirect[arrow]"') from None
     with atomic_open(path) as file:
-        pyarrow.parquet.write_table(pyarrow.table(columns), file)
+        gaps_as_nulls = {name: pyarrow.array(values, from_pandas=True) for name, values in columns.items()}
+        pyarrow.parquet.write_table(pyarrow.table(gaps_as_nulls), file)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from pydirect.cli.tables import Frame
 
 _ROWS_PER_BATCH = 8192
 
@@ -49,25 +50,22 @@ class Classified:
         return happened.ravel(), self.probability[:, first:].ravel()
 
 
-def predictions_of(model: Any, X: np.ndarray, level: float, y: np.ndarray) -> list[Prediction]:
+def predictions_of(model: Any, X: Frame, level: float, y: np.ndarray) -> list[Prediction]:
     """Predict the rows of X (n, p) and compare with y (n, k), NaN where unknown; one prediction per target."""
     import numpy as np
 
     batches = []
     for start in range(0, len(X), _ROWS_PER_BATCH):
         rows = slice(start, start + _ROWS_PER_BATCH)
-        batches.append(_predict_batch(model, X[rows], level, y[rows]))
+        batches.append(_predict_batch(model, X.rows(rows), level, y[rows]))
     return [
         Prediction(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
         for pieces in zip(*batches, strict=True)
     ]
 
 
-def _predict_batch(model: Any, X: np.ndarray, level: float, y: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-    with warnings.catch_warnings():
-        # X was assembled by the names of the columns.
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        distributions = model.predict_distribution(X)
+def _predict_batch(model: Any, X: Frame, level: float, y: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+    distributions = model.predict_distribution(X)
     if not isinstance(distributions, list):
         distributions = [distributions]
     return [
@@ -87,11 +85,9 @@ def _compared(distribution: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.where(known, distribution.log_density(filled), np.nan), np.where(known, distribution.cdf(filled), np.nan)
 
 
-def as_classified(model: Any, X: np.ndarray, labels: np.ndarray) -> Classified:
+def as_classified(model: Any, X: Frame, labels: np.ndarray) -> Classified:
     """Return predicted classes and probabilities beside the true labels."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        return Classified(model.classes_, model.predict_proba(X), labels)
+    return Classified(model.classes_, model.predict_proba(X), labels)
 
 
 def class_scores(target: str, prediction: Classified) -> dict[str, Any]:
@@ -131,6 +127,16 @@ def scores_of(target: str, prediction: Prediction | Classified, level: float) ->
         "level": level,
         "coverage": float(coverage(y, prediction.lower[known], prediction.upper[known])),
     }
+
+
+def is_sound(scores: Any) -> bool:
+    """Whether `scores_text` can show what a file holds in place of scores."""
+    if not isinstance(scores, dict) or not isinstance(scores.get("target"), str):
+        return False
+    names = (
+        ("accuracy", "log_loss", "calibration_error") if "accuracy" in scores else ("rmse", "nlpd", "coverage", "level")
+    )
+    return all(isinstance(scores.get(name), float) for name in names) and isinstance(scores.get("n_rows"), int)
 
 
 def scores_text(scores: dict[str, Any]) -> str:

@@ -7,207 +7,107 @@ otherwise. A Parquet file declares the types of its columns.
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
+import importlib
 import os
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+import zlib
+from collections.abc import Collection
+from lzma import LZMAError
 
 import numpy as np
 
-from pydirect.cli.table_values import DATES, as_objects, as_texts, field_numbers, interpreted
-from pydirect.cli.tables import Table, TableError
-from pydirect.streams.rows import PANDAS_INDEX
+from pydirect.cli.common import TableError
+from pydirect.cli.csv_files import CsvFile
+from pydirect.cli.number_styles import COMMA, decimal_signs, read_numbers, usual_sign
+from pydirect.cli.parquet_files import read_parquet
+from pydirect.cli.table_values import interpreted, missing_marks
+from pydirect.cli.tables import Table
 
-_DELIMITERS = ",;\t"
-_ROWS_PER_CHUNK = 20_000
-_SNIFFED_BYTES = 2**16
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "lzma"}
+_FOREIGN = {b"PK\x03\x04": "a ZIP archive or Excel workbook", b"\xd0\xcf\x11\xe0": "an Excel workbook"}
 
 
-def read_table(path: str | os.PathLike[str], text_columns: Collection[str] = ()) -> Table:
+def read_table(
+    path: str | os.PathLike[str],
+    text_columns: Collection[str] = (),
+    missing: Collection[str] = (),
+    decimal: str | None = None,
+) -> Table:
     """Read a CSV or Parquet file.
 
-    A file is read as Parquet if its name ends in ``.parquet`` or its first bytes say so, else as CSV. A CSV
-    file is UTF-8 text, with or without a byte order mark; its first line holds the names of the columns; fields are
-    separated by commas, semicolons or tabs, whichever fits, and may be quoted. Blank lines are skipped. Empty fields
-    and ``NA``, ``N/A``, ``NaN`` and ``null`` in any case are missing values.
+    A file is read as Parquet if its name ends in ``.parquet`` or its first bytes say so, else as CSV. A CSV file is
+    UTF-8 text with or without a byte order mark, or UTF-16 with one, and may be compressed by gzip, bzip2 or xz; its
+    first line holds the names of the columns, and columns without one are left out; fields are separated by commas,
+    semicolons, tabs or bars, whichever fits, and may be quoted. Blank lines are skipped. Empty fields, ``?``, and
+    ``NA``, ``N/A``, ``#N/A``, ``<NA>``, ``NaN`` and ``null`` in any case are missing values.
 
     `path`: file to read. `text_columns`: columns of a CSV file to read as text even if all their fields look like
-    numbers. Unknown names are ignored. Returns the table with all columns, including their missing values. Raises
-    TableError if the file is not a table with a header, at least one row, and distinct column names. Raises ImportError
-    if the file is Parquet and pyarrow is not installed. Raises OSError if the file cannot be read.
+    numbers. Unknown names are ignored. `missing`: more fields of a CSV file that stand for a missing value. `decimal`:
+    decimal sign of a CSV file, ``"point"`` or ``"comma"``; by default it is found out. Returns the table with all
+    columns, including their missing values. Raises TableError if the file is not a table with a header, at least one
+    row, and distinct column names. Raises ImportError if the file is Parquet and pyarrow is not installed. Raises
+    OSError if the file cannot be read.
     """
+    name = os.fspath(path)
     with open(path, "rb") as file:
-        content = file.read()
-    if content.startswith(b"PAR1") or os.fspath(path).endswith(".parquet"):
-        return _read_parquet(content, path)
-    return _read_csv(content, path, text_columns)
+        content = _decompressed(file.read(), name)
+    if content.startswith(b"PAR1") or name.endswith(".parquet"):
+        return read_parquet(content, name)
+    return _read_csv(CsvFile(content, name), text_columns, missing_marks(missing), decimal)
 
 
-def _read_csv(content: bytes, path: str | os.PathLike[str], text_columns: Collection[str]) -> Table:
-    source = _Csv(content, os.fspath(path), _sniff(content))
-    names = source.header()
+def _decompressed(content: bytes, path: str) -> bytes:
+    """Return a file's content, uncompressed if it begins like a compressed file."""
+    for start, module in _COMPRESSED.items():
+        if content.startswith(start):
+            try:
+                return bytes(importlib.import_module(module).decompress(content))
+            except (OSError, EOFError, ValueError, zlib.error, LZMAError) as error:
+                raise TableError(f"{path}: the compressed file is damaged: {error}") from None
+    for start, kind in _FOREIGN.items():
+        if content.startswith(start):
+            raise TableError(f"{path}: expected a CSV or Parquet file, got {kind}")
+    return content
+
+
+def _read_csv(file: CsvFile, text_columns: Collection[str], missing: Collection[str], decimal: str | None) -> Table:
+    names = file.header()
     forced = {i for i, name in enumerate(names) if name in text_columns}
-    arrays = _read_columns(partial(source.chunks, len(names)), len(names), forced)
-    table = Table({}, {}, len(arrays[0]))
-    for name, values in zip(names, arrays, strict=True):
-        _add_column(table, name, values if name in text_columns else interpreted(values))
+    columns = file.columns(len(names), set(forced), missing)
+    table = Table({}, {}, len(columns[0]))
+    if unnamed := [str(i + 1) for i, name in enumerate(names) if not name]:
+        table.notes.append(f"without a name, left out: column {', '.join(unnamed)}")
+    with_commas = _with_commas(file, columns, forced, missing, decimal)
+    for i, name in enumerate(names):
+        if not name:
+            continue
+        table.add(name, columns[i] if i in forced else with_commas[i] if i in with_commas else interpreted(columns[i]))
+        if i in with_commas and decimal is None and name in table.columns:
+            row, text = next((row, text) for row, text in enumerate(columns[i]) if text and not text.isdigit())
+            table.notes.append(f"column {name!r}: {text!r} is read as {table.columns[name][row]:.15g}")
     return table
 
 
-def _add_column(table: Table, name: str, values: np.ndarray | str) -> None:
-    if isinstance(values, str):
-        table.unusable[name] = values
-        return
-    if values.dtype == object and isinstance(next((value for value in values if value is not None), None), bool):
-        table.booleans.add(name)
-        values = values.astype(np.float64)  # None becomes NaN
-    table.columns[name] = values
+def _with_commas(
+    file: CsvFile, columns: list[np.ndarray], forced: Collection[int], missing: Collection[str], decimal: str | None
+) -> dict[int, np.ndarray | str]:
+    """Return the columns of numbers with commas, read with the file's decimal sign, or why they cannot be read."""
+    texts = {i: _distinct(values) for i, values in enumerate(columns) if values.dtype == object and i not in forced}
+    possible = _possible_signs({i: found for i, found in texts.items() if any("," in text for text in found)})
+    sign = decimal or usual_sign(possible.values(), file.delimiter)
+    if sign == COMMA:
+        # What was read as a fraction may be an integer: 1.234 is 1234 here.
+        fractions = {i for i, values in enumerate(columns) if values.dtype != object and (values % 1.0 > 0.0).any()}
+        again = file.columns(len(columns), fractions | set(texts) | set(forced), missing) if fractions else columns
+        signs = _possible_signs({i: _distinct(again[i]) for i in fractions})
+        possible |= {i: found for i, found in signs.items() if COMMA in found}
+        for i in possible:
+            columns[i] = again[i]
+    return {i: read_numbers(columns[i], found, sign) for i, found in possible.items()}
 
 
-@dataclass(frozen=True)
-class _Csv:
-    """The bytes of a CSV file, for several passes."""
-
-    content: bytes
-    path: str
-    delimiter: str
-
-    def header(self) -> list[str]:
-        first = next((row for row in self.rows() if row), None)
-        if first is None:
-            raise TableError(f"{self.path}: the file is empty")
-        names = [name.strip() for name in first]
-        _check_names(names, self.path)
-        if all(field_numbers([name]) is not None for name in names):
-            raise TableError(f"{self.path}: expected column names in the first line, got only numbers")
-        if sum(1 for _ in itertools.islice(filter(None, self.rows()), 2)) < 2:
-            raise TableError(f"{self.path}: the file has a header but no rows")
-        return names
-
-    def chunks(self, n_columns: int) -> Iterator[list[list[str]]]:
-        """Yield the rows below the header in chunks."""
-        rows = filter(None, self.rows())
-        next(rows)
-        while chunk := list(itertools.islice(rows, _ROWS_PER_CHUNK)):
-            if any(len(row) != n_columns for row in chunk):
-                self._raise_ragged(n_columns)
-            yield chunk
-
-    def rows(self) -> Iterator[list[str]]:
-        reader = self._reader()
-        try:
-            yield from reader
-        except csv.Error as error:
-            raise TableError(f"{self.path}, line {reader.line_num}: {error}") from None
-        except UnicodeDecodeError:
-            raise TableError(f"{self.path}: expected UTF-8 text, got other bytes; save the file as UTF-8") from None
-
-    def _reader(self) -> Any:
-        text = io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8-sig", newline="")
-        # strict: a stray or unclosed quote is an error, not a reason to guess.
-        return csv.reader(text, delimiter=self.delimiter, skipinitialspace=True, strict=True)
-
-    def _raise_ragged(self, n_columns: int) -> None:
-        reader = self._reader()
-        row = next(row for row in reader if row and len(row) != n_columns)
-        fields = "field" if n_columns == 1 else "fields"
-        raise TableError(
-            f"{self.path}, line {reader.line_num}: expected {n_columns} {fields} as in the header, got {len(row)}"
-        )
+def _distinct(texts: np.ndarray) -> set[str]:
+    return {text for text in texts.tolist() if text is not None}
 
 
-def _check_names(names: list[str], path: str) -> None:
-    if "" in names:
-        hint = "; a table written by pandas needs index=False" if names[0] == "" else ""
-        raise TableError(f"{path}: column {names.index('') + 1} has no name{hint}")
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise TableError(f"{path}: column name {twice[0]!r} occurs more than once")
-
-
-def _sniff(content: bytes) -> str:
-    """Return the delimiter that splits the first two rows into equally many fields, and into most of them."""
-    start = content[:_SNIFFED_BYTES].decode("utf-8-sig", errors="replace")
-    return max(_DELIMITERS, key=lambda delimiter: _delimiter_score(start, delimiter))
-
-
-def _delimiter_score(text: str, delimiter: str) -> tuple[bool, bool, int]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
-    try:
-        sizes = [len(row) for row in itertools.islice(filter(None, reader), 2)]
-    except csv.Error:
-        sizes = []
-    first = sizes[0] if sizes else 0
-    return first > 1, len(set(sizes)) == 1, first
-
-
-def _read_columns(
-    open_chunks: Callable[[], Iterator[list[list[str]]]], n_columns: int, text: set[int]
-) -> list[np.ndarray]:
-    """Return the columns, as numbers where possible.
-
-    Text far down in a column changes how its earlier rows must be kept ("007" is not 7): reading then starts again with
-    that column as text. This is rare and avoids keeping all fields as strings.
-    """
-    while True:
-        pieces: list[list[np.ndarray]] = [[] for _ in range(n_columns)]
-        if all(_add_chunk(pieces, chunk, text) for chunk in open_chunks()):
-            return [np.concatenate(parts) for parts in pieces]
-
-
-def _add_chunk(pieces: list[list[np.ndarray]], chunk: list[list[str]], text: set[int]) -> bool:
-    """Append a chunk to its columns; return False if a column with earlier pieces turned out to be text."""
-    sound = True
-    for i, values in enumerate(zip(*chunk, strict=True)):
-        numbers = None if i in text else field_numbers(values)
-        if numbers is None and i not in text:
-            text.add(i)
-            sound = sound and not pieces[i]
-        pieces[i].append(as_texts(values) if numbers is None else numbers)
-    return sound
-
-
-def _read_parquet(content: bytes, path: str | os.PathLike[str]) -> Table:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError('Reading Parquet requires pyarrow. Install it with: pip install "pydirect[arrow]"') from None
-    try:
-        data = pyarrow.parquet.read_table(pyarrow.BufferReader(content))
-    except (pyarrow.ArrowException, OSError) as error:
-        raise TableError(f"{os.fspath(path)}: not a readable Parquet file: {error}") from None
-    return _from_arrow(data, os.fspath(path))
-
-
-def _from_arrow(data: Any, path: str) -> Table:
-    kept = [i for i, name in enumerate(data.column_names) if not PANDAS_INDEX.fullmatch(name)]
-    _check_names([data.column_names[i] for i in kept], path)
-    if not kept or data.num_rows == 0:
-        raise TableError(f"{path}: the file has no {'rows' if kept else 'columns'}")
-    table = Table({}, {}, data.num_rows)
-    for i in kept:
-        _add_column(table, data.column_names[i], _from_arrow_column(data.column(i)))
-    return table
-
-
-def _from_arrow_column(values: Any) -> np.ndarray | str:
-    from pyarrow import float64, types
-
-    kind = values.type
-    if types.is_dictionary(kind):
-        return _from_arrow_column(values.cast(kind.value_type))
-    if str(kind) in {"string", "large_string", "string_view"}:
-        return interpreted(as_objects(values.to_pylist()))
-    if types.is_boolean(kind) and values.null_count < len(values):
-        return as_objects(values.to_pylist())
-    if any(is_kind(kind) for is_kind in (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)):
-        # Integers beyond 2**53 lose their last digits, like any number in a float64 column.
-        return np.array(values.cast(float64(), safe=False).to_numpy(), dtype=np.float64)
-    if types.is_null(kind):
-        return np.full(len(values), np.nan)
-    return DATES if types.is_temporal(kind) else f"values of type {kind}"
+def _possible_signs(texts: dict[int, set[str]]) -> dict[int, set[str]]:
+    return {i: signs for i, different in texts.items() if (signs := decimal_signs(different)) is not None}

@@ -1,4 +1,4 @@
-"""Target columns of a table: whether they hold classes or numbers, and their values."""
+"""Target columns of a table: whether they hold classes or numbers, what is wrong with them, and their values."""
 
 from __future__ import annotations
 
@@ -14,36 +14,71 @@ if TYPE_CHECKING:
 
     from pydirect.cli.tables import Table
 
+# Largest number of different texts that are taken for classes without being told.
+_MOST_CLASSES = 50
+
 
 def is_classification(args: argparse.Namespace, table: Table) -> bool:
     """Whether the target column holds labels."""
     if args.task != "auto":
         wanted = args.task == "classification"
     else:
-        wanted = any(table.column(name).dtype == object or name in table.booleans for name in args.target)
+        wanted = any(table.is_text(name) or name in table.booleans for name in args.target)
+    check_classification(args, wanted)
+    if not wanted and args.task == "auto" and not args.quiet:
+        for name in args.target:
+            if name in table.columns and len(values := set(table.numbers(name)[~table.missing(name)].tolist())) == 2:
+                suggest_classification(name, values)
+    return bool(wanted)
+
+
+def check_classification(args: argparse.Namespace, wanted: bool) -> None:
+    """Raise unless the model and the number of targets are right for classes, if these are wanted."""
     if wanted and len(args.target) > 1:
         raise CommandError("several targets must all be numbers; only one --target can hold classes")
     if wanted and args.model == "network":
         raise CommandError("--model network: its target must be a number, not a class")
-    for name in [] if wanted or args.task != "auto" or args.model == "network" or args.quiet else args.target:
-        if set(table.column(name).tolist()) == {0.0, 1.0}:
-            print(f"Column {name!r} holds only 0 and 1: --task classification fits probabilities", file=sys.stderr)
-    return bool(wanted)
+
+
+def suggest_classification(name: str, values: set[float]) -> None:
+    """Say that a column of two numbers may hold classes."""
+    numbers = " and ".join(f"{value:.15g}" for value in sorted(values))
+    print(f"Column {name!r} holds only {numbers}: --task classification fits probabilities", file=sys.stderr)
+
+
+def wrong_targets(args: argparse.Namespace, table: Table, classes: bool) -> list[str]:
+    """Return what keeps the target columns from being used, beside missing values."""
+    return [
+        problem
+        for name in args.target
+        for problem in (_wrong_classes(args, table, name) if classes else table.wrong_numbers(name))
+    ]
+
+
+def _wrong_classes(args: argparse.Namespace, table: Table, name: str) -> list[str]:
+    if found := table.wrong_values(name):
+        return found
+    if args.task == "auto" and table.is_mostly_numbers(name):
+        return [f"{table.wrong_numbers(name)[0]}; --task classification takes each text for a class"]
+    n_classes = len(set(table.columns[name][~table.missing(name)].tolist()))
+    if args.task == "auto" and n_classes > _MOST_CLASSES:
+        hint = "--task classification takes each for a class"
+        return [f"column {name!r}: expected numbers or at most {_MOST_CLASSES} classes, got {n_classes} texts; {hint}"]
+    if 2 * n_classes > table.n_rows and n_classes > 2:
+        return [f"column {name!r}: expected classes, got {n_classes} different values in {table.n_rows} rows"]
+    return []
 
 
 def labels_of(table: Table, name: str) -> np.ndarray:
     """Return the labels of a column without missing values: text, booleans, integers if all are whole, or floats."""
     import numpy as np
 
-    values = table.column(name)
+    values = table.columns[name]
     if values.dtype == object:
         return values.astype(str)
-    numbers = table.numbers(name)
     if name in table.booleans:
-        return numbers.astype(bool)
-    return (
-        numbers.astype(np.int64) if (numbers == np.round(numbers)).all() and np.abs(numbers).max() < 2**53 else numbers
-    )
+        return values.astype(bool)
+    return values.astype(np.int64) if (values == np.round(values)).all() and np.abs(values).max() < 2**53 else values
 
 
 def known_targets(table: Table, targets: Sequence[str]) -> np.ndarray:
@@ -52,9 +87,10 @@ def known_targets(table: Table, targets: Sequence[str]) -> np.ndarray:
 
     y = np.full((table.n_rows, len(targets)), np.nan)
     for k, name in enumerate(targets):
-        values = table.columns.get(name, y[:, k])
-        if values.dtype == object:
+        if name not in table.columns:
+            continue
+        if table.wrong_numbers(name):
             warn_user(f"column {name!r} does not hold numbers: no scores")
         else:
-            y[:, k] = values
+            y[:, k] = table.numbers(name)
     return y
