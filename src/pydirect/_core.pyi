@@ -150,6 +150,7 @@ def covariance(
     amplitudes: _Double,
     out: _Double,
     n_threads: int,
+    twice_smoothness: int = 3,
 ) -> None: ...
 def covariance_gradient(
     ard: _Double,
@@ -174,6 +175,19 @@ def cross_covariance(
     own_isotropic_norm: _Double,
     amplitudes: _Double,
     out: _Double,
+    n_threads: int,
+    twice_smoothness: int = 3,
+) -> None: ...
+
+# Effects of pairs of columns. classes (n_columns, n_rows), y (n_outputs, n_rows), between (n_outputs, n_columns,
+# n_columns), cells (n_columns, n_columns).
+
+def pair_screen(
+    classes: NDArray[np.uint8],
+    y: _Double,
+    n_classes: int,
+    between: _Double,
+    cells: NDArray[np.int32],
     n_threads: int,
 ) -> None: ...
 

@@ -103,8 +103,8 @@ def covariance_of(p):
 
     def covariance(a, b):
         difference = a[:, None, :] - b[None, :, :]
-        r = np.sqrt(3 * ((difference / p.length_scales) ** 2).sum(axis=2))
-        matern = p.ard_amplitude * (1 + r) * np.exp(-r)
+        t = np.sqrt(2 * p.smoothness * ((difference / p.length_scales) ** 2).sum(axis=2))
+        matern = p.ard_amplitude * {0.5: 1.0, 1.5: 1 + t, 2.5: 1 + t + t**2 / 3}[p.smoothness] * np.exp(-t)
         rough = p.isotropic_amplitude * np.exp(-np.sqrt((difference**2).sum(axis=2)) / p.isotropic_length_scale)
         linear = p.linear_amplitude / p.n_linear * a[:, : p.n_linear] @ b[:, : p.n_linear].T
         return 1.0 + matern + rough + linear

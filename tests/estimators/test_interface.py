@@ -324,7 +324,7 @@ def test_an_interrupt_before_there_is_a_posterior_leaves_no_model(data, monkeypa
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pydirect.estimators._basis.fit_hyperparameters", interrupted)
+    monkeypatch.setattr("pydirect.estimators._basis.search_hyperparameters", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     with pytest.raises(NotFittedError):

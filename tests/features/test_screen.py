@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pydirect.features.screen import RELEVANT, effect, pair_effects, quantile_classes, screen_columns
+from pydirect.features.screen import RELEVANT, normal_deviate, pair_effects, quantile_classes, screen_columns
 
 
 def products(n, d, seed):
@@ -21,7 +21,7 @@ def test_classes_are_quantiles_and_equal_entries_share_one():
     binary = (np.arange(60) % 3 == 0).astype(float)[:, None]
     assert len(np.unique(quantile_classes(binary, 6)[binary[:, 0] == 0])) == 1
     assert len(np.unique(quantile_classes(binary, 6))) == 2
-    assert set(quantile_classes(np.zeros((9, 1)), 6)[:, 0]) == {2}
+    assert set(quantile_classes(np.zeros((9, 1)), 6)[:, 0]) == {5}
 
 
 def test_effects_of_pairs_are_those_of_their_cells():
@@ -30,18 +30,20 @@ def test_effects_of_pairs_are_those_of_their_cells():
     effects = pair_effects(classes, y, 3)
     for i, j in [(0, 1), (2, 0), (1, 3)]:
         cell = 3 * classes[:, i].astype(int) + classes[:, j]
-        counts = np.bincount(cell, minlength=9).astype(float)
-        expected = max(float(effect(np.bincount(cell, column, 9), counts)) for column in y.T)
-        assert effects[i, j] == pytest.approx(expected, rel=1e-4)
+        counts = np.bincount(cell, minlength=9)
+        sums = np.stack([np.bincount(cell, column, 9) for column in y.T])
+        between = np.divide(sums**2, counts, out=np.zeros_like(sums), where=counts > 0).sum(axis=1).max()
+        assert effects[i, j] == effects[j, i]
+        assert effects[i, j] == pytest.approx(normal_deviate(between, (counts > 0).sum() - 1), rel=1e-12)
+    np.testing.assert_array_equal(pair_effects(classes, y, 3, n_threads=3), effects)
     assert (np.diag(effects) == -np.inf).all()
 
 
 def test_effects_by_chance_are_standard_normal():
     rng = np.random.default_rng(2)
-    counts = np.full((4000, 12), 50.0)
-    effects = effect(rng.standard_normal((4000, 12)) * np.sqrt(50), counts)
-    assert abs(effects.mean()) < 0.25 and effects.std() == pytest.approx(1, abs=0.1)
-    assert effects.max() < RELEVANT
+    effects = normal_deviate(rng.chisquare(11, 20_000), np.full(20_000, 11))
+    assert effects.mean() == pytest.approx(0, abs=0.02) and effects.std() == pytest.approx(1, abs=0.02)
+    assert 3 < effects.max() < RELEVANT
 
 
 def test_columns_that_matter_only_in_products_are_found_and_no_others():

@@ -6,7 +6,7 @@ namespace {
 
 CovarianceProblem make_problem(Array<double>& ard, Array<double>& isotropic, const Array<double>& linear,
                                const Array<double>& ard_norm, const Array<double>& isotropic_norm,
-                               const Array<double>& noise, const Array<double>& amplitudes) {
+                               const Array<double>& noise, const Array<double>& amplitudes, int twice_smoothness) {
   const Index n = noise.shape(0), stride = ard.shape(1);
   if (stride % kLevelPadding != 0) throw std::invalid_argument("ard must have padded rows");
   require_shape(ard, "ard", {n, stride});
@@ -15,9 +15,11 @@ CovarianceProblem make_problem(Array<double>& ard, Array<double>& isotropic, con
   require_shape(ard_norm, "ard_norm", {stride});
   require_shape(isotropic_norm, "isotropic_norm", {stride});
   require_shape(amplitudes, "amplitudes", {4});
+  if (twice_smoothness != 1 && twice_smoothness != 3 && twice_smoothness != 5)
+    throw std::invalid_argument("twice_smoothness must be 1, 3 or 5");
   const double* a = amplitudes.data();
   return {n, stride, ard.mutable_data(), isotropic.mutable_data(), linear.data(), ard_norm.data(),
-          isotropic_norm.data(), noise.data(), a[0], a[1], a[2], a[3]};
+          isotropic_norm.data(), noise.data(), a[0], a[1], a[2], a[3], twice_smoothness};
 }
 
 void require_square(const CovarianceProblem& p) {
@@ -26,8 +28,9 @@ void require_square(const CovarianceProblem& p) {
 
 void forward(Array<double> ard, Array<double> isotropic, const Array<double>& linear, const Array<double>& ard_norm,
              const Array<double>& isotropic_norm, const Array<double>& noise, const Array<double>& amplitudes,
-             Array<double> out, int n_threads) {
-  const CovarianceProblem p = make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes);
+             Array<double> out, int n_threads, int twice_smoothness) {
+  const CovarianceProblem p =
+      make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes, twice_smoothness);
   require_square(p);
   require_shape(out, "out", {p.stride, p.stride});
   without_gil([&] { covariance(p, out.mutable_data(), n_threads); });
@@ -37,7 +40,8 @@ Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<d
                        const Array<double>& ard_norm, const Array<double>& isotropic_norm, const Array<double>& noise,
                        const Array<double>& amplitudes, const Array<double>& inverse, const Array<double>& alpha,
                        Array<double> distance_weight, int n_threads) {
-  const CovarianceProblem p = make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes);
+  // The derivative of the Matérn part comes from the forward pass.
+  const CovarianceProblem p = make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes, 3);
   require_square(p);
   require_shape(inverse, "inverse", {p.stride, p.stride});
   require_shape(alpha, "alpha", {p.stride});
@@ -52,10 +56,11 @@ Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<d
 
 void cross(Array<double> ard, Array<double> isotropic, const Array<double>& linear, const Array<double>& ard_norm,
            const Array<double>& isotropic_norm, const Array<double>& own_ard_norm,
-           const Array<double>& own_isotropic_norm, const Array<double>& amplitudes, Array<double> out, int n_threads) {
+           const Array<double>& own_isotropic_norm, const Array<double>& amplitudes, Array<double> out, int n_threads,
+           int twice_smoothness) {
   // The noise has no place in a cross-covariance; any array of the right length stands for it.
   const CovarianceProblem p =
-      make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, own_ard_norm, amplitudes);
+      make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, own_ard_norm, amplitudes, twice_smoothness);
   require_shape(own_isotropic_norm, "own_isotropic_norm", {p.n});
   require_shape(out, "out", {p.n, p.stride});
   without_gil([&] {
@@ -67,13 +72,13 @@ void cross(Array<double> ard, Array<double> isotropic, const Array<double>& line
 
 void bind_gaussian_process(py::module_& m) {
   m.def("covariance", &forward, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
-        "isotropic_norm"_array, "noise"_array, "amplitudes"_array, "out"_array, "n_threads"_a);
+        "isotropic_norm"_array, "noise"_array, "amplitudes"_array, "out"_array, "n_threads"_a, "twice_smoothness"_a = 3);
   m.def("covariance_gradient", &gradient, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
         "isotropic_norm"_array, "noise"_array, "amplitudes"_array, "inverse"_array, "alpha"_array,
         "distance_weight"_array, "n_threads"_a);
   m.def("cross_covariance", &cross, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
         "isotropic_norm"_array, "own_ard_norm"_array, "own_isotropic_norm"_array, "amplitudes"_array, "out"_array,
-        "n_threads"_a);
+        "n_threads"_a, "twice_smoothness"_a = 3);
 }
 
 }  // namespace pydirect

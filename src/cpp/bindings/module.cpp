@@ -14,6 +14,7 @@ void bind_moment_table(pybind11::module_&);
 void bind_monte_carlo(pybind11::module_&);
 void bind_quadratic_network(pybind11::module_&);
 void bind_quantized(pybind11::module_&);
+void bind_screen(pybind11::module_&);
 void bind_sequential(pybind11::module_&);
 void bind_statistics(pybind11::module_&);
 void bind_unit_moments(pybind11::module_&);
@@ -29,6 +30,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_fourier(m);
   pydirect::bind_gaussian_process(m);
   pydirect::bind_kron(m);
+  pydirect::bind_screen(m);
   pydirect::bind_statistics(m);
   pydirect::bind_mean_field(m);
   pydirect::bind_moment_table(m);

@@ -5,16 +5,43 @@ PYDIRECT_INLINE PackD distance_squared(const PackD& product, const PackD& norm, 
   return max(broadcast(own_norm) + norm - broadcast(2.0) * product, broadcast(0.0));
 }
 
+// A Matérn function of t = √(2ν) r is a polynomial in t times e = exp(−t); its derivative in r² likewise.
+struct Matern12 {
+  static constexpr double root = 1.0;
+  static PYDIRECT_INLINE PackD value(const PackD&, const PackD& e) { return e; }
+  // Infinite at distance zero, where it is multiplied by zero: distances below rounding count as one of its size.
+  static PYDIRECT_INLINE PackD slope(const PackD& t, const PackD& e) {
+    return broadcast(0.5) * e / max(t, broadcast(1e-6));
+  }
+};
+
+struct Matern32 {
+  static constexpr double root = 1.7320508075688772935;
+  static PYDIRECT_INLINE PackD value(const PackD& t, const PackD& e) { return (broadcast(1.0) + t) * e; }
+  static PYDIRECT_INLINE PackD slope(const PackD&, const PackD& e) { return broadcast(1.5) * e; }
+};
+
+struct Matern52 {
+  static constexpr double root = 2.2360679774997896964;
+  static PYDIRECT_INLINE PackD value(const PackD& t, const PackD& e) {
+    return (broadcast(1.0) + t + broadcast(1.0 / 3.0) * t * t) * e;
+  }
+  static PYDIRECT_INLINE PackD slope(const PackD& t, const PackD& e) {
+    return broadcast(5.0 / 6.0) * (broadcast(1.0) + t) * e;
+  }
+};
+
+template <class Matern>
 void covariance_row(const CovarianceRow& p) {
-  const PackD root3 = broadcast(1.7320508075688772935), zero = broadcast(0.0), one = broadcast(1.0);
+  const PackD root = broadcast(Matern::root), zero = broadcast(0.0);
   for (Index k = 0; k < p.n; k += PackD::lanes) {
-    const PackD t = root3 * sqrt(distance_squared(load(p.ard + k), load(p.ard_norm + k), p.own_ard_norm));
+    const PackD t = root * sqrt(distance_squared(load(p.ard + k), load(p.ard_norm + k), p.own_ard_norm));
     const PackD e = broadcast(p.ard_amplitude) * exp(zero - t);
     const PackD r = sqrt(distance_squared(load(p.isotropic + k), load(p.isotropic_norm + k), p.own_isotropic_norm));
     const PackD rough = broadcast(p.isotropic_amplitude) * exp(zero - r);
-    store(p.ard + k, e);
+    store(p.ard + k, Matern::slope(t, e));
     store(p.isotropic + k, r);
-    store(p.covariance + k, (one + t) * e + rough + broadcast(p.linear_amplitude) * load(p.linear + k) +
+    store(p.covariance + k, Matern::value(t, e) + rough + broadcast(p.linear_amplitude) * load(p.linear + k) +
                                 broadcast(p.constant));
   }
 }
@@ -32,7 +59,7 @@ void covariance_gradient_row(CovarianceGradientRow& p) {
     }
     const PackD r = load(p.isotropic + k);
     const PackD rough = m * broadcast(p.isotropic_amplitude) * exp(zero - r);
-    store(p.distance_weight + k, broadcast(-1.5) * m * load(p.ard + k));
+    store(p.distance_weight + k, zero - m * load(p.ard + k));
     sums[0] = sums[0] + rough;
     sums[1] = sums[1] + rough * r;
     sums[2] = sums[2] + m * load(p.linear + k);
@@ -42,6 +69,8 @@ void covariance_gradient_row(CovarianceGradientRow& p) {
 }
 
 constexpr void fill(GaussianProcessKernels& k) {
-  k.covariance_row = covariance_row;
+  k.covariance_row[0] = covariance_row<Matern12>;
+  k.covariance_row[1] = covariance_row<Matern32>;
+  k.covariance_row[2] = covariance_row<Matern52>;
   k.gradient_row = covariance_gradient_row;
 }

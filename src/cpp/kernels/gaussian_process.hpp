@@ -5,11 +5,11 @@
 
 namespace pydirect {
 
-// One row i of the covariance  a_A Matérn32(|x_A − x_A'|) + a_I exp(−|x_I − x_I'|) + a_L x_L·x_L' + constant,
+// One row i of the covariance  a_A Matérn(|x_A − x_A'|) + a_I exp(−|x_I − x_I'|) + a_L x_L·x_L' + constant,
 // columns 0..i. Inner products come in; what the gradient needs again goes out in their place.
 struct CovarianceRow {
   Index n;               // columns
-  double* ard;           // in: x_A·x_A';  out: a_A exp(−√3 |x_A − x_A'|)
+  double* ard;           // in: x_A·x_A';  out: −∂(a_A Matérn)/∂|x_A − x_A'|²
   double* isotropic;     // in: x_I·x_I';  out: |x_I − x_I'|
   const double* linear;  // x_L·x_L'
   const double* ard_norm;        // |x_A|² of every column
@@ -29,12 +29,12 @@ struct CovarianceGradientRow {
   const double* isotropic;
   const double* linear;
   double isotropic_amplitude;
-  double* distance_weight;   // out: ∂/∂|x_A − x_A'|² = −(3/2) M a_A exp(−√3 r)
+  double* distance_weight;   // out: M ∂(a_A Matérn)/∂|x_A − x_A'|²
   double sums[4];            // out: Σ M k_I, Σ M k_I r_I, Σ M x_L·x_L', Σ M over the row
 };
 
 struct GaussianProcessKernels {
-  void (*covariance_row)(const CovarianceRow&);
+  void (*covariance_row[3])(const CovarianceRow&);  // smoothness 1/2, 3/2, 5/2
   void (*gradient_row)(CovarianceGradientRow&);
 };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from pydirect.distributions.priors import DensityPrior, SpikeAndSlabPrior, as_pr
 from pydirect.estimators._tables import TableModel
 from pydirect.features.basis import Basis
 from pydirect.features.content import content
-from pydirect.features.evidence import TrainingRows, fit_hyperparameters
+from pydirect.features.evidence import TrainingRows, search_hyperparameters
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
@@ -30,6 +31,7 @@ from pydirect.features.maps import (
     random_fourier_features,
 )
 from pydirect.features.missing_process import draw_missing
+from pydirect.features.search_record import HyperparameterSearch
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.persistence.fields import (
     Arrays,
@@ -42,6 +44,7 @@ from pydirect.persistence.fields import (
 )
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.regression.referee import Referee
 from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior
 
@@ -193,9 +196,10 @@ class BasisFunctionModel(TableModel):
         inputs = input_map.transform(X)
         if self.length_scale is None:
             index, counts = rows.distinct
-            kernel = self._learned_kernel(
+            kernel, search = self._learned_kernel(
                 inputs[index], rows.y[index], counts, input_map.n_standardised, rng, n_threads
             )
+            record |= {"search": replace(search, columns=input_map.kept), "target_scale": target_scale}
         else:
             kernel = self._given_kernel(input_map)
         features: FourierFeatures | NystroemFeatures
@@ -203,7 +207,7 @@ class BasisFunctionModel(TableModel):
             features = random_fourier_features(kernel, max(1, self.n_features // 2), rng)
         else:
             features = NystroemFeatures.at(self._landmarks(inputs, weight, rng), kernel, n_threads)
-        return Basis(input_map, features, kernel, target_scale if self._learns_kernel() else None, **record)
+        return Basis(input_map, features, kernel, **record)
 
     def _fit_transformer(self, X: FloatArray) -> TransformerFeatures:
         transformer = clone(self.features).fit(X)
@@ -230,10 +234,18 @@ class BasisFunctionModel(TableModel):
         n_linear: int,
         rng: np.random.Generator,
         n_threads: int,
-    ) -> KernelHyperparameters:
-        """Return the kernel that maximises the marginal likelihood on a subset of distinct rows."""
-        max_rows = self.max_hyperparameter_rows
-        return fit_hyperparameters(inputs, y, weight, n_linear, rng, max_rows=max_rows, n_threads=n_threads)
+    ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
+        """Return the kernel that maximises the marginal likelihood on subsets of distinct rows, and what was tried."""
+        return search_hyperparameters(
+            inputs,
+            y,
+            weight,
+            n_linear,
+            rng,
+            max_rows=self.max_hyperparameter_rows,
+            n_threads=n_threads,
+            referee=Referee(inputs, y, weight, rng, n_threads),
+        )
 
     def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
         used = inputs if weight is None else inputs[weight > 0]
@@ -242,6 +254,12 @@ class BasisFunctionModel(TableModel):
         if len(used) > self.n_features:
             used = used[np.sort(rng.choice(len(used), self.n_features, replace=False))]
         return np.ascontiguousarray(used)
+
+    @property
+    def search_(self) -> HyperparameterSearch | None:
+        """Record of the search of the kernel's hyperparameters: what was tried; None if there was none."""
+        check_is_fitted(self, "features_")
+        return self.features_.search
 
     # --- results
 

@@ -22,6 +22,7 @@ from pydirect.estimators._classifier import ProbabilisticClassifier
 from pydirect.estimators._streamed_classifier import StreamedClassifier, turned
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.search_record import HyperparameterSearch
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.fit import BOUNDS, fit_logistic, fit_logistic_decorrelated
@@ -118,6 +119,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
     columns_ : Columns
         From tables to the rows of numbers that ``features_`` takes; see `DirectRegressor`.
+    search_ : HyperparameterSearch or None
+        What the search of the kernel's hyperparameters has tried, and whether subsets of the rows agree.
     coef_ : ndarray of shape (n_weights,) or (n_classes, n_weights)
         Posterior means of the weights of `features_`.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -352,7 +355,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         n_linear: int,
         rng: np.random.Generator,
         n_threads: int,
-    ) -> KernelHyperparameters:
+    ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
         max_rows = self.max_hyperparameter_rows
         return fit_label_hyperparameters(
             inputs, y, weight, self.intercept_, n_linear=n_linear, rng=rng, max_rows=max_rows, n_threads=n_threads

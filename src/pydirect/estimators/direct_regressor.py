@@ -169,6 +169,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
     columns_ : Columns
         From tables to the rows of numbers that ``features_`` takes, by ``columns_.encode(X)``; quantised models and
         exports take these rows, whose columns are named ``columns_.names_out``.
+    search_ : HyperparameterSearch or None
+        What the search of the kernel's hyperparameters has tried, and whether subsets of the rows agree.
     coef_ : ndarray of shape (n_weights,) or (n_outputs, n_weights)
         Posterior means of the weights of `features_`, standardised units.
     elbo_ : float

@@ -14,12 +14,15 @@ from pydirect.features.maps import (
     PrecomputedFeatures,
     TransformerFeatures,
 )
+from pydirect.features.search_record import HyperparameterSearch, HyperparameterSearchWarning
 
 __all__ = [
     "Basis",
     "Columns",
     "FourierFeatures",
     "Gaps",
+    "HyperparameterSearch",
+    "HyperparameterSearchWarning",
     "InputMap",
     "KernelHyperparameters",
     "LinearFeatures",

@@ -16,6 +16,7 @@ from pydirect.features.content import SCALARS, content
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import Block, FeatureMap, NystroemFeatures, PolynomialFeatures
+from pydirect.features.search_record import HyperparameterSearch
 from pydirect.persistence.fields import Arrays, Header, build, build_one, require_number, require_positive, require_type
 from pydirect.predictive.transforms import TargetTransform
 from pydirect.statistics.fingerprint import fingerprint
@@ -36,6 +37,8 @@ class Basis:
         From inputs to Φ.
     hyperparameters : KernelHyperparameters, optional
         * Hyperparameters of the kernel that the map approximates; None if there is no kernel.
+    search : HyperparameterSearch, optional
+        * Record of the search of the hyperparameters; None if they were given.
     target_scale : ndarray of shape (n_outputs,), optional
         * Standard deviations of the targets, in whose units the hyperparameters were learned.
     names : tuple of str, optional
@@ -54,6 +57,7 @@ class Basis:
     input_map: InputMap
     map: FeatureMap
     hyperparameters: KernelHyperparameters | None = field(default=None, compare=False)
+    search: HyperparameterSearch | None = field(default=None, compare=False)
     target_scale: FloatArray | None = field(default=None, compare=False)
     names: tuple[str, ...] | None = field(default=None, compare=False)
     parameters: Mapping[str, Hashable] = field(default_factory=dict, compare=False)

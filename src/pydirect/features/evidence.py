@@ -1,9 +1,4 @@
-"""Kernel hyperparameters by maximum marginal likelihood: a race of starts on few rows, then the best on more.
-
-The marginal likelihood of many columns has bad optima: all length-scales long and everything noise. Starts with long
-length-scales, with short ones, and with short ones of only those columns that a screen has found differ in which they
-end in, and the marginal likelihood itself says which is best.
-"""
+"""Kernel hyperparameters by maximum marginal likelihood, and the rows that they are learned from."""
 
 from __future__ import annotations
 
@@ -17,17 +12,10 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
-from pydirect.features.race import Patience, Run, descend, race
-from pydirect.features.screen import RELEVANT, screen_columns
+from pydirect.features.screen import screen_columns
+from pydirect.features.search import MAX_ROWS, Referee, search
+from pydirect.features.search_record import HyperparameterSearch
 
-MAX_ROWS = 1000
-# Rows of the race.
-FIRST_ROWS = 512
-# The winner's further iterations, on the rows of the race if there are no more, or on up to `max_rows`.
-FEW_ROWS = (48, Patience(6, 0.0005))
-MANY_ROWS = (40, Patience(4, 0.005))
-# Share of the targets' variance from which noise is taken for a sign of a bad optimum.
-ALL_NOISE = 0.8
 # Tables with at most so many rows are looked through for repeated ones.
 MOST_MERGED_ROWS = 4000
 
@@ -41,6 +29,7 @@ def fit_hyperparameters(
     *,
     max_rows: int = MAX_ROWS,
     n_threads: int = 1,
+    referee: Referee | None = None,
 ) -> KernelHyperparameters:
     """Fit kernel hyperparameters: maximise marginal likelihood times priors, on few rows first, then up to `max_rows`.
 
@@ -60,46 +49,35 @@ def fit_hyperparameters(
         Selects the rows.
     max_rows : int
     n_threads : int
+    referee : callable, optional
+        From hyperparameters to the evidence of all rows, which chooses between searches on several subsets where there
+        are many more rows than `max_rows`.
     """
+    return search_hyperparameters(
+        x, y, sample_weight, n_linear, rng, max_rows=max_rows, n_threads=n_threads, referee=referee
+    )[0]
+
+
+def search_hyperparameters(
+    x: FloatArray,
+    y: FloatArray,
+    sample_weight: FloatArray,
+    n_linear: int,
+    rng: np.random.Generator,
+    *,
+    max_rows: int = MAX_ROWS,
+    n_threads: int = 1,
+    referee: Referee | None = None,
+) -> tuple[KernelHyperparameters, HyperparameterSearch]:
+    """Return what `fit_hyperparameters` does, and the record of the search."""
     weight = sample_weight / sample_weight.mean()
-    n = len(x)
-    order = rng.permutation(n)
 
-    def objective(n_rows: int) -> MarginalLikelihood:
-        chosen = np.sort(order[:n_rows])
-        return MarginalLikelihood(x[chosen], y[chosen], weight[chosen], n_linear, n_threads)
+    def objective(rows: NDArray[np.intp]) -> MarginalLikelihood:
+        return MarginalLikelihood(x[rows], y[rows], weight[rows], n_linear, n_threads)
 
-    with single_blas_thread():
-        few, many = min(n, FIRST_ROWS, max_rows), min(n, max_rows)
-        likelihood = objective(few)
-        starts = starting_points(likelihood, screen_columns(x[:, :n_linear], y, rng))
-        best, *others = race(likelihood, starts)
-        if few == many:
-            best = descend(likelihood, best, *FEW_ROWS)
-        else:
-            likelihood = objective(many)
-            if best.theta[0] > np.log(ALL_NOISE):
-                best, other = race(likelihood, [best, starts[1]])
-                others.append(other)
-            best = descend(likelihood, best, *MANY_ROWS)
-    return likelihood.unpack(best.theta, sum(run.n_evaluations for run in [best, *others]))
-
-
-def starting_points(likelihood: MarginalLikelihood, scores: FloatArray) -> list[Run]:
-    """Return the starts of the race: long length-scales, short ones, and those that a screen of columns suggests."""
-    d, long = likelihood.d, likelihood.start
-    short = long.copy()
-    short[[*range(2, 2 + d), 3 + d]] += np.log(0.3)
-    runs = [Run("long", long), Run("short", short)]
-    relevant = np.flatnonzero(scores > RELEVANT)
-    if relevant.size:
-        screened = long.copy()
-        screened[1] = 0.0
-        screened[2 : 2 + d] = likelihood.mean[2 : 2 + d] + 1.0
-        screened[2 + relevant] = 0.25 * np.log(relevant.size)
-        screened[2 + d] = np.log(0.1)
-        runs.append(Run("screened", screened))
-    return runs
+    with single_blas_thread(), np.errstate(under="ignore"):
+        scores = screen_columns(x[:, :n_linear], y, rng, n_threads)
+        return search(objective, len(x), scores, rng, max_rows=max_rows, referee=referee)
 
 
 def distinct_rows(

@@ -11,6 +11,8 @@ from pydirect._validation import FloatArray, as_count
 from pydirect.features.inputs import LARGEST
 from pydirect.persistence.fields import require_array, require_number
 
+# Smoothness ν of the Matérn part for which there are kernels: 1/2 is continuous, 5/2 twice differentiable.
+SMOOTHNESS = (0.5, 1.5, 2.5)
 # Standardised inputs of the linear part are clipped to this, so as not to extrapolate to outlying rows.
 LINEAR_REACH = 5.0
 
@@ -29,7 +31,7 @@ class KernelHyperparameters:
     noise_variance : float
     ard_amplitude : float
     length_scales : ndarray of shape (n_inputs,)
-        Length-scales of the Matérn-3/2 part.
+        Length-scales of the Matérn part.
     isotropic_amplitude : float
     isotropic_length_scale : float
         Length-scale of the exponential part.
@@ -37,6 +39,8 @@ class KernelHyperparameters:
         Variance of the linear part at a typical row.
     n_linear : int
         Number of leading inputs in the linear part.
+    smoothness : {1.5, 0.5, 2.5}
+        ν of the Matérn part.
     n_evaluations : int
         Number of evaluations of the marginal likelihood that were needed to find them.
     """
@@ -48,6 +52,7 @@ class KernelHyperparameters:
     isotropic_length_scale: float
     linear_amplitude: float
     n_linear: int
+    smoothness: float = 1.5
     n_evaluations: int = 0
 
     constant = 1.0
@@ -80,9 +85,9 @@ class KernelHyperparameters:
         own, others = self.scaled(x), self.scaled(padded)
         ard, isotropic, linear = (np.ascontiguousarray(a @ b.T) for a, b in zip(own, others, strict=True))
         norms = [np.einsum("ij,ij->i", a, a) for a in (*others[:2], *own[:2])]
-        out = np.empty_like(ard)
+        out, order = np.empty_like(ard), round(2 * self.smoothness)
         _core.cross_covariance(
-            ard, isotropic, linear, norms[0], norms[1], norms[2], norms[3], self.amplitudes, out, n_threads
+            ard, isotropic, linear, norms[0], norms[1], norms[2], norms[3], self.amplitudes, out, n_threads, order
         )
         return out[:, : len(other)]
 
@@ -92,6 +97,8 @@ class KernelHyperparameters:
             raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
         require_number(self.noise_variance, "noise_variance", above=0.0)
         require_number(self.isotropic_length_scale, "isotropic_length_scale", above=0.0)
+        if require_number(self.smoothness, "smoothness") not in SMOOTHNESS:
+            raise ValueError(f"smoothness must be one of {SMOOTHNESS}, got {self.smoothness}")
         for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
             require_number(getattr(self, name), name, at_least=0.0, at_most=LARGEST)
         if as_count(self.n_linear, "n_linear", 0) > n_inputs:

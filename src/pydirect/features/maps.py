@@ -307,8 +307,8 @@ def random_fourier_features(
 ) -> FourierFeatures:
     """Draw random Fourier features: frequencies from the spectral density of the kernel.
 
-    Frequencies are Student-t vectors, with three degrees of freedom for the Matérn-3/2 part and one for the exponential
-    part; each part gets a share in proportion to its amplitude, at least a tenth.
+    Frequencies are Student-t vectors, with 2ν degrees of freedom for the Matérn part and one for the exponential part;
+    each part gets a share in proportion to its amplitude, at least a tenth.
     """
     p = hyperparameters
     d = len(p.length_scales)
@@ -317,7 +317,7 @@ def random_fourier_features(
     counts = (n_ard, n_frequencies - n_ard)
     parts = []
     length_scales = (p.length_scales, np.full(d, p.isotropic_length_scale))
-    for count, freedom, length_scale in zip(counts, (3, 1), length_scales, strict=True):
+    for count, freedom, length_scale in zip(counts, (2 * p.smoothness, 1), length_scales, strict=True):
         radius = np.sqrt(freedom / rng.chisquare(freedom, count))
         parts.append((rng.standard_normal((count, d)) / length_scale * radius[:, None]).T)
     amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for c, a in zip(counts, p.amplitudes[:2], strict=True)]

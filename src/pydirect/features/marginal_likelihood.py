@@ -1,6 +1,6 @@
 """Kernel hyperparameters by maximum marginal likelihood (type-II), exact on a subset of the rows.
 
-The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn32(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``: a smooth
+The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``: a smooth
 part that learns which columns matter, a rough part for the remainder, and a linear part. Priors on the logarithms
 prevent over-fitting of length-scales to small data sets: the prior median of the length-scales grows with √d (Hvarfner,
 Hellsten & Nardi 2024), and the tails are heavy enough for a column that truly needs a short length-scale and for a part
@@ -8,6 +8,8 @@ of the covariance that is not needed at all.
 """
 
 from __future__ import annotations
+
+import copy
 
 import numpy as np
 from scipy.linalg import lapack
@@ -36,8 +38,10 @@ class MarginalLikelihood:
     - `x`, (n_rows, n_inputs).
     - `y`, (n_rows, n_outputs): standardised; outputs share the parameters.
     - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
+    - `smoothness`: of the Matérn part.
     """
 
+    smoothness = 1.5
     iterations_between_updates = 1000
 
     def __init__(self, x: FloatArray, y: FloatArray, sample_weight: FloatArray, n_linear: int, n_threads: int) -> None:
@@ -63,6 +67,12 @@ class MarginalLikelihood:
         """Bounds of θ."""
         return [LOG_NOISE_BOUNDS, *[LOG_BOUNDS] * (self.d + 4)]
 
+    def at(self, smoothness: float) -> MarginalLikelihood:
+        """Return the same with a kernel of this smoothness; both share their memory."""
+        other = copy.copy(self)
+        other.smoothness = smoothness
+        return other
+
     def update(self, theta: FloatArray) -> None:
         """Do nothing: this is the posterior itself."""
 
@@ -77,6 +87,7 @@ class MarginalLikelihood:
             isotropic_length_scale=float(value[3 + d]),
             linear_amplitude=float(value[4 + d]),
             n_linear=self.n_linear,
+            smoothness=self.smoothness,
             n_evaluations=n_evaluations,
         )
 
@@ -112,7 +123,7 @@ class MarginalLikelihood:
             amplitudes,
         )
         self.matrix[n:] = 0.0
-        _core.covariance(*arguments, self.matrix, self.n_threads)
+        _core.covariance(*arguments, self.matrix, self.n_threads, round(2 * self.smoothness))
         self.matrix[np.arange(n, self.stride), np.arange(n, self.stride)] = 1.0  # padding: a block of its own
 
         # The lower triangle of a C-ordered array is LAPACK's upper one.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
@@ -34,6 +34,10 @@ class Objective(Protocol):
         """Return the value and the gradient."""
         ...  # pragma: no cover
 
+    def at(self, smoothness: float) -> Self:
+        """Return the same with a kernel of this smoothness."""
+        ...  # pragma: no cover
+
     def update(self, theta: FloatArray) -> None:
         """Make the bound that stands for the posterior tight at θ, if it is one."""
         ...  # pragma: no cover
@@ -54,18 +58,21 @@ class Run:
     - `name`: of the start.
     - `theta`, (n_parameters,).
     - `value`: −log posterior.
-    - `n_evaluations`: spent on it so far.
+    - `smoothness`: of the kernel.
+    - `n_evaluations`: of the last descent.
     """
 
     name: str
     theta: FloatArray
     value: float = np.inf
+    smoothness: float = 1.5
     n_evaluations: int = 0
 
 
 def descend(objective: Objective, run: Run, n_iterations: int, patience: Patience | None = None) -> Run:
     """Minimise from where a run has led."""
-    theta, value, n_evaluations = run.theta, run.value, run.n_evaluations
+    objective = objective.at(run.smoothness)
+    theta, value, n_evaluations = run.theta, run.value, 0
     values: list[float] = []
     enough = False
 
@@ -78,7 +85,7 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
             raise StopIteration
 
     per_update = min(objective.iterations_between_updates, n_iterations)
-    for _ in range(-(-n_iterations // per_update)):
+    for _ in range(round(n_iterations / per_update)):
         objective.update(theta)
         best = minimize(
             objective,
@@ -92,9 +99,9 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
         theta, value, n_evaluations = best.x, float(best.fun), n_evaluations + best.nfev
         if enough:
             break
-    return Run(run.name, theta, value, n_evaluations)
+    return replace(run, theta=theta, value=value, n_evaluations=n_evaluations)
 
 
 def race(objective: Objective, starts: Iterable[Run], n_iterations: int = RACE_ITERATIONS) -> list[Run]:
-    """Return the runs from all starts, the best first."""
-    return sorted((descend(objective, start, n_iterations) for start in starts), key=lambda run: run.value)
+    """Return the runs from all starts, in their order."""
+    return [descend(objective, start, n_iterations) for start in starts]

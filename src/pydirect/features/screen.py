@@ -6,9 +6,12 @@ classes of about χ²_df; the same holds for the cells of two columns, once sing
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect import _core
 from pydirect._validation import FloatArray
 
 # Most rows and columns that are looked at; with more columns, those with the largest effects of their own and others.
@@ -22,7 +25,7 @@ TAKEN_OUT = 3.5
 RELEVANT = 4.3
 
 
-def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator) -> FloatArray:
+def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_threads: int = 1) -> FloatArray:
     """Return the largest effect of every column, alone or in a pair; (n_columns,).
 
     Effects are normal deviates of the sums of squares between classes or cells: beyond `RELEVANT` hardly by chance,
@@ -34,6 +37,7 @@ def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator) -> Fl
     y : ndarray of shape (n_rows, n_outputs)
     rng : numpy.random.Generator
         Chooses rows and columns where there are more than can be looked at.
+    n_threads : int
     """
     n, d = x.shape
     scores = np.zeros(d)
@@ -52,51 +56,39 @@ def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator) -> Fl
         ranked = np.argsort(-single, kind="stable")
         others = rng.choice(ranked[MAX_COLUMNS // 2 :], MAX_COLUMNS // 2, replace=False)
         looked_at = np.sort(np.concatenate([ranked[: MAX_COLUMNS // 2], others]))
-    pairs = pair_effects(classes[:, looked_at] // (fine // coarse), rest, coarse)
+    pairs = pair_effects(classes[:, looked_at] // (fine // coarse), rest, coarse, n_threads)
     scores[:] = single
     scores[looked_at] = np.maximum(single[looked_at], pairs.max(axis=1, initial=-np.inf))
     return scores
 
 
 def quantile_classes(x: FloatArray, n_classes: int) -> NDArray[np.uint8]:
-    """Return the quantile class of every entry within its column; equal entries share the class of their mean rank."""
+    """Return the quantile class of every entry within its column; equal entries share one."""
     n = len(x)
     classes = np.empty(x.shape, dtype=np.uint8)
+    begins = np.arange(1, n_classes) * n // n_classes
     for j, column in enumerate(x.T):
-        ordered = np.sort(column)
-        below, up_to = np.searchsorted(ordered, column, "left"), np.searchsorted(ordered, column, "right")
-        classes[:, j] = n_classes * (below + up_to - 1) // (2 * n)
+        classes[:, j] = np.searchsorted(np.sort(column)[begins], column, "right")
     return classes
 
 
-def effect(sums: FloatArray, counts: FloatArray) -> FloatArray:
-    """Effects as normal deviates, from sums of targets of variance one and counts of cells along the last axis.
+def normal_deviate(between: FloatArray, freedom: NDArray[np.integer[Any]]) -> FloatArray:
+    """Return sums of squares between cells, χ²_df without an effect, as normal deviates.
 
     Wilson & Hilferty (1931): (χ²_df/df)^⅓ is nearly N(1 − 2/(9 df), 2/(9 df)).
     """
-    between = np.divide(sums * sums, counts, out=np.zeros_like(sums), where=counts > 0).sum(axis=-1)
-    freedom = np.maximum((counts > 0).sum(axis=-1) - 1, 1)
-    spread = 2.0 / (9.0 * freedom)
-    return np.asarray((np.cbrt(between / freedom) - (1.0 - spread)) / np.sqrt(spread))
+    df = np.maximum(freedom, 1)
+    spread = 2.0 / (9.0 * df)
+    return np.asarray((np.cbrt(between / df) - (1.0 - spread)) / np.sqrt(spread))
 
 
-def pair_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int) -> FloatArray:
-    """Return the effects of all pairs of columns, (n_columns, n_columns), with −∞ on the diagonal.
-
-    The largest over the outputs. Counts and sums of cells are products of indicators.
-    """
+def pair_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int, n_threads: int = 1) -> FloatArray:
+    """Return the effects of all pairs of columns, (n_columns, n_columns), −∞ on the diagonal; largest over outputs."""
     d = classes.shape[1]
-    indicators = (classes[:, :, None] == np.arange(n_classes, dtype=np.uint8)).reshape(len(y), -1).astype(np.float32)
-
-    def cells(products: NDArray[np.float32]) -> FloatArray:
-        shape = (d, n_classes, d, n_classes)
-        return products.reshape(shape).transpose(0, 2, 1, 3).reshape(d, d, -1).astype(np.float64)
-
-    counts = cells(indicators.T @ indicators)
-    effects = np.full((d, d), -np.inf)
-    for column in y.T:
-        sums = cells(indicators.T @ (indicators * column.astype(np.float32)[:, None]))
-        effects = np.maximum(effects, effect(sums, counts))
+    between, cells = np.zeros((y.shape[1], d, d)), np.ones((d, d), dtype=np.int32)
+    columns, targets = np.ascontiguousarray(classes.T), np.ascontiguousarray(y.T)
+    _core.pair_screen(columns, targets, n_classes, between, cells, n_threads)
+    effects = normal_deviate(between.max(axis=0), cells - 1)
     np.fill_diagonal(effects, -np.inf)
     return effects
 
@@ -108,12 +100,13 @@ def _standardised(column: FloatArray) -> FloatArray:
 
 def _take_out_single_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int) -> FloatArray:
     """Return the effects of single columns, and subtract from y, in place, the class means of the large ones."""
-    counts: FloatArray = np.stack([np.bincount(c, minlength=n_classes) for c in classes.T]).astype(np.float64)
-    sums: FloatArray = np.stack([np.bincount(c, y, n_classes) for c in classes.T]).astype(np.float64)
-    effects = effect(sums, counts)
+    counts = np.stack([np.bincount(c, minlength=n_classes) for c in classes.T])
+    sums = np.stack([np.bincount(c, y, n_classes) for c in classes.T])
+    between = (sums**2 / np.maximum(counts, 1)).sum(axis=1)
+    effects = normal_deviate(between, (counts > 0).sum(axis=1) - 1)
     for j in np.argsort(-effects, kind="stable"):
         if effects[j] <= TAKEN_OUT:
             break
-        means = np.bincount(classes[:, j], y, n_classes) / np.maximum(counts[j], 1.0)
+        means = np.bincount(classes[:, j], y, n_classes) / np.maximum(counts[j], 1)
         y -= means[classes[:, j]]
     return effects

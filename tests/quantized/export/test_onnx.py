@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pydirect import DirectRegressor
+from pydirect.features.maps import NystroemFeatures
 from pydirect.quantized.export.onnx_graph import IR_VERSION, OPSET
 from pydirect.quantized.quantize import quantize
 
@@ -40,6 +42,7 @@ def check_floats(quantised, got, rows, rtol):
         np.testing.assert_allclose(got["probabilities"], quantised.predict_proba(rows), rtol=rtol, atol=1e-14)
 
 
+@pytest.mark.filterwarnings("ignore:integers clip")  # far rows may be beyond the range: the same integers all the same
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_integer_graph_gives_the_integers_of_python(tmp_path, fitted, name):
     model, X = fitted(name)
@@ -213,3 +216,17 @@ def test_types_other_than_float64_and_float32_are_refused(tmp_path, small):
     for dtype in ("foo", np.int32, "float16"):
         with pytest.raises(ValueError, match="dtype must be float64 or float32"):
             model.to_onnx(tmp_path / "m.onnx", dtype=dtype)
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+def test_a_kernel_of_any_smoothness_has_a_graph(tmp_path, smoothness):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    model = DirectRegressor(n_features=20, length_scale=1.0, random_state=0).fit(X, np.sin(X[:, 0]))
+    basis = model.features_
+    kernel = replace(basis.hyperparameters, smoothness=smoothness)
+    features = NystroemFeatures.at(basis.map.landmarks, kernel)
+    model.features_ = replace(basis, map=features, hyperparameters=kernel)
+    quantised = quantize(model, 4)
+    quantised.to_onnx(tmp_path / "m.onnx")
+    check_floats(quantised, run(tmp_path / "m.onnx", X), X, 1e-9)

@@ -19,6 +19,7 @@ from pydirect.quantized.budget.task import WEIGHT_BETWEEN, Task, mapped_inputs, 
 from pydirect.quantized.fitted import Outputs
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.regression.evidence import maximise_evidence
+from pydirect.regression.referee import Referee
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
 # Rows of the kernel's posterior mean.
@@ -57,6 +58,7 @@ class TargetTask(Task):
             settings.rng,
             max_rows=settings.max_hyperparameter_rows,
             n_threads=settings.n_threads,
+            referee=Referee(inputs, standardised, merged, settings.rng, settings.n_threads),
         )
         return cls(
             input_map=input_map,

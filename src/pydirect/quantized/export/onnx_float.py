@@ -180,19 +180,29 @@ class FloatGraph:
         return self._with_constant(parts, inputs, features.constant)
 
     def _nystroem(self, features: NystroemFeatures, inputs: str) -> str:
-        """Kernel functions at the landmarks, whitened: Matérn-3/2, exponential, linear and constant parts."""
+        """Kernel functions at the landmarks, whitened: Matérn, exponential, linear and constant parts."""
         op, p = self.op, features.hyperparameters
         ard, isotropic, slope, constant = p.amplitudes
         landmarks = features.landmarks
         r = self._distance(inputs, landmarks, p.length_scales)
-        t = op("Mul", r, np.float64(np.sqrt(3.0)))
-        matern = op("Mul", op("Mul", op("Add", t, np.float64(1)), op("Exp", op("Neg", t))), np.float64(ard))
+        t = op("Mul", r, np.float64(np.sqrt(2 * p.smoothness)))
+        matern = op(
+            "Mul", op("Mul", self._matern_polynomial(t, p.smoothness), op("Exp", op("Neg", t))), np.float64(ard)
+        )
         rough = op("Exp", op("Neg", self._distance(inputs, landmarks, np.float64(p.isotropic_length_scale))))
         _, linear = self._linear_part(inputs, p.n_linear)
         others = np.clip(landmarks[:, : p.n_linear], -LINEAR_REACH, LINEAR_REACH)
         product = op("MatMul", linear, slope * others.T)
         k = op("Add", op("Add", matern, op("Mul", rough, np.float64(isotropic))), product)
         return op("MatMul", op("Add", k, np.float64(constant)), self.real(features.whitening, "whitening"))
+
+    def _matern_polynomial(self, t: str, smoothness: float) -> str | np.float64:
+        """Return what a Matérn function has before exp(−t): 1, 1 + t, 1 + t + t²/3."""
+        one = np.float64(1)
+        if smoothness == 0.5:
+            return one
+        inner = self.op("Add", self.op("Mul", t, np.float64(1 / 3)), one) if smoothness == 2.5 else one
+        return self.op("Add", self.op("Mul", t, inner), one)
 
     def _distance(self, inputs: str, landmarks: FloatArray, length_scale: Any) -> str:
         """Distances in units of length-scales, from products and norms, (n_rows, n_landmarks)."""

@@ -15,6 +15,7 @@ struct CovarianceProblem {
   const double* isotropic_norm;  // (stride,)
   const double* noise;           // (n,) added to the diagonal; unused by cross_covariance
   double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
+  int twice_smoothness;  // of the Matérn part: 1, 3 or 5
 };
 
 // Lower triangle of the covariance.
