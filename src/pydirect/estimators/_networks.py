@@ -194,6 +194,7 @@ class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            May hold text and gaps: see `pydirect.features.Columns`.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
@@ -277,6 +278,7 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            May hold text and gaps: see `pydirect.features.Columns`.
         y : array_like of shape (n_samples,)
             Labels: strings, numbers or booleans.
         sample_weight : array_like of shape (n_samples,), optional

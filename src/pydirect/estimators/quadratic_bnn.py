@@ -172,6 +172,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            May hold text and gaps: see `pydirect.features.Columns`.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
