@@ -84,7 +84,7 @@ class Columns:
         """Column of the table that each encoded one comes from, (n_encoded,)."""
         return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(self.indicators, np.intp)])
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether complete rows are encoded as they are."""
         return not self.indicators and all(c is None for c in self.categories)
@@ -177,9 +177,10 @@ class Columns:
         TypeError, ValueError
             If columns are not those of the fit, or one of numbers holds text.
         """
+        matrix = X.matrix if isinstance(X, Table) else X if _is_matrix(X) else None
+        if self.is_plain and matrix is not None and matrix.shape[1] == self.n_columns and not has_nan(matrix):
+            return np.ascontiguousarray(matrix)
         table = self._table(X)
-        if self.is_plain and table.matrix is not None and not has_nan(table.matrix):
-            return np.ascontiguousarray(table.matrix)
         body, absent = self._body(table.columns)
         if absent.any():
             if self.gaps is None:
@@ -285,7 +286,11 @@ def _tuple_of(value: Any, name: str, *types: type) -> tuple[Any, ...]:
 
 def _as_table(X: Any) -> Table:
     """Return anything as a table; numbers of an array are not copied."""
-    return Table.of_numbers(X) if isinstance(X, np.ndarray) and X.dtype == np.float64 and X.ndim == 2 else Table.of(X)
+    return Table.of_numbers(X) if _is_matrix(X) else Table.of(X)
+
+
+def _is_matrix(X: Any) -> bool:
+    return isinstance(X, np.ndarray) and X.dtype == np.float64 and X.ndim == 2
 
 
 def _chosen(categories: str | Sequence[str | int], table: Table) -> set[int]:
