@@ -2,9 +2,9 @@
 
     PYDIRECT_DATA=... python bench/paper/tables.py [--sets concrete,energy] [--folds 2] [--features 500]
 
-From every column of numbers of a UCI set, entries are removed from training and test rows alike: 20 % at random, or 60 %
-of the values above the 70th percentile. One thread. Columns: mean over folds of test RMSE and NLPD per row (user's units,
-nats), the number of indicator columns, and seconds of a fit and its predictions.
+From every column of numbers of a UCI set, entries are removed from training and test rows alike: 20 % at random, or
+60 % of the values above the 70th percentile. One thread. Columns: mean over folds of test RMSE and NLPD per row (user's
+units, nats), the number of indicator columns, and seconds of a fit and its predictions.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class BasisFunctionModel(TableModel):
         kind, X, weight = self._feature_kind(), rows.x, rows.weight
         record: dict[str, Any] = {
             "names": self._feature_names() or None,
-            "columns": getattr(self, "columns_", None),
+            "columns": self.columns_,
             "parameters": {name: content(value) for name, value in self._feature_parameters().items()},
         }
         if kind in ("precomputed", "transformer"):
