@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pydirect
-from pydirect import DirectRegressor, DirectSearchCV, fit_many, quantize
+from pydirect import DirectRegressor, DirectSearchCV, StreamError, fit_many, fit_within, quantize
 from pydirect.metrics import nlpd, predicted_by
 from pydirect.predictive import PredictiveDistribution, TransformedDistribution
 
@@ -233,6 +233,12 @@ def test_auto_is_chosen_on_the_rows_that_fix_the_features():
         model.set_params(target_transform="log").partial_fit(NEW, PRICE[:20])
 
 
+def test_a_stream_says_where_a_target_cannot_be_transformed():
+    y = np.append(np.tile(PRICE, 20), -1.0)
+    with pytest.raises(StreamError, match=r"in the block that ends at row 3000.*: y must be greater than 0 for log"):
+        DirectRegressor("linear", target_transform="log").fit_stream(np.resize(X, (3001, 3)), y, sample_rows=50)
+
+
 def test_models_fitted_together_have_transforms_of_their_own():
     parameters = [{"target_transform": t} for t in ("log", None, "log")]
     together = fit_many([DirectRegressor("linear", **p) for p in parameters], X, [PRICE, PRICE, COUNT + 1])
@@ -312,6 +318,7 @@ def test_pipelines_pass_on_deviations_and_weights(output):
         (lambda m: m.predict_cumulants(NEW), "cumulants are not available for target_transform='log': predict_dist"),
         (lambda m: m.quantize(4), "target_transform must be None to quantise or export, got 'log'"),
         (lambda m: quantize(m, 4), "target_transform must be None"),
+        (lambda m: fit_within(m, X, PRICE), "target_transform must be None"),
         (lambda m: m.calibrate(NEW, 0 * PRICE[:20]), r"y must be greater than 0 for log\(y\), got 0"),
     ],
 )

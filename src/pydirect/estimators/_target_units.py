@@ -20,6 +20,7 @@ from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.predictive.transformed import Distribution, TransformedDistribution, rectified_square_moments
 from pydirect.predictive.transforms import TargetTransform
+from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
 from pydirect.statistics.rotated import RotatedStatistics
 from pydirect.streams.rows import Rows
@@ -227,12 +228,21 @@ class TransformedTargets(LeavingOneOut):
 
     def quantizable(self) -> FittedBasisModel:
         if self._transform() is not None:
-            raise ValueError(
-                f"target_transform must be None to quantise or export, got {self.target_transform!r}: a device would "
-                "return transformed targets. Fit to the transformed targets themselves and undo the transform of the "
-                "device's outputs: exp of its mean is then the median"
-            )
+            raise self._not_for_devices()
         return super().quantizable()
+
+    def search_settings(self) -> SearchSettings:
+        """Return the parameters that `pydirect.fit_within` uses."""
+        if self.target_transform is not None:
+            raise self._not_for_devices()
+        return super().search_settings()
+
+    def _not_for_devices(self) -> ValueError:
+        return ValueError(
+            f"target_transform must be None to quantise or export, got {self.target_transform!r}: a device would "
+            "return transformed targets. Fit to the transformed targets themselves and undo the transform of what it "
+            "returns: exp of its mean is then the median"
+        )
 
     def summary(self) -> str:
         transform = self._transform()

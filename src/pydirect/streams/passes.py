@@ -11,7 +11,7 @@ import numpy as np
 from pydirect._interruptions import deferred_interrupt
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect.statistics.running import RunningStatistics
-from pydirect.streams.rows import READ_ROWS, Rows, Source, checked_rows, chunks, row_keys, rows_present
+from pydirect.streams.rows import READ_ROWS, Rows, Source, StreamError, checked_rows, chunks, row_keys, rows_present
 
 # Number of rows whose digest identifies a source.
 DIGEST_ROWS = 256
@@ -59,7 +59,10 @@ def collect_stream(
 
     def work(chunk: tuple[int, Rows]) -> tuple[int, RunningStatistics]:
         end, rows = chunk
-        return end, statistics.part(rows.x, rows.y, rows.weight)
+        try:
+            return end, statistics.part(rows.x, rows.y, rows.weight)
+        except ValueError as error:  # say of targets that cannot be transformed
+            raise StreamError(f"in the block that ends at {source.place(end - 1)}: {error}") from error
 
     with single_blas_thread(), deferred_interrupt() as interrupted:
         for end, part in ordered_map(work, chunks(source, start, statistics.block_rows, drop_missing), threads):
