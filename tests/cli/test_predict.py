@@ -177,6 +177,16 @@ def test_missing_values_are_written_as_in_fitting(tmp_path, capsys, run, write_c
     assert "inputs are missing in 1 of 120 rows (x 1)" in capsys.readouterr().err
 
 
+def test_new_categories_are_noticed_where_missing_ones_are_known(tmp_path, gaps, capsys, run, make_columns, write_csv):
+    columns = {name: list(values) for name, values in make_columns().items()}
+    columns["colour"][3] = ""
+    data, path = write_csv(tmp_path / "d.csv", columns), tmp_path / "m"
+    assert run("fit", data, "--target", "y", "--drop", "y2", "w", "-o", path, *FAST) == 0
+    assert run("predict", path, gaps) == 0
+    missing, unseen = capsys.readouterr().err.splitlines()
+    assert "(x 1)" in missing and "(colour 1)" in unseen
+
+
 def test_rows_of_classes_are_left_empty_too(tmp_path, gaps, capsys, run, make_columns, write_csv):
     columns = make_columns()
     columns["y"] = np.where(columns["y"] > 1, "high", "low")

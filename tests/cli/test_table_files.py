@@ -66,6 +66,8 @@ def test_one_column_decides_for_the_file(csv_file):
     table = read_table(csv_file("a;b;c;d\n1,5;3,504;1.234;2.5\n2,5;3,693;2.500;3.5\n"))
     for name, numbers in {"a": [1.5, 2.5], "b": [3.504, 3.693], "c": [1234, 2500], "d": [2.5, 3.5]}.items():
         same(table.columns[name], numbers)
+    endless = read_table(csv_file("a;b\n1,5;inf\n2,5;1.234\n"))
+    same(endless.columns["b"], [np.inf, 1.234])
     mixed = read_table(csv_file("a;b\n1,5;3,504\n2.5;3,693\n"))
     assert "another decimal sign than expected, such as '2.5' and '1,5'" in mixed.unusable["a"]
     assert "numbers such as '3,504'" in mixed.unusable["b"]

@@ -78,10 +78,10 @@ def read_inputs(args: argparse.Namespace, path: Path, model: Any) -> tuple[Table
         {n: nothing if n in unused else table.numbers(n) if n in numbers else table.columns[n] for n in own},
         (table.n_rows, len(own)),
     )
-    # Missing categories that occurred in fitting are known, and so are rare ones, which share a column with new ones.
-    known = np.array([found is not None and (None in found or found == ()) for found in own.values()])
+    # Categories may have been missing in fitting too; rare ones share a column with new ones.
+    missing_is_known = np.array([found is not None and (None in found or found == ()) for found in own.values()])
     pooled = np.isin(np.arange(len(own)), columns.pooled)
-    return table, Inputs(frame, columns.missing(frame) & ~known, columns.unseen(frame) & ~known & ~pooled)
+    return table, Inputs(frame, columns.missing(frame) & ~missing_is_known, columns.unseen(frame) & ~pooled)
 
 
 def _is_number(category: str | None) -> bool:

@@ -82,7 +82,7 @@ def _read_csv(file: CsvFile, text_columns: Collection[str], missing: Collection[
             continue
         table.add(name, columns[i] if i in forced else with_commas[i] if i in with_commas else interpreted(columns[i]))
         if i in with_commas and decimal is None and name in table.columns:
-            row, text = next((row, text) for row, text in enumerate(columns[i]) if text and not text.isdigit())
+            row, text = next((row, text) for row, text in enumerate(columns[i]) if text and {",", "."} & set(text))
             table.notes.append(f"column {name!r}: {text!r} is read as {table.columns[name][row]:.15g}")
     return table
 
@@ -96,13 +96,18 @@ def _with_commas(
     sign = decimal or usual_sign(possible.values(), file.delimiter)
     if sign == COMMA:
         # What was read as a fraction may be an integer: 1.234 is 1234 here.
-        fractions = {i for i, values in enumerate(columns) if values.dtype != object and (values % 1.0 > 0.0).any()}
+        fractions = {i for i, values in enumerate(columns) if values.dtype != object and _has_fractions(values)}
         again = file.columns(len(columns), fractions | set(texts) | set(forced), missing) if fractions else columns
         signs = _possible_signs({i: _distinct(again[i]) for i in fractions})
         possible |= {i: found for i, found in signs.items() if COMMA in found}
         for i in possible:
             columns[i] = again[i]
     return {i: read_numbers(columns[i], found, sign) for i, found in possible.items()}
+
+
+def _has_fractions(values: np.ndarray) -> bool:
+    finite = values[np.isfinite(values)]
+    return bool((finite != np.floor(finite)).any())
 
 
 def _distinct(texts: np.ndarray) -> set[str]:
