@@ -1,4 +1,4 @@
-"""The Python of docs/streaming.md and docs/targets.md runs as written, on every engine that is installed."""
+"""The Python of the pages in docs runs as written, on every engine that is installed."""
 
 from __future__ import annotations
 
@@ -75,3 +75,10 @@ def test_recipes_for_targets_run_one_after_the_other(capsys):
     assert printed[2] == "log(y)"
     assert all(0.83 < float(coverage) < 0.97 for coverage in printed[3:])
     assert len(printed) == 6
+
+
+def test_recipes_for_tables_run(capsys):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    for block in blocks_of("tables.md"):
+        exec(block, {})
+    assert capsys.readouterr().out.startswith("['area', 'district=harbour', 'district=hill', 'district=station', ")

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -83,6 +84,12 @@ def test_one_and_its_text_are_one_category():
     assert Columns.fit(table([1, "1", 1.0, "b"])).categories == (("1", "b"),)
     with pytest.warns(TableWarning, match="column 0 of X has categories that differ only in spaces"):
         assert Columns.fit(table(["a", " a"])).categories == ((" a", "a"),)
+
+
+def test_numbers_of_any_kind_keep_their_digits_as_categories():
+    large = 2**60
+    values = [large, large + 1, Decimal("2.0"), np.float32(0.5), np.int8(2), True, "x"]
+    assert Columns.fit(table(values)).categories == (("0.5", str(large), str(large + 1), "2", "True", "x"),)
 
 
 def test_numbers_named_as_categories_are():

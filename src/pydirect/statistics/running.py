@@ -174,7 +174,8 @@ class RunningStatistics:
         width: int | str = np.shape(x)[1] if np.ndim(x) == 2 else "n_features_in"
         names, known = column_names(x), getattr(self.features, "names", None)
         if names is not None and known is not None and names != list(known):
-            raise ValueError(f"x must have the columns {list(known)}, in this order, got {names}")
+            hint = "; encode tables first, by columns_.encode(X) of the model" if len(names) < len(known) else ""
+            raise ValueError(f"x must have the columns {list(known)}, in this order, got {names}{hint}")
         width = getattr(self.features, "n_features_in", width)
         x = as_float_array(x, "x", ("n_rows", width))
         targets = as_target(y, len(x))

@@ -248,7 +248,9 @@ def key_of(value: Any) -> str:
     """Return the text by which a value is known as a category: "1" for 1, 1.0 and "1"."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_):
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, numbers.Real | decimal.Decimal) and not isinstance(value, bool):
         number = float(value)
         return str(int(number)) if number.is_integer() else repr(number)
     return str(value)
