@@ -163,6 +163,17 @@ def test_leave_one_out_predictions_are_of_the_model_without_it(model):
     np.testing.assert_array_equal(both.loo_residuals_, off.loo_residuals_)
 
 
+def test_the_summary_says_what_rows_that_were_left_out_gained(model, tmp_path):
+    gain = f"{model.local_.gain[0]:.3g} nats each"
+    assert model.summary().splitlines()[-1].startswith("Local process on the residuals of 32 neighbours, with ")
+    assert model.summary().endswith(f"rows that were left out gained {gain}.")
+    model.save(tmp_path / "model")
+    assert pydirect.load(tmp_path / "model").summary() == model.summary()
+    off = DirectRegressor(**SMALL).fit(X, NOISE)
+    assert "Local process: off; rows that were left out would have gained " in off.summary()
+    assert "Local process" not in DirectRegressor(local=False, **SMALL).fit(X, NOISE).summary()
+
+
 def test_a_fit_forgets_the_process_of_an_earlier_one(model):
     again = pickle.loads(pickle.dumps(model)).fit(X, NOISE)
     assert again.local_ is None

@@ -15,6 +15,7 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_verbosity
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, SpikeAndSlabPrior, as_prior
+from pydirect.estimators._findings import words_of_inputs
 from pydirect.estimators._tables import TableModel
 from pydirect.features.basis import Basis
 from pydirect.features.content import content
@@ -272,7 +273,10 @@ class BasisFunctionModel(TableModel):
         self.coef_ = self.coefficients_[:, 0] if self._one_dimensional else self.coefficients_.T
 
     def summary(self) -> str:
-        """Describe the fitted model in words: its basis, its noise, and how well its posterior represents the data."""
+        """Describe the fitted model in words: basis, posterior, what was found in the columns, what was switched on.
+
+        Gains are log densities in nats, by which alternatives were chosen.
+        """
         check_is_fitted(self)
         basis, rows = self.features_, f"{self.n_samples_:.6g} rows of {self.n_features_in_} columns"
         lines = [
@@ -283,7 +287,7 @@ class BasisFunctionModel(TableModel):
         for k, posterior in enumerate(self.posteriors_):
             own = posterior.summary() if isinstance(posterior, SequentialPosterior) else self._words_of(posterior)
             lines.append(f"Output {k}: {own}" if several else own)
-        return "\n".join(lines)
+        return "\n".join(lines + words_of_inputs(basis, getattr(self, "columns_", None)))
 
     def _words_of(self, posterior: Any) -> str:
         rest = "at rest" if posterior.converged else "not at rest"

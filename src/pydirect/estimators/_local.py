@@ -14,7 +14,7 @@ from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training
 from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.estimators._noise_model import NoiseModel
-from pydirect.persistence.fields import Arrays, Header, Writer, build_one
+from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_number
 from pydirect.quantized.fitted import FittedBasisModel
 from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
 from pydirect.regression.local_process import HELD_OUT_ROWS, LocalProcess, fit_local_process
@@ -37,6 +37,7 @@ class LocalDetail(LeavingOneOut):
     local: bool | str | int
     noise_model_: NoiseModel | None
     local_: LocalProcess | None
+    _local_gain: float | None  # of a process that was tried, nats per row
 
     def _forget(self) -> None:
         super()._forget()
@@ -80,7 +81,7 @@ class LocalDetail(LeavingOneOut):
 
     def _fit_local(self, training: Training) -> None:
         """Set ``local_``: a process where it is asked for, or where rows that are left out gain by it."""
-        self.local_ = None
+        self.local_, self._local_gain = None, None
         if training.rows is None:
             self._require_rows_for_local()
             return
@@ -108,7 +109,8 @@ class LocalDetail(LeavingOneOut):
             N_NEIGHBOURS if automatic else int(self.local),
             held,
         )
-        if not automatic or process.gain.mean() > SMALLEST_GAIN:
+        self._local_gain = float(process.gain.mean())
+        if not automatic or self._local_gain > SMALLEST_GAIN:
             self.local_ = process
 
     def _leave_out(
@@ -194,15 +196,28 @@ class LocalDetail(LeavingOneOut):
             _warn_without_local("quantised models, which hold no training rows,", stacklevel=4)
         return fitted
 
+    def summary(self) -> str:
+        words, process = super().summary(), self.local_
+        if self._local_gain is None:
+            return words
+        if process is None:
+            lost = f"rows that were left out would have gained {self._local_gain:.3g} nats each"
+            return f"{words}\nLocal process: off; {lost}."
+        scale = "a scale for each place" if (process.pooling < 1).any() else "one scale"
+        gained = f"rows that were left out gained {self._local_gain:.3g} nats each"
+        return f"{words}\nLocal process on the residuals of {process.k} neighbours, with {scale}: {gained}."
+
     # --- files
 
     def _to_fields(self, writer: Writer) -> Header:
         local = None if self.local_ is None else writer.fields(self.local_, "local")
-        return {**super()._to_fields(writer), "local": local}
+        return {**super()._to_fields(writer), "local": local, "local_gain": self._local_gain}
 
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
         super()._from_fields(header, arrays)
-        self.local_ = None
+        self.local_, self._local_gain = None, header["local_gain"]
+        if self._local_gain is not None:
+            require_number(self._local_gain, "local_gain")
         if header["local"] is not None:
             kernel = self.features_.hyperparameters
             if kernel is None:

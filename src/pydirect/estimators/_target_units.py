@@ -245,8 +245,8 @@ class TransformedTargets(LeavingOneOut):
         )
 
     def summary(self) -> str:
-        transform = self._transform()
         words = super().summary()
+        transform = self._transform()
         return words if transform is None else f"{words}\nIt models {transform}, and predicts in the units of y."
 
     def _to_fields(self, writer: Writer) -> Header:

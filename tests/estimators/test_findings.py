@@ -1,0 +1,40 @@
+"""What was found in the inputs, in the words of `summary`."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pydirect import DirectRegressor
+
+RNG = np.random.default_rng(0)
+SMALL = {"n_features": 40, "max_hyperparameter_rows": 200}
+
+
+def test_relevant_columns_and_length_scales_are_named():
+    X = pd.DataFrame(RNG.standard_normal((400, 8)), columns=list("abcdefgh"))
+    model = DirectRegressor(**SMALL).fit(X, np.sin(3 * X["c"]) + 0.1 * RNG.standard_normal(400))
+    words = model.summary()
+    assert "The screen of 8 columns found 1 relevant: c." in words
+    assert "Kernel: Matérn of smoothness " in words and "the shortest of 8: c " in words
+
+
+def test_columns_without_effect_and_without_names_are_said_to_be_so():
+    words = DirectRegressor(**SMALL).fit(RNG.standard_normal((400, 3)), RNG.standard_normal(400)).summary()
+    assert "found none that stands out" in words and "column 0 " in words
+
+
+def test_categories_and_missing_numbers_are_told():
+    X = pd.DataFrame({"size": RNG.standard_normal(200), "colour": RNG.choice(["red", "green"], 200)})
+    X["age"] = np.where(np.arange(200) % 5 == 0, np.nan, X["size"])
+    model = DirectRegressor(missing="indicator", **SMALL).fit(X, X["size"] + (X["colour"] == "red"))
+    words = model.summary()
+    assert "Categories, one column of 0 and 1 each: colour (2)." in words
+    assert (
+        "Missing numbers of age are what the other columns let expect; that they are missing is told of age." in words
+    )
+
+
+@pytest.mark.parametrize("parameters", [{"features": "linear"}, {"length_scale": 2.0}])
+def test_nothing_is_said_of_a_search_that_was_not_made(parameters):
+    words = DirectRegressor(n_features=20, **parameters).fit(RNG.standard_normal((60, 2)), np.arange(60.0)).summary()
+    assert "screen" not in words and ("Kernel" in words) == ("length_scale" in parameters)
