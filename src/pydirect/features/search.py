@@ -29,7 +29,7 @@ FIRST_ROWS = 512
 SMOOTHNESS_ITERATIONS = 8
 # The best's further iterations, on the rows of the race if there are no more, or on up to `max_rows`.
 FEW_ROWS = (48, Patience(6, 0.0005))
-MANY_ROWS = (40, Patience(4, 0.005))
+MANY_ROWS = (60, Patience(4, 0.002))
 # Share of the targets' variance from which noise is taken for a sign of a bad optimum.
 ALL_NOISE = 0.8
 # Most subsets that are searched where there are more than twice `max_rows` rows.
