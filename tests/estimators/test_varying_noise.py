@@ -145,6 +145,36 @@ def test_constant_targets_give_finite_predictions():
     assert np.isfinite(fitted(y=np.full(len(Y), 3.0)).predict(NEW, True)[1]).all()
 
 
+def test_auto_chooses_varying_noise_where_left_out_rows_gain(model):
+    auto = fitted(noise="auto")
+    assert auto.noise_model_.choices[0].startswith("varying")
+    np.testing.assert_array_equal(auto.predict(NEW, True)[1], model.predict(NEW, True)[1])
+
+
+def test_auto_chooses_heavy_tails():
+    y = np.sin(2 * X[:, 0]) + 0.2 * np.random.default_rng(5).standard_t(2, len(X))
+    auto = fitted(y=y, noise="auto")
+    assert auto.noise_model_.choices[0].endswith("heavy tails")
+    assert auto.predict_distribution(NEW[:1]).n_components > 1
+
+
+@pytest.mark.parametrize("change", ["gaussian", "few rows", "other features", "statistics", "raw"])
+def test_auto_is_constant_noise(change):
+    y, rows, parameters = Y, slice(None), {}
+    if change == "gaussian":
+        y = np.sin(2 * X[:, 0]) + 0.2 * np.random.default_rng(6).standard_normal(len(X))
+    elif change == "few rows":
+        rows = slice(150)
+    elif change == "other features":
+        parameters = {"features": "polynomial"}
+    elif change == "raw":
+        parameters = {"basis": "raw"}
+    auto = DirectRegressor(n_features=60, **parameters)
+    auto = auto.partial_fit(X, Y) if change == "statistics" else auto.fit(X[rows], y[rows])
+    assert auto.noise_model_ is None
+    assert np.ptp(auto.predict_parts(NEW)[2]) < 1e-12
+
+
 @pytest.mark.parametrize("call", ["partial_fit", "fit_statistics", "fit_stream", "search"])
 def test_sums_over_rows_are_not_enough(call):
     model = DirectRegressor(n_features=20, noise="varying").fit_features(X, Y)

@@ -14,6 +14,7 @@ from pydirect.regression.varying_noise import (
     LogNoise,
     Tails,
     estimates_of_log_noise,
+    looks_constant,
     precision_weights,
 )
 
@@ -68,3 +69,17 @@ def test_precision_weights_average_to_one_over_all_copies_and_are_bounded():
     assert weight.max() / weight.min() <= 1e6 + 1 and np.isfinite(weight).all()
     gentle = precision_weights(np.array([0.0, 1.0]), np.ones(2))
     assert gentle[0] / gentle[1] == pytest.approx(np.e)
+
+
+def test_false_alarms_about_constant_noise_are_rare():
+    rng = np.random.default_rng(0)
+    found = [looks_constant(rng.standard_normal((400, 2)), rng.standard_normal((400, 8))) for _ in range(200)]
+    assert np.mean(found) > 0.93
+
+
+def test_noise_of_other_kinds_does_not_look_constant():
+    rng = np.random.default_rng(0)
+    x, e = rng.standard_normal((400, 8)), rng.standard_normal((400, 1))
+    assert not looks_constant(np.exp(0.3 * x[:, :1]) * e, x)
+    assert not looks_constant(np.exp(0.3 * np.abs(x[:, :1])) * e, x)
+    assert not looks_constant(rng.standard_t(4, (400, 1)), x)

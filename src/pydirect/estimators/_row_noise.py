@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
+from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators._growing import GrowingModel
 from pydirect.estimators._noise_model import CONSTANT, NoiseModel
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one
@@ -21,6 +24,7 @@ class RowNoiseModel(GrowingModel):
 
     noise: str | float
     store_loo: bool
+    target_transform: Any
     noise_model_: NoiseModel | None
 
     def _check_noise_of_rows(self) -> None:
@@ -31,6 +35,20 @@ class RowNoiseModel(GrowingModel):
             raise ValueError(f"noise must not be {self.noise!r} in the raw basis; use basis='decorrelated'")
         if self.store_loo:
             raise ValueError(f"store_loo must be False with noise={self.noise!r}, which weights the rows")
+        asked = [self.target_transform] if isinstance(self.target_transform, str) else self.target_transform or []
+        if not {*asked} <= {None, "sqrt"}:
+            raise ValueError(
+                f"target_transform must be None or 'sqrt' with noise={self.noise!r}, got {self.target_transform!r}: "
+                "the mean of exp(z) over uncertain noise variances is infinite"
+            )
+
+    def _may_fit_noise(self) -> bool:
+        """Whether noise of rows was asked for, or goes with the rest."""
+        if self.noise in NOISE_OF_ROWS:
+            return True
+        flexible = self.basis == "decorrelated" and self._learns_kernel()  # else what f misses would pass for noise
+        plain = not self.store_loo and self.features_.target_transform is None
+        return flexible and plain and isinstance(as_prior(self.prior), GaussianPrior)
 
     def _check_without_rows(self) -> None:
         super()._check_without_rows()

@@ -5,11 +5,14 @@ The mean is that of the constant fit, or of rows weighted by their precisions wh
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from pydirect._validation import FloatArray
@@ -27,7 +30,8 @@ from pydirect.features.basis import Basis
 from pydirect.features.columns import Columns
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import weighted_location_scale
-from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.features.search_record import HyperparameterSearchWarning
+from pydirect.regression.decorrelated import DecorrelatedPosterior, moved_to
 from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
 from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
 from pydirect.regression.student_t import WeightedRidge
@@ -38,18 +42,22 @@ from pydirect.regression.varying_noise import (
     LogNoise,
     Tails,
     estimates_of_log_noise,
+    looks_constant,
     precision_weights,
 )
 from pydirect.statistics.gaussian import collect_statistics
-from pydirect.statistics.rotated import RotatedStatistics, decorrelate
+from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
 
 # Mean log densities that a kind of noise must gain: it has more freedom than leave-one-out sees.
 MARGINS = {CONSTANT: 0.0, HEAVY_TAILED: 0.003, VARYING: 0.01, VARYING_HEAVY_TAILED: 0.013}
 MAX_COMPARED_ROWS = 8000
 N_NOISE_FEATURES = 400
 N_PASSES = 2
-# Mean squared error of left-out rows that the weighted mean may have, in units of the unweighted one's.
-LARGEST_LOSS = 1.04
+# Of gains, that count as more than chance.
+STANDARD_ERRORS = 2.0
+# Leave-one-out densities of fewer rows are too optimistic to choose by.
+MIN_ROWS_TO_CHOOSE = 200
+VARIES = (VARYING, VARYING_HEAVY_TAILED)
 
 Fitted = tuple[DecorrelatedPosterior, float]
 
@@ -61,6 +69,7 @@ class Mean:
     fitted: Fitted
     loo: LeaveOneOut
     log_weights: float = 0.0
+    target: RotatedTarget | None = None  # of a weighted fit
 
     @property
     def noise(self) -> float:
@@ -74,11 +83,20 @@ class Mean:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kind of noise of one output: with which mean, which tails, and its density of left-out rows."""
+    """A kind of noise of one output: with which mean, which tails, and the log densities of left-out rows."""
 
     mean: Mean
     tails: Tails
-    log_density: float
+    log_densities: FloatArray
+    weight: FloatArray
+
+    @property
+    def log_density(self) -> float:
+        return float(np.average(self.log_densities, weights=self.weight))
+
+    def gains(self, other: Candidate, margin: float) -> bool:
+        """Whether left-out rows are likelier by a margin, and by more than chance."""
+        return _is_gain(self.log_densities - other.log_densities, self.weight, margin)
 
 
 @dataclass(frozen=True)
@@ -94,6 +112,17 @@ class _Pass:
         return sum(max(c.log_density for c in each.values()) for each in self.candidates)
 
 
+def _is_gain(values: FloatArray, weight: FloatArray, margin: float = 0.0) -> bool:
+    """Whether a mean is above a margin, and above zero by more than chance."""
+    mean = np.average(values, weights=weight)
+    error = np.sqrt(np.average((values - mean) ** 2, weights=weight) / len(values))
+    return bool(mean > max(margin, STANDARD_ERRORS * error))
+
+
+def _best_of(candidates: dict[str, Candidate]) -> str:
+    return max(candidates, key=lambda name: candidates[name].log_density - MARGINS[name])
+
+
 def fit_varying_noise(
     model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics
 ) -> tuple[list[Fitted], NoiseModel]:
@@ -102,6 +131,19 @@ def fit_varying_noise(
     `fitted`: with constant noise. `rotated`: statistics in its basis.
     """
     return NoiseFit(model, training, fitted, rotated).varying()
+
+
+def choose_noise(
+    model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics
+) -> tuple[list[Fitted], NoiseModel | None]:
+    """Return the same with the kind of noise of each output that makes left-out rows likeliest; None if all constant.
+
+    Nothing is compared where residuals of left-out rows look Gaussian, or rows are few.
+    """
+    fit = NoiseFit(model, training, fitted, rotated)
+    if len(fit.x) < MIN_ROWS_TO_CHOOSE or fit.looks_constant():
+        return list(fitted), None
+    return fit.chosen()
 
 
 class NoiseFit:
@@ -117,18 +159,41 @@ class NoiseFit:
         self.compared = np.arange(n)
         if n > MAX_COMPARED_ROWS:
             self.compared = np.sort(self.rng.choice(n, MAX_COMPARED_ROWS, replace=False))
-        noise = np.array([1 / posterior.noise.precision for posterior, _ in fitted])
-        ridge = RidgePosterior.of(rotated, 1 / noise, np.array([scale**2 for _, scale in fitted]))
-        mean, variance = self.moments(model.features_, ridge, len(fitted))
-        self.constant = [
-            Mean(each, self.left_out(self.y[:, k], mean[:, k], variance[:, k], self.counts / noise[k]))
-            for k, each in enumerate(fitted)
+        self.fitted = fitted
+        self.noise = np.array([1 / posterior.noise.precision for posterior, _ in fitted])
+        self.ridge = RidgePosterior.of(rotated, 1 / self.noise, np.array([scale**2 for _, scale in fitted]))
+
+    @cached_property
+    def constant(self) -> list[Mean]:
+        """The fit with constant noise of every output."""
+        mean, variance = self.moments(self.model.features_, self.ridge, len(self.fitted))
+        return [
+            Mean(each, self.left_out(self.y[:, k], mean[:, k], variance[:, k], self.counts / self.noise[k]))
+            for k, each in enumerate(self.fitted)
         ]
+
+    def looks_constant(self) -> bool:
+        """Whether left-out rows give no reason to compare kinds of noise."""
+        rows, basis = self.compared, self.model.features_
+        mean, variance = self.moments(basis, self.ridge, len(self.fitted), rows)
+        loo = leave_one_out(self.y[rows], mean, variance, self.counts[rows, None] / self.noise)
+        return looks_constant(loo.studentised, basis.inputs(self.x[rows]))
+
+    def chosen(self) -> tuple[list[Fitted], NoiseModel | None]:
+        """Choose among constant and varying noise, with heavy tails and without."""
+        best = self._best_pass()
+        compared = [self.flat(m) | varying for m, varying in zip(self.constant, best.candidates, strict=True)]
+        choices = []
+        for each in compared:
+            eligible = [name for name in each if name == CONSTANT or each[name].gains(each[CONSTANT], MARGINS[name])]
+            choices.append(_best_of({name: each[name] for name in eligible}))
+        varies = any(choice in VARIES for choice in choices)
+        return self.result(choices, compared, best.log_variance if varies else None)
 
     def varying(self) -> tuple[list[Fitted], NoiseModel]:
         flat = [self.flat(mean) for mean in self.constant]
         best = self._best_pass()
-        chosen = [max(each, key=lambda name: each[name].log_density - MARGINS[name]) for each in best.candidates]
+        chosen = [_best_of(each) for each in best.candidates]
         compared = [constant | varying for constant, varying in zip(flat, best.candidates, strict=True)]
         return self.result(chosen, compared, best.log_variance)
 
@@ -143,7 +208,7 @@ class NoiseFit:
             log_noise=np.log([c.mean.noise for c in used]),
             spread=np.array([c.tails.spread for c in used]),
             shift=np.array([c.tails.shift for c in used]),
-            mean_variance=np.array([c.mean.noise for c in used]),
+            mean_variance=np.array([c.mean.fitted[0].noise.variance for c in used]),
             log_weights=np.array([c.mean.log_weights for c in used]),
             candidates=names,
             log_densities=densities - np.log(self.model.y_scale_),
@@ -188,14 +253,34 @@ class NoiseFit:
         return max(passes, key=lambda each: each.log_density)
 
     def _varying(self, k: int, weighted: Mean, log_noise: LogNoise) -> dict[str, Candidate]:
-        """Return an output's varying noise without and with tails, about the weighted mean unless that is worse."""
-        means = [self.constant[k]]
-        if self._mean_square(weighted) <= LARGEST_LOSS * self._mean_square(self.constant[k]):
+        """Return an output's varying noise without and with tails.
+
+        About the weighted mean where that is closer to left-out rows by more than chance; else about the unweighted
+        mean, with its own variance or that of the weighted one.
+        """
+        constant = self.constant[k]
+        means = [constant, self._moved(k, weighted, constant)]
+        gain = np.square(constant.loo.residuals[:, 0]) - np.square(weighted.loo.residuals[:, 0])
+        if _is_gain(gain, self.counts):
             means.append(weighted)
         found = {}
         for name, tails in ((VARYING, [NO_TAILS]), (VARYING_HEAVY_TAILED, TAILS)):
             found[name] = max((self.best(mean, log_noise, tails) for mean in means), key=lambda c: c.log_density)
         return found
+
+    def _moved(self, k: int, weighted: Mean, constant: Mean) -> Mean:
+        """Return the unweighted mean with the posterior variances of the weighted one."""
+        assert weighted.target is not None
+        (posterior, scale), (unweighted, unit) = weighted.fitted, constant.fitted
+        coefficients = unweighted.coefficients * unit / scale
+        moved = moved_to(posterior, weighted.target.scaled(scale**2), self._prior(), coefficients)
+        loo = replace(constant.loo, latent_variances=weighted.loo.latent_variances)
+        return replace(weighted, fitted=(moved, scale), loo=loo)
+
+    def _prior(self) -> DensityPrior:
+        prior = as_prior(self.model.prior)
+        assert isinstance(prior, DensityPrior)
+        return prior
 
     def _regression(self, estimates: FloatArray, basis: Basis | None) -> tuple[LogVariance, list[LogNoise]]:
         """Regress estimates of log noise variances, (n_rows, n_outputs), on X; also predict left-out rows."""
@@ -230,8 +315,10 @@ class NoiseFit:
             return self.model.features_
         n_features = min(self.model.n_features, N_NOISE_FEATURES)
         learner = clone(self.model).set_params(features="nystroem", n_features=n_features, length_scale=None)
-        learner.columns_ = Columns.of_numbers(rows.x.shape[1])
-        return learner._fit_features(rows, self.rng, self.n_threads, scale)
+        learner.columns_ = Columns.of_numbers(self.x.shape[1])  # rows are encoded already
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HyperparameterSearchWarning)  # log variances are mostly noise
+            return learner._fit_features(rows, self.rng, self.n_threads, scale)
 
     def weighted(self, k: int, precision: FloatArray, start: InitialHyperparameters) -> Mean:
         """Fit an output's mean to rows of relative precisions that average to one."""
@@ -241,12 +328,10 @@ class NoiseFit:
             basis.map, basis.inputs(self.x), y[:, None], weight, block_dtype=dtype, n_threads=self.n_threads
         )
         rotated = decorrelate(statistics)
-        prior = as_prior(self.model.prior)
-        assert isinstance(prior, DensityPrior)
         posterior, scale = fit_decorrelated_by_evidence(
             rotated.target(0),
             start,
-            prior=prior,
+            prior=self._prior(),
             n_levels=self.model.n_levels,
             n_noise_levels=1,
             max_iter=self.model.max_iter,
@@ -255,14 +340,10 @@ class NoiseFit:
         ridge = RidgePosterior.of(rotated, np.array([1 / noise]), np.array([scale**2]))
         mean, variance = self.moments(basis, ridge, 1)
         loo = self.left_out(y, mean[:, 0], variance[:, 0], weight / noise)
-        return Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)))
+        return Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)), rotated.target(0))
 
     def _start(self, mean: Mean) -> InitialHyperparameters:
         return InitialHyperparameters(mean.noise, mean.fitted[1] ** 2, repetitions=self.model.repetitions_)
-
-    def _mean_square(self, mean: Mean) -> float:
-        """Mean squared error of left-out rows."""
-        return float(np.average(np.square(mean.loo.residuals[:, 0]), weights=self.counts))
 
     # --- rows
 
@@ -271,20 +352,24 @@ class NoiseFit:
         rows, weight = self.compared, self.counts[self.compared]
         chosen = LogNoise(log_noise.mean[rows], log_noise.variance[rows])
         residual, variance = mean.loo.residuals[rows, 0], mean.loo.latent_variances[rows, 0]
-        found = [float(np.average(chosen.log_density(residual, variance, each), weights=weight)) for each in tails]
-        best = int(np.argmax(found))
-        return Candidate(mean, tails[best], found[best])
+        found = (Candidate(mean, each, chosen.log_density(residual, variance, each), weight) for each in tails)
+        return max(found, key=lambda candidate: candidate.log_density)
 
     def left_out(self, y: FloatArray, mean: FloatArray, variance: FloatArray, precision: FloatArray) -> LeaveOneOut:
         return leave_one_out(y[:, None], mean[:, None], variance[:, None], precision[:, None])
 
     def moments(
-        self, basis: Basis, posterior: RidgePosterior | WeightedRidge, n_outputs: int
+        self,
+        basis: Basis,
+        posterior: RidgePosterior | WeightedRidge,
+        n_outputs: int,
+        chosen: NDArray[np.intp] | slice = slice(None),
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of functions at all rows, (n_rows, n_outputs) each."""
-        mean, variance = np.empty((2, len(self.x), n_outputs))
-        for rows in self.model._blocks(self.x, basis.n_weights):
-            phi = basis.transform(self.x[rows], np.float64, self.n_threads)
+        """Mean and variance of functions at all or chosen rows, (n_rows, n_outputs) each."""
+        x = self.x[chosen]
+        mean, variance = np.empty((2, len(x), n_outputs))
+        for rows in self.model._blocks(x, basis.n_weights):
+            phi = basis.transform(x[rows], np.float64, self.n_threads)
             mean[rows], variance[rows] = posterior.moments(np.ascontiguousarray(phi))
         return mean, variance
 

@@ -20,7 +20,7 @@ from pydirect.estimators._local import LocalDetail
 from pydirect.estimators._row_noise import NOISE_OF_ROWS, RowNoiseModel
 from pydirect.estimators._student_t import fit_student_t
 from pydirect.estimators._target_units import TransformedTargets
-from pydirect.estimators._varying_noise import fit_varying_noise
+from pydirect.estimators._varying_noise import choose_noise, fit_varying_noise
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.empirical_bayes import (
     InitialHyperparameters,
@@ -39,6 +39,7 @@ from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.rotated import decorrelate
 
 NOISE_POLICIES = ("auto", "elbo", "evidence", *NOISE_OF_ROWS)
+NOISE_FITS = {"auto": choose_noise, "varying": fit_varying_noise, "student_t": fit_student_t}
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 
 
@@ -96,13 +97,15 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
         fixed where the marginal likelihood of continuous weights is largest; in the raw basis raised by what levels
         that are too coarse cannot represent. A number fixes the variance, in squared units of the (transformed) y, at
-        no less than 1e-10 of its variance. ``"auto"`` is ``"elbo"`` in the decorrelated basis, where both agree, and
-        ``"evidence"`` in the raw one. ``"varying"`` (decorrelated basis, `fit` only): the noise variance of each row is
-        a function of X, learned by a regression of its own from residuals of left-out rows; a second fit of the mean,
-        to rows weighted by their precisions, is kept where it predicts left-out rows no worse. Predictive distributions
-        are mixtures over the row's own noise variance, with heavy tails where left-out rows are likelier under them.
-        ``"student_t"`` (likewise): for outliers, which hardly move the mean; noise is Student-t with three degrees of
-        freedom during the fit, and of the tails that make left-out rows likeliest in predictions.
+        no less than 1e-10 of its variance. ``"varying"`` (decorrelated basis, `fit` only): the noise variance of each
+        row is a function of X, learned by a regression of its own from residuals of left-out rows; a second fit of the
+        mean, to rows weighted by their precisions, is kept where it predicts left-out rows better. Predictive
+        distributions are mixtures over the row's own noise variance, with heavy tails where left-out rows are likelier
+        under them. ``"student_t"`` (likewise): for outliers, which hardly move the mean; noise is Student-t with three
+        degrees of freedom during the fit, and of the tails that make left-out rows likeliest in predictions.
+        ``"auto"`` is ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one; but
+        `fit` with a learned kernel, 200 rows or more and no local process chooses ``"varying"`` noise or heavy tails
+        where left-out rows do not look like Gaussian noise of constant variance, and are likelier under them.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     target_transform : {"log", "sqrt", "auto"} or list of them, optional
@@ -348,13 +351,29 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             fitted = self._fit_sequential(training)
         else:
             fitted = finish(self._raw_fits(training))
-        self.posteriors_ = [posterior for posterior, _ in fitted]
-        self.prior_scale_ = np.array([scale for _, scale in fitted])
-        self._set_coefficients()
+        self._set_posteriors(fitted)
+        if self.noise in NOISE_OF_ROWS:
+            self._fit_noise(training)
         if self.store_loo and training.rows is not None:
             assert training.rotated is not None  # in the decorrelated basis
             self.store_left_out(training.rows, training.rotated)
         self._fit_local(training)
+        if self.local_ is None and self.noise == "auto":
+            self._fit_noise(training)
+
+    def _set_posteriors(self, fitted: Sequence[tuple[Posterior | SequentialPosterior, float]]) -> None:
+        self.posteriors_ = [posterior for posterior, _ in fitted]
+        self.prior_scale_ = np.array([scale for _, scale in fitted])
+        self._set_coefficients()
+
+    def _fit_noise(self, training: Training) -> None:
+        """Set the noise of rows that was asked for, or that makes left-out rows likelier than constant noise."""
+        if training.rows is None or not self._may_fit_noise():
+            return
+        assert isinstance(self.noise, str) and training.rotated is not None
+        fitted = list(zip(self.posteriors_, self.prior_scale_.tolist(), strict=True))
+        fitted, self.noise_model_ = NOISE_FITS[self.noise](self, training, fitted, training.rotated)
+        self._set_posteriors(fitted)
 
     def _needs_rotation(self) -> bool:
         """Whether inference needs the decorrelated basis: to fit in it, or to learn the prior scale."""
@@ -388,7 +407,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         prior = as_prior(self.prior)
         assert isinstance(prior, DensityPrior)
         rotated = training.rotated or decorrelate(training.statistics)
-        fitted = [
+        return [
             fit_decorrelated_by_evidence(
                 rotated.target(k),
                 self._initial_hyperparameters(k),
@@ -399,10 +418,6 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             )
             for k in range(training.statistics.n_outputs)
         ]
-        if training.rows is not None and self.noise in NOISE_OF_ROWS:
-            fit_noise = fit_student_t if self.noise == "student_t" else fit_varying_noise
-            fitted, self.noise_model_ = fit_noise(self, training, fitted, rotated)
-        return fitted
 
     def _fit_sequential(self, training: Training) -> list[tuple[SequentialPosterior, float]]:
         prior = as_prior(self.prior)

@@ -7,7 +7,7 @@ ELBO is the model's log evidence but for the discretisation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -116,7 +116,7 @@ def fit_decorrelated(
         raise TypeError(f"prior must have a density, log_density(w), to place levels anywhere, got {prior!r}")
     target, prior_variance = as_rotated_target(rotated), prior.variance
     information = prior_variance * target.eigenvalues / noise
-    target = target.keep(information > NEGLIGIBLE_INFORMATION)
+    target = _informative(target, prior, noise)
     eigenvalues, c, n = target.eigenvalues, target.c, target.n_samples
 
     determined = (information / (1 + information)).sum()
@@ -171,6 +171,36 @@ def fit_decorrelated(
         vectors=target.vectors,
         prior_variance=prior_variance,
     )
+
+
+def moved_to(
+    posterior: DecorrelatedPosterior, target: RotatedTarget, prior: DensityPrior, coefficients: FloatArray
+) -> DecorrelatedPosterior:
+    """Return the posterior with the same spreads about other means, and the ELBO that is left.
+
+    Parameters
+    ----------
+    posterior : DecorrelatedPosterior
+        With a single noise level.
+    target : RotatedTarget
+        That it was fitted to.
+    prior : DensityPrior
+    coefficients : ndarray of shape (n_weights,)
+        Means of the weights of Φ.
+    """
+    noise = posterior.noise.levels[:1]
+    target = _informative(target, prior, float(noise[0]))
+    levels = posterior.weights.levels + (posterior.vectors.T @ coefficients - posterior.mean)[:, None]
+    weights = FactorizedCategorical(levels, posterior.weights.q)
+    log_prior = grid_log_mass(prior, levels, levels[:, 1:2] - levels[:, :1])
+    error = target.squared_error(weights.mean, weights.second_moment)
+    elbo = NoiseGrid.of(noise).given(error, target.n_samples)[1] - weights.kl(log_prior)
+    return replace(posterior, weights=weights, log_prior=log_prior, outcome=posterior.outcome.at(float(elbo)))
+
+
+def _informative(target: RotatedTarget, prior: DensityPrior, noise: float) -> RotatedTarget:
+    """Return the statistics in directions whose data narrow the prior."""
+    return target.keep(prior.variance * target.eigenvalues / noise > NEGLIGIBLE_INFORMATION)
 
 
 def _aitken(first: float, second: float, third: float) -> float:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import digamma, logsumexp
+from scipy.special import digamma, logsumexp, ndtri
+from scipy.stats import kurtosis
 
 from pydirect._validation import FloatArray
 
@@ -21,6 +22,7 @@ LOG_CHI2_MEAN = float(digamma(0.5) + np.log(2.0))
 LOG_CHI2_VARIANCE = 0.5 * np.pi**2
 # Squared residuals below this fraction of the noise variance say no more about it.
 SMALLEST_SQUARE = 1e-4
+FALSE_ALARMS = 0.01
 WEIGHT_BOUNDS = (1e-3, 1e3)
 SPREADS = (0.3, 0.6, 1.0, 1.5, 2.0)
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
@@ -64,6 +66,33 @@ class LogNoise:
         variance = latent_variance[:, None] + self.variances(tails)
         parts = -0.5 * (np.log(2 * np.pi * variance) + np.square(residual)[:, None] / variance)
         return np.asarray(logsumexp(parts, b=NODE_WEIGHTS, axis=1))
+
+
+def looks_constant(studentised: FloatArray, inputs: FloatArray) -> bool:
+    """Whether left-out rows give no reason to doubt Gaussian noise of constant variance.
+
+    Their kurtosis, and correlations of absolute residuals with inputs and squares of inputs (Glejser 1969), each at a
+    false alarm rate of 1 %, over all inputs together.
+
+    Parameters
+    ----------
+    studentised : ndarray of shape (n_rows, n_outputs)
+        Residuals of left-out rows in standard deviations of their predictions.
+    inputs : ndarray of shape (n_rows, n_inputs)
+    """
+    n = len(inputs)
+    if (kurtosis(studentised, axis=0) > ndtri(1 - FALSE_ALARMS) * np.sqrt(24 / n)).any():
+        return False
+    size = _standardised(np.abs(studentised))
+    tests = [_standardised(inputs), _standardised(inputs**2)]
+    largest = max((np.abs(test.T @ size).max(initial=0.0) for test in tests), default=0.0)
+    n_tests = 2 * max(inputs.shape[1] * studentised.shape[1], 1)
+    return bool(largest / np.sqrt(n) < ndtri(1 - FALSE_ALARMS / (2 * n_tests)))
+
+
+def _standardised(columns: FloatArray) -> FloatArray:
+    spread = columns.std(axis=0)
+    return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 0, spread, np.inf))
 
 
 def estimates_of_log_noise(squares: FloatArray, noise: FloatArray) -> FloatArray:
