@@ -23,7 +23,7 @@ def steps(command):
 
 
 def test_there_is_python_to_run():
-    assert len(PYTHON_BLOCKS) == 11
+    assert len(PYTHON_BLOCKS) == 12
 
 
 @pytest.mark.parametrize("block", range(len(PYTHON_BLOCKS)))
