@@ -112,11 +112,13 @@ def test_leave_one_out_densities_are_in_units_of_y():
 
 
 def test_noise_that_varies_is_noise_of_the_transformed_target():
-    model = fit("log", noise="varying")
-    inner = DirectRegressor(n_features=40, noise="varying").fit(X, np.log(PRICE))
-    np.testing.assert_allclose(model.predict_quantiles(NEW, 0.9), np.exp(inner.predict_quantiles(NEW, 0.9)), rtol=1e-10)
+    model = fit("sqrt", noise="varying")
+    inner = DirectRegressor(n_features=40, noise="varying").fit(X, forward("sqrt", COUNT))
+    expected = inverse("sqrt", inner.predict_quantiles(NEW, 0.9))
+    np.testing.assert_allclose(model.predict_quantiles(NEW, 0.9), expected, rtol=1e-10)
     for name, value in inner.noise_choice_.items():
-        assert model.noise_choice_[name] == pytest.approx(value - np.log(PRICE).mean(), rel=1e-10)
+        derivative = -np.log(2 * np.sqrt(COUNT + 0.5)).mean()
+        assert model.noise_choice_[name] == pytest.approx(value + derivative, rel=1e-10)
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1e12])

@@ -47,7 +47,8 @@ class RowNoiseModel(GrowingModel):
         if self.noise in NOISE_OF_ROWS:
             return True
         flexible = self.basis == "decorrelated" and self._learns_kernel()  # else what f misses would pass for noise
-        plain = not self.store_loo and self.features_.target_transform is None
+        transform = self.features_.target_transform
+        plain = not self.store_loo and (transform is None or transform.is_identity)
         return flexible and plain and isinstance(as_prior(self.prior), GaussianPrior)
 
     def _check_without_rows(self) -> None:

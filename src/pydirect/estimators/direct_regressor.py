@@ -324,8 +324,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
         as_flag(self.keep_factor, "keep_factor")
         self._check_leaving_out()
-        self._check_noise_of_rows()
         self._check_target_transform()
+        self._check_noise_of_rows()
         self._check_local()
         if self._is_sequential():
             self._check_sequential_parameters()
