@@ -49,7 +49,9 @@ def test_the_smoothness_is_that_of_the_function(smoothness):
     truth = KernelHyperparameters(1e-3, 1.0, np.array([1.0, 2.0, 50.0, 50.0]), 1e-3, 3.0, 1e-3, 4, smoothness)
     y = np.linalg.cholesky(truth.covariance(x, x) + 1e-3 * np.eye(300)) @ rng.standard_normal((300, 1))
     kernel, record = searched(x, (y - y.mean()) / y.std())
-    assert kernel.smoothness == record.smoothness == smoothness
+    assert kernel.smoothness == record.smoothness == max(smoothness, 1.5)
+    rough, _, smooth = record.smoothness_values[0]
+    assert (smooth > rough) == (smoothness > 1)  # the exponential part stands for roughness as well
 
 
 def test_the_referee_chooses_between_subsets():
