@@ -46,8 +46,8 @@ def test_pure_noise_stays_noise():
 def test_the_smoothness_is_that_of_the_function(smoothness):
     rng = np.random.default_rng(1)
     x = rng.uniform(-2, 2, (300, 4))
-    truth = KernelHyperparameters(1e-3, 1.0, np.array([1.0, 2.0, 50.0, 50.0]), 1e-3, 3.0, 1e-3, 4, smoothness)
-    y = np.linalg.cholesky(truth.covariance(x, x) + 1e-3 * np.eye(300)) @ rng.standard_normal((300, 1))
+    truth = KernelHyperparameters(1e-3, 1.0, np.array([1.0, 2.0, 50.0, 50.0]), 1e-5, 3.0, 1e-3, 4, smoothness)
+    y = np.linalg.cholesky(truth.covariance(x, x) + 3e-5 * np.eye(300)) @ rng.standard_normal((300, 1))
     kernel, record = searched(x, (y - y.mean()) / y.std())
     assert kernel.smoothness == record.smoothness == max(smoothness, 1.5)
     rough, _, smooth = record.smoothness_values[0]
