@@ -193,3 +193,9 @@ def test_sums_over_rows_are_not_enough(call):
 def test_the_raw_basis_has_constant_noise():
     with pytest.raises(ValueError, match="basis='decorrelated'"):
         DirectRegressor(noise="varying", basis="raw").fit(X, Y)
+
+
+@pytest.mark.parametrize("transform", ["log", "auto", ["log"]])
+def test_a_logarithm_has_no_mean_under_uncertain_noise(transform):
+    with pytest.raises(ValueError, match="target_transform must be None or 'sqrt'"):
+        DirectRegressor(noise="varying", target_transform=transform).fit(X, np.exp(Y))

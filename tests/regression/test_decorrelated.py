@@ -5,7 +5,7 @@ from scipy.stats import multivariate_normal
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, LaplacePrior, SpikeAndSlabPrior, StudentTPrior
 from pydirect.features.maps import PrecomputedFeatures
-from pydirect.regression.decorrelated import fit_decorrelated
+from pydirect.regression.decorrelated import fit_decorrelated, moved_to
 from pydirect.regression.evidence import log_evidence, maximise_evidence
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
@@ -341,3 +341,17 @@ def test_elbo_of_a_prior_with_a_kink_is_still_a_bound():
     rotated = decorrelate(GaussianStatistics.from_arrays(phi, y))
     fitted = fit_decorrelated(rotated, noise, prior=prior, n_noise_levels=1)
     assert fitted.elbo <= evidence
+
+
+def test_a_posterior_moved_to_other_means_keeps_its_spreads_and_a_bound():
+    rng = np.random.default_rng(0)
+    phi, y = rng.standard_normal((40, 5)), rng.standard_normal(40)
+    target, prior = decorrelate(GaussianStatistics.from_arrays(phi, y)).target(0), GaussianPrior()
+    posterior = fit_decorrelated(target, 0.5, n_noise_levels=1)
+    same = moved_to(posterior, target, prior, posterior.coefficients)
+    assert same.elbo == pytest.approx(posterior.elbo, abs=1e-9)
+    coefficients = posterior.coefficients + 0.2 * rng.standard_normal(5)
+    moved = moved_to(posterior, target, prior, coefficients)
+    np.testing.assert_allclose(moved.coefficients, coefficients, atol=1e-12)
+    np.testing.assert_allclose(moved.latent_moments(phi)[1], posterior.latent_moments(phi)[1], rtol=1e-9)
+    assert moved.elbo < posterior.elbo and moved.elbo_trace[-1] == moved.elbo
