@@ -25,8 +25,9 @@ void covariance(const CovarianceProblem& p, double* out, int n_threads) {
       // A point is at distance zero from itself; rounding must not say otherwise where length-scales are short.
       p.ard[row + i] = p.ard_norm[i];
       p.isotropic[row + i] = p.isotropic_norm[i];
-      covariance_row({i + 1, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm, p.ard_norm[i],
-           p.isotropic_norm[i], p.ard_amplitude, p.isotropic_amplitude, p.linear_amplitude, p.constant, out + row});
+      covariance_row({i + 1, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm,
+                      p.ard_norm[i], p.isotropic_norm[i], p.ard_amplitude, p.isotropic_amplitude, p.linear_amplitude,
+                      p.constant, out + row});
       out[row + i] += p.noise[i];
     }
   });
@@ -38,8 +39,9 @@ void cross_covariance(const CovarianceProblem& p, const double* own_ard_norm, co
   for_chunks(p.n, kRowsPerChunk, threads_for(p.n, p.stride, n_threads), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
-      covariance_row({p.stride, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm, own_ard_norm[i],
-           own_isotropic_norm[i], p.ard_amplitude, p.isotropic_amplitude, p.linear_amplitude, p.constant, out + row});
+      covariance_row({p.stride, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm,
+                      own_ard_norm[i], own_isotropic_norm[i], p.ard_amplitude, p.isotropic_amplitude,
+                      p.linear_amplitude, p.constant, out + row});
     }
   });
 }
