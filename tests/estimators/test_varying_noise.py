@@ -158,13 +158,15 @@ def test_auto_chooses_heavy_tails():
     assert auto.predict_distribution(NEW[:1]).n_components > 1
 
 
-@pytest.mark.parametrize("change", ["gaussian", "few rows", "other features", "statistics", "raw"])
+@pytest.mark.parametrize("change", ["gaussian", "few rows", "censored", "other features", "statistics", "raw"])
 def test_auto_is_constant_noise(change):
     y, rows, parameters = Y, slice(None), {}
     if change == "gaussian":
         y = np.sin(2 * X[:, 0]) + 0.2 * np.random.default_rng(6).standard_normal(len(X))
     elif change == "few rows":
         rows = slice(150)
+    elif change == "censored":
+        y = np.maximum(Y, np.quantile(Y, 0.3))
     elif change == "other features":
         parameters = {"features": "polynomial"}
     elif change == "raw":
