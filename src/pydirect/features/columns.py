@@ -333,7 +333,8 @@ def _warn_of_columns(
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
     """Return why a column carries less than it seems to."""
     if not isinstance(column, Text) or own is None:
-        return "has no values: it is not used" if np.isnan(column).all() else ""  # type: ignore[arg-type]
+        empty = isinstance(column, np.ndarray) and np.isnan(column[0]) and np.isnan(column).all()
+        return "has no values: it is not used" if empty else ""
     if not len(own):
         return "is different in every row, as names and numbers of rows are: it is not used"
     if len(own) == 1:
