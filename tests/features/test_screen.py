@@ -21,7 +21,18 @@ def test_classes_are_quantiles_and_equal_entries_share_one():
     binary = (np.arange(60) % 3 == 0).astype(float)[:, None]
     assert len(np.unique(quantile_classes(binary, 6)[binary[:, 0] == 0])) == 1
     assert len(np.unique(quantile_classes(binary, 6))) == 2
-    assert set(quantile_classes(np.zeros((9, 1)), 6)[:, 0]) == {5}
+    assert len(set(quantile_classes(np.zeros((9, 1)), 6)[:, 0])) == 1
+
+
+@pytest.mark.parametrize("rare", [0.0, 1.0])
+def test_rare_categories_are_found_alone_and_in_products(rare):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2000, 8))
+    x[:, 0], x[:, 1] = rng.random(2000) < 0.04, rng.random(2000) < 0.1
+    noise = 0.5 * rng.standard_normal((2000, 1))
+    given = np.where(np.arange(8) < 2, rare + (1 - 2 * rare) * (1 - x), x)  # 0 or 1 in few rows
+    assert relevant(given, 3 * x[:, [0]] + noise) == [0]
+    assert {1, 2} <= {*relevant(given, 3 * x[:, [1]] * x[:, [2]] + noise)}
 
 
 def test_effects_of_pairs_are_those_of_their_cells():
@@ -69,6 +80,16 @@ def test_nothing_is_found_in_noise():
         x, y = products(1000, 32, seed)
         found += bool(relevant(x, np.random.default_rng(seed).permutation(y)))
     assert found <= 1
+
+
+@pytest.mark.parametrize("degrees", [3, 1000])
+def test_rare_categories_and_heavy_tails_make_nothing_relevant(degrees):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        share = 1 / np.arange(1, 31) ** 1.5
+        categories = np.eye(30)[rng.choice(30, 2000, p=share / share.sum())]
+        x = np.hstack([categories, rng.standard_normal((2000, 5))])
+        assert relevant(x, rng.standard_t(degrees, (2000, 1))) == []
 
 
 def test_few_rows_and_constant_targets_say_nothing():

@@ -22,6 +22,8 @@ MAX_COLUMNS = 128
 CLASSES = ((2000, 18, 6), (400, 12, 4), (50, 6, 3))
 # Effects from which a column's mean is taken out, and from which a column is relevant.
 TAKEN_OUT = 3.5
+# Standard deviations at which targets are cut off: else a single outlier in a rare category is an effect.
+FARTHEST = 3.0
 RELEVANT = 4.3
 
 
@@ -48,9 +50,9 @@ def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_thr
         x, y, n = x[chosen], y[chosen], MAX_ROWS
     fine, coarse = next((fine, coarse) for rows, fine, coarse in CLASSES if n >= rows)
     classes = quantile_classes(x, fine)
-    rest = np.stack([_standardised(column) for column in y.T], axis=1)
+    rest = np.stack([_cut_off(column) for column in y.T], axis=1)
     single = np.stack([_take_out_single_effects(classes, column, fine) for column in rest.T]).max(axis=0)
-    rest = np.stack([_standardised(column) for column in rest.T], axis=1)
+    rest = np.stack([_cut_off(column) for column in rest.T], axis=1)
     looked_at = np.arange(d)
     if d > MAX_COLUMNS:
         ranked = np.argsort(-single, kind="stable")
@@ -63,12 +65,17 @@ def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_thr
 
 
 def quantile_classes(x: FloatArray, n_classes: int) -> NDArray[np.uint8]:
-    """Return the quantile class of every entry within its column; equal entries share one."""
+    """Return the quantile class of every entry within its column.
+
+    Equal entries share one, the middle one of theirs: a rare value, of 0 and 1 say, is not in that of a common one.
+    """
     n = len(x)
     classes = np.empty(x.shape, dtype=np.uint8)
     begins = np.arange(1, n_classes) * n // n_classes
     for j, column in enumerate(x.T):
-        classes[:, j] = np.searchsorted(np.sort(column)[begins], column, "right")
+        edges = np.sort(column)[begins]
+        below, upto = (np.searchsorted(edges, column, side) for side in ("left", "right"))
+        classes[:, j] = (below + upto + 1) // 2
     return classes
 
 
@@ -96,6 +103,10 @@ def pair_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int, n_th
 def _standardised(column: FloatArray) -> FloatArray:
     spread = column.std()
     return (column - column.mean()) / (spread if spread > 0 else 1.0)
+
+
+def _cut_off(column: FloatArray) -> FloatArray:
+    return _standardised(np.clip(_standardised(column), -FARTHEST, FARTHEST))
 
 
 def _take_out_single_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int) -> FloatArray:
