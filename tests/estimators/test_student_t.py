@@ -66,6 +66,15 @@ def test_every_output_has_its_own_outliers():
     assert np.sqrt(np.mean((both.predict(NEW)[:, 0] - NEW_TRUTH) ** 2)) < 0.6 * error(fitted(DIRTY, "elbo"))
 
 
+def test_features_are_learned_where_every_row_has_an_outlier_in_some_output():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((200, 3))
+    Y = np.sin(2 * X[:, [0]]) + 0.1 * rng.standard_normal((200, 30))
+    Y[rng.random(Y.shape) < 0.12] += 20
+    model = DirectRegressor(noise="student_t", n_features=50).fit(X, Y)
+    assert (np.abs(model.predict(X) - np.sin(2 * X[:, [0]])) < 0.2).mean() > 0.95
+
+
 def test_a_saved_model_predicts_the_same_bits(model, tmp_path):
     model.save(tmp_path / "model.pydirect")
     for copy in (pydirect.load(tmp_path / "model.pydirect"), pickle.loads(pickle.dumps(model))):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.estimators._fitting import Training
@@ -38,18 +39,18 @@ def fit_student_t(
 
 
 class StudentTFit(NoiseFit):
-    """The rows of a fit, their precisions u in units of 1/s², and s² of every output."""
+    """The rows of a fit, and their squared errors, means and scale s² of every output."""
 
     def fit(self) -> tuple[list[Fitted], NoiseModel]:
         """Alternate precisions and means, learn features again, and alternate once more."""
         compared = [self.flat(mean) for mean in self.constant]
         variances = [mean.fitted[1] ** 2 for mean in self.constant]
         self.squares = np.stack([mean.squares for mean in self.constant], axis=1)
-        self.scales = robust_scale(self.squares)
+        self.scales, self.means = robust_scale(self.squares), np.empty_like(self.y)
         self._alternate(variances)
-        kept = np.asarray((self._precisions() > SMALLEST_PRECISION).all(axis=1))
-        if self.model._learns_kernel() and kept.any():
-            self._learn_features(kept)
+        fits = self._precisions() > SMALLEST_PRECISION
+        if self.model._learns_kernel() and fits.any():
+            self._learn_features(fits)
             variances = [self.model._initial_hyperparameters(k).prior_variance or v for k, v in enumerate(variances)]
             self._alternate(variances)
         for k, (candidates, variance) in enumerate(zip(compared, variances, strict=True)):
@@ -78,17 +79,22 @@ class StudentTFit(NoiseFit):
                 statistics = collect_statistics(basis.map, inputs, y[:, None], weight, n_threads=self.n_threads)
                 ridge = WeightedRidge(statistics.target(0), float(self.scales[k]), variance)
                 mean, spread = self.moments(basis, ridge, 1)
+                self.means[:, k] = mean[:, 0]
                 self.squares[:, k] = (y - mean[:, 0]) ** 2 + spread[:, 0]
                 self.scales[k] = max(np.average(precision * self.squares[:, k], weights=self.counts), SMALLEST_SCALE)
                 if np.abs(mean_precision(self.squares[:, k], self.scales[k]) - precision).max() < TOLERANCE:
                     break
 
-    def _learn_features(self, kept: np.ndarray) -> None:
-        """Fit the feature map to the rows that are no outliers."""
-        weight = self.counts[kept]
-        location, scale = weighted_location_scale(self.y[kept], weight)
+    def _learn_features(self, fits: NDArray[np.bool_]) -> None:
+        """Fit the feature map to the rows that are no outliers; `fits`, (n_rows, n_outputs), says in which outputs.
+
+        Means stand for outliers of rows that others of their outputs keep: of many outputs hardly a row has none.
+        """
+        kept = fits.any(axis=1)
+        y, weight = np.where(fits, self.y, self.means)[kept], self.counts[kept]
+        location, scale = weighted_location_scale(y, weight)
         scale = np.where(scale > 0, scale, 1.0)
-        rows = TrainingRows(self.x[kept], (self.y[kept] - location) / scale, weight)
+        rows = TrainingRows(self.x[kept], (y - location) / scale, weight)
         basis = self.model._fit_features(rows, self.rng, self.n_threads, scale * self.model.y_scale_)
         self.model.features_ = basis
         self.model.mean_missing_variance_ = self.mean_missing_variance(basis)
