@@ -74,6 +74,14 @@ def test_a_single_column_makes_no_pair_of_it_significant():
     assert relevant(x, np.sin(6 * x[:, [4]]) + 0.14 * rng.standard_normal((3000, 1))) == [4]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_many_single_columns_make_no_other_column_significant(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((4000, 24))
+    f = np.sin(2 * x[:, :5]).sum(axis=1) + 0.5 * np.square(x[:, 5:10]).sum(axis=1)
+    assert relevant(x, (f + 0.2 * f.std() * rng.standard_normal(4000))[:, None]) == [*range(10)]
+
+
 def test_nothing_is_found_in_noise():
     found = 0
     for seed in range(10):

@@ -25,6 +25,8 @@ TAKEN_OUT = 3.5
 # Standard deviations at which targets are cut off: else a single outlier in a rare category is an effect.
 FARTHEST = 3.0
 RELEVANT = 4.3
+# Times that all means are taken out: the first are those of targets that still have the other columns' effects.
+SWEEPS = 3
 
 
 def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_threads: int = 1) -> FloatArray:
@@ -115,9 +117,8 @@ def _take_out_single_effects(classes: NDArray[np.uint8], y: FloatArray, n_classe
     sums = np.stack([np.bincount(c, y, n_classes) for c in classes.T])
     between = (sums**2 / np.maximum(counts, 1)).sum(axis=1)
     effects = normal_deviate(between, (counts > 0).sum(axis=1) - 1)
-    for j in np.argsort(-effects, kind="stable"):
-        if effects[j] <= TAKEN_OUT:
-            break
+    large = [j for j in np.argsort(-effects, kind="stable") if effects[j] > TAKEN_OUT]
+    for j in large * SWEEPS:
         means = np.bincount(classes[:, j], y, n_classes) / np.maximum(counts[j], 1)
         y -= means[classes[:, j]]
     return effects
