@@ -95,6 +95,11 @@ def test_every_output_has_its_own_noise():
     np.testing.assert_allclose(both.predict_distribution(NEW)[1].std, both.predict(NEW, True)[1][:, 1], rtol=1e-10)
 
 
+def test_far_from_all_rows_the_noise_is_finite(model):
+    noise = model.predict_parts(np.full((2, X.shape[1]), [[50.0], [1e6]]))[2]
+    assert (noise < 1001 * np.std(Y)).all()
+
+
 def test_a_change_of_units_changes_nothing_else(model):
     other = fitted(y=1000 * Y - 7)
     np.testing.assert_allclose(other.predict(NEW, True)[1], 1000 * model.predict(NEW, True)[1], rtol=0.02)

@@ -25,6 +25,8 @@ SMALLEST_SQUARE = 1e-4
 FALSE_ALARMS = 0.01
 # Share of the rows with the same target from which targets are taken for discrete or censored.
 COMMON_SHARE = 0.1
+# Of standardised targets; far from all rows, where nothing is known of g, its exponential would be infinite.
+LARGEST_LOG_NOISE = float(np.log(1e6))
 WEIGHT_BOUNDS = (1e-3, 1e3)
 SPREADS = (0.3, 0.6, 1.0, 1.5, 2.0)
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
@@ -61,7 +63,7 @@ class LogNoise:
     def variances(self, tails: Tails) -> FloatArray:
         """Noise variances at the nodes of the quadrature, (n_rows, n_nodes); their weights are `NODE_WEIGHTS`."""
         spread = np.sqrt(self.variance + tails.spread**2)
-        return np.exp((self.mean + tails.shift)[:, None] + spread[:, None] * NODES)
+        return np.exp(np.minimum((self.mean + tails.shift)[:, None] + spread[:, None] * NODES, LARGEST_LOG_NOISE))
 
     def log_density(self, residual: FloatArray, latent_variance: FloatArray, tails: Tails) -> FloatArray:
         """Log density of targets, (n_rows,), given their distance from the mean of f, and its variance."""
