@@ -170,7 +170,7 @@ def test_the_summary_says_what_rows_that_were_left_out_gained(model, tmp_path):
     model.save(tmp_path / "model")
     assert pydirect.load(tmp_path / "model").summary() == model.summary()
     off = DirectRegressor(**SMALL).fit(X, NOISE)
-    assert "Local process: off; rows that were left out would have gained " in off.summary()
+    assert "Local process: off; rows that were left out would have lost " in off.summary()
     assert "Local process" not in DirectRegressor(local=False, **SMALL).fit(X, NOISE).summary()
 
 
@@ -198,3 +198,26 @@ def test_jackknife_plus_is_of_the_model_of_all_rows():
     assert caught[0].filename == __file__
     np.testing.assert_array_equal(found, off.predict_interval(NEW, method="jackknife+"))
     np.testing.assert_array_equal(model.loo_residuals_, off.loo_residuals_)
+
+
+def test_noise_that_varies_is_chosen_where_left_out_rows_gain_more_by_it():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (1500, 3))
+    y = x[:, 0] + np.exp(x[:, 1]) * rng.standard_t(3, len(x))
+    model = DirectRegressor(n_features=100).fit(x, y)
+    assert model.local_ is None and model.noise_model_ is not None
+    assert "heavy tails" in model.summary()
+
+
+def test_a_process_that_only_finds_equal_targets_stays_off():
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 12, (1500, 2)).astype(float)
+    y = np.maximum(rng.standard_t(1.5, len(x)) * (x[:, 0] > 5), 0.0)
+    model = DirectRegressor(n_features=100).fit(x, y)
+    global_model = DirectRegressor(n_features=100, local=False, noise="elbo").fit(x, y)
+    if model.local_ is not None:
+        assert model.local_.squared_error.mean() <= 1.01
+    new = rng.integers(0, 12, (300, 2)).astype(float)
+    expected = np.where(new[:, 0] > 5, y[x[:, 0] > 5].mean(), 0.0)
+    errors = [np.mean((m.predict(new) - expected) ** 2) for m in (model, global_model)]
+    assert errors[0] <= 1.1 * errors[1]

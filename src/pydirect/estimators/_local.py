@@ -21,6 +21,7 @@ from pydirect.regression.local_process import HELD_OUT_ROWS, LocalProcess, fit_l
 from pydirect.statistics.rotated import RotatedStatistics
 
 N_NEIGHBOURS = 32
+LARGEST_ERROR = 1.01  # of left-out rows, squared and relative to the global model's
 SMALLEST_GAIN = 0.02  # nats per row
 ROWS_PER_FEATURE, FEWEST_ROWS = 2, 1000
 # Leverages above are computed exactly, those below from random signs.
@@ -110,8 +111,13 @@ class LocalDetail(LeavingOneOut):
             held,
         )
         self._local_gain = float(process.gain.mean())
-        if not automatic or self._local_gain > SMALLEST_GAIN:
+        closer = process.squared_error.mean() <= LARGEST_ERROR  # rows of equal targets, for one, gain density alone
+        if not automatic or (self._local_gain > SMALLEST_GAIN and closer):
             self.local_ = process
+
+    def _local_is_automatic(self) -> bool:
+        """Whether the process is there, if it is, because left-out rows gained by it."""
+        return self.local_ is None or isinstance(self.local, str)
 
     def _leave_out(
         self,
@@ -201,8 +207,10 @@ class LocalDetail(LeavingOneOut):
         if self._local_gain is None:
             return words
         if process is None:
-            lost = f"rows that were left out would have gained {self._local_gain:.3g} nats each"
-            return f"{words}\nLocal process: off; {lost}."
+            change = f"{'gained' if self._local_gain > 0 else 'lost'} {abs(self._local_gain):.3g} nats each by it"
+            if self._local_gain > SMALLEST_GAIN:
+                change += ", with larger errors" if self.noise_model_ is None else ", less than by noise of their own"
+            return f"{words}\nLocal process: off; rows that were left out would have {change}."
         scale = "a scale for each place" if (process.pooling < 1).any() else "one scale"
         gained = f"rows that were left out gained {self._local_gain:.3g} nats each"
         return f"{words}\nLocal process on the residuals of {process.k} neighbours, with {scale}: {gained}."

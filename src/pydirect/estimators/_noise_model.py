@@ -16,6 +16,7 @@ from pydirect.regression.varying_noise import NODE_WEIGHTS, LogNoise, Tails
 CONSTANT, HEAVY_TAILED = "constant", "constant, heavy tails"
 VARYING, VARYING_HEAVY_TAILED = "varying", "varying, heavy tails"
 STUDENT_T = "student_t"
+OUTLIER_SPREAD = 1.5  # of the log noise variance: tails that outliers make
 CHOICES = (CONSTANT, HEAVY_TAILED, VARYING, VARYING_HEAVY_TAILED, STUDENT_T)
 
 
@@ -121,6 +122,13 @@ class NoiseModel:
             found.append((NODE_WEIGHTS, log_noise.variances(Tails(float(self.spread[k]), float(self.shift[k])))))
         return found
 
+    def gain(self) -> float:
+        """Log density that left-out rows gain over constant noise, in nats per row, averaged over outputs."""
+        chosen = [self.candidates.index(choice) for choice in self.choices]
+        outputs = np.arange(len(chosen))
+        gains = self.log_densities[chosen, outputs] - self.log_densities[self.candidates.index(CONSTANT)]
+        return float(gains.mean())
+
     def words(self) -> list[str]:
         """Say which noise was chosen, a line per output."""
         lines = []
@@ -129,7 +137,10 @@ class NoiseModel:
                 f"{name} {value:.4f}" for name, value in zip(self.candidates, self.log_densities[:, k], strict=True)
             )
             which = f"Noise of output {k}" if len(self.choices) > 1 else "Noise"
-            lines.append(f"{which}: {choice}; mean log density of left-out rows: {compared}.")
+            hint = " If these are outliers, noise='student_t' keeps them from moving the mean." * bool(
+                choice == HEAVY_TAILED and self.spread[k] >= OUTLIER_SPREAD
+            )
+            lines.append(f"{which}: {choice}; mean log density of left-out rows: {compared}.{hint}")
         return lines
 
     # --- files

@@ -104,9 +104,9 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         under them. ``"student_t"`` (likewise): for outliers, which hardly move the mean; noise is Student-t with three
         degrees of freedom during the fit, and of the tails that make left-out rows likeliest in predictions.
         ``"auto"`` is ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one; but
-        `fit` with a learned kernel, 200 rows or more, no target that a tenth of them share and no local process chooses
-        ``"varying"`` noise or heavy tails where left-out rows do not look like Gaussian noise of constant variance, and
-        are likelier under them.
+        `fit` with a learned kernel, 200 rows or more and no target that a tenth of them share chooses ``"varying"``
+        noise or heavy tails where left-out rows do not look like Gaussian noise of constant variance, and are likelier
+        under them, and than with a local process; not with a transformed target or `store_loo`.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     target_transform : {"log", "sqrt", "auto"} or list of them, optional
@@ -150,8 +150,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
     store_loo : bool, default=False
         Whether `fit` predicts every training row without itself: ``loo_residuals_``, ``loo_log_density_`` and intervals
-        of ``method="jackknife+"``, all of the model without its local process. Decorrelated basis and Gaussian prior
-        only; models hold the training rows then.
+        of ``method="jackknife+"``, all of the model without its local process and with constant noise, which
+        ``noise="auto"`` then is. Decorrelated basis and Gaussian prior only; models hold the training rows then.
     block_dtype : {"float64", "float32"}, default="float64"
         Precision of products within a block of rows; sums are float64 always. Single precision takes half the time;
         its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions that carry less, which costs
@@ -345,7 +345,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
 
     def _infer(self, training: Training) -> None:
         fitted: Sequence[tuple[Posterior | SequentialPosterior, float]]
-        self.noise_model_ = None
+        self.local_, self.noise_model_ = None, None
         if self.basis == "decorrelated":
             fitted = self._fit_decorrelated(training)
         elif self._is_sequential():
@@ -359,7 +359,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             assert training.rotated is not None  # in the decorrelated basis
             self.store_left_out(training.rows, training.rotated)
         self._fit_local(training)
-        if self.local_ is None and self.noise == "auto":
+        if self.noise == "auto" and self._local_is_automatic():
             self._fit_noise(training)
 
     def _set_posteriors(self, fitted: Sequence[tuple[Posterior | SequentialPosterior, float]]) -> None:
@@ -373,7 +373,10 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             return
         assert isinstance(self.noise, str) and training.rotated is not None
         fitted = list(zip(self.posteriors_, self.prior_scale_.tolist(), strict=True))
-        fitted, self.noise_model_ = NOISE_FITS[self.noise](self, training, fitted, training.rotated)
+        fitted, found = NOISE_FITS[self.noise](self, training, fitted, training.rotated)
+        if self.local_ is not None and (found is None or found.gain() <= self.local_.gain.mean()):
+            return  # both stand for what constant noise leaves over: the one of which left-out rows have more
+        self.local_, self.noise_model_ = None, found
         self._set_posteriors(fitted)
 
     def _needs_rotation(self) -> bool:

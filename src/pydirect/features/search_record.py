@@ -92,7 +92,7 @@ class HyperparameterSearch:
             f"HyperparameterSearch: {self.n_evaluations} evaluations on {few} and {many} of {n} rows",
             f"  columns screened in: {found or 'none'}",
             f"  starts: {begun}; best: {self.starts[best]}",
-            f"  smoothness: {shape}; chosen: {self.smoothness:g}",
+            f"  smoothness: {shape}; chosen: {self.smoothness:g} (1.5 unless another clearly gains)",
         ]
         if self.n_subsets > 1:
             values = ", ".join(f"{v:.1f}" for v in self.evidences)

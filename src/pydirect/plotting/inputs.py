@@ -223,7 +223,7 @@ class EffectDisplay:
         cls,
         estimator: Any,
         X: Any,
-        features: Sequence[int | str],
+        features: int | str | Sequence[int | str],
         *,
         level: float = 0.9,
         grid_resolution: int = 50,
@@ -243,7 +243,7 @@ class EffectDisplay:
         kept = np.unique(np.linspace(0, len(X) - 1, min(max_rows, len(X))).round().astype(int))
         table = X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
         effects, rows = [], []
-        for feature in features:
+        for feature in [features] if isinstance(features, int | str) else features:
             column = np.asarray(column_of(X, feature, numbers=False))
             grid = _grid(column, grid_resolution)
             mean, std = _average_parts(estimator, table, feature, grid, output)
@@ -316,8 +316,9 @@ def name_of(X: Any, feature: int | str) -> str:
 
 def column_of(X: Any, feature: int | str, *, numbers: bool = True) -> Any:
     """Return a column of a frame or array."""
-    frame = hasattr(X, "columns")
-    if frame:
+    if hasattr(X, "columns"):
+        if isinstance(feature, str) and feature not in list(X.columns):
+            raise ValueError(f"feature must be a column of X, one of {list(X.columns)}, got {feature!r}")
         values = X[feature if isinstance(feature, str) else list(X.columns)[feature]]
     else:
         if isinstance(feature, str):

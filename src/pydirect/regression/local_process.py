@@ -71,6 +71,8 @@ class LocalProcess:
         Number of neighbours.
     gain : ndarray of shape (n_outputs,)
         Log density that training rows gained when they were left out, in nats per row.
+    squared_error : ndarray of shape (n_outputs,)
+        Their mean squared error, relative to that of the global model.
     """
 
     columns: NDArray[np.intp]
@@ -85,6 +87,7 @@ class LocalProcess:
     pooling: FloatArray
     k: int
     gain: FloatArray
+    squared_error: FloatArray
 
     def __repr__(self) -> str:
         numbers = (f"{name}={_shown(getattr(self, name))}" for name in ("rho", "eta", "c", "pooling", "gain"))
@@ -144,6 +147,7 @@ class LocalProcess:
         if (self.pooling > 1).any():
             raise ValueError("pooling must be at most 1")
         require_array(self.gain, "gain", n_outputs)
+        require_array(self.squared_error, "squared_error", n_outputs)
         as_count(self.k, "k")
 
 
@@ -238,9 +242,11 @@ def fit_local_process(
         unit = float(median) if median > 0 else 1.0
         parts = [LeftOut(surroundings, r[chosen, j], omega[chosen], r[held, j], omega[held]) for j in range(r.shape[1])]
         best = [part.best(unit) for part in parts]
-    objective, rho, eta, pooling, c = np.array(best).T
+    objective, rho, eta, pooling, c, error = np.array(best).T
     gain = np.where(r.any(axis=0), -objective - np.average(log_density, axis=0, weights=omega[held]), 0.0)
-    return LocalProcess(columns, inverse_scales, centre, u, r, omega, rho, eta, c, pooling, k, gain)
+    before = np.average(r[held].astype(np.float64) ** 2, axis=0, weights=omega[held])
+    relative = np.divide(error, before, out=np.ones_like(error), where=before > 0)
+    return LocalProcess(columns, inverse_scales, centre, u, r, omega, rho, eta, c, pooling, k, gain, relative)
 
 
 class Score(NamedTuple):
@@ -251,6 +257,7 @@ class Score(NamedTuple):
     eta: float
     pooling: float
     c: float
+    squared_error: float
 
 
 @dataclass(frozen=True)
@@ -283,16 +290,17 @@ class LeftOut:
         share = self.weight.astype(np.float64)
         share /= share.sum()
         q = krige.left + eta  # of one new observation, however often the row was seen
-        error = (self.own - krige.mean) ** 2 / q
+        square = (self.own - krige.mean) ** 2
+        error, mean_square = square / q, float(square @ share)
         c = max(float(error @ share), SMALLEST_SCALE)
         spread = 0.5 * float(np.log(2 * np.pi * q) @ share)
-        scores = [Score(spread + 0.5 * float(np.log(c)) + 0.5, rho, eta, 1.0, c)]
+        scores = [Score(spread + 0.5 * float(np.log(c)) + 0.5, rho, eta, 1.0, c, mean_square)]
         for pooling in POOLING[1:]:
             scales = c * COMMON_SCALES
             s2 = pooling * scales[:, None] + (1 - pooling) * krige.scatter
             objective = spread + 0.5 * (np.log(s2) + error / s2) @ share
             least = int(objective.argmin())
-            scores.append(Score(float(objective[least]), rho, eta, pooling, float(scales[least])))
+            scores.append(Score(float(objective[least]), rho, eta, pooling, float(scales[least]), mean_square))
         return min(scores)
 
 
