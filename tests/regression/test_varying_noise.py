@@ -14,7 +14,6 @@ from pydirect.regression.varying_noise import (
     LogNoise,
     Tails,
     estimates_of_log_noise,
-    has_common_value,
     looks_constant,
     precision_weights,
 )
@@ -84,13 +83,3 @@ def test_noise_of_other_kinds_does_not_look_constant():
     assert not looks_constant(np.exp(0.3 * x[:, :1]) * e, x)
     assert not looks_constant(np.exp(0.3 * np.abs(x[:, :1])) * e, x)
     assert not looks_constant(rng.standard_t(4, (400, 1)), x)
-
-
-def test_a_target_that_many_rows_share_is_noticed():
-    rng = np.random.default_rng(0)
-    counts = np.ones(300)
-    assert not has_common_value(rng.standard_normal((300, 2)), counts)
-    censored = np.maximum(rng.standard_normal((300, 1)), 0.0)
-    assert has_common_value(censored, counts)
-    twice = np.r_[counts[:280], np.full(20, 50.0)]
-    assert has_common_value(np.c_[np.r_[np.arange(280), np.full(20, -1)]].astype(float), twice)

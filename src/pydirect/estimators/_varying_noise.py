@@ -42,7 +42,6 @@ from pydirect.regression.varying_noise import (
     LogNoise,
     Tails,
     estimates_of_log_noise,
-    has_common_value,
     looks_constant,
     precision_weights,
 )
@@ -139,10 +138,10 @@ def choose_noise(
 ) -> tuple[list[Fitted], NoiseModel | None]:
     """Return the same with the kind of noise of each output that makes left-out rows likeliest; None if all constant.
 
-    Nothing is compared where residuals of left-out rows look Gaussian, where targets are discrete, or rows are few.
+    Nothing is compared where residuals of left-out rows look Gaussian, or rows are few.
     """
     fit = NoiseFit(model, training, fitted, rotated)
-    if len(fit.x) < MIN_ROWS_TO_CHOOSE or has_common_value(fit.y, fit.counts) or fit.looks_constant():
+    if len(fit.x) < MIN_ROWS_TO_CHOOSE or fit.looks_constant():
         return list(fitted), None
     return fit.chosen()
 

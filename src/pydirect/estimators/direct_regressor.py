@@ -104,9 +104,9 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         under them. ``"student_t"`` (likewise): for outliers, which hardly move the mean; noise is Student-t with three
         degrees of freedom during the fit, and of the tails that make left-out rows likeliest in predictions.
         ``"auto"`` is ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one; but
-        `fit` with a learned kernel, 200 rows or more and no target that a tenth of them share chooses ``"varying"``
-        noise or heavy tails where left-out rows do not look like Gaussian noise of constant variance, and are likelier
-        under them, and than with a local process; not with a transformed target or `store_loo`.
+        `fit` with a learned kernel and 200 rows or more chooses ``"varying"`` noise or heavy tails where left-out rows
+        do not look like Gaussian noise of constant variance, and are likelier under them, and than with a local
+        process; not with a transformed target or `store_loo`.
     n_noise_levels : int, default=15
         Number of grid points for ``"elbo"``.
     target_transform : {"log", "sqrt", "auto"} or list of them, optional

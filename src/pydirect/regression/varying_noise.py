@@ -23,8 +23,6 @@ LOG_CHI2_VARIANCE = 0.5 * np.pi**2
 # Squared residuals below this fraction of the noise variance say no more about it.
 SMALLEST_SQUARE = 1e-4
 FALSE_ALARMS = 0.01
-# Share of the rows with the same target from which targets are taken for discrete or censored.
-COMMON_SHARE = 0.1
 # Of standardised targets; far from all rows, where nothing is known of g, its exponential would be infinite.
 LARGEST_LOG_NOISE = float(np.log(1e6))
 WEIGHT_BOUNDS = (1e-3, 1e3)
@@ -70,22 +68,6 @@ class LogNoise:
         variance = latent_variance[:, None] + self.variances(tails)
         parts = -0.5 * (np.log(2 * np.pi * variance) + np.square(residual)[:, None] / variance)
         return np.asarray(logsumexp(parts, b=NODE_WEIGHTS, axis=1))
-
-
-def has_common_value(targets: FloatArray, counts: FloatArray) -> bool:
-    """Whether many rows have the same target: the noise would shrink to nothing around it, and others be impossible.
-
-    Parameters
-    ----------
-    targets : ndarray of shape (n_rows, n_outputs)
-    counts : ndarray of shape (n_rows,)
-        How often each row occurs.
-    """
-    for column in targets.T:
-        _, where = np.unique(column, return_inverse=True)
-        if np.bincount(where, weights=counts).max() > COMMON_SHARE * counts.sum():
-            return True
-    return False
 
 
 def looks_constant(studentised: FloatArray, inputs: FloatArray) -> bool:
