@@ -22,6 +22,7 @@ from pydirect.statistics.rotated import RotatedStatistics
 
 N_NEIGHBOURS = 32
 LARGEST_ERROR = 1.01  # of left-out rows, squared and relative to the global model's
+CLEARLY_CLOSER = 0.9
 SMALLEST_GAIN = 0.02  # nats per row
 ROWS_PER_FEATURE, FEWEST_ROWS = 2, 1000
 # Leverages above are computed exactly, those below from random signs.
@@ -115,9 +116,11 @@ class LocalDetail(LeavingOneOut):
         if not automatic or (self._local_gain > SMALLEST_GAIN and closer):
             self.local_ = process
 
-    def _local_is_automatic(self) -> bool:
-        """Whether the process is there, if it is, because left-out rows gained by it."""
-        return self.local_ is None or isinstance(self.local, str)
+    def _noise_may_replace_local(self) -> bool:
+        """Whether there is no process, or one that nobody asked for and that hardly moves the mean."""
+        if self.local_ is None:
+            return True
+        return isinstance(self.local, str) and float(self.local_.squared_error.mean()) > CLEARLY_CLOSER
 
     def _leave_out(
         self,

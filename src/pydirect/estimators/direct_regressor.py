@@ -359,7 +359,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             assert training.rotated is not None  # in the decorrelated basis
             self.store_left_out(training.rows, training.rotated)
         self._fit_local(training)
-        if self.noise == "auto" and self._local_is_automatic():
+        if self.noise == "auto" and self._noise_may_replace_local():
             self._fit_noise(training)
 
     def _set_posteriors(self, fitted: Sequence[tuple[Posterior | SequentialPosterior, float]]) -> None:
