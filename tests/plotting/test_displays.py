@@ -3,7 +3,6 @@
 import sys
 from types import SimpleNamespace
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,18 +23,6 @@ from pydirect.plotting import (
     SequentialDisplay,
 )
 from pydirect.predictive import PredictiveDistribution
-
-
-@pytest.fixture(autouse=True)
-def plt():
-    """Pyplot on a backend without a screen; closes the figures and checks that no display changed the settings."""
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    before = dict(matplotlib.rcParams)
-    yield plt
-    plt.close("all")
-    assert dict(matplotlib.rcParams) == before
 
 
 @pytest.fixture(scope="module")

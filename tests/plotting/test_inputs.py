@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,18 +13,6 @@ from pydirect.plotting import CalibrationDisplay, EffectDisplay, NoiseDisplay, R
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.standard_normal((150, 3)), columns=["depth", "slope", "age"])
 Y = np.sin(2 * FRAME["depth"]) + FRAME["slope"] + 0.2 * RNG.standard_normal(150)
-
-
-@pytest.fixture(autouse=True)
-def plt():
-    """Pyplot on a backend without a screen; closes the figures and checks that no display changed the settings."""
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    before = dict(matplotlib.rcParams)
-    yield plt
-    plt.close("all")
-    assert dict(matplotlib.rcParams) == before
 
 
 @pytest.fixture(scope="module")

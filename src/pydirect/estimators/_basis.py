@@ -385,9 +385,9 @@ class BasisFunctionModel(TableModel):
     def _draw_latent(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         values = super()._draw_latent(x, n_samples, rng)
         inputs, n_threads = self.features_.inputs(x), resolve_n_threads(self.n_threads)
+        n_draws = len(self.prior_scale_) * n_samples
         with single_blas_thread():
-            for k, scale in enumerate(self.prior_scale_):
-                missing = draw_missing(self.features_, inputs, self.mean_missing_variance_, n_samples, rng, n_threads)
-                if missing is not None:
-                    values[:, k] += scale * missing
+            missing = draw_missing(self.features_, inputs, self.mean_missing_variance_, n_draws, rng, n_threads)
+        if missing is not None:
+            values += self.prior_scale_[:, None] * missing.reshape(values.shape)
         return values

@@ -17,7 +17,7 @@ from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.regression.jackknife import CHOSEN_ROWS, MAX_ROWS, Jackknife, jackknife_plus
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
 from pydirect.statistics.rotated import RotatedStatistics
 
 INTERVALS = ("posterior", "jackknife+")
@@ -63,7 +63,7 @@ def left_out(models: Sequence[StatisticsModel], rows: TrainingRows, rotated: Rot
     rotated : RotatedStatistics
         Of these rows.
     """
-    first, count, where = merge_repeated(rows.x, rows.y, rows.weight)
+    first, count, where = rows.merged
     x, y = rows.x[first], rows.y[first]
     tau = np.array([[p.noise.precision for p in model.posteriors_] for model in models])
     together = replace(rotated, c=np.tile(rotated.c, len(models)), yty=np.tile(rotated.yty, len(models)))

@@ -16,7 +16,7 @@ from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.estimators._noise_model import NoiseModel
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_number
 from pydirect.quantized.fitted import FittedBasisModel
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
 from pydirect.regression.local_process import HELD_OUT_ROWS, LocalProcess, fit_local_process
 from pydirect.statistics.rotated import RotatedStatistics
 
@@ -94,7 +94,7 @@ class LocalDetail(LeavingOneOut):
         fewest = max(ROWS_PER_FEATURE * self.features_.n_weights, FEWEST_ROWS) if automatic else 2
         if len(rows.x) < fewest:
             return
-        first, weight, _ = merge_repeated(rows.x, rows.y, rows.weight)
+        first, weight, _ = rows.merged
         first, weight = first[weight > 0], weight[weight > 0]
         if len(first) < fewest:
             return

@@ -219,11 +219,15 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
 
         Returns
         -------
-        PredictiveDistribution, or a list of them, one per output
-            In the target's units.
+        PredictiveDistribution or TransformedDistribution, or a list of them, one per output
+            In the target's units. The second where the target was transformed.
         """
-        distributions: list[Distribution] = [*self._mixtures(self._check_rows(X))]
+        distributions = self._distributions(self._check_rows(X))
         return distributions[0] if self._one_dimensional else distributions
+
+    def _distributions(self, x: FloatArray) -> list[Distribution]:
+        """Return the distributions of the outputs, in the target's units."""
+        return [*self._mixtures(x)]
 
     def _mixtures(self, x: FloatArray) -> list[PredictiveDistribution]:
         """Return the distributions of the outputs, transformed if they were."""

@@ -148,7 +148,7 @@ class TransformedTargets(LeavingOneOut):
         """Return the distributions of the outputs, in the target's units."""
         transform = self.features_.target_transform
         if transform is None:
-            return [*self._mixtures(x)]
+            return super()._distributions(x)
         outputs = zip(self._mixtures(x), transform.names, transform.shifts, strict=True)
         return [d if name == "identity" else TransformedDistribution(d, name, shift) for d, name, shift in outputs]
 
@@ -184,21 +184,6 @@ class TransformedTargets(LeavingOneOut):
         aleatoric = np.where(finite, total - np.where(finite, epistemic, 0.0), total)
         parts = (mean, np.sqrt(epistemic), np.sqrt(aleatoric))
         return tuple(self._shape(p) for p in parts)  # type: ignore[return-value]
-
-    def predict_distribution(self, X: ArrayLike) -> Distribution | list[Distribution]:
-        """Predict the full distribution of the target: a Gaussian mixture over noise levels and posterior components.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-
-        Returns
-        -------
-        PredictiveDistribution or TransformedDistribution, or a list of them, one per output
-            In the target's units. The second where the target was transformed.
-        """
-        distributions = self._distributions(self._check_rows(X))
-        return distributions[0] if self._one_dimensional else distributions
 
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, method: str = "posterior"

@@ -33,7 +33,7 @@ from pydirect.features.inputs import weighted_location_scale
 from pydirect.features.search_record import HyperparameterSearchWarning
 from pydirect.regression.decorrelated import DecorrelatedPosterior, moved_to
 from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, merge_repeated
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
 from pydirect.regression.student_t import WeightedRidge
 from pydirect.regression.varying_noise import (
     LOG_CHI2_VARIANCE,
@@ -152,7 +152,7 @@ class NoiseFit:
     def __init__(self, model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics) -> None:
         assert training.rows is not None
         self.model, self.rng, self.n_threads = model, training.rng, training.n_threads
-        first, counts, _ = merge_repeated(training.rows.x, training.rows.y, training.rows.weight)
+        first, counts, _ = training.rows.merged
         used = counts > 0
         self.x, self.y, self.counts = training.rows.x[first[used]], training.rows.y[first[used]], counts[used]
         n = len(self.x)

@@ -104,6 +104,31 @@ def distinct_index(
     return used[first], np.bincount(where.ravel(), weights=weight[used]).astype(np.float64)
 
 
+def distinct_in_order(rows: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Find equal rows.
+
+    Returns the index of the first of each, (n_distinct,), in ascending order; and for every row the number of the first
+    that equals it, (n_rows,).
+    """
+    _, first, where = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return first[order], place[where.ravel()]
+
+
+def merge_repeated(
+    x: FloatArray, y: FloatArray, weight: FloatArray | None
+) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
+    """Merge rows that are the same in x and y.
+
+    Returns the index of the first of each, (n_distinct,), in ascending order; the total weights of each; and for every
+    row given the number of its merged row, (n_rows,).
+    """
+    first, where = distinct_in_order(np.hstack([x, y]))
+    return first, np.bincount(where, weights=weight, minlength=len(first)).astype(np.float64), where
+
+
 @dataclass(frozen=True)
 class TrainingRows:
     """Rows that features are fitted to.
@@ -121,3 +146,8 @@ class TrainingRows:
     def distinct(self) -> tuple[NDArray[np.intp], FloatArray]:
         """Indices of the distinct rows and their weights; see `distinct_index`."""
         return distinct_index(self.x, self.y, self.weight)
+
+    @cached_property
+    def merged(self) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
+        """First and total weight of equal rows, in tables of any size, and where each row went; see `merge_repeated`."""
+        return merge_repeated(self.x, self.y, self.weight)

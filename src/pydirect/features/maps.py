@@ -263,12 +263,10 @@ class NystroemFeatures:
         """
         k = hyperparameters.covariance(landmarks, landmarks, n_threads)
         k = np.tril(k) + np.tril(k, -1).T
-        scale = float(k.diagonal().mean())
-        for jitter in 10.0 ** np.arange(-10, -2):
-            factor, info = lapack.dpotrf(k + jitter * scale * np.eye(len(k)), lower=1)
-            if info == 0:
-                inverse = lapack.dtrtri(factor, lower=1)[0]
-                return cls(landmarks, np.ascontiguousarray(np.tril(inverse).T), hyperparameters)
+        factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
+        if factor is not None:
+            inverse = lapack.dtrtri(factor, lower=1)[0]
+            return cls(landmarks, np.ascontiguousarray(np.tril(inverse).T), hyperparameters)
         far = max(float(np.abs(part).max(initial=0.0)) for part in hyperparameters.scaled(landmarks)[:2])
         raise ValueError(
             "X must be within reach of its mean, or distances are lost to rounding, got rows that are "
@@ -300,6 +298,18 @@ class NystroemFeatures:
         """Raise unless all numbers are in their ranges."""
         require_array(self.landmarks, "landmarks", "n_landmarks", "n_features_in", largest=LARGEST)
         require_array(self.whitening, "whitening", *2 * self.landmarks.shape[:1])
+
+
+def cholesky_with_jitter(covariance: FloatArray, scale: float) -> FloatArray | None:
+    """Return the lower factor, its upper triangle undefined, after adding the smallest of 1e-10 … 1e-3 times `scale`.
+
+    To the diagonal, so that there is a factor; None if none of them suffices.
+    """
+    for jitter in 10.0 ** np.arange(-10, -2):
+        factor, info = lapack.dpotrf(covariance + jitter * scale * np.eye(len(covariance)), lower=1)
+        if info == 0:
+            return np.asarray(factor)
+    return None
 
 
 def random_fourier_features(

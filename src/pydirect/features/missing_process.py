@@ -8,17 +8,16 @@ further ones are drawn given these, and independently of each other in the littl
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import solve_triangular
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
+from pydirect.features.evidence import distinct_in_order
 from pydirect.features.kernel import linear_inputs
-from pydirect.features.maps import NystroemFeatures
+from pydirect.features.maps import NystroemFeatures, cholesky_with_jitter
 
 EXACT_ROWS = 2000
 BLOCK_ROWS = 1000  # at a time, of further ones
-# Of the kernel's variance: rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below it.
-JITTER = 1e-10
 
 
 def draw_missing(
@@ -45,21 +44,13 @@ def draw_missing(
     kernel = basis.hyperparameters
     if kernel is None:
         return None
-    rows, where = _distinct_in_order(inputs)
+    first, where = distinct_in_order(inputs)
+    rows = inputs[first]
     beyond = rows[:, : kernel.n_linear] - linear_inputs(rows, kernel.n_linear)
     drawn = beyond @ (np.sqrt(kernel.amplitudes[2]) * rng.standard_normal((kernel.n_linear, n_draws)))
     if isinstance(basis.map, NystroemFeatures):
         drawn += _between_landmarks(basis.map, rows, mean_missing, n_draws, rng, n_threads)
     return np.asarray(drawn[where])
-
-
-def _distinct_in_order(inputs: FloatArray) -> tuple[FloatArray, np.ndarray]:
-    """Return the distinct rows, in the order of their first occurrence, and the place of every row among them."""
-    _, first, where = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return inputs[first[order]], place[where.ravel()]
 
 
 def _kept_share(variance: FloatArray, mean_missing: float) -> FloatArray:
@@ -81,7 +72,13 @@ def _between_landmarks(
     variance = features.missing_variance(first, phi_first)
     covariance = kernel.covariance(first, first, n_threads) - phi_first @ phi_first.T
     np.fill_diagonal(covariance, variance)
-    factor = _cholesky(covariance, kernel.ard_amplitude + kernel.isotropic_amplitude + kernel.constant)
+    # Rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below the smallest jitter, relative to the kernel's own variance.
+    factor = cholesky_with_jitter(covariance, kernel.ard_amplitude + kernel.isotropic_amplitude + kernel.constant)
+    if factor is None:
+        raise ValueError(
+            "X must be within reach of the training rows, or the covariance of its rows is lost to rounding"
+        )
+    factor = np.tril(factor)
     normal = rng.standard_normal((len(first), n_draws))
     drawn = np.empty((len(inputs), n_draws))
     drawn[:EXACT_ROWS] = _kept_share(variance, mean_missing)[:, None] * (factor @ normal)
@@ -95,12 +92,3 @@ def _between_landmarks(
         values = given @ normal + left[:, None] * rng.standard_normal((len(rows), n_draws))
         drawn[begin : begin + BLOCK_ROWS] = _kept_share(variance, mean_missing)[:, None] * values
     return drawn
-
-
-def _cholesky(covariance: FloatArray, scale: float) -> FloatArray:
-    """Return the lower factor, after the smallest multiple of `scale` on the diagonal for which there is one."""
-    for jitter in JITTER * 10.0 ** np.arange(8):
-        factor, info = lapack.dpotrf(covariance + jitter * scale * np.eye(len(covariance)), lower=1)
-        if info == 0:
-            return np.asarray(np.tril(factor))
-    raise ValueError("X must be within reach of the training rows, or the covariance of its rows is lost to rounding")

@@ -133,7 +133,7 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Predict every row by the model without it.
 
-    Copies of a row are to be merged first, with their precisions added up (`merge_repeated`): leaving out one of them
+    Copies of a row are to be merged first, with their precisions added up (`pydirect.features.evidence.merge_repeated`): leaving out one of them
     says nothing, as the others are still there.
 
     Parameters
@@ -156,19 +156,3 @@ def leave_one_out(
     if missing is not None:
         total = total + missing
     return LeaveOneOut(residuals, targets - residuals, total, latent, leverage, leverage.sum(axis=0))
-
-
-def merge_repeated(
-    x: FloatArray, y: FloatArray, weight: FloatArray | None
-) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
-    """Merge rows that are the same in x and y.
-
-    Returns the index of the first of each, (n_distinct,), in ascending order; the total weights of each; and for every
-    row given the number of its merged row, (n_rows,).
-    """
-    _, first, where = np.unique(np.hstack([x, y]), axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    where = place[where.ravel()]
-    return first[order], np.bincount(where, weights=weight, minlength=len(order)).astype(np.float64), where
