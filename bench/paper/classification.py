@@ -92,12 +92,12 @@ def fitted(model: Any, x: np.ndarray, y: np.ndarray) -> float:
     return time.perf_counter() - begin
 
 
-def measure(name: str, labels: list[str], n_features: int, n_folds: int, n: int) -> dict[str, list[float]]:
+def measure(name: str, labels: list[str], n_basis_functions: int, n_folds: int, n: int) -> dict[str, list[float]]:
     """Scores of every model, averaged over folds."""
     found: dict[str, list[list[float]]] = {}
     for x, y, x_test, y_test in splits(name, n_folds, n):
         for label in labels:
-            model = DirectClassifier(**MODELS[label], n_features=n_features, n_threads=1)
+            model = DirectClassifier(**MODELS[label], n_basis_functions=n_basis_functions, n_threads=1)
             seconds = fitted(model, x, y)
             inference = model.fit_seconds_["inference"], model.sparsity_
             row = scores(y_test, model.predict_proba(x_test), seconds, model.elbo_ / len(y), *inference)
@@ -120,7 +120,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=[*REAL, *SYNTHETIC], help="data sets (default: all)")
     parser.add_argument("--models", default="", help="only those whose names begin so (default: all)")
-    parser.add_argument("--n-features", type=int, default=300, help="landmarks or Fourier features (default: 300)")
+    parser.add_argument(
+        "--n-basis-functions", type=int, default=300, help="landmarks or Fourier features (default: 300)"
+    )
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=100_000, help="of the synthetic sets")
     parser.add_argument("--json", type=Path)
@@ -129,7 +131,7 @@ def main() -> None:
     results = {}
     for name in arguments.names:
         labels = [label for label in MODELS if label.startswith(arguments.models)]
-        results[name] = measure(name, labels, arguments.n_features, arguments.folds, arguments.rows)
+        results[name] = measure(name, labels, arguments.n_basis_functions, arguments.folds, arguments.rows)
         print(f"\n{name:32s}" + "".join(f"{c:>19s}" for c in COLUMNS))
         for label, values in results[name].items():
             print(f"{label:32s}" + "".join(f"{v:19.4f}" for v in values), flush=True)

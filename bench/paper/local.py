@@ -55,7 +55,7 @@ def report(name: str) -> None:
     line, models, predictions = f"{name:10s} {len(x):6d}", {}, {}
     for local in (False, 32, "auto"):
         begin = time.process_time()
-        models[local] = model = DirectRegressor(n_features=N_FEATURES.get(name, 500), local=local).fit(x, y)
+        models[local] = model = DirectRegressor(n_basis_functions=N_FEATURES.get(name, 500), local=local).fit(x, y)
         fitted = time.process_time()
         model.predict(new[:1000], return_std=True)
         predicted = time.process_time()

@@ -83,7 +83,11 @@ def dask_overhead(x: np.ndarray, y: np.ndarray, n_weights: int, partition: int) 
     import dask.array as da
     import distributed
 
-    parameters: dict[str, Any] = {"features": "fourier", "n_features": n_weights - N_INPUTS - 1, "length_scale": 3.0}
+    parameters: dict[str, Any] = {
+        "features": "fourier",
+        "n_basis_functions": n_weights - N_INPUTS - 1,
+        "length_scale": 3.0,
+    }
     model = DirectRegressor(**parameters, n_threads=2).fit_features(x[:20_000], y[:20_000])
     begin = time.perf_counter()
     single = model.fit_stream(x, y, keep_features=True).statistics_

@@ -83,7 +83,7 @@ class Yardstick:
 def measure(path: Path, n_rows: int) -> dict[str, float]:
     """Fit, in this process; run it in a fresh one."""
     model = DirectRegressor(
-        "fourier", n_features=N_FOURIER, basis="raw", rank_inputs=False, block_dtype="float32", n_threads=1
+        "fourier", n_basis_functions=N_FOURIER, basis="raw", rank_inputs=False, block_dtype="float32", n_threads=1
     )
     yardstick: list[Yardstick] = []
     merge = RunningStatistics.merge

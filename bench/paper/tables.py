@@ -40,11 +40,11 @@ def with_gaps(x: np.ndarray, how: str, rng: np.random.Generator) -> np.ndarray:
     return x
 
 
-def contenders(n_features: int) -> dict[str, Callable[[], object]]:
+def contenders(n_basis_functions: int) -> dict[str, Callable[[], object]]:
     """Return what is compared: functions that make an estimator, by name."""
 
     def model(**parameters: str) -> DirectRegressor:
-        return DirectRegressor(n_features=n_features, **parameters)
+        return DirectRegressor(n_basis_functions=n_basis_functions, **parameters)
 
     return {
         "mean": lambda: make_pipeline(SimpleImputer(), model()),

@@ -4,7 +4,7 @@
     pip install emlearn m2cgen
     python bench/scripts/devices_compared.py [--sets yacht,energy] [--budgets 1024,4096] [--folds 2]
 
-`fit_within` makes an integer model of so many bytes of tables. What it takes in flash, tables and code, is the limit
+`fit_quantized` makes an integer model of so many bytes of tables. What it takes in flash, tables and code, is the limit
 for the others, each of which is sized to it and chosen by RMSE on held-out rows of the training rows (one to 32 trees,
 the rate and leaves of boosting, depth and weight decay of the network), then fitted to all of them:
 
@@ -50,7 +50,7 @@ from quantized import SETS, data_directory  # noqa: E402
 from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor, RandomForestRegressor  # noqa: E402
 from sklearn.neural_network import MLPRegressor  # noqa: E402
 
-from pydirect import DirectRegressor, fit_within  # noqa: E402
+from pydirect import DirectRegressor, fit_quantized  # noqa: E402
 
 METHODS = ("pydirect", "emlearn", "m2cgen", "network")
 TREES = (1, 2, 4, 8, 16, 32)
@@ -347,7 +347,7 @@ def scores(out: np.ndarray, std: np.ndarray | float, y: np.ndarray) -> list[floa
 def compare(x: np.ndarray, y: np.ndarray, test: np.ndarray, budget: int) -> dict[str, list[float]]:
     """RMSE, NLPD, flash and instructions of all methods on a fold."""
     train, held = (x[~test], y[~test]), (x[test], y[test])
-    source = pydirect_source(fit_within(DirectRegressor(), *train, max_bytes=budget))
+    source = pydirect_source(fit_quantized(DirectRegressor(), *train, max_bytes=budget))
     limit = flash(source)
     out, count = emulate(source, held[0])
     results = {"pydirect": [*scores(out[:, 0], out[:, 1], held[1]), limit, count]}

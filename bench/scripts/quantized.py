@@ -7,10 +7,11 @@
 
 accuracy: RMSE and NLPD (user's units, nats) on held-out rows of UCI sets, means over folds. "default" is
 `DirectRegressor()`; "fourier" the exact posterior of 2000 Fourier features of standardised columns, the raw basis that
-small models choose from. Then, for every budget of `fit_within`: "exact" is the exact posterior of continuous weights
-in double precision on the same basis functions, "float" 16 samples of it on 15 levels (int4) evaluated in double
-precision, "integer" the model of that many bytes, integers throughout. The last line counts the sets where the integer
-model of 4 KiB is within 5 % of an exact posterior mean: on its own basis functions, of 2000 features, of the default.
+small models choose from. Then, for every budget of `fit_quantized`: "exact" is the exact posterior of continuous
+weights in double precision on the same basis functions, "float" 16 samples of it on 15 levels (int4) evaluated in
+double precision, "integer" the model of that many bytes, integers throughout. The last line counts the sets where the
+integer model of 4 KiB is within 5 % of an exact posterior mean: on its own basis functions, of 2000 features, of the
+default.
 
 levels: RMSE and NLPD on held-out rows of `DirectRegressor(basis="raw")` with 2000 features on 15 levels, on three, and
 with a spike and slab of four fifths zeros on shared levels: of 64 draws, of two and of the nearest vector in integers,
@@ -43,7 +44,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import DirectRegressor, QuadraticBNNRegressor, SpikeAndSlabPrior, fit_within  # noqa: E402
+from pydirect import DirectRegressor, QuadraticBNNRegressor, SpikeAndSlabPrior, fit_quantized  # noqa: E402
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.features.basis import Basis  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
@@ -82,7 +83,7 @@ def accuracy_on(x: np.ndarray, y: np.ndarray, test: np.ndarray, budgets: list[in
     fourier = DirectRegressor(features="fourier", rank_inputs=False)
     results["fourier"] = scores(fourier.fit(*train), *held)
     for budget in budgets:
-        integer = fit_within(DirectRegressor(), *train, max_bytes=budget)
+        integer = fit_quantized(DirectRegressor(), *train, max_bytes=budget)
         phi, held_phi = (integer.basis.transform(rows)[0] for rows in (train[0], held[0]))
         exact = DirectRegressor(features="precomputed").fit(phi, train[1])
         results[f"exact {budget}"] = scores(exact, held_phi, held[1])
@@ -190,7 +191,7 @@ def networks(arguments: argparse.Namespace) -> None:
                 warnings.simplefilter("ignore")
                 model = QuadraticBNNRegressor(sizes).fit(x, y)
             integer = model.quantize(arguments.samples, X=x, arithmetic="integer")
-            double = integer.using("float")
+            double = integer.with_arithmetic("float")
             off = np.abs(integer.functions(held[0]) - double.functions(held[0])).max() / y.std()
             inside = integer.in_range(held[0])
             bound = integer.rounding_bound(held[0])[inside].max() / y.std()

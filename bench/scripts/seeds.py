@@ -32,7 +32,7 @@ class SeedProblem:
     f: Callable[[np.ndarray], np.ndarray]
     n_columns: int
     n_rows: int
-    n_features: int
+    n_basis_functions: int
     noise: float = 0.2
 
 
@@ -91,7 +91,7 @@ def measure(name: str, seeds: range) -> None:
     y = f + noise * rng.standard_normal(len(x))
     errors, seconds = [], []
     for seed in seeds:
-        model = DirectRegressor(n_features=problem.n_features, random_state=seed, n_threads=1)
+        model = DirectRegressor(n_basis_functions=problem.n_basis_functions, random_state=seed, n_threads=1)
         begin = time.process_time()
         model.fit(x[:-1000], y[:-1000])
         seconds.append(time.process_time() - begin)

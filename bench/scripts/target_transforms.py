@@ -41,11 +41,11 @@ def problems(n, rng):
     yield "additive", "Student t", x, 20 + f + 0.3 * rng.standard_t(3, n).clip(-30, 30)
 
 
-def compare(x, y, n, n_features):
+def compare(x, y, n, n_basis_functions):
     """Return the names chosen, the gain in log density per row, and the log ratios of RMSE and CRPS."""
     scores = []
     for name in (None, "auto"):
-        model = DirectRegressor(n_features=n_features, target_transform=name).fit(x[:n], y[:n])
+        model = DirectRegressor(n_basis_functions=n_basis_functions, target_transform=name).fit(x[:n], y[:n])
         predicted = model.predict_distribution(x[n:])
         error = np.sqrt(np.mean((model.predict(x[n:]) - y[n:]) ** 2))
         scores.append((-nlpd(y[n:], predicted), np.log(error), np.log(crps(y[n:], predicted))))

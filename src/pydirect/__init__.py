@@ -24,7 +24,7 @@ _PUBLIC = {
     "fit_many": "pydirect.estimators.fit_many",
     "load": "pydirect.estimators._saving",
     "quantize": "pydirect.quantized.quantize",
-    "fit_within": "pydirect.quantized.budget.fit_within",
+    "fit_quantized": "pydirect.quantized.budget.fit_quantized",
     "GaussianStatistics": "pydirect.statistics.gaussian",
     "RunningStatistics": "pydirect.statistics.running",
     "collect_statistics": "pydirect.statistics.gaussian",

@@ -396,8 +396,8 @@ class Mixture:
 def component_log_masses(indices: NDArray[np.uint8], table: _Double, n_threads: int) -> _Double: ...
 def sum_by_level(indices: NDArray[np.uint8], coefficients: _Double, out: _Double, n_threads: int) -> None: ...
 
-# Quantised models; see pydirect.quantized.integer.program. codes are (n_features, n_columns), groups (begin, end, gain,
-# shift), frequencies (n_frequencies, n_inputs) with their shifts.
+# Quantised models; see pydirect.quantized.integer.program. codes are (n_basis_functions, n_columns), groups (begin,
+# end, gain, shift), frequencies (n_frequencies, n_inputs) with their shifts.
 
 class IntegerProgram:
     def __init__(
@@ -420,7 +420,7 @@ class IntegerProgram:
     # x (n_rows, n_columns_in), totals (n_rows, n_columns).
     def run(self, x: _Double, totals: NDArray[np.int32], n_threads: int) -> None: ...
 
-# phi (n_rows, n_features), out (n_rows, n_columns).
+# phi (n_rows, n_basis_functions), out (n_rows, n_columns).
 
 class SamplesDouble:
     def __init__(self, codes: NDArray[np.uint8], levels: _Double) -> None: ...

@@ -53,7 +53,7 @@ def test_the_written_model_is_fitted_to_all_rows(tmp_path, data, run):
 @pytest.mark.parametrize(
     "options",
     [
-        ["--features", "fourier", "--n-features", "40"],
+        ["--features", "fourier", "--n-basis-functions", "40"],
         ["--features", "polynomial", "--degree", "2"],
         ["--features", "linear", "--basis", "raw", "--n-levels", "255"],
         ["--features", "linear", "--basis", "raw", "--posterior", "mean-field"],
@@ -64,7 +64,12 @@ def test_options_reach_the_estimator(tmp_path, data, options, run):
     path = tmp_path / "m.pydirect"
     assert run("fit", data, "--target", "y", "-o", path, *options, "--quiet") == 0
     parameters = pydirect.load(path).get_params()
-    names = {"--features": "features", "--basis": "basis", "--n-features": "n_features", "--degree": "degree"}
+    names = {
+        "--features": "features",
+        "--basis": "basis",
+        "--n-basis-functions": "n_basis_functions",
+        "--degree": "degree",
+    }
     names |= {"--threads": "n_threads", "--seed": "random_state"}
     names |= {"--n-levels": "n_levels", "--posterior": "posterior"}
     for option, value in zip(options[::2], options[1::2], strict=True):
@@ -248,7 +253,10 @@ def test_default_features_are_the_estimators(tmp_path, data, run):
         (["--target", "y", "--weight", "x"], "column 'x': expected weights of at least 0"),
         (["--target", "y", "--drop", "x", "colour", "z", "y2", "w"], "no columns are left to predict from"),
         (["--target", "y", "--features", "cubic"], "argument --features: invalid choice: 'cubic'"),
-        (["--target", "y", "--features", "linear", "--n-features", "10"], "--n-features: only for --features nys"),
+        (
+            ["--target", "y", "--features", "linear", "--n-basis-functions", "10"],
+            "--n-basis-functions: only for --features nys",
+        ),
         (["--target", "y", "--degree", "3"], "--degree: only for --features polynomial"),
         (["--target", "y", "--hidden", "3"], "--hidden: only for --model network"),
         (["--target", "y", "--model", "network", "--basis", "raw"], "--basis: not for --model network"),
@@ -265,10 +273,13 @@ def test_default_features_are_the_estimators(tmp_path, data, run):
             ["--target", "y", "--model", "network", "--hidden", "99", "99", "99", "--quiet"],
             "hidden_layer_sizes must be smaller",
         ),
-        (["--target", "y", "--n-features", "0"], "argument --n-features: expected an integer of at least 1, got '0'"),
         (
-            ["--target", "y", "--n-features", "many"],
-            "argument --n-features: expected an integer of at least 1, got 'many'",
+            ["--target", "y", "--n-basis-functions", "0"],
+            "argument --n-basis-functions: expected an integer of at least 1, got '0'",
+        ),
+        (
+            ["--target", "y", "--n-basis-functions", "many"],
+            "argument --n-basis-functions: expected an integer of at least 1, got 'many'",
         ),
         (["--target", "y", "--test-fraction", "1"], "argument --test-fraction: expected a number from 0 to below 1"),
         (["--target", "y", "--test-fraction", "nan"], "argument --test-fraction: expected a number from 0 to below 1"),

@@ -24,7 +24,7 @@ THREE = np.digitize(LOGIT, [-1.0, 1.0])
 
 
 def fit(y=Y, **parameters):
-    return DirectClassifier(**{"n_features": 30, "max_hyperparameter_rows": 60} | parameters).fit(X, y)
+    return DirectClassifier(**{"n_basis_functions": 30, "max_hyperparameter_rows": 60} | parameters).fit(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_curved_boundaries_need_the_kernel():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((600, 2))
     y = (x**2).sum(axis=1) > 1.4
-    kernel = DirectClassifier(n_features=200).fit(x[:300], y[:300]).score(x[300:], y[300:])
+    kernel = DirectClassifier(n_basis_functions=200).fit(x[:300], y[:300]).score(x[300:], y[300:])
     assert kernel > 0.93 > DirectClassifier("linear").fit(x[:300], y[:300]).score(x[300:], y[300:])
 
 
@@ -167,7 +167,7 @@ def test_unusual_data_give_sane_models(case):
         "separable": (X, X[:, 0] > 0),
     }[case]
     for features in ("auto", "linear", "polynomial"):
-        model = DirectClassifier(features, n_features=20, max_hyperparameter_rows=50).fit(x, y)
+        model = DirectClassifier(features, n_basis_functions=20, max_hyperparameter_rows=50).fit(x, y)
         p = model.predict_proba(x)
         assert np.isfinite(model.predict_log_proba(x)).all() and np.isfinite(model.elbo_) and (p > 0).all()
         if case == "all columns constant":

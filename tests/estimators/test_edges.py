@@ -10,14 +10,14 @@ from pydirect import DirectRegressor, GaussianPrior, SpikeAndSlabPrior, TablePri
 from pydirect.regression import CoarseLevelsWarning
 
 KINDS = {
-    "nystroem": DirectRegressor(n_features=30),
-    "given length-scale": DirectRegressor(n_features=30, length_scale=1.0),
-    "fourier": DirectRegressor("fourier", n_features=30),
+    "nystroem": DirectRegressor(n_basis_functions=30),
+    "given length-scale": DirectRegressor(n_basis_functions=30, length_scale=1.0),
+    "fourier": DirectRegressor("fourier", n_basis_functions=30),
     "linear": DirectRegressor("linear"),
     "polynomial": DirectRegressor("polynomial", prior="student_t"),
     "cubic": DirectRegressor("polynomial", degree=3),
-    "raw": DirectRegressor(basis="raw", n_features=30),
-    "raw linear, inferred noise": DirectRegressor("linear", basis="raw", posterior="mean_field", noise="elbo"),
+    "raw": DirectRegressor(basis="raw", n_basis_functions=30),
+    "raw linear, inferred noise": DirectRegressor("linear", basis="raw", posterior="mean_field", noise="grid"),
 }
 rng = np.random.default_rng(0)
 X0 = rng.standard_normal((40, 3))
@@ -113,7 +113,7 @@ def test_degenerate_data_give_a_finite_model_or_say_why_not(case):
 
 @pytest.mark.parametrize("features", ["nystroem", "linear", "fourier", "polynomial"])
 def test_constant_columns_are_ignored_in_fit_and_at_prediction(features):
-    model = DirectRegressor(features, n_features=40)
+    model = DirectRegressor(features, n_basis_functions=40)
     plain = clone(model).fit(X0, Y0)
     padded = clone(model).fit(np.c_[np.full(40, 3.0), X0], Y0)
     np.testing.assert_allclose(padded.predict(np.c_[X0[:, 1], X0]), plain.predict(X0), rtol=1e-9)
@@ -128,7 +128,7 @@ def test_constant_targets_are_predicted_with_certainty():
 @pytest.mark.parametrize("layout", ["memmap", "read-only", "float32", "fortran", "strided"])
 def test_inputs_in_any_layout_give_the_same_and_are_left_alone(layout, tmp_path):
     X = X0.astype(np.float32).astype(float)
-    expected = DirectRegressor(n_features=50).fit(X, Y0).predict(X)
+    expected = DirectRegressor(n_basis_functions=50).fit(X, Y0).predict(X)
     if layout == "memmap":
         X.tofile(tmp_path / "x")
         other = np.memmap(tmp_path / "x", dtype=float, mode="r", shape=X.shape)
@@ -139,7 +139,7 @@ def test_inputs_in_any_layout_give_the_same_and_are_left_alone(layout, tmp_path)
         other = {"float32": X.astype(np.float32), "fortran": np.asfortranarray(X), "read-only": X.copy()}[layout]
         other.flags.writeable = layout != "read-only"
     before, y_before = other.copy(), Y0.copy()
-    np.testing.assert_allclose(DirectRegressor(n_features=50).fit(other, Y0).predict(other), expected, rtol=1e-9)
+    np.testing.assert_allclose(DirectRegressor(n_basis_functions=50).fit(other, Y0).predict(other), expected, rtol=1e-9)
     np.testing.assert_array_equal(other, before)
     np.testing.assert_array_equal(Y0, y_before)
 
@@ -187,8 +187,8 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
     [
         ({"features": "fouriers"}, "features must be one of 'auto'"),
         ({"features": 3}, "features must be a name or a transformer, got 3"),
-        ({"n_features": 0}, "n_features must be at least 2"),
-        ({"n_features": 10.0}, "n_features must be an integer"),
+        ({"n_basis_functions": 0}, "n_basis_functions must be at least 2"),
+        ({"n_basis_functions": 10.0}, "n_basis_functions must be an integer"),
         ({"features": "polynomial", "degree": 0}, "degree must be at least 1"),
         ({"features": "polynomial", "degree": 50}, "degree must give at most 20000"),
         ({"basis": "rotated"}, "basis must be one of"),
@@ -217,7 +217,7 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
         ({"rank_inputs": "no"}, "rank_inputs must be True or False, got 'no'"),
         ({"verbose": "x"}, "verbose must be an integer, got 'x'"),
         ({"verbose": -1}, "verbose must be at least 0"),
-        ({"n_features": np.float64(20.0)}, r"n_features must be an integer, got 20\.0"),
+        ({"n_basis_functions": np.float64(20.0)}, r"n_basis_functions must be an integer, got 20\.0"),
         ({"block_dtype": "float16"}, "block_dtype must be one of"),
         ({"n_threads": 0}, "n_threads must be at least 1"),
         ({"n_threads": "all"}, "n_threads must be an integer"),
@@ -301,5 +301,5 @@ def test_every_prior_in_the_raw_basis_learns(prior):
 def test_noise_raised_for_coarse_levels_is_always_told_to_the_caller(n_levels):
     y = X0 @ [100.0, 200.0, 300.0]
     with pytest.warns(CoarseLevelsWarning, match="raised .*less accurate.*raise n_levels") as told:
-        DirectRegressor(basis="raw", n_features=200, n_levels=n_levels, level_scales="own").fit(X0, y)
+        DirectRegressor(basis="raw", n_basis_functions=200, n_levels=n_levels, level_scales="own").fit(X0, y)
     assert [warning.filename for warning in told] == [__file__]

@@ -38,14 +38,14 @@ def bayesian_linear_regression(phi, y, weight, noise, prior_variance, new):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("noise", ["evidence", 0.8])
+@pytest.mark.parametrize("noise", ["constant", 0.8])
 @pytest.mark.parametrize("features", ["linear", "precomputed"])
 def test_linear_predictions_are_the_closed_form(data, features, noise, weighted):
     X, y, new, _ = data
     weight = np.random.default_rng(0).integers(0, 4, len(X)).astype(float) if weighted else np.ones(len(X))
     if features == "precomputed":
         X, new = X - X.mean(axis=0), new - X.mean(axis=0)
-    model = DirectRegressor(features, noise=noise).fit(X, y, weight if weighted else None)
+    model = DirectRegressor(features, noise=noise, n_noise_levels=1).fit(X, y, weight if weighted else None)
     mean, std = model.predict(new, return_std=True)
 
     y_mean, y_scale = location_scale(y, weight)
@@ -68,7 +68,7 @@ def test_linear_predictions_are_the_closed_form(data, features, noise, weighted)
 
 def test_linear_elbo_is_the_log_evidence_of_continuous_weights(data):
     X, y, _, _ = data
-    model = DirectRegressor("linear", noise="evidence").fit(X, y)
+    model = DirectRegressor("linear", n_noise_levels=1).fit(X, y)
     phi = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(len(X))])
     covariance = model.noise_variance_ * np.eye(len(X)) + (y.std() * model.prior_scale_[0]) ** 2 * phi @ phi.T
     residual = y - y.mean()
@@ -117,7 +117,7 @@ def covariance_of(p):
 def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, options, weighted):
     X, y, new, _ = data
     weight = np.random.default_rng(1).integers(1, 4, len(X)).astype(float) if weighted else np.ones(len(X))
-    model = DirectRegressor(noise="evidence", **options).fit(X, y, weight if weighted else None)
+    model = DirectRegressor(noise="constant", n_noise_levels=1, **options).fit(X, y, weight if weighted else None)
     mean, std = model.predict(new, return_std=True)
     y_mean, y_scale = location_scale(y, weight)
     sigma2 = model.noise_variance_ / y_scale**2
@@ -171,8 +171,8 @@ def test_a_single_column_of_targets_is_a_vector_of_targets(data, basis):
     X, y, new, _ = data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        vector = DirectRegressor(n_features=80, basis=basis).fit(X, y)
-        matrix = DirectRegressor(n_features=80, basis=basis).fit(X, y[:, None])
+        vector = DirectRegressor(n_basis_functions=80, basis=basis).fit(X, y)
+        matrix = DirectRegressor(n_basis_functions=80, basis=basis).fit(X, y[:, None])
     np.testing.assert_array_equal(matrix.predict(new)[:, 0], vector.predict(new))
     assert matrix.noise_variance_.shape == (1,) and isinstance(matrix.posterior_, list)
     assert matrix.predict_quantiles(new).shape == (30, 1, 3) and matrix.sample_y(new, 5).shape == (30, 1, 5)
@@ -195,5 +195,7 @@ def test_deviations_grow_where_the_linear_part_is_cut_off():
     X = rng.uniform(-3, 3, (200, 1))
     y = 2 * X[:, 0] + 0.1 * rng.standard_normal(200)
     for features in ("nystroem", "fourier"):
-        _, std = DirectRegressor(features, n_features=100).fit(X, y).predict([[8.0], [15.0], [30.0]], return_std=True)
+        _, std = (
+            DirectRegressor(features, n_basis_functions=100).fit(X, y).predict([[8.0], [15.0], [30.0]], return_std=True)
+        )
         assert std[2] > 2 * std[1] > 4 * std[0]

@@ -44,15 +44,15 @@ def sampler():
 
 # Parameters, what changes the feature map, and what does not.
 KINDS = {
-    "polynomial": ({"features": "polynomial"}, {"degree": 3}, {"degree": np.int64(2), "n_features": 50}),
+    "polynomial": ({"features": "polynomial"}, {"degree": 3}, {"degree": np.int64(2), "n_basis_functions": 50}),
     "fourier": (
-        {"features": "fourier", "n_features": 8, "length_scale": 1.0, "degree": 2},
+        {"features": "fourier", "n_basis_functions": 8, "length_scale": 1.0, "degree": 2},
         {"length_scale": [1.0, 2.0]},
         {"length_scale": np.ones(2), "degree": 5},
     ),
-    "another kind": ({"features": "polynomial"}, {"features": "linear"}, {"n_features": 50}),
+    "another kind": ({"features": "polynomial"}, {"features": "linear"}, {"n_basis_functions": 50}),
     "random state": (
-        {"features": "fourier", "n_features": 8, "length_scale": 1.0, "random_state": np.random.RandomState(0)},
+        {"features": "fourier", "n_basis_functions": 8, "length_scale": 1.0, "random_state": np.random.RandomState(0)},
         {"random_state": 3},
         {"random_state": np.random.RandomState(1)},
     ),

@@ -7,7 +7,7 @@ import pytest
 from pydirect import DirectRegressor
 
 RNG = np.random.default_rng(0)
-SMALL = {"n_features": 40, "max_hyperparameter_rows": 200}
+SMALL = {"n_basis_functions": 40, "max_hyperparameter_rows": 200}
 
 
 def test_relevant_columns_and_length_scales_are_named():
@@ -36,5 +36,7 @@ def test_categories_and_missing_numbers_are_told():
 
 @pytest.mark.parametrize("parameters", [{"features": "linear"}, {"length_scale": 2.0}])
 def test_nothing_is_said_of_a_search_that_was_not_made(parameters):
-    words = DirectRegressor(n_features=20, **parameters).fit(RNG.standard_normal((60, 2)), np.arange(60.0)).summary()
+    words = (
+        DirectRegressor(n_basis_functions=20, **parameters).fit(RNG.standard_normal((60, 2)), np.arange(60.0)).summary()
+    )
     assert "screen" not in words and ("Kernel" in words) == ("length_scale" in parameters)

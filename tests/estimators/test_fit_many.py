@@ -27,8 +27,8 @@ def test_fit_many_is_every_models_own_fit(data):
             DirectRegressor("linear", noise=0.3),
             DirectRegressor("linear", basis="raw", n_levels=7),
             DirectRegressor("polynomial", prior="laplace"),
-            DirectRegressor(n_features=30),
-            DirectRegressor(n_features=30, n_levels=9),
+            DirectRegressor(n_basis_functions=30),
+            DirectRegressor(n_basis_functions=30, n_levels=9),
         ]
 
     weight = np.linspace(0.5, 2, len(x))

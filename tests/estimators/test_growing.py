@@ -15,7 +15,7 @@ from pydirect.streams import sources as sources_module
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
 
-KERNEL = {"features": "fourier", "n_features": 12, "max_hyperparameter_rows": 60}
+KERNEL = {"features": "fourier", "n_basis_functions": 12, "max_hyperparameter_rows": 60}
 
 
 def assert_same_model(first, second, rtol=1e-12):

@@ -19,7 +19,7 @@ COUNTS = RNG.integers(1, 4, 60).astype(float)
 
 
 def fit(targets=Y, weight=None, rows=X, **parameters):
-    return DirectRegressor(n_features=24, store_loo=True, **parameters).fit(rows, targets, sample_weight=weight)
+    return DirectRegressor(n_basis_functions=24, store_loo=True, **parameters).fit(rows, targets, sample_weight=weight)
 
 
 class Refit:
@@ -51,7 +51,7 @@ class Refit:
 
 CASES = {
     "landmarks": ({}, Y, None),
-    "all rows are landmarks": ({"n_features": 100}, Y, None),
+    "all rows are landmarks": ({"n_basis_functions": 100}, Y, None),
     "counts": ({"features": "fourier"}, Y, COUNTS),
     "two outputs": ({}, TWO, COUNTS),
     "linear": ({"features": "linear", "noise": 0.1}, Y, None),
@@ -61,7 +61,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_predictions_are_those_of_refits_without_the_row(case):
     parameters, targets, counts = CASES[case]
-    model = DirectRegressor(**{"n_features": 24, "store_loo": True, **parameters}).fit(X, targets, counts)
+    model = DirectRegressor(**{"n_basis_functions": 24, "store_loo": True, **parameters}).fit(X, targets, counts)
     weight = np.ones(60) if counts is None else counts
     columns = targets.reshape(60, -1)
     assert model.loo_residuals_.shape == model.loo_log_density_.shape == targets.shape
@@ -94,9 +94,9 @@ def test_rows_without_weight_are_predicted_by_the_model():
 
 
 @pytest.mark.parametrize("targets", [Y, TWO], ids=["one output", "two outputs"])
-@pytest.mark.parametrize("n_features", [24, 100])
-def test_jackknife_plus_is_that_of_refits(targets, n_features):
-    model = DirectRegressor(n_features=n_features, store_loo=True).fit(X, targets, COUNTS)
+@pytest.mark.parametrize("n_basis_functions", [24, 100])
+def test_jackknife_plus_is_that_of_refits(targets, n_basis_functions):
+    model = DirectRegressor(n_basis_functions=n_basis_functions, store_loo=True).fit(X, targets, COUNTS)
     found = [bound.reshape(25, -1) for bound in model.predict_interval(NEW, 0.8, "jackknife+")]
     for k, y in enumerate(targets.reshape(60, -1).T):
         scale, noise = model.y_scale_[k], model.posteriors_[k].noise.variance
@@ -124,7 +124,7 @@ def test_jackknife_plus_covers_where_the_noise_is_not_gaussian():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((2300, 2))
     y = np.sin(2 * x[:, 0]) + rng.standard_normal(2300) * np.where(rng.random(2300) < 0.05, 3.0, 0.1)
-    model = DirectRegressor(n_features=60, store_loo=True).fit(x[:300], y[:300])
+    model = DirectRegressor(n_basis_functions=60, store_loo=True).fit(x[:300], y[:300])
     lower, upper = model.predict_interval(x[300:], 0.9, method="jackknife+")
     assert 0.86 < np.mean((lower <= y[300:]) & (y[300:] <= upper)) < 0.94
     wide = np.subtract(*model.predict_interval(x[300:], 0.9)[::-1])
@@ -174,7 +174,7 @@ def test_models_that_share_their_features_have_their_own():
 
 
 def test_storing_them_changes_nothing_else():
-    with_them, without = fit(), DirectRegressor(n_features=24).fit(X, Y)
+    with_them, without = fit(), DirectRegressor(n_basis_functions=24).fit(X, Y)
     for found, expected in zip(
         with_them.predict(NEW, return_std=True), without.predict(NEW, return_std=True), strict=True
     ):
@@ -230,7 +230,7 @@ def test_models_are_compared_by_sums_over_rows():
 
 
 def test_number_of_threads_does_not_change_them():
-    one, two = (DirectRegressor(n_features=24, store_loo=True, n_threads=n).fit(X, TWO) for n in (1, 2))
+    one, two = (DirectRegressor(n_basis_functions=24, store_loo=True, n_threads=n).fit(X, TWO) for n in (1, 2))
     np.testing.assert_array_equal(one.loo_residuals_, two.loo_residuals_)
     np.testing.assert_array_equal(one.loo_log_density_, two.loo_log_density_)
     intervals = zip(*(m.predict_interval(NEW, method="jackknife+") for m in (one, two)), strict=True)

@@ -22,7 +22,7 @@ def wiggly(x):
 
 Y = wiggly(X) + 0.1 * RNG.standard_normal(len(X))
 NOISE = RNG.standard_normal(len(X))
-SMALL = {"n_features": 40, "max_hyperparameter_rows": 300}
+SMALL = {"n_basis_functions": 40, "max_hyperparameter_rows": 300}
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_noise_that_varies_is_chosen_where_left_out_rows_gain_more_by_it():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (1500, 3))
     y = x[:, 0] + np.exp(x[:, 1]) * rng.standard_t(3, len(x))
-    model = DirectRegressor(n_features=100).fit(x, y)
+    model = DirectRegressor(n_basis_functions=100).fit(x, y)
     assert model.local_ is None and model.noise_model_ is not None
     assert "heavy tails" in model.summary()
 
@@ -213,8 +213,8 @@ def test_a_process_that_gains_density_but_not_accuracy_stays_off():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (2200, 2))
     y = np.sin(x[:, 0]) + (0.1 + np.abs(x[:, 1])) * rng.standard_normal(len(x))
-    model = DirectRegressor(n_features=200, noise="elbo").fit(x, y)
+    model = DirectRegressor(n_basis_functions=200, noise="constant").fit(x, y)
     assert model.local_ is None
     assert "would have gained" in model.summary() and model.summary().endswith("by it, with larger errors.")
-    forced = DirectRegressor(n_features=200, noise="elbo", local=32).fit(x, y).local_
+    forced = DirectRegressor(n_basis_functions=200, noise="constant", local=32).fit(x, y).local_
     assert forced.gain[0] > 0.1 and forced.squared_error[0] > 1.01

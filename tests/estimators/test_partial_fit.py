@@ -21,7 +21,7 @@ Y = 50 + 7 * np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * RNG.standard_normal(N)
 TWO = np.c_[Y, 1e-3 * X[:, 1] + 1e-4 * RNG.standard_normal(N)]
 WEIGHT = RNG.integers(0, 3, N).astype(float)
 NEW = RNG.standard_normal((20, 3))
-SMALL = {"n_features": 30, "max_hyperparameter_rows": 60}
+SMALL = {"n_basis_functions": 30, "max_hyperparameter_rows": 60}
 MODELS = {
     "nystroem": SMALL,
     "fourier": {"features": "fourier", **SMALL},
@@ -69,7 +69,7 @@ def test_blocks_in_any_order_give_the_model_of_all_rows(name, n_parts):
     "parameters",
     [
         {},
-        {"noise": "evidence"},
+        {"n_noise_levels": 1},
         {"prior": "laplace"},
         {"noise": 0.1},
         {"basis": "raw", "n_levels": 255, "keep_factor": True},
@@ -89,7 +89,7 @@ def test_with_features_that_need_no_data_it_is_fit(parameters):
 
 def test_fit_on_the_same_rows_has_the_same_map_and_model():
     """With all rows in the sample, a batch fit has the same landmarks and hyperparameters."""
-    batch = DirectRegressor(**SMALL, noise="elbo").fit(X, Y)  # sums do not show whether it varies
+    batch = DirectRegressor(**SMALL, noise="constant").fit(X, Y)  # sums do not show whether it varies
     model = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)
     np.testing.assert_array_equal(batch.features_.map.landmarks, model.features_.map.landmarks)
     assert model.mean_missing_variance_ == pytest.approx(batch.mean_missing_variance_, rel=1e-9)
@@ -160,7 +160,9 @@ def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
 
     monkeypatch.setattr(SequentialPolicy, "fit", spy)
     y = 10 * X[:, 2] ** 2
-    model = DirectRegressor(features, basis="raw", n_features=30, length_scale=1.0 if features == "fourier" else None)
+    model = DirectRegressor(
+        features, basis="raw", n_basis_functions=30, length_scale=1.0 if features == "fourier" else None
+    )
     clone(model).fit(X, y)
     pydirect.fit_many([clone(model)], X, y)
     model.partial_fit(X, y)
@@ -331,7 +333,7 @@ def test_statistics_made_by_others_are_fitted(tmp_path):
         total.merge(part)
     assert_equal_to_rounding(model.fit_statistics(total), fixed(TWO, **SMALL).partial_fit(X, TWO))
     with pytest.raises(ValueError, match="features must be those of the statistics"):
-        fixed(TWO, n_features=29, max_hyperparameter_rows=60).fit_statistics(total)
+        fixed(TWO, n_basis_functions=29, max_hyperparameter_rows=60).fit_statistics(total)
     with pytest.raises(TypeError, match="statistics must be RunningStatistics"):
         model.fit_statistics(3)
 

@@ -40,7 +40,7 @@ TWO = np.c_[Y, 50 - Y**2]
 def fit(*, targets=Y, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return DirectRegressor(n_features=24, **parameters).fit(X, targets)
+        return DirectRegressor(n_basis_functions=24, **parameters).fit(X, targets)
 
 
 def predictions(model):
@@ -71,13 +71,13 @@ def layouts(value, name="model"):
     "make",
     [
         *(
-            partial(DirectRegressor, features, basis=basis, n_features=30)
+            partial(DirectRegressor, features, basis=basis, n_basis_functions=30)
             for features in ("nystroem", "fourier", "linear", "polynomial")
             for basis in ("decorrelated", "raw")
         ),
-        partial(DirectRegressor, "fourier", basis="raw", posterior="mean_field", n_features=20, n_components=2),
-        partial(DirectClassifier, n_features=30),
-        partial(DirectClassifier, basis="raw", n_features=30),
+        partial(DirectRegressor, "fourier", basis="raw", posterior="mean_field", n_basis_functions=20, n_components=2),
+        partial(DirectClassifier, n_basis_functions=30),
+        partial(DirectClassifier, basis="raw", n_basis_functions=30),
         partial(QuadraticBNNRegressor, hidden_layer_sizes=(3,)),
         partial(DVIRegressor, n_steps=10),
         partial(DVIClassifier, n_steps=10),
@@ -137,8 +137,8 @@ def test_loaded_models_predict_the_same_bits(tmp_path, features, basis, targets)
         {"length_scale": np.array([1.0, 2.0, 3.0])},
         {"length_scale": np.float64(1.5), "noise": np.float32(0.5)},
         {"rank_inputs": False, "block_dtype": "float32", "n_threads": 1},
-        {"noise": "evidence"},
-        {"features": "linear", "basis": "raw", "posterior": "mean_field", "noise": "elbo"},
+        {"n_noise_levels": 1},
+        {"features": "linear", "basis": "raw", "posterior": "mean_field", "noise": "grid"},
     ],
     ids=str,
 )

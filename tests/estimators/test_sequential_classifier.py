@@ -18,7 +18,7 @@ def labels(x, rng):
 
 
 THREE, NEW_THREE = labels(X, RNG), labels(NEW, RNG)
-FOURIER = {"features": "fourier", "n_features": 30, "length_scale": 1.0}
+FOURIER = {"features": "fourier", "n_basis_functions": 30, "length_scale": 1.0}
 
 
 def fit(y=THREE, **parameters):
@@ -53,7 +53,7 @@ def test_the_bound_is_higher_than_mean_fields(two):
     assert two.elbo_ > fit(THREE > 0, posterior="mean_field").elbo_ + 5.0
 
 
-@pytest.mark.parametrize("features", [FOURIER, {"features": "nystroem", "n_features": 30, "length_scale": 1.0}])
+@pytest.mark.parametrize("features", [FOURIER, {"features": "nystroem", "n_basis_functions": 30, "length_scale": 1.0}])
 def test_probabilities_are_averages_over_the_draws(features):
     model = fit(THREE > 0, **features, n_draws=16)
     inputs, phi = model._features_of(NEW)

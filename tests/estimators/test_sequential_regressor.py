@@ -56,7 +56,7 @@ def test_the_noise_is_raised_to_what_levels_cannot_represent():
     """Targets without noise, of which single draws differ by a hundred times the noise that is found."""
     targets = np.column_stack([Y, -Y, X[:, 1]])
     with pytest.warns(CoarseLevelsWarning, match="noise variance was raised by a factor of"):
-        model = DirectRegressor(basis="raw", n_features=60, max_hyperparameter_rows=100).fit(X, targets)
+        model = DirectRegressor(basis="raw", n_basis_functions=60, max_hyperparameter_rows=100).fit(X, targets)
     posterior, error = model.posterior_[2], targets[:, 2] - model.predict(X)[:, 2]
     assert posterior.noise_factor > 1e3 and posterior.gap < 5 * posterior.n_weights
     assert np.mean(error**2) < 2 * model.noise_variance_[2] < 0.05

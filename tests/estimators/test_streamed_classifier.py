@@ -23,7 +23,7 @@ Z = 2 * np.sin(2 * X[:, 0]) + X[:, 1] + RNG.logistic(size=N)
 TWO = np.where(Z > 0, "yes", "no")
 THREE = np.digitize(Z, [-1.0, 1.0])
 WEIGHT = RNG.integers(0, 4, N).astype(float)
-FAST = {"features": "fourier", "n_features": 20, "length_scale": 1.0, "n_threads": 1}
+FAST = {"features": "fourier", "n_basis_functions": 20, "length_scale": 1.0, "n_threads": 1}
 
 
 def as_blocks(y=TWO, size=70, weight=None):
@@ -63,8 +63,8 @@ def small_blocks(monkeypatch):
 )
 def test_the_model_is_that_of_rows_in_memory(to_the_end, small_blocks, y, parameters):
     x, y, weight = X[:200], y[:200], WEIGHT[:200]
-    batch = DirectClassifier(**{**FAST, "n_features": 8, **parameters}).fit(x, y, weight)
-    stream = DirectClassifier(**{**FAST, "n_features": 8, **parameters}).fit(x, y, weight)
+    batch = DirectClassifier(**{**FAST, "n_basis_functions": 8, **parameters}).fit(x, y, weight)
+    stream = DirectClassifier(**{**FAST, "n_basis_functions": 8, **parameters}).fit(x, y, weight)
     stream.fit_stream(x, y, weight, keep_features=True, sample_rows=100)
     assert list(stream.classes_) == list(batch.classes_)
     np.testing.assert_allclose(stream.intercept_, batch.intercept_, rtol=1e-12, atol=1e-15)
@@ -113,7 +113,7 @@ def test_every_source_and_number_of_threads_gives_the_same_bits(tmp_path, small_
 
 
 def test_learned_features_come_from_the_sample(tmp_path):
-    model = DirectClassifier(n_features=40, max_hyperparameter_rows=60).fit_stream(X, THREE, sample_rows=150)
+    model = DirectClassifier(n_basis_functions=40, max_hyperparameter_rows=60).fit_stream(X, THREE, sample_rows=150)
     assert model.features_.n_weights == 40
     assert model.score(X, THREE) > 0.6
     model.save(tmp_path / "m.pydirect")

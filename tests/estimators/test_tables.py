@@ -17,7 +17,7 @@ from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, fit_many
 from pydirect.features import Columns, TableWarning
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-SMALL = {"n_features": 40, "max_hyperparameter_rows": 60}
+SMALL = {"n_basis_functions": 40, "max_hyperparameter_rows": 60}
 
 
 def birds(n, seed=0):
@@ -276,11 +276,11 @@ def test_many_models_share_a_table():
 
 @pytest.mark.parametrize("scoring", ["r2", "neg_max_error"])
 def test_searches_take_tables(scoring):
-    search = DirectSearchCV(DirectRegressor("linear"), {"noise": ["elbo", "evidence"]}, scoring=scoring, cv=3)
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_noise_levels": [15, 1]}, scoring=scoring, cv=3)
     search.fit(X, Y)
     assert list(search.feature_names_in_) == list(X.columns)
     assert search.predict(NEW).shape == (80,) and search.best_estimator_.columns_.n_columns == 5
-    same = GridSearchCV(DirectRegressor("linear"), {"noise": ["elbo", "evidence"]}, scoring=scoring, cv=3).fit(X, Y)
+    same = GridSearchCV(DirectRegressor("linear"), {"n_noise_levels": [15, 1]}, scoring=scoring, cv=3).fit(X, Y)
     np.testing.assert_allclose(search.cv_results_["mean_test_score"], same.cv_results_["mean_test_score"], rtol=0.1)
 
 
@@ -318,7 +318,7 @@ def test_a_transformed_table_names_what_numbers_were_missing():
 
 
 def test_quantised_models_take_encoded_rows():
-    model = DirectRegressor("fourier", n_features=40, basis="raw", rank_inputs=False, length_scale=5.0).fit(X, Y)
+    model = DirectRegressor("fourier", n_basis_functions=40, basis="raw", rank_inputs=False, length_scale=5.0).fit(X, Y)
     small = model.quantize()
     np.testing.assert_allclose(small.predict(model.columns_.encode(NEW)), model.predict(NEW), rtol=0.05)
     with pytest.raises(ValueError, match=r"encode tables first, by columns_\.encode\(X\)"):

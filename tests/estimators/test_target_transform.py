@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pydirect
-from pydirect import DirectRegressor, DirectSearchCV, StreamError, fit_many, fit_within, quantize
+from pydirect import DirectRegressor, DirectSearchCV, StreamError, fit_many, fit_quantized, quantize
 from pydirect.metrics import nlpd, predicted_by
 from pydirect.predictive import PredictiveDistribution, TransformedDistribution
 
@@ -34,7 +34,7 @@ def inverse(name, z):
 
 def fit(name, y=None, **parameters):
     y = TARGETS[name][0] if y is None else y
-    return DirectRegressor(n_features=40, target_transform=name, **parameters).fit(X, y)
+    return DirectRegressor(n_basis_functions=40, target_transform=name, **parameters).fit(X, y)
 
 
 # What the model says
@@ -45,7 +45,7 @@ def fit(name, y=None, **parameters):
 def test_it_is_the_model_of_the_transformed_target_mapped_back(name, basis):
     y, _ = TARGETS[name]
     model = fit(name, basis=basis)
-    inner = DirectRegressor(n_features=40, basis=basis).fit(X, forward(name, y))
+    inner = DirectRegressor(n_basis_functions=40, basis=basis).fit(X, forward(name, y))
     assert model.noise_variance_ == inner.noise_variance_
     derivative = 1 / y if name == "log" else 0.5 / np.sqrt(y + 0.5)
     assert model.elbo_ == pytest.approx(inner.elbo_ + np.log(derivative).sum(), rel=1e-12)
@@ -95,7 +95,7 @@ def test_predictions_never_fall_below_the_smallest_possible_value():
 
 
 def test_calibration_is_that_of_the_transformed_target():
-    model, inner = fit("log"), DirectRegressor(n_features=40).fit(X, np.log(PRICE))
+    model, inner = fit("log"), DirectRegressor(n_basis_functions=40).fit(X, np.log(PRICE))
     model.calibrate(X[:50], PRICE[:50] ** 1.5)
     inner.calibrate(X[:50], 1.5 * np.log(PRICE[:50]))
     assert model.calibration_scale_ == pytest.approx(inner.calibration_scale_, rel=1e-12)
@@ -104,7 +104,7 @@ def test_calibration_is_that_of_the_transformed_target():
 
 def test_leave_one_out_densities_are_in_units_of_y():
     model = fit("log", store_loo=True)
-    inner = DirectRegressor(n_features=40, store_loo=True).fit(X, np.log(PRICE))
+    inner = DirectRegressor(n_basis_functions=40, store_loo=True).fit(X, np.log(PRICE))
     np.testing.assert_allclose(model.loo_log_density_, inner.loo_log_density_ - np.log(PRICE), rtol=1e-10)
     np.testing.assert_array_equal(model.loo_residuals_, inner.loo_residuals_)
     ours, theirs = (m.predict_interval(NEW, 0.8, method="jackknife+") for m in (model, inner))
@@ -113,7 +113,7 @@ def test_leave_one_out_densities_are_in_units_of_y():
 
 def test_noise_that_varies_is_noise_of_the_transformed_target():
     model = fit("sqrt", noise="varying")
-    inner = DirectRegressor(n_features=40, noise="varying").fit(X, forward("sqrt", COUNT))
+    inner = DirectRegressor(n_basis_functions=40, noise="varying").fit(X, forward("sqrt", COUNT))
     expected = inverse("sqrt", inner.predict_quantiles(NEW, 0.9))
     np.testing.assert_allclose(model.predict_quantiles(NEW, 0.9), expected, rtol=1e-10)
     for name, value in inner.noise_choice_.items():
@@ -155,7 +155,7 @@ def test_auto_takes_the_likeliest_transform_of_every_output():
 
 
 def test_auto_is_the_model_without_transform_where_none_helps():
-    model, plain = fit("auto", PLAIN), DirectRegressor(n_features=40).fit(X, PLAIN)
+    model, plain = fit("auto", PLAIN), DirectRegressor(n_basis_functions=40).fit(X, PLAIN)
     np.testing.assert_array_equal(model.predict(NEW), plain.predict(NEW))
     assert model.elbo_ == plain.elbo_
     assert plain.target_transform_ is None
@@ -184,7 +184,7 @@ def test_weights_are_repetitions():
     np.testing.assert_allclose(one.predict(NEW), two.predict(NEW), rtol=1e-6)
     assert (
         fit("auto", PRICE).target_transform_
-        == DirectRegressor(n_features=40, target_transform="auto").fit(X, PRICE, counts).target_transform_
+        == DirectRegressor(n_basis_functions=40, target_transform="auto").fit(X, PRICE, counts).target_transform_
     )
 
 
@@ -226,7 +226,11 @@ def test_statistics_files_keep_the_derivative(tmp_path):
 
 
 def test_auto_is_chosen_on_the_rows_that_fix_the_features():
-    model = DirectRegressor(n_features=40, target_transform="auto").partial_fit(X, PRICE).partial_fit(NEW, PRICE[:20])
+    model = (
+        DirectRegressor(n_basis_functions=40, target_transform="auto")
+        .partial_fit(X, PRICE)
+        .partial_fit(NEW, PRICE[:20])
+    )
     assert model.target_transform_.names == ("log",)
     with pytest.raises(ValueError, match=r"y must be greater than 0 for log\(y\), got -1"):
         model.partial_fit(NEW, np.full(20, -1.0))
@@ -320,7 +324,7 @@ def test_pipelines_pass_on_deviations_and_weights(output):
         (lambda m: m.predict_cumulants(NEW), "cumulants are not available for target_transform='log': predict_dist"),
         (lambda m: m.quantize(4), "target_transform must be None to quantise or export, got 'log'"),
         (lambda m: quantize(m, 4), "target_transform must be None"),
-        (lambda m: fit_within(m, X, PRICE), "target_transform must be None"),
+        (lambda m: fit_quantized(m, X, PRICE), "target_transform must be None"),
         (lambda m: m.calibrate(NEW, 0 * PRICE[:20]), r"y must be greater than 0 for log\(y\), got 0"),
     ],
 )

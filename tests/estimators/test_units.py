@@ -11,15 +11,15 @@ from sklearn.exceptions import ConvergenceWarning
 from pydirect import DirectRegressor
 
 KINDS = {
-    "nystroem": DirectRegressor(n_features=100),
-    "landmarks": DirectRegressor(n_features=20),
-    "fourier": DirectRegressor("fourier", n_features=20),
+    "nystroem": DirectRegressor(n_basis_functions=100),
+    "landmarks": DirectRegressor(n_basis_functions=20),
+    "fourier": DirectRegressor("fourier", n_basis_functions=20),
     "linear": DirectRegressor("linear"),
     "polynomial": DirectRegressor("polynomial", prior="laplace"),
     # Rounding can exchange drawn levels: moments without draws, and levels so fine that draws hardly change the bound.
     "raw": DirectRegressor("linear", basis="raw", n_levels=255, keep_factor=True),
     "raw fourier": DirectRegressor(
-        basis="raw", n_levels=255, keep_factor=True, n_features=20, max_hyperparameter_rows=100
+        basis="raw", n_levels=255, keep_factor=True, n_basis_functions=20, max_hyperparameter_rows=100
     ),
     "mean field": DirectRegressor("linear", basis="raw", posterior="mean_field"),
 }
@@ -123,7 +123,7 @@ def test_a_uniform_weight_is_so_many_copies_of_the_data(model, data):
 
 def test_copies_of_fewer_rows_than_weights_are_a_weight_too(data):
     X, y, new = data
-    model = DirectRegressor("fourier", n_features=60)
+    model = DirectRegressor("fourier", n_basis_functions=60)
     weighted, copied = clone(model).fit(X, y, 20.0), clone(model).fit(np.tile(X, (20, 1)), np.tile(y, 20))
     np.testing.assert_allclose(copied.predict(new), weighted.predict(new), rtol=0.01, atol=0.01)
 

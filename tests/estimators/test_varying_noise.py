@@ -18,7 +18,7 @@ NEW_SPREAD = 0.05 + 0.15 * (NEW[:, 0] + 3)
 
 
 def fitted(X=X, y=Y, weight=None, **parameters):
-    return DirectRegressor(n_features=60, **{"noise": "varying"} | parameters).fit(X, y, weight)
+    return DirectRegressor(n_basis_functions=60, **{"noise": "varying"} | parameters).fit(X, y, weight)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_spread_grows_where_that_of_the_noise_does(model):
 
 def test_new_rows_are_likelier_than_with_constant_noise(model):
     y = np.sin(2 * NEW[:, 0]) + NEW_SPREAD * np.random.default_rng(1).standard_normal(len(NEW))
-    constant = fitted(noise="elbo")
+    constant = fitted(noise="constant")
     gain = model.log_predictive_density(NEW, y).mean() - constant.log_predictive_density(NEW, y).mean()
     assert gain > 0.1
 
@@ -122,7 +122,7 @@ def test_threads_do_not_change_bits(model):
 
 
 def test_fits_together_equal_fits_alone(model):
-    together = fit_many([DirectRegressor(n_features=60, noise=noise) for noise in ("elbo", "varying")], X, Y)
+    together = fit_many([DirectRegressor(n_basis_functions=60, noise=noise) for noise in ("constant", "varying")], X, Y)
     np.testing.assert_allclose(together[1].predict(NEW, True)[1], model.predict(NEW, True)[1], rtol=0.02)
     assert together[0].noise_model_ is None and together[0].noise_choice_ == {}
 
@@ -169,7 +169,7 @@ def test_discrete_targets_are_likelier_under_noise_of_their_own():
     y = rng.poisson(np.exp(np.where(x[:, 0] > 0, 0.5, -2.5))).astype(float)
     auto, constant = (
         fitted(x[:400], y[:400], noise=noise).log_predictive_density(x[400:], y[400:]).mean()
-        for noise in ("auto", "elbo")
+        for noise in ("auto", "constant")
     )
     assert auto > constant + 0.1
 
@@ -185,7 +185,7 @@ def test_auto_is_constant_noise(change):
         parameters = {"features": "polynomial"}
     elif change == "raw":
         parameters = {"basis": "raw"}
-    auto = DirectRegressor(n_features=60, **parameters)
+    auto = DirectRegressor(n_basis_functions=60, **parameters)
     auto = auto.partial_fit(X, Y) if change == "statistics" else auto.fit(X[rows], y[rows])
     assert auto.noise_model_ is None
     assert np.ptp(auto.predict_parts(NEW)[2]) < 1e-12
@@ -193,17 +193,17 @@ def test_auto_is_constant_noise(change):
 
 @pytest.mark.parametrize("call", ["partial_fit", "fit_statistics", "fit_stream", "search"])
 def test_sums_over_rows_are_not_enough(call):
-    model = DirectRegressor(n_features=20, noise="varying").fit_features(X, Y)
+    model = DirectRegressor(n_basis_functions=20, noise="varying").fit_features(X, Y)
     with pytest.raises(ValueError, match="needs the rows again"):
         if call == "partial_fit":
             model.partial_fit(X, Y)
         elif call == "fit_statistics":
-            statistics = DirectRegressor(n_features=20).fit_features(X, Y).new_statistics().update(X, Y)
+            statistics = DirectRegressor(n_basis_functions=20).fit_features(X, Y).new_statistics().update(X, Y)
             model.fit_statistics(statistics)
         elif call == "fit_stream":
             model.fit_stream(X, Y)
         else:
-            DirectSearchCV(DirectRegressor(n_features=20), {"noise": ["elbo", "varying"]}).fit(X, Y)
+            DirectSearchCV(DirectRegressor(n_basis_functions=20), {"noise": ["constant", "varying"]}).fit(X, Y)
 
 
 def test_the_raw_basis_has_constant_noise():

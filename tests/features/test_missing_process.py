@@ -15,7 +15,7 @@ def fitted() -> DirectRegressor:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 2))
     y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.1 * rng.standard_normal(60)
-    return DirectRegressor(n_features=20).fit(x, y)
+    return DirectRegressor(n_basis_functions=20).fit(x, y)
 
 
 @pytest.fixture(scope="module")

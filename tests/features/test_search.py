@@ -93,7 +93,7 @@ def test_the_mean_of_kernels_is_geometric():
 def test_the_search_is_kept_with_the_model_and_in_files(tmp_path):
     x, y = products(600, 24, 0)
     x = np.hstack([np.ones((600, 1)), x])  # a constant column is not screened
-    model = DirectRegressor(n_features=40, max_hyperparameter_rows=250, random_state=0).fit(x, y[:, 0])
+    model = DirectRegressor(n_basis_functions=40, max_hyperparameter_rows=250, random_state=0).fit(x, y[:, 0])
     record = model.search_
     assert record.columns.tolist() == list(range(1, 25)) and set(record.relevant) <= {4, 8, 12, 21}
     assert record.n_subsets >= 2 and len(record.evidences) in (record.n_subsets, record.n_subsets + 1)

@@ -58,11 +58,11 @@ class Subject:
 
 
 def regressor(**parameters: Any) -> Any:
-    return pydirect.DirectRegressor(n_features=8, n_levels=3, n_noise_levels=3, **parameters).fit(X, Y)
+    return pydirect.DirectRegressor(n_basis_functions=8, n_levels=3, n_noise_levels=3, **parameters).fit(X, Y)
 
 
 def classifier(labels: np.ndarray, **parameters: Any) -> Any:
-    return pydirect.DirectClassifier(n_features=8, n_levels=3, **parameters).fit(X, labels)
+    return pydirect.DirectClassifier(n_basis_functions=8, n_levels=3, **parameters).fit(X, labels)
 
 
 def network() -> Any:
@@ -133,7 +133,7 @@ def check_model(model: Any, path: Path) -> None:
         if isinstance(model, quantized.QuantizedModel):
             assert model.report()["n_nonzero"] >= 0
             with contextlib.suppress(quantized.IntegerArithmeticError, quantized.AccumulatorOverflowError):
-                model.using("integer").predict(rows)
+                model.with_arithmetic("integer").predict(rows)
 
 
 def stable_header(document: persistence.Document) -> dict[str, Any]:

@@ -341,7 +341,7 @@ def sequential():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     Y = np.c_[np.sin(X[:, 0]), X[:, 1]] + 0.3 * rng.normal(size=(200, 2))
-    return DirectRegressor("fourier", basis="raw", n_features=40, length_scale=1.0).fit(X, Y)
+    return DirectRegressor("fourier", basis="raw", n_basis_functions=40, length_scale=1.0).fit(X, Y)
 
 
 def test_log_weights_are_drawn_about_the_elbo_and_the_evidence(sequential):

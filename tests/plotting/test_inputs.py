@@ -17,7 +17,7 @@ Y = np.sin(2 * FRAME["depth"]) + FRAME["slope"] + 0.2 * RNG.standard_normal(150)
 
 @pytest.fixture(scope="module")
 def model():
-    return DirectRegressor(n_features=40, max_hyperparameter_rows=100).fit(FRAME, Y)
+    return DirectRegressor(n_basis_functions=40, max_hyperparameter_rows=100).fit(FRAME, Y)
 
 
 def ticks(ax):

@@ -102,7 +102,7 @@ def small():
 
 # --- small problems
 
-RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
 
 
 NETWORKS = {
@@ -153,7 +153,7 @@ def raw():
 @pytest.fixture(scope="session")
 def decorrelated():
     """Regressor in the decorrelated basis."""
-    return fit_silently(DirectRegressor(features="fourier", n_features=80, rank_inputs=False), *make_data())
+    return fit_silently(DirectRegressor(features="fourier", n_basis_functions=80, rank_inputs=False), *make_data())
 
 
 @pytest.fixture(params=NETWORKS)

@@ -7,7 +7,7 @@ from pydirect import DirectRegressor
 from pydirect.distributions.levels import power_of_two_levels
 from pydirect.quantized.levels import shared_levels
 
-RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
 
 
 def test_outputs_share_one_table_of_levels():

@@ -6,7 +6,7 @@ import pytest
 from pydirect import DirectRegressor, SpikeAndSlabPrior, quantize
 from pydirect.quantized.loading import load_quantized
 
-RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
 
 
 def test_float_predictions_are_those_of_the_weights(data, raw):
@@ -45,8 +45,8 @@ def test_models_need_no_frequency(fit, target, tmp_path):
     x = rng.standard_normal((120, 3))
     y = 2 * x[:, 0] - x[:, 1] + 0.01 * rng.standard_normal(120) if target == "linear" else np.full(120, 3.0)
     prior = {"prior": SpikeAndSlabPrior(0.999), "posterior": "mean_field"} if target == "linear" else {}
-    model = quantize(fit(DirectRegressor(**RAW | {"n_features": 24} | prior), x, y), 4, "most_probable")
-    integer = model.using("integer")
+    model = quantize(fit(DirectRegressor(**RAW | {"n_basis_functions": 24} | prior), x, y), 4, "most_probable")
+    integer = model.with_arithmetic("integer")
     assert integer.program.n_frequencies == 0
     np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
     np.testing.assert_allclose(integer.predict(x), model.predict(x), atol=float(model.rounding_bound()[0]))
@@ -58,7 +58,7 @@ def test_models_need_no_frequency(fit, target, tmp_path):
 def test_several_outputs_share_basis_functions(data, fit):
     x, y = data()
     raw = RAW | {"level_scales": "shared"}
-    for options in (raw, {"features": "fourier", "n_features": 40}, {"n_features": 40}):
+    for options in (raw, {"features": "fourier", "n_basis_functions": 40}, {"n_basis_functions": 40}):
         model = fit(DirectRegressor(**options), x, np.stack([y, 100 * y[::-1] + 5], axis=1))
         quantised = quantize(model, 16, X=x)
         mean, std = model.predict(x, return_std=True)
@@ -67,14 +67,14 @@ def test_several_outputs_share_basis_functions(data, fit):
         assert (np.abs(got - mean).mean(axis=0) < 0.2 * std.mean(axis=0)).all()
         np.testing.assert_allclose(got_std.mean(axis=0), std.mean(axis=0), rtol=0.05)
         if options is raw:
-            integer = quantised.using("integer")
+            integer = quantised.with_arithmetic("integer")
             np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
             np.testing.assert_allclose(integer.predict(x), got, atol=1e-2 * std.max())
 
 
 def test_nystroem_features_keep_the_variance_between_landmarks(data, fit):
     x, y = data()
-    model = fit(DirectRegressor(n_features=40), x, y)
+    model = fit(DirectRegressor(n_basis_functions=40), x, y)
     far = x + 30
     np.testing.assert_allclose(
         quantize(model, 16, X=x).predict(far, return_std=True)[1], model.predict(far, return_std=True)[1], rtol=0.1

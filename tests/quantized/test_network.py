@@ -19,7 +19,7 @@ def test_networks_run_their_samples_in_floating_point(data, fit):
     expected = model.posterior_.sample_functions(model._inputs(x), values)
     np.testing.assert_allclose(quantised.functions(x)[:, 0], model.y_mean_ + model.y_scale_ * expected, rtol=1e-6)
     with pytest.raises(IntegerArithmeticError, match="quantise with X="):
-        quantised.using("integer")
+        quantised.with_arithmetic("integer")
 
 
 def test_samples_of_networks_have_the_moments_of_predictions_at_rows(network):

@@ -17,9 +17,9 @@ from pydirect.quantized.packing import BITS, PackedCodes, pack_dense, unpack_den
     st.floats(0, 1),
     st.integers(0, 2**32 - 1),
 )
-def test_codes_come_back_from_every_layout(bits, layout, n_features, n_columns, zeros, seed):
+def test_codes_come_back_from_every_layout(bits, layout, n_basis_functions, n_columns, zeros, seed):
     rng = np.random.default_rng(seed)
-    codes = rng.integers(0, 2**bits, (n_features, n_columns)).astype(np.uint8)
+    codes = rng.integers(0, 2**bits, (n_basis_functions, n_columns)).astype(np.uint8)
     zero = int(rng.integers(2**bits))
     codes[rng.random(codes.shape) < zeros] = zero
     packed = PackedCodes.pack(codes, bits, zero, layout)

@@ -6,7 +6,7 @@ import pytest
 from pydirect import DirectClassifier, DirectRegressor, quantize
 from pydirect.quantized.integer.arithmetic import half_width
 
-RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
 
 
 def test_moments_and_intervals_in_integers_are_those_of_the_functions(data, raw):
@@ -32,7 +32,7 @@ def test_intervals_in_integers_are_those_of_the_float_path(data, fit, target):
     classes = target in ("sign", "three")
     estimator = DirectClassifier(**RAW) if classes else DirectRegressor(**RAW)
     model = fit(estimator, x, targets).quantize(16, X=x, levels="even")
-    integer, bound = model.using("integer"), model.using("integer").rounding_bound()
+    integer, bound = model.with_arithmetic("integer"), model.with_arithmetic("integer").rounding_bound()
     bound = bound[0] if model.one_dimensional else bound
     gaussian = "predict_logit_interval" if classes else "predict_interval"
     moments = "predict_logit" if classes else "predict"
@@ -66,7 +66,7 @@ def test_intervals_in_integers_are_those_of_the_float_path(data, fit, target):
 def test_classifiers_keep_their_probabilities(data, fit, n_classes):
     x, y = data(80)
     labels = np.array(["a", "b", "c"])[np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))]
-    for options in (RAW, {"n_features": 30}):
+    for options in (RAW, {"n_basis_functions": 30}):
         model = fit(DirectClassifier(**options), x, labels)
         quantised = model.quantize(16, X=x)
         probabilities = quantised.predict_proba(x)
@@ -74,7 +74,7 @@ def test_classifiers_keep_their_probabilities(data, fit, n_classes):
         assert (quantised.predict(x) == model.predict(x)).mean() > 0.93
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
         if options is RAW:
-            integer = quantised.using("integer")
+            integer = quantised.with_arithmetic("integer")
             assert np.abs(integer.predict_proba(x) - probabilities).max() < 1e-2
             assert (integer.predict(x) == quantised.predict(x)).mean() > 0.98
             logit, std = integer.predict_logit(x, return_std=True)
@@ -84,7 +84,7 @@ def test_classifiers_keep_their_probabilities(data, fit, n_classes):
 def test_intervals_of_a_level_next_to_one_are_finite(data, raw):
     x, _ = data()
     model = raw.quantize(8)
-    for own in (model, model.using("integer")):
+    for own in (model, model.with_arithmetic("integer")):
         lower, upper = own.predict_interval(x[:3], np.nextafter(1.0, 0.0))
         mean, std = own.predict(x[:3], return_std=True)
         np.testing.assert_allclose(upper - mean, 8.2924 * std, rtol=1e-3)

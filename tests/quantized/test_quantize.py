@@ -6,16 +6,16 @@ import pytest
 from pydirect import DirectRegressor, quantize
 from pydirect.quantized.errors import IntegerArithmeticError
 
-RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
 
 
 def test_models_without_an_integer_form_say_what_to_do(data, fit):
     x, y = data()
     for options, arguments, message in (
-        ({"n_features": 20}, {}, "quantise with levels='even', or fit with basis='raw' and level_scales='own'"),
+        ({"n_basis_functions": 20}, {}, "quantise with levels='even', or fit with basis='raw' and level_scales='own'"),
         (RAW | {"rank_inputs": True}, {}, "fit with rank_inputs=False"),
         ({"basis": "raw", "features": "polynomial"}, {}, "integers need features='fourier', 'linear'"),
-        ({"n_features": 20}, {"levels": "even", "X": x}, "let pydirect.fit_within choose"),
+        ({"n_basis_functions": 20}, {"levels": "even", "X": x}, "let pydirect.fit_quantized choose"),
     ):
         model = fit(DirectRegressor(**options), x, y)
         with pytest.raises(IntegerArithmeticError, match=message):

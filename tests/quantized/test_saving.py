@@ -12,12 +12,12 @@ from pydirect.quantized.loading import load_quantized
 def test_saved_models_predict_the_same_bits(data, fit, raw, decorrelated, tmp_path):
     x, y = data()
     network = fit(QuadraticBNNRegressor(hidden_layer_sizes=(3,), max_iter=10, n_restarts=1), x, y)
-    classifier = fit(DirectClassifier(n_features=20), x, np.where(y > 1, "yes", "no"))
+    classifier = fit(DirectClassifier(n_basis_functions=20), x, np.where(y > 1, "yes", "no"))
     for k, model in enumerate(
         (
             quantize(raw, 8, arithmetic="integer"),
             quantize(decorrelated, 8),
-            quantize(fit(DirectRegressor(n_features=20), x, y), 4),
+            quantize(fit(DirectRegressor(n_basis_functions=20), x, y), 4),
             quantize(network, 4, X=x, arithmetic="integer"),
             quantize(network, 4),
             quantize(classifier, 4),

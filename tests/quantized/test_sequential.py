@@ -72,7 +72,7 @@ def test_samples_are_the_first_draws_and_one_is_the_nearest_vector(kind):
         np.testing.assert_allclose(quantised.functions(x)[:, 0], functions, atol=1e-12 * np.abs(functions).max())
         mean, std = quantised.predict(x, return_std=True)
         np.testing.assert_allclose(std, np.sqrt(functions.var(axis=1) + outputs.noise))
-        integer = quantised.using("integer")
+        integer = quantised.with_arithmetic("integer")
         np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
         assert (np.abs(integer.predict(x) - mean) <= integer.rounding_bound()).all()
 

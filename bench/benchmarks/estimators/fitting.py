@@ -162,8 +162,8 @@ class Regressor:
             raise NotImplementedError("this version has no DirectRegressor") from None
         self.x, y = make_data(4_000)
         self.y = y[:, 0]
-        self.model = DirectRegressor(features="fourier", n_features=2_000, basis=basis)
-        self.fitted = DirectRegressor(features="fourier", n_features=2_000, basis=basis).fit(self.x, self.y)
+        self.model = DirectRegressor(features="fourier", n_basis_functions=2_000, basis=basis)
+        self.fitted = DirectRegressor(features="fourier", n_basis_functions=2_000, basis=basis).fit(self.x, self.y)
 
     def time_fit(self, basis: str) -> None:
         self.model.fit(self.x, self.y)

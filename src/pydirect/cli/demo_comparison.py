@@ -99,7 +99,7 @@ def _models(seed: int) -> list[tuple[str, Any]]:
     process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
     return [
         (DECORRELATED, DirectRegressor(n_threads=1, random_state=seed)),
-        (RAW, DirectRegressor(basis="raw", n_features=RAW_FEATURES, n_threads=1, random_state=seed)),
+        (RAW, DirectRegressor(basis="raw", n_basis_functions=RAW_FEATURES, n_threads=1, random_state=seed)),
         ("BayesianRidge", make_pipeline(StandardScaler(), BayesianRidge())),
         ("Gaussian process, RBF", make_pipeline(StandardScaler(), process)),
     ]

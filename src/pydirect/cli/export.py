@@ -189,10 +189,10 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
     from pydirect.quantized.quantize import quantize
 
     if _limit(args):
-        from pydirect.quantized.budget.fit_within import fit_within
+        from pydirect.quantized.budget.fit_quantized import fit_quantized
 
         assert X is not None and y is not None  # a limit comes with data
-        return fit_within(
+        return fit_quantized(
             model,
             X,
             y,
@@ -226,7 +226,7 @@ def _summary(
     lines = [
         ("wrote", f"{args.output}, {'ONNX' if args.format == 'onnx' else 'C99'}, {args.output.stat().st_size} bytes"),
         ("arithmetic", quantised.arithmetic),
-        ("samples", f"{quantised.n_samples} of {report['n_features']} weights, {report['bits']} bits each"),
+        ("samples", f"{quantised.n_samples} of {report['n_basis_functions']} weights, {report['bits']} bits each"),
         # A graph stores its tables in types of its own: only the size of the file is known.
         *size_lines(report, n_bytes)[1 if args.format == "onnx" and "basis" in report["bytes"] else 0 :],
     ]

@@ -59,7 +59,7 @@ def add_model_options(command: argparse.ArgumentParser) -> None:
         help="features of the inputs (default: nystroem in the decorrelated basis, fourier in the raw one)",
     )
     command.add_argument(
-        "--n-features", type=positive, metavar="N", help="number of nystroem or fourier features (default: 2000)"
+        "--n-basis-functions", type=positive, metavar="N", help="number of nystroem or fourier features (default: 2000)"
     )
     command.add_argument("--degree", type=positive, metavar="D", help="degree of the polynomials (default: 2)")
     command.add_argument(
@@ -79,15 +79,15 @@ def check_model_options(args: argparse.Namespace) -> None:
     """Raise unless the options belong to the chosen kind of model."""
     if args.hidden is not None and args.model == "direct":
         raise CommandError("--hidden: only for --model network, dvi or monte-carlo")
-    for option in ("basis", "features", "n_features", "degree", "n_levels") if args.model != "direct" else ():
+    for option in ("basis", "features", "n_basis_functions", "degree", "n_levels") if args.model != "direct" else ():
         if getattr(args, option) is not None:
             raise CommandError(f"--{option.replace('_', '-')}: not for --model {args.model}")
     if args.posterior in NETWORK_POSTERIORS and args.model != "monte-carlo":
         raise CommandError(f"--posterior {args.posterior}: only for --model monte-carlo")
     if args.posterior in RAW_POSTERIORS and args.basis != "raw":
         raise CommandError(f"--posterior {args.posterior}: only for --basis raw")
-    if args.n_features is not None and args.features not in (None, "auto", "nystroem", "fourier"):
-        raise CommandError("--n-features: only for --features nystroem or fourier")
+    if args.n_basis_functions is not None and args.features not in (None, "auto", "nystroem", "fourier"):
+        raise CommandError("--n-basis-functions: only for --features nystroem or fourier")
     if args.degree is not None and args.features != "polynomial":
         raise CommandError("--degree: only for --features polynomial")
 
@@ -117,7 +117,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     posterior = args.posterior and args.posterior.replace("-", "_")
     if args.model != "direct":
         return {"hidden_layer_sizes": args.hidden, "posterior": posterior}
-    names = ("features", "basis", "n_features", "degree", "n_levels")
+    names = ("features", "basis", "n_basis_functions", "degree", "n_levels")
     return {"posterior": posterior, **{name: getattr(args, name) for name in names}}
 
 

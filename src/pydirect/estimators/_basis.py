@@ -53,7 +53,7 @@ POSTERIORS = ("sequential", "mean_field")
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters on which each kind of feature map depends.
 TABLE_PARAMETERS = ("categories", "missing")
-KERNEL_PARAMETERS = ("n_features", "rank_inputs", "length_scale", "max_hyperparameter_rows", "random_state")
+KERNEL_PARAMETERS = ("n_basis_functions", "rank_inputs", "length_scale", "max_hyperparameter_rows", "random_state")
 FEATURE_PARAMETERS = {
     "nystroem": (*KERNEL_PARAMETERS, *TABLE_PARAMETERS),
     "fourier": (*KERNEL_PARAMETERS, *TABLE_PARAMETERS),
@@ -72,7 +72,7 @@ class BasisFunctionModel(TableModel):
     """
 
     features: Any
-    n_features: int
+    n_basis_functions: int
     degree: int
     basis: str
     posterior: str
@@ -101,7 +101,7 @@ class BasisFunctionModel(TableModel):
             as_choice(self.features, "features", FEATURES)
         elif not hasattr(self.features, "transform"):
             raise TypeError(f"features must be a name or a transformer, got {self.features!r}")
-        as_count(self.n_features, "n_features", 2)
+        as_count(self.n_basis_functions, "n_basis_functions", 2)
         as_level_count(self.n_levels)
         as_count(self.max_iter, "max_iter")
         as_count(self.max_hyperparameter_rows, "max_hyperparameter_rows", 2)
@@ -205,7 +205,7 @@ class BasisFunctionModel(TableModel):
             kernel = self._given_kernel(input_map)
         features: FourierFeatures | NystroemFeatures
         if kind == "fourier":
-            features = random_fourier_features(kernel, max(1, self.n_features // 2), rng)
+            features = random_fourier_features(kernel, max(1, self.n_basis_functions // 2), rng)
         else:
             features = NystroemFeatures.at(self._landmarks(inputs, weight, rng), kernel, n_threads)
         return Basis(input_map, features, kernel, **record)
@@ -250,10 +250,10 @@ class BasisFunctionModel(TableModel):
 
     def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
         used = inputs if weight is None else inputs[weight > 0]
-        if len(used) <= max(4 * self.n_features, 4000):  # repeated landmarks add nothing
+        if len(used) <= max(4 * self.n_basis_functions, 4000):  # repeated landmarks add nothing
             used = np.unique(used, axis=0)
-        if len(used) > self.n_features:
-            used = used[np.sort(rng.choice(len(used), self.n_features, replace=False))]
+        if len(used) > self.n_basis_functions:
+            used = used[np.sort(rng.choice(len(used), self.n_basis_functions, replace=False))]
         return np.ascontiguousarray(used)
 
     @property
@@ -367,7 +367,7 @@ class BasisFunctionModel(TableModel):
         )
 
     def search_settings(self) -> SearchSettings:
-        """Return the parameters that `pydirect.fit_within` uses."""
+        """Return the parameters that `pydirect.fit_quantized` uses."""
         state = self.random_state
         rng = as_generator(0 if hasattr(state, "randint") else state)
         return SearchSettings(self.max_hyperparameter_rows, resolve_n_threads(self.n_threads), rng)

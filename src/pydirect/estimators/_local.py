@@ -66,7 +66,7 @@ class LocalDetail(LeavingOneOut):
             return "features that have no kernel"
         if not isinstance(as_prior(self.prior), GaussianPrior):
             return "a prior that is not Gaussian"
-        return None if self.noise in ("auto", "elbo", "evidence") else f"noise={self.noise!r}"
+        return None if self.noise in ("auto", "constant") else f"noise={self.noise!r}"
 
     def _check_without_rows(self) -> None:
         super()._check_without_rows()

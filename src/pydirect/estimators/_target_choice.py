@@ -102,7 +102,7 @@ def _small_model(model: Any) -> Any:
         length_scale = np.asarray(length_scale)[model.columns_.origins]
     parameters = {
         "features": model.features,
-        "n_features": min(model.n_features, MAX_FEATURES),
+        "n_basis_functions": min(model.n_basis_functions, MAX_FEATURES),
         "degree": model.degree,
         "rank_inputs": model.rank_inputs,
         "length_scale": length_scale,

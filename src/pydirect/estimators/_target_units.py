@@ -217,7 +217,7 @@ class TransformedTargets(LeavingOneOut):
         return super().quantizable()
 
     def search_settings(self) -> SearchSettings:
-        """Return the parameters that `pydirect.fit_within` uses."""
+        """Return the parameters that `pydirect.fit_quantized` uses."""
         if self.target_transform is not None:
             raise self._not_for_devices()
         return super().search_settings()

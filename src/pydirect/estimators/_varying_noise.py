@@ -313,8 +313,10 @@ class NoiseFit:
         """Fit a kernel of its own to log noise variances; where X has no columns of numbers, share the basis of f."""
         if self.model._feature_kind() in ("precomputed", "transformer"):
             return self.model.features_
-        n_features = min(self.model.n_features, N_NOISE_FEATURES)
-        learner = clone(self.model).set_params(features="nystroem", n_features=n_features, length_scale=None)
+        n_basis_functions = min(self.model.n_basis_functions, N_NOISE_FEATURES)
+        learner = clone(self.model).set_params(
+            features="nystroem", n_basis_functions=n_basis_functions, length_scale=None
+        )
         learner.columns_ = Columns.of_numbers(self.x.shape[1])  # rows are encoded already
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HyperparameterSearchWarning)  # log variances are mostly noise

@@ -54,7 +54,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         As in `DirectRegressor`. The kernel's length-scales and amplitudes maximise Jaakkola and Jordan's bound on the
         marginal likelihood of the labels under a Gaussian process: that of regression on pseudo-targets with their own
         noise variance per row, alternately with the bound's ξ. Several classes share them.
-    n_features : int, default=2000
+    n_basis_functions : int, default=2000
         Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
     degree : int, default=2
         Degree of ``"polynomial"`` features.
@@ -166,7 +166,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     def __init__(
         self,
         features: Any = "auto",
-        n_features: int = 2000,
+        n_basis_functions: int = 2000,
         degree: int = 2,
         basis: str = "decorrelated",
         posterior: str = "sequential",
@@ -190,7 +190,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         verbose: int = 0,
     ) -> None:
         self.features = features
-        self.n_features = n_features
+        self.n_basis_functions = n_basis_functions
         self.degree = degree
         self.basis = basis
         self.posterior = posterior
@@ -302,16 +302,16 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return Outputs.of_logits(self.intercept_, self.classes_, self._n_encoded(), self._feature_names())
 
     def search_settings(self) -> SearchSettings:
-        """Return the parameters that `pydirect.fit_within` uses, with functions to weight and fit labels."""
+        """Return the parameters that `pydirect.fit_quantized` uses, with functions to weight and fit labels."""
         return replace(super().search_settings(), classifier=ClassifierFits(self._class_weighted, self._fit_small))
 
     def _fit_small(
-        self, x: FloatArray, labels: np.ndarray, weight: FloatArray, *, features: str, n_features: int, seed: int
+        self, x: FloatArray, labels: np.ndarray, weight: FloatArray, *, features: str, n_basis_functions: int, seed: int
     ) -> ClassifierFit:
         """Fit a classifier on other features, with the remaining parameters of this one."""
         model = type(self)(
             features,
-            n_features,
+            n_basis_functions,
             rank_inputs=False,
             max_hyperparameter_rows=self.max_hyperparameter_rows,
             n_threads=self.n_threads,

@@ -38,7 +38,7 @@ from pydirect.regression.sequential import LEVEL_SCALES
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.rotated import decorrelate
 
-NOISE_POLICIES = ("auto", "elbo", "evidence", *NOISE_OF_ROWS)
+NOISE_POLICIES = ("auto", "constant", "grid", *NOISE_OF_ROWS)
 NOISE_FITS = {"auto": choose_noise, "varying": fit_varying_noise, "student_t": fit_student_t}
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 
@@ -52,14 +52,14 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
     Parameters
     ----------
     features : str or transformer, default="auto"
-        ``"nystroem"``: kernel functions at up to `n_features` training rows, the exact Gaussian process if there are no
-        more rows. ``"fourier"``: random Fourier features of the same kernel, cheaper for very many rows, for prediction
-        and on devices. ``"linear"``: the standardised columns of X in their order without constant ones, then a column
-        of ones. ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn transformer, which is cloned and
-        fitted to X. Both kernels have a linear part, which follows an input up to five standard deviations from its
-        mean; farther out, predictions level off and their standard deviations grow. ``"auto"`` is ``"nystroem"`` in the
-        decorrelated basis and ``"fourier"`` in the raw one.
-    n_features : int, default=2000
+        ``"nystroem"``: kernel functions at up to `n_basis_functions` training rows, the exact Gaussian process if there
+        are no more rows. ``"fourier"``: random Fourier features of the same kernel, cheaper for very many rows, for
+        prediction and on devices. ``"linear"``: the standardised columns of X in their order without constant ones,
+        then a column of ones. ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn transformer, which is
+        cloned and fitted to X. Both kernels have a linear part, which follows an input up to five standard deviations
+        from its mean; farther out, predictions level off and their standard deviations grow. ``"auto"`` is
+        ``"nystroem"`` in the decorrelated basis and ``"fourier"`` in the raw one.
+    n_basis_functions : int, default=2000
         Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
     degree : int, default=2
         Degree of ``"polynomial"`` features.
@@ -93,22 +93,23 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
     keep_factor : bool, default=False
         Whether a sequential posterior keeps its factor, 8 bytes per pair of weights in memory and in files: draws are
         then as many as are asked for, and predictions under the Gaussian prior the exact moments of continuous weights.
-    noise : {"auto", "elbo", "evidence", "varying", "student_t"} or float, default="auto"
-        How the noise variance is found. ``"elbo"``: inferred on a grid, together with the weights. ``"evidence"``:
-        fixed where the marginal likelihood of continuous weights is largest; in the raw basis raised by what levels
-        that are too coarse cannot represent. A number fixes the variance, in squared units of the (transformed) y, at
-        no less than 1e-10 of its variance. ``"varying"`` (decorrelated basis, `fit` only): the noise variance of each
-        row is a function of X, learned by a regression of its own from residuals of left-out rows; a second fit of the
-        mean, to rows weighted by their precisions, is kept where it predicts left-out rows better. Predictive
-        distributions are mixtures over the row's own noise variance, with heavy tails where left-out rows are likelier
-        under them. ``"student_t"`` (likewise): for outliers, which hardly move the mean; noise is Student-t with three
-        degrees of freedom during the fit, and of the tails that make left-out rows likeliest in predictions.
-        ``"auto"`` is ``"elbo"`` in the decorrelated basis, where both agree, and ``"evidence"`` in the raw one; but
-        `fit` with a learned kernel and 200 rows or more chooses ``"varying"`` noise or heavy tails where left-out rows
-        do not look like Gaussian noise of constant variance, and are likelier under them, and than with a local
-        process; not with a transformed target or `store_loo`.
+    noise : {"auto", "constant", "grid", "varying", "student_t"} or float, default="auto"
+        The noise and how it is found. ``"constant"``: one variance for all rows, inferred together with the weights in
+        the decorrelated basis; in the raw one fixed where the marginal likelihood of continuous weights is largest, and
+        raised by what levels that are too coarse cannot represent. ``"grid"``: one variance, inferred on a grid
+        together with the weights, as published; for ``posterior="mean_field"`` only. A number fixes the variance, in
+        squared units of the (transformed) y, at no less than 1e-10 of its variance. ``"varying"`` (decorrelated basis,
+        `fit` only): the noise variance of each row is a function of X, learned by a regression of its own from
+        residuals of left-out rows; a second fit of the mean, to rows weighted by their precisions, is kept where it
+        predicts left-out rows better. Predictive distributions are mixtures over the row's own noise variance, with
+        heavy tails where left-out rows are likelier under them. ``"student_t"`` (likewise): for outliers, which hardly
+        move the mean; noise is Student-t with three degrees of freedom during the fit, and of the tails that make
+        left-out rows likeliest in predictions. ``"auto"`` is ``"constant"``, but `fit` with a learned kernel and 200
+        rows or more chooses ``"varying"`` noise or heavy tails where left-out rows do not look like Gaussian noise of
+        constant variance, and are likelier under them, and than with a local process; not with a transformed target or
+        `store_loo`.
     n_noise_levels : int, default=15
-        Number of grid points for ``"elbo"``.
+        Number of values that an inferred noise variance can take; 1 fixes it where the evidence is largest.
     target_transform : {"log", "sqrt", "auto"} or list of them, optional
         What of a positive target is modelled: ``"log"`` for prices, durations and whatever varies by percentages;
         ``"sqrt"`` for counts and other targets that may be zero. ``"auto"`` takes the one under which left-out rows are
@@ -224,7 +225,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
     def __init__(
         self,
         features: Any = "auto",
-        n_features: int = 2000,
+        n_basis_functions: int = 2000,
         degree: int = 2,
         basis: str = "decorrelated",
         posterior: str = "sequential",
@@ -254,7 +255,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         verbose: int = 0,
     ) -> None:
         self.features = features
-        self.n_features = n_features
+        self.n_basis_functions = n_basis_functions
         self.degree = degree
         self.basis = basis
         self.posterior = posterior
@@ -321,6 +322,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             as_choice(self.noise, "noise", NOISE_POLICIES)
         else:
             as_number(self.noise, "noise", above=0.0)
+        if self.noise == "grid" and (self.basis == "decorrelated" or self._is_sequential()):
+            raise ValueError("noise='grid' is for basis='raw' with posterior='mean_field', use 'constant'")
         if self.basis == "decorrelated" and self.n_components > 1:
             raise ValueError("n_components must be 1 in the decorrelated basis; use basis='raw'")
         as_flag(self.keep_factor, "keep_factor")
@@ -337,8 +340,6 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             raise ValueError(f"prior must factorise over the weights, not be a MixturePrior, {hint}")
         if self.n_components > 1:
             raise ValueError(f"n_components must be 1 {hint}")
-        if self.noise == "elbo":
-            raise ValueError(f"noise must not be 'elbo' {hint}")
         super()._check_sequential_parameters()
 
     # --- inference
@@ -417,7 +418,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
                 self._initial_hyperparameters(k),
                 prior=prior,
                 n_levels=self.n_levels,
-                n_noise_levels=self.n_noise_levels if self.noise in ("auto", "elbo", *NOISE_OF_ROWS) else 1,
+                n_noise_levels=self.n_noise_levels if isinstance(self.noise, str) else 1,
                 max_iter=self.max_iter,
             )
             for k in range(training.statistics.n_outputs)
@@ -468,7 +469,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         return RawPolicy(
             levels,
             log_prior,
-            noise="evidence" if noise == "auto" else noise,
+            noise="evidence" if noise in ("auto", "constant") else noise,
             n_noise_levels=self.n_noise_levels,
             n_components=self.n_components,
             entropy=self.entropy,

@@ -107,7 +107,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     >>> from sklearn.datasets import load_diabetes
     >>> from pydirect import DirectRegressor, DirectSearchCV
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> search = DirectSearchCV(DirectRegressor("polynomial"), {"noise": ["elbo", 2500.0], "n_levels": [7, 15]})
+    >>> search = DirectSearchCV(DirectRegressor("polynomial"), {"noise": ["constant", 2500.0], "n_levels": [7, 15]})
     >>> search.fit(X, y).best_params_["n_levels"] in (7, 15)
     True
     """

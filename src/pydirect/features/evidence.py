@@ -149,5 +149,5 @@ class TrainingRows:
 
     @cached_property
     def merged(self) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
-        """First and total weight of equal rows, in tables of any size, and where each row went; see `merge_repeated`."""
+        """First and total weight of equal rows of any number, and where each row went; see `merge_repeated`."""
         return merge_repeated(self.x, self.y, self.weight)

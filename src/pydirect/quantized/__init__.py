@@ -1,6 +1,6 @@
 """Quantised models: posterior samples in a few bits per weight, and predictions in integer arithmetic."""
 
-from pydirect.quantized.budget.fit_within import fit_within
+from pydirect.quantized.budget.fit_quantized import fit_quantized
 from pydirect.quantized.budget.search import NoModelError
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.integer.counts import RawInputs
@@ -20,7 +20,7 @@ __all__ = [
     "QuantizedModel",
     "QuantizedRegressor",
     "RawInputs",
-    "fit_within",
+    "fit_quantized",
     "load_quantized",
     "quantize",
 ]

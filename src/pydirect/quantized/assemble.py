@@ -29,10 +29,10 @@ class Encoding:
 class Weights:
     """Samples of weights as level indices.
 
-    - `codes`, uint8 (n_features, n_outputs · n_samples).
+    - `codes`, uint8 (n_basis_functions, n_outputs · n_samples).
     - `levels`, (n_levels,).
     - `unit`, (n_outputs,): a weight is ``unit · (centre + spread · level)``, in units of the standardised target.
-    - `centre`, `spread`, (n_features, n_outputs) or (1, 1).
+    - `centre`, `spread`, (n_basis_functions, n_outputs) or (1, 1).
     """
 
     codes: NDArray[np.uint8]

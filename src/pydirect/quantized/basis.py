@@ -19,7 +19,7 @@ class LinearBasis:
     """Basis functions of a quantised model: columns of Φ, or of Φ rotated.
 
     - `features`: from rows of X to Φ.
-    - `order`, int (n_features,): columns that have weights, in the order of the codes.
+    - `order`, int (n_basis_functions,): columns that have weights, in the order of the codes.
     - `vectors`, (n_weights, n_directions): Φ is multiplied by these first.
     - `missing_scale`, (n_outputs,): prior variance of a weight, standardised: the factor on the variance that the basis
       functions lack.
@@ -50,7 +50,7 @@ class LinearBasis:
         return self.features.input_map
 
     def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Return basis functions at rows of X, (n_rows, n_features), and the variance of f* that they lack.
+        """Return basis functions at rows of X, (n_rows, n_basis_functions), and the variance of f* that they lack.
 
         The second, (n_rows, n_outputs), is standardised; see `DirectRegressor`.
         """

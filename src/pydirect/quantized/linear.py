@@ -140,7 +140,7 @@ def _rounded_samples(
     if isinstance(features, NystroemFeatures | TransformerFeatures):
         raise IntegerArithmeticError(
             f"shared levels need features of their own weights, got {features.kind!r}: fit with features='fourier' and "
-            "rank_inputs=False, or let pydirect.fit_within choose a model of a given size"
+            "rank_inputs=False, or let pydirect.fit_quantized choose a model of a given size"
         )
     metric = phi.T @ phi
     metric[np.diag_indices_from(metric)] += METRIC_RIDGE * metric.diagonal().mean() + 1e-300

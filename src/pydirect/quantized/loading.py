@@ -117,14 +117,14 @@ def _check(model: QuantizedPredictor) -> None:
         _check_linear_basis(basis, n_outputs, packed.shape[0])
 
 
-def _check_linear_basis(basis: LinearBasis, n_outputs: int, n_features: int) -> None:
+def _check_linear_basis(basis: LinearBasis, n_outputs: int, n_basis_functions: int) -> None:
     n_columns = basis.features.n_weights
     if basis.vectors is not None:
         n_columns = require_array(basis.vectors, "vectors", n_columns, basis.vectors.shape[1]).shape[1]
     order = basis.order
-    if order.dtype.kind != "i" or order.shape != (n_features,) or not ((order >= 0) & (order < n_columns)).all():
-        raise ValueError(f"order must be {n_features} columns below {n_columns}")
-    if len(np.unique(order)) != n_features:
+    if order.dtype.kind != "i" or order.shape != (n_basis_functions,) or not ((order >= 0) & (order < n_columns)).all():
+        raise ValueError(f"order must be {n_basis_functions} columns below {n_columns}")
+    if len(np.unique(order)) != n_basis_functions:
         raise ValueError("order must name every column at most once")
     if basis.edges.dtype.kind != "i" or basis.edges.shape != (n_outputs + 1,):
         raise ValueError("edges do not fit the outputs")

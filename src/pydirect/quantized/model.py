@@ -34,10 +34,10 @@ class QuantizedModel:
     ----------
     basis : LinearBasis or NetworkBasis
     packed : PackedCodes
-        Level indices, (n_features, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
+        Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
     levels : ndarray of shape (n_levels,)
         Value of every index.
-    centre, spread : ndarray of shape (n_features, n_outputs) or (1, 1)
+    centre, spread : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
         A weight is ``scale · (centre + spread · level)``.
     scale : ndarray of shape (n_outputs,)
         From weights to units of the output.
@@ -52,7 +52,7 @@ class QuantizedModel:
     feature_bits : {8, 16}
     frequency_bits : {8, 16, 32, "auto"}
     arithmetic : {"float", "integer"}
-        Arithmetic of predictions; see `using`.
+        Arithmetic of predictions; see `with_arithmetic`.
     feature_names : tuple of str
         Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
     classes : ndarray of shape (n_classes,) or None
@@ -91,12 +91,12 @@ class QuantizedModel:
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
-        """Level indices, (n_features, n_outputs · n_samples)."""
+        """Level indices, (n_basis_functions, n_outputs · n_samples)."""
         return self.packed.unpack()
 
     @cached_property
     def weights(self) -> FloatArray:
-        """Values of the weights, (n_outputs, n_samples, n_features)."""
+        """Values of the weights, (n_outputs, n_samples, n_basis_functions)."""
         values = self.levels[self.codes].reshape(len(self.codes), self.n_outputs, self.n_samples)
         scaled = self.scale[:, None] * (self.centre[:, :, None] + self.spread[:, :, None] * values)
         return np.ascontiguousarray(np.moveaxis(scaled, 0, 2))
@@ -130,7 +130,7 @@ class QuantizedModel:
         if (self.spread != self.spread[:, :1]).any():
             raise IntegerArithmeticError(
                 "integers need levels that all outputs share: fit with level_scales='shared', or the outputs one by "
-                "one, or let pydirect.fit_within choose a model of a given size"
+                "one, or let pydirect.fit_quantized choose a model of a given size"
             )
         spread = np.zeros(self.basis.features.n_weights)
         spread[self.basis.order] = self.spread[:, 0]
@@ -165,7 +165,7 @@ class QuantizedModel:
             frequency_bits=self.frequency_bits,
         )
 
-    def using(self, arithmetic: str) -> Self:
+    def with_arithmetic(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
 
         Means differ by at most `rounding_bound` where rows are `in_range`. Standard deviations in integers are those of
@@ -187,8 +187,9 @@ class QuantizedModel:
         """Bound on the difference of a sample's function in integers and in floating point, (n_outputs,).
 
         It holds where no input is clipped, that is within `input_ranges`, and so for means of predictions; it says
-        nothing about their standard deviations, see `using`. For a network it holds where no hidden unit is clipped
-        either, see `in_range`; it adds up the worst cases of every layer, far above any actual error: pass rows.
+        nothing about their standard deviations, see `with_arithmetic`. For a network it holds where no hidden unit is
+        clipped either, see `in_range`; it adds up the worst cases of every layer, far above any actual error: pass
+        rows.
 
         Parameters
         ----------
@@ -229,12 +230,12 @@ class QuantizedModel:
         Returns
         -------
         dict
-            ``bytes``, by part and in total; ``n_features``, ``n_weights``, ``n_nonzero`` (of all samples), ``zeros``
-            (fraction); for the functions at one row ``additions``, ``multiplications`` and ``table_lookups``, in
-            integers including those of the sines, whose int16 form reads two entries and interpolates, and of the
+            ``bytes``, by part and in total; ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and
+            ``zeros`` (fraction); for the functions at one row ``additions``, ``multiplications`` and ``table_lookups``,
+            in integers including those of the sines, whose int16 form reads two entries and interpolates, and of the
             groups' gains, for a network its centres, spreads and squares; ``layout``, ``bits``, ``arithmetic``.
         """
-        n_features, n_columns = self.packed.shape
+        n_basis_functions, n_columns = self.packed.shape
         parts: dict[str, int] = {"weights": self.packed.n_stored_bytes}
         taken = self.levels != 0
         shifts_only = bool((np.frexp(np.abs(self.levels[taken] / np.abs(self.levels).max()))[0] == 0.5).all())
@@ -251,10 +252,10 @@ class QuantizedModel:
         nonzero = int(taken[self.codes].sum())
         return {
             "bytes": {**parts, "total": sum(parts.values())},
-            "n_features": n_features,
-            "n_weights": n_features * n_columns,
+            "n_basis_functions": n_basis_functions,
+            "n_weights": n_basis_functions * n_columns,
             "n_nonzero": nonzero,
-            "zeros": 1 - nonzero / max(n_features * n_columns, 1),
+            "zeros": 1 - nonzero / max(n_basis_functions * n_columns, 1),
             "additions": nonzero + own.additions,
             "multiplications": (0 if shifts_only else nonzero) + own.multiplications,
             "table_lookups": own.table_lookups,

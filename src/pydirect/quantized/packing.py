@@ -1,7 +1,7 @@
 """Level indices packed into bytes: 2, 3, 4 or 8 bits each, dense or sparse.
 
-The codes of a model form a matrix (n_features, n_columns), with a column for every sample of every output, stored row
-by row: a basis function is evaluated once for all samples.
+The codes of a model form a matrix (n_basis_functions, n_columns), with a column for every sample of every output,
+stored row by row: a basis function is evaluated once for all samples.
 
 Dense: code i takes the bits ``[i·bits, (i+1)·bits)`` of the bytes read as one little-endian number. With 4 bits that is
 two codes per byte, the low nibble first, as in ONNX, CMSIS-NN and PyTorch; the tail is padded with zero bits.
@@ -103,7 +103,7 @@ class PackedCodes:
     - `packed`, uint8 (n_bytes,).
     - `layout`: {"dense", "sparse"}.
     - `zero`: code of the level zero; -1 when there is none, which requires the dense layout.
-    - `shape`: (n_features, n_columns).
+    - `shape`: (n_basis_functions, n_columns).
     """
 
     packed: Codes
@@ -116,18 +116,18 @@ class PackedCodes:
     def pack(cls, codes: Codes, bits: int, zero: int = -1, layout: str = "auto") -> PackedCodes:
         """Pack a matrix of codes; ``"auto"`` chooses the layout with fewer bytes."""
         as_choice(layout, "layout", ("auto", *LAYOUTS))
-        n_features, n_columns = codes.shape
+        n_basis_functions, n_columns = codes.shape
         dense = pack_dense(codes, bits)
         if layout != "dense" and zero >= 0:
             sparse = pack_sparse(codes, bits, zero)
             if layout == "sparse" or len(sparse) < len(dense):
-                return cls(sparse, "sparse", bits, zero, (n_features, n_columns))
+                return cls(sparse, "sparse", bits, zero, (n_basis_functions, n_columns))
         elif layout == "sparse":
             raise ValueError("layout must be 'dense' when zero is not among the levels")
-        return cls(dense, "dense", bits, zero, (n_features, n_columns))
+        return cls(dense, "dense", bits, zero, (n_basis_functions, n_columns))
 
     def unpack(self) -> Codes:
-        """Return the codes, (n_features, n_columns)."""
+        """Return the codes, (n_basis_functions, n_columns)."""
         if self.layout == "sparse":
             return unpack_sparse(self.packed, self.bits, self.zero, self.shape)
         return unpack_dense(self.packed, self.bits, self.shape)

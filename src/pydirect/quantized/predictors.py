@@ -23,7 +23,7 @@ Interval = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class QuantizedPredictor(QuantizedModel):
-    """Base of quantised regressors and classifiers; made by `quantize` and `fit_within`."""
+    """Base of quantised regressors and classifiers; made by `quantize` and `fit_quantized`."""
 
     @cached_property
     def path(self) -> FloatPath | IntegerPath:

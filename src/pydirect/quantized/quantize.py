@@ -46,7 +46,7 @@ def quantize(
         Fitted; anything with a method ``quantizable``, see `pydirect.quantized.fitted`. ``arithmetic="float"`` allows
         any basis and features; integers require Fourier features or the columns themselves (``"linear"``,
         ``"precomputed"``), no normal scores (``rank_inputs=False``) and levels that all weights share but for a power
-        of two: those of ``basis="raw"``, or ``levels="even"`` here. `pydirect.fit_within` fits such a model to a
+        of two: those of ``basis="raw"``, or ``levels="even"`` here. `pydirect.fit_quantized` fits such a model to a
         number of bytes. Networks need no such option and use integers of 16 bits.
     n_samples : int, default=16
         At most 256.
@@ -71,7 +71,7 @@ def quantize(
         For ``levels`` other than ``"model"``: odd, 3 to 255, by default 15.
     arithmetic : {"float", "integer"}, default="float"
         Arithmetic of predictions. Standard deviations in integers omit the variance that floating point adds where
-        inputs are beyond the reach of the linear part; see `QuantizedModel.using`.
+        inputs are beyond the reach of the linear part; see `QuantizedModel.with_arithmetic`.
     feature_bits : {16, 8}, default=16
         Bits of a basis function in integer arithmetic; 16 for a network.
     frequency_bits : {"auto", 8, 16, 32}, default="auto"
@@ -96,7 +96,7 @@ def quantize(
     IntegerArithmeticWarning
         When integers clip inputs or hidden units at rows of `X`, or move means there by more than their standard
         deviation. Inputs pass through single precision: subtract an origin from columns that are large compared with
-        their spread, such as UNIX time. Nothing is checked without `X`, or by `using` afterwards.
+        their spread, such as UNIX time. Nothing is checked without `X`, or by `with_arithmetic` afterwards.
     """
     if not hasattr(model, "quantizable"):
         raise TypeError(f"model must be a fitted estimator of pydirect, got {type(model).__name__}")

@@ -232,10 +232,10 @@ class RawPolicy:
 
     - `levels`, (n_weights or 1, n_levels): in units of the prior standard deviation.
     - `log_prior`, (n_weights or 1, n_levels).
-    - `noise` ({"evidence", "elbo", "fixed"}): ``"evidence"``: fixed where the evidence of continuous
-      weights is largest, and raised to what the levels cannot represent. ``"elbo"``: inferred on a grid.
+    - `noise` ({"evidence", "grid", "fixed"}): ``"evidence"``: fixed where the evidence of continuous
+      weights is largest, and raised to what the levels cannot represent. ``"grid"``: inferred on a grid.
       ``"fixed"``: as the hyperparameters say.
-    - `n_noise_levels`: size of the grid of ``"elbo"``.
+    - `n_noise_levels`: size of the grid.
     - `n_components`, `entropy`, `optimizer`, `max_iter`, `n_threads`: as in `fit_mixture`.
     """
 
@@ -252,7 +252,9 @@ class RawPolicy:
     @property
     def grid(self) -> FloatArray:
         """Noise levels in units of the noise variance that they are about."""
-        return np.logspace(-1, 1, self.n_noise_levels) if self.noise == "elbo" else np.ones(1)
+        return (
+            np.logspace(-1, 1, self.n_noise_levels) if self.noise == "grid" and self.n_noise_levels > 1 else np.ones(1)
+        )
 
     def begin(
         self,

@@ -40,14 +40,14 @@ def random_program(rng, *, bits=4, feature_bits=16, frequency=np.int16, shifts=F
                    n_samples=5, n_outputs=1, zeros=0.0):  # fmt: skip
     """An integer program of any numbers whose sums fit; its packed codes."""
     d = 4
-    n_features = 2 * fourier + linear + constant
+    n_basis_functions = 2 * fourier + linear + constant
     n_levels = min(2**bits, 15 if shifts else 40)
     if shifts:
         multipliers = np.array([0, *(s * 2**k for k in range(n_levels) for s in (1, -1))])[:n_levels]
     else:
         multipliers = np.arange(n_levels) - n_levels // 2
     zero = int(np.flatnonzero(multipliers == 0)[0])
-    codes = rng.integers(0, n_levels, (n_features, n_samples * n_outputs)).astype(np.uint8)
+    codes = rng.integers(0, n_levels, (n_basis_functions, n_samples * n_outputs)).astype(np.uint8)
     codes[rng.random(codes.shape) < zeros] = zero
     edges = np.cumsum([0, 2 * fourier, linear, constant])
     kinds = zip(("fourier", "linear", "constant"), edges[:-1], edges[1:], (-3, 2, 1), (4, 3, 1), strict=True)
@@ -170,7 +170,7 @@ def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c
 @pytest.mark.parametrize("target", ["two", "sign", "three"])
 def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
     estimator = pydirect.DirectRegressor() if target == "two" else pydirect.DirectClassifier()
-    model = pydirect.fit_within(estimator, small.X, small.targets[target], max_bytes=700)
+    model = pydirect.fit_quantized(estimator, small.X, small.targets[target], max_bytes=700)
     model.to_c(tmp_path / "model.h", prefix="m", level=0.8)
     rows = c.far_and_near(small.X, 15)
     output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, "-DM_WITH_MATH")

@@ -114,7 +114,7 @@ def test_more_than_the_counters_of_headers_can_count_is_refused(tmp_path, small,
     monkeypatch.setattr("pydirect.quantized.export.c_source.LARGEST_COUNT", 2)
     for arithmetic in ("float", "integer"):
         with pytest.raises(ValueError, match="n_features_in must be at most 2 in exported code, got 3"):
-            model.using(arithmetic).to_c(tmp_path / "model.h")
+            model.with_arithmetic(arithmetic).to_c(tmp_path / "model.h")
 
 
 def test_headers_say_what_they_are_and_two_fit_into_one_program(tmp_path, c, small):

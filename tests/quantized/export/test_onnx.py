@@ -222,7 +222,7 @@ def test_types_other_than_float64_and_float32_are_refused(tmp_path, small):
 def test_a_kernel_of_any_smoothness_has_a_graph(tmp_path, smoothness):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2))
-    model = DirectRegressor(n_features=20, length_scale=1.0, random_state=0).fit(X, np.sin(X[:, 0]))
+    model = DirectRegressor(n_basis_functions=20, length_scale=1.0, random_state=0).fit(X, np.sin(X[:, 0]))
     basis = model.features_
     kernel = replace(basis.hyperparameters, smoothness=smoothness)
     features = NystroemFeatures.at(basis.map.landmarks, kernel)

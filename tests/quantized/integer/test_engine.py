@@ -6,7 +6,7 @@ import pytest
 from pydirect import quantize
 from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine
 
-RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
 
 
 @pytest.mark.parametrize("levels", ["even", "power_of_two"])

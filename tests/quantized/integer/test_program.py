@@ -212,7 +212,7 @@ def test_networks_beyond_the_range_of_integers_name_the_layer(network):
         ({"scale": quantised.scale * 1e-200}, "scale y"),
     ):
         with pytest.raises(IntegerArithmeticError, match=message):
-            replace(quantised, **change).using("integer")
+            replace(quantised, **change).with_arithmetic("integer")
     other = quantize(network("one layer")[0], 3, X=x)
     wide = replace(other, levels=other.levels * np.array([1, 1.01] + [1] * (len(other.levels) - 2)))
     assert np.abs(wide.program.multipliers).max() == 127  # levels that are not even are rounded

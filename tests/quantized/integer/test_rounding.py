@@ -7,7 +7,7 @@ import pytest
 
 from pydirect import DirectRegressor, quantize
 
-RAW = {"basis": "raw", "n_features": 80, "rank_inputs": False}
+RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
 
 
 @pytest.mark.parametrize("feature_bits", [8, 16])
@@ -16,12 +16,12 @@ def test_the_error_of_integers_is_within_its_bound(data, fit, options, feature_b
     x, y = data()
     model = fit(DirectRegressor(**options), x, y).quantize(8, arithmetic="integer", feature_bits=feature_bits)
     rows = x.mean(axis=0) + np.random.default_rng(2).uniform(-4.9, 4.9, (400, 3)) * x.std(axis=0)
-    error = np.abs(model.functions(rows) - model.using("float").functions(rows)).max(axis=(0, 2))
+    error = np.abs(model.functions(rows) - model.with_arithmetic("float").functions(rows)).max(axis=(0, 2))
     assert (error <= model.rounding_bound()).all()
     # The bound adds up worst cases: it is not much beyond what a few hundred terms can do.
     assert (model.rounding_bound() < 200 * error).all()
     mean, std = model.predict(rows, return_std=True)
-    exact_mean, exact_std = model.using("float").predict(rows, return_std=True)
+    exact_mean, exact_std = model.with_arithmetic("float").predict(rows, return_std=True)
     assert (np.abs(mean - exact_mean) <= model.rounding_bound()).all()
     np.testing.assert_allclose(std, exact_std, rtol=5e-3 if feature_bits == 16 else 0.15)
 
@@ -34,14 +34,16 @@ def test_the_error_of_integers_is_within_its_bound(data, fit, options, feature_b
 def test_the_error_is_within_its_bound_for_levels_of_any_values(data, fit, features, levels, feature_bits):
     x, y = data()
     y = y if len(levels) > 3 else 0.003 * x[:, 0]  # small weights: the tiny level is the best one of three
-    options = {"features": features, "basis": "raw", "n_features": 40, "rank_inputs": False, "levels": [levels]}
+    options = {"features": features, "basis": "raw", "n_basis_functions": 40, "rank_inputs": False, "levels": [levels]}
     options |= {"posterior": "mean_field"}  # own scales need a zero among the levels
     model = fit(DirectRegressor(**options), x, y)
     rows = x.mean(axis=0) + np.random.default_rng(3).uniform(-7.99, 7.99, (1000, 3)) * x.std(axis=0)
     for method in ("draw", "most_probable"):
         quantised = quantize(model, 4, method, feature_bits=feature_bits, frequency_bits=8)
         assert features == "linear" or len(quantised.program.groups) > 1
-        error = np.abs(quantised.functions(rows) - quantised.using("integer").functions(rows)).max(axis=(0, 2))
+        error = np.abs(quantised.functions(rows) - quantised.with_arithmetic("integer").functions(rows)).max(
+            axis=(0, 2)
+        )
         assert (error <= quantised.rounding_bound()).all()
 
 
@@ -53,7 +55,7 @@ def test_inputs_of_unequal_amplitudes_are_within_the_bound(data, raw):
     assert sum(g.kind == "linear" for g in model.program.groups) == len(model.program.linear) > 1
     rows = x.mean(axis=0) + np.random.default_rng(4).uniform(-7.99, 7.99, (400, 3)) * x.std(axis=0)
     np.testing.assert_array_equal(model.totals(rows), model.program.totals(rows))
-    error = np.abs(model.functions(rows) - model.using("integer").functions(rows)).max(axis=(0, 2))
+    error = np.abs(model.functions(rows) - model.with_arithmetic("integer").functions(rows)).max(axis=(0, 2))
     assert (error <= model.rounding_bound()).all()
 
 
@@ -62,7 +64,7 @@ def test_the_bound_holds_beside_a_large_offset(data, raw, offset):
     model = quantize(raw, 4, "draw")
     model = replace(model, offset=np.array([offset]))
     rows = data()[0]
-    integer = model.using("integer")
+    integer = model.with_arithmetic("integer")
     assert (np.abs(model.functions(rows) - integer.functions(rows)).max() <= model.rounding_bound()).all()
     assert (np.abs(model.predict(rows) - integer.predict(rows)).max() <= model.rounding_bound()).all()
 
@@ -70,7 +72,7 @@ def test_the_bound_holds_beside_a_large_offset(data, raw, offset):
 def test_the_error_of_networks_in_integers_is_within_its_bound(network, network_name):
     model, x = network(network_name)
     quantised = quantize(model, 4, "draw", X=x, arithmetic="integer")
-    exact = quantised.using("float")
+    exact = quantised.with_arithmetic("float")
     rows = x + np.random.default_rng(5).standard_normal(x.shape) * np.repeat([0.0, 1.0], len(x) // 2)[:, None]
     inside = quantised.in_range(rows)
     assert inside[: len(x) // 2].all() and not quantised.in_range(x + 1e4).any()
@@ -103,7 +105,7 @@ def test_precomputed_columns_keep_to_the_bound_whatever_their_range(fit):
         model.quantize(8, arithmetic="integer")
     quantised = model.quantize(8, X=phi, levels="even", n_levels=255, arithmetic="integer")
     assert (quantised.input_ranges()[:, 1] >= 2 * np.abs(phi).max(axis=0)).all()
-    difference = quantised.functions(phi) - quantised.using("float").functions(phi)
+    difference = quantised.functions(phi) - quantised.with_arithmetic("float").functions(phi)
     assert np.abs(difference).max() <= quantised.rounding_bound()[0]
     assert quantised.rounding_bound()[0] < 0.02 * y.std()
     np.testing.assert_array_equal(quantised.totals(phi), quantised.program.totals(phi))

@@ -120,7 +120,7 @@ def _fitted(
     labels: NDArray[Any],
     weight: FloatArray,
     features: str,
-    n_features: int,
+    n_basis_functions: int,
 ) -> ClassifierFit:
     seed = int(rng.integers(2**31))
-    return fits.fit(x, labels, weight, features=features, n_features=n_features, seed=seed)
+    return fits.fit(x, labels, weight, features=features, n_basis_functions=n_basis_functions, seed=seed)

@@ -1,4 +1,4 @@
-"""What `fit_within` takes from an estimator: its parameters, and for labels a way to fit its classifier."""
+"""What `fit_quantized` takes from an estimator: its parameters, and for labels a way to fit its classifier."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClassifierFits:
     """Ways to weight and to fit labels.
 
     - `weighted`: from rows, labels and weights to the same with class weights; rows without weight are left out.
-    - `fit`: from rows, labels and weights, and the keywords ``features``, ``n_features`` and ``seed``, to a
+    - `fit`: from rows, labels and weights, and the keywords ``features``, ``n_basis_functions`` and ``seed``, to a
       `ClassifierFit`.
     """
 
@@ -59,7 +59,7 @@ class SearchSettings:
 
 
 class Searchable(Protocol):
-    """An estimator that `fit_within` takes."""
+    """An estimator that `fit_quantized` takes."""
 
     def search_settings(self) -> SearchSettings:
         """Return the parameters that the search uses."""

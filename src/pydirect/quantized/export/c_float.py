@@ -27,7 +27,7 @@ Tables = dict[str, NDArray[Any]]
 
 
 def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str) -> tuple[str, int]:
-    """Return the body of a header that predicts like ``model.using("float")``, and the number of bytes of its tables.
+    """Return the body of a header that predicts in floating point, and the number of bytes of its tables.
 
     `rows`, (n_tests, n_features_in): rows for the self-test. `level`: probability of intervals. `real`: {"double",
     "float"}. Raises ValueError when the features have no form in C, or the tables are too large.
@@ -156,7 +156,7 @@ def _add_basis(
     if isinstance(features, NystroemFeatures):
         raise ValueError(
             "features must not be 'nystroem' for C, which would have to store every landmark: fit with "
-            "features='fourier', or let pydirect.fit_within choose a model of a given size"
+            "features='fourier', or let pydirect.fit_quantized choose a model of a given size"
         )
     _add_features(features, conditions, macros, tables)
     n_basis = len(model.codes)

@@ -37,7 +37,11 @@ def integer_body(
     Raises AccumulatorOverflowError when a sum could overflow its type. Raises ValueError when counts exceed 16 bits.
     """
     bounds = program.prove()
-    counts = {"n_features_in": program.n_features_in, "n_features": len(program.codes), "columns": program.n_columns}
+    counts = {
+        "n_features_in": program.n_features_in,
+        "n_basis_functions": len(program.codes),
+        "columns": program.n_columns,
+    }
     require_counts(counts)
     conditions = _conditions(program, packed, raw, n_classes)
     parts = [

@@ -225,7 +225,7 @@ class FloatGraph:
     # --- weights
 
     def _levels(self) -> str:
-        """Return the levels that the codes stand for, (n_features, n_columns), stored as four-bit codes."""
+        """Return the levels that the codes stand for, (n_basis_functions, n_columns), stored as four-bit codes."""
         codes, levels = self.model.codes, self.model.levels
         if len(levels) <= 16:
             stored = self.graph.four_bits(codes, "codes")
@@ -235,12 +235,12 @@ class FloatGraph:
         return self.op("Gather", self.real(levels, "levels"), self.graph.cast(stored, np.int64))
 
     def _matrix(self) -> str:
-        """Return what the samples' weights add to their centres, in their own units, (n_features, n_columns)."""
+        """Return what the samples' weights add to their centres, in their own units, (n_basis_functions, n_columns)."""
         weights = self._levels()
         return weights if (self.model.spread == 1).all() else self.op("Mul", weights, self._columns(self.model.spread))
 
     def _columns(self, values: FloatArray) -> FloatArray:
-        """Return values of the outputs' weights for every column, (n_features, n_columns)."""
+        """Return values of the outputs' weights for every column, (n_basis_functions, n_columns)."""
         shape = (len(self.model.codes), self.model.n_outputs)
         return np.repeat(np.broadcast_to(values, shape), self.model.n_samples, axis=1)
 

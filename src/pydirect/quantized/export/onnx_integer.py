@@ -40,7 +40,7 @@ def _quantised(graph: Graph, program: Program) -> str:
 
 
 def _features(graph: Graph, program: IntegerProgram, q: str) -> str:
-    """Return basis functions, (n_rows, n_features)."""
+    """Return basis functions, (n_rows, n_basis_functions)."""
     op = graph.op
     parts = []
     if program.n_frequencies:
@@ -145,7 +145,7 @@ def _columns(graph: Graph, program: NetworkProgram, table: NDArray[np.int32]) ->
 
 
 def _weights(graph: Graph, program: Program) -> str:
-    """Return the integers that the codes stand for, (n_features, n_columns), stored in four bits where they fit."""
+    """Return integers for the codes, (n_basis_functions, n_columns), stored in four bits where they fit."""
     multipliers = program.multipliers.astype(np.int64)
     if -8 <= multipliers.min() and multipliers.max() <= 7:
         return graph.cast(graph.four_bits(program.weights, "weights"), np.int64)

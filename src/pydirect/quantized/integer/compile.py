@@ -74,7 +74,7 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
     else:
         raise IntegerArithmeticError(
             f"integers need features='fourier', 'linear' or 'precomputed', got {features.kind!r}: fit such a model, or "
-            "let pydirect.fit_within choose one of a given size"
+            "let pydirect.fit_quantized choose one of a given size"
         )
     linear = linear[np.argsort(-np.abs(unit[first + linear]), kind="stable")]
     pairs = np.stack([frequencies, first // 2 + frequencies], axis=1).ravel()

@@ -45,7 +45,7 @@ class IntegerEngine:
 class FloatEngine:
     """Sums of basis functions weighted with levels, Σ_j φ_j level(code_j), in double precision.
 
-    - `codes`, uint8 (n_features, n_outputs · n_samples).
+    - `codes`, uint8 (n_basis_functions, n_outputs · n_samples).
     - `levels`, (n_levels,).
     """
 

@@ -63,7 +63,7 @@ class IntegerProgram(Program):
         return len(self.frequencies)
 
     @property
-    def n_features(self) -> int:
+    def n_basis_functions(self) -> int:
         """Number of basis functions."""
         return self.codes.shape[0]
 
@@ -89,8 +89,8 @@ class IntegerProgram(Program):
         return self.linear[group.begin - first : group.end - first]
 
     def largest_features(self) -> Integers:
-        """Largest magnitude of every basis function, (n_features,)."""
-        out = np.full(self.n_features, self.one, dtype=np.int64)
+        """Largest magnitude of every basis function, (n_basis_functions,)."""
+        out = np.full(self.n_basis_functions, self.one, dtype=np.int64)
         for g in self.groups:
             if g.kind == "linear":
                 limit = np.minimum(self.limit[self.inputs_of(g)], self.linear_limit).astype(np.int64)
@@ -107,8 +107,8 @@ class IntegerProgram(Program):
     @cached_property
     def _bounds(self) -> Bounds:
         expected = 2 * self.n_frequencies + len(self.linear) + any(g.kind == "constant" for g in self.groups)
-        if self.n_features != expected:
-            raise ValueError(f"codes must have {expected} rows, one per basis function, got {self.n_features}")
+        if self.n_basis_functions != expected:
+            raise ValueError(f"codes must have {expected} rows, one per basis function, got {self.n_basis_functions}")
         self._require_magnitudes(
             {
                 "limit": (self.limit, 32767),
@@ -129,8 +129,8 @@ class IntegerProgram(Program):
     # --- reference
 
     def features(self, q: Integers) -> Integers:
-        """Step 2: basis functions, (n_rows, n_features)."""
-        out = np.empty((len(q), self.n_features), dtype=np.int64)
+        """Step 2: basis functions, (n_rows, n_basis_functions)."""
+        out = np.empty((len(q), self.n_basis_functions), dtype=np.int64)
         scaled = np.asarray(q, dtype=np.int64) << self.phase_shift.astype(np.int64)
         phase = scaled @ self.frequencies.T.astype(np.int64)
         n = 2 * self.n_frequencies

@@ -99,7 +99,7 @@ class Program(ABC):
     - `columns`, int32 (n_inputs,): columns that are read.
     - `origin`, `multiplier`, float32 (n_inputs,).
     - `limit`, int32 (n_inputs,): at most 32767; for a network at most 2^30.
-    - `codes`, uint8 (n_features, n_outputs · n_samples).
+    - `codes`, uint8 (n_basis_functions, n_outputs · n_samples).
     - `multipliers`, int32 (n_levels,): at most 2^15 in magnitude.
     - `scale`, `offset`, (n_outputs,): applied to a sum over the samples.
     - `noise`, uint64 (n_outputs,).
@@ -135,7 +135,7 @@ class Program(ABC):
 
     @cached_property
     def weights(self) -> Integers:
-        """Integers that the codes stand for, (n_features, n_columns)."""
+        """Integers that the codes stand for, (n_basis_functions, n_columns)."""
         return self.multipliers.astype(np.int64)[self.codes]
 
     @property
@@ -206,7 +206,7 @@ class Program(ABC):
 
     @abstractmethod
     def features(self, q: Integers) -> Integers:
-        """Step 2: factors of the weights, (n_rows, n_features); for a network those of its first layer."""
+        """Step 2: factors of the weights, (n_rows, n_basis_functions); for a network those of its first layer."""
 
     @abstractmethod
     def totals_of_features(self, phi: Integers) -> Integers:

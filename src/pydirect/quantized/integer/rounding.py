@@ -71,7 +71,7 @@ def _feature_errors(program: IntegerProgram, basis: LinearBasis, layout: BasisLa
     SINE_ERROR``; a linear one by Δx and the rounding to int8.
     """
     unit, largest, dx = input_rounding(program, basis.input_map)
-    errors, sizes = np.zeros((2, program.n_features))
+    errors, sizes = np.zeros((2, program.n_basis_functions))
     if isinstance(basis.features.map, FourierFeatures):
         inputs = np.searchsorted(basis.input_map.kept, program.columns)
         turns = basis.features.map.frequencies[np.ix_(inputs, layout.frequencies)].T / (2 * np.pi)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, fit_within
+from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, fit_quantized
 from pydirect.quantized.errors import IntegerArithmeticError
 from pydirect.quantized.loading import load_quantized
 
@@ -12,28 +12,28 @@ from pydirect.quantized.loading import load_quantized
 def test_budgets_for_targets_that_need_no_frequency(target):
     x = np.random.default_rng(0).standard_normal((60, 2))
     y = 2 * x[:, 0] - x[:, 1] + 0.01 * x[:, 0] ** 2 if target == "linear" else np.full(60, 3.0)
-    model = fit_within(DirectRegressor(), x, y, max_nonzero=3, n_samples=2)
-    assert np.isfinite(model.predict(x)).all() and np.isfinite(model.using("float").predict(x)).all()
+    model = fit_quantized(DirectRegressor(), x, y, max_nonzero=3, n_samples=2)
+    assert np.isfinite(model.predict(x)).all() and np.isfinite(model.with_arithmetic("float").predict(x)).all()
     if target == "constant":
         np.testing.assert_allclose(model.predict(x), 3.0)
 
 
 def test_a_model_fits_into_its_bytes(data):
     x, y = data(200)
-    model = fit_within(DirectRegressor(), x, y, max_bytes=400)
+    model = fit_quantized(DirectRegressor(), x, y, max_bytes=400)
     assert model.n_bytes <= 400
     assert model.arithmetic == "integer"
     mean, std = model.predict(x, return_std=True)
     assert np.sqrt(np.mean((mean - y) ** 2)) < 0.5 * y.std()
     np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
     assert 0.5 < np.mean(np.abs(mean - y) < 1.64 * std)
-    again = fit_within(DirectRegressor(), x, y, max_bytes=400)
+    again = fit_quantized(DirectRegressor(), x, y, max_bytes=400)
     np.testing.assert_array_equal(again.predict(x), model.predict(x))
 
 
 def test_a_model_keeps_to_its_number_of_weights(data):
     x, y = data(200)
-    model = fit_within(DirectRegressor(), x, y, max_nonzero=12, levels="power_of_two", n_samples=4)
+    model = fit_quantized(DirectRegressor(), x, y, max_nonzero=12, levels="power_of_two", n_samples=4)
     assert model.report()["n_nonzero"] <= 12 * 4
     assert model.program.powers_of_two
     assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.7 * y.std()
@@ -42,7 +42,7 @@ def test_a_model_keeps_to_its_number_of_weights(data):
 @pytest.mark.parametrize(("n_levels", "bits"), [(3, 2), (7, 3), (31, 8)])
 def test_few_levels_take_few_bits(data, n_levels, bits):
     x, y = data(60)
-    model = fit_within(DirectRegressor(), x, y, max_bytes=600, n_levels=n_levels)
+    model = fit_quantized(DirectRegressor(), x, y, max_bytes=600, n_levels=n_levels)
     assert model.packed.bits == bits and len(model.levels) == n_levels
     assert model.packed.n_bytes <= -(-model.codes.size * bits // 8)
     assert model.n_bytes <= 600
@@ -51,7 +51,7 @@ def test_few_levels_take_few_bits(data, n_levels, bits):
 def test_more_samples_keep_to_the_number_of_weights(data):
     x, y = data(100)
     for limit in (4, 12):
-        model = fit_within(DirectRegressor(), x, y, max_bytes=1000, max_nonzero=limit, n_levels=31)
+        model = fit_quantized(DirectRegressor(), x, y, max_bytes=1000, max_nonzero=limit, n_levels=31)
         assert model.report()["n_nonzero"] <= limit * model.n_samples
         assert model.n_bytes <= 1000
 
@@ -59,11 +59,11 @@ def test_more_samples_keep_to_the_number_of_weights(data):
 def test_too_few_bytes_for_a_model_are_refused(data):
     x, y = data(60)
     with pytest.raises(ValueError, match="max_bytes must be at least about"):
-        fit_within(DirectRegressor(), x, y, max_bytes=100)
+        fit_quantized(DirectRegressor(), x, y, max_bytes=100)
     with pytest.raises(ValueError, match="max_bytes must be at least about"):
-        fit_within(DirectClassifier(), x, y > y.mean(), max_bytes=100)
+        fit_quantized(DirectClassifier(), x, y > y.mean(), max_bytes=100)
     with pytest.raises(TypeError, match="model must be a DirectRegressor or a DirectClassifier, got Quadratic"):
-        fit_within(QuadraticBNNRegressor(), x, y)
+        fit_quantized(QuadraticBNNRegressor(), x, y)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_too_few_bytes_for_a_model_are_refused(data):
 def test_budgets_name_the_invalid_argument(data, options, message):
     x, y = data(40)
     with pytest.raises((TypeError, ValueError), match=message):
-        fit_within(DirectRegressor(), x, y, **options)
+        fit_quantized(DirectRegressor(), x, y, **options)
 
 
 def test_several_outputs_share_the_basis_functions_of_a_budget(data):
     x, y = data(120)
     targets = np.c_[y, 50 + 1e3 * np.cos(x[:, 1] / 2)]
     for limits in ({"max_bytes": 700}, {"max_nonzero": 30, "n_samples": 4}):
-        model = fit_within(DirectRegressor(), x, targets, **limits)
+        model = fit_quantized(DirectRegressor(), x, targets, **limits)
         assert model.arithmetic == "integer" and model.n_outputs == 2
         assert model.n_bytes <= limits.get("max_bytes", np.inf)
         assert model.report()["n_nonzero"] <= limits.get("max_nonzero", np.inf) * model.n_samples
@@ -98,7 +98,7 @@ def test_several_outputs_share_the_basis_functions_of_a_budget(data):
         assert (0.5 < covered).all()
         np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
     x, y = x[:50], y[:50]
-    one, column = (fit_within(DirectRegressor(), x, t, max_nonzero=4, n_samples=2) for t in (y, y[:, None]))
+    one, column = (fit_quantized(DirectRegressor(), x, t, max_nonzero=4, n_samples=2) for t in (y, y[:, None]))
     np.testing.assert_array_equal(one.predict(x), column.predict(x)[:, 0])
 
 
@@ -109,7 +109,7 @@ def test_classes_share_the_basis_functions_of_a_budget(data, n_classes, limits, 
     x, y = data(240)
     edges = np.quantile(y, [0.5] if n_classes == 2 else [0.3, 0.7])
     labels = np.array(["low", "middle", "high"])[np.digitize(y, edges)]
-    model = fit_within(DirectClassifier(), x[:160], labels[:160], **limits)
+    model = fit_quantized(DirectClassifier(), x[:160], labels[:160], **limits)
     assert model.arithmetic == "integer" and model.n_outputs == (1 if n_classes == 2 else 3)
     assert model.n_bytes <= limits.get("max_bytes", np.inf)
     assert model.report()["n_nonzero"] <= limits.get("max_nonzero", np.inf) * model.n_samples
@@ -127,28 +127,28 @@ def test_classes_share_the_basis_functions_of_a_budget(data, n_classes, limits, 
 def test_weights_of_classes_and_rows_count_in_a_budget(data):
     x, y = data(120)
     labels = (y > np.quantile(y, 0.85)).astype(int)
-    plain = fit_within(DirectClassifier(), x, labels, max_bytes=500)
-    balanced = fit_within(DirectClassifier(class_weight="balanced"), x, labels, max_bytes=500)
+    plain = fit_quantized(DirectClassifier(), x, labels, max_bytes=500)
+    balanced = fit_quantized(DirectClassifier(class_weight="balanced"), x, labels, max_bytes=500)
     assert balanced.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean() + 0.05
     with pytest.raises(ValueError, match="y must have 120 rows, got 119"):
-        fit_within(DirectClassifier(), x, labels[1:])
+        fit_quantized(DirectClassifier(), x, labels[1:])
     with pytest.raises(ValueError, match="at least two classes"):
-        fit_within(DirectClassifier(), x, 0 * labels)
+        fit_quantized(DirectClassifier(), x, 0 * labels)
 
 
 def test_weights_that_cancel_are_kept_within_the_lattice():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((250, 4))
     f = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]  # smooth: the evidence asks for large weights
-    model = fit_within(DirectRegressor(), x, f + 0.1 * rng.standard_normal(250), max_bytes=1000, n_samples=4)
+    model = fit_quantized(DirectRegressor(), x, f + 0.1 * rng.standard_normal(250), max_bytes=1000, n_samples=4)
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.3 * f.std()
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e100])
 def test_budgets_do_not_depend_on_units(data, scale):
     x, y = data(60)
-    plain = fit_within(DirectRegressor(), x, y, max_bytes=400)
-    scaled = fit_within(DirectRegressor(), x, scale * (y - y.mean()), max_bytes=400)
+    plain = fit_quantized(DirectRegressor(), x, y, max_bytes=400)
+    scaled = fit_quantized(DirectRegressor(), x, scale * (y - y.mean()), max_bytes=400)
     expected = (plain.predict(x) - y.mean()) * scale
     assert np.sqrt(np.mean((scaled.predict(x) / scale - expected / scale) ** 2)) < 0.5 * y.std()
     assert np.isfinite(scaled.predict(x, return_std=True)[1]).all()
@@ -157,11 +157,11 @@ def test_budgets_do_not_depend_on_units(data, scale):
 def test_a_target_whose_square_overflows_is_refused(data):
     x, y = data(60)
     with pytest.raises(ValueError, match="y must vary by less than"):
-        fit_within(DirectRegressor(), x, 1e300 * y)
+        fit_quantized(DirectRegressor(), x, 1e300 * y)
 
 
 def test_columns_of_extreme_scale_have_an_integer_form_or_a_message(data):
     x, y = data(60)
     for factor in (1e-40, 1e300):
         with pytest.raises(IntegerArithmeticError, match="single precision"):
-            fit_within(DirectRegressor(), x * factor, y, max_bytes=700)
+            fit_quantized(DirectRegressor(), x * factor, y, max_bytes=700)

@@ -1,4 +1,4 @@
-"""`fit_within`: the best quantised model within a number of bytes, or of non-zero weights.
+"""`fit_quantized`: the best quantised model within a number of bytes, or of non-zero weights.
 
 Bytes are those of every table that a device stores: scales of the inputs, frequencies, packed level indices, the sine
 table, outputs. They are spent on frequencies in three ways: those of a pool of random ones from the kernel's spectral
@@ -32,7 +32,7 @@ from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.rows import as_numpy, column_names
 
 
-def fit_within(
+def fit_quantized(
     model: Searchable,
     X: ArrayLike,
     y: ArrayLike,
