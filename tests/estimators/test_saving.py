@@ -76,6 +76,7 @@ def layouts(value, name="model"):
             for basis in ("decorrelated", "raw")
         ),
         partial(DirectRegressor, "fourier", basis="raw", posterior="mean_field", n_basis_functions=20, n_components=2),
+        partial(DirectRegressor, "fourier", length_scale=0.3, n_basis_functions=100),  # more of them than rows
         partial(DirectClassifier, n_basis_functions=30),
         partial(DirectClassifier, basis="raw", n_basis_functions=30),
         partial(QuadraticBNNRegressor, hidden_layer_sizes=(3,)),
@@ -97,8 +98,9 @@ def test_loaded_arrays_have_the_memory_order_of_fitted_ones(tmp_path, make):
     kept = layouts({k: v for k, v in vars(loaded).items() if k.endswith("_")})
     assert kept.items() <= layouts({k: v for k, v in vars(model).items() if k.endswith("_")}).items()
     assert len(kept) > 5
-    if hasattr(model, "sample_y"):
-        assert loaded.sample_y(NEW, 3).tobytes() == model.sample_y(NEW, 3).tobytes()
+    draw, draw_again = (getattr(m, "sample_y", None) or m.sample_proba for m in (model, loaded))
+    for n_samples in (1, 3):
+        assert draw_again(NEW, n_samples).tobytes() == draw(NEW, n_samples).tobytes()
 
 
 @pytest.mark.parametrize("targets", [Y, Y[:, None], TWO], ids=["vector", "column", "two"])

@@ -128,4 +128,5 @@ def _orthonormal(vectors: FloatArray) -> FloatArray:
     about it where targets are nearly noise-free.
     """
     q, r = qr(vectors[:, ::-1], mode="economic", overwrite_a=True, check_finite=False)
-    return np.asarray((q * np.sign(r.diagonal()))[:, ::-1])
+    # Contiguous: files keep C or Fortran order, and BLAS rounds products of reversed columns otherwise.
+    return np.asfortranarray((q * np.sign(r.diagonal()))[:, ::-1])
