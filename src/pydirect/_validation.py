@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
+MOST_ENTRIES_SHOWN = 8
 
 
 def as_float_array(value: ArrayLike, name: str, shape: tuple[int | str, ...]) -> FloatArray:
@@ -49,6 +51,20 @@ def as_float_array_unbounded(value: ArrayLike, name: str, shape: tuple[int | str
 def shown(value: Any) -> str:
     """Return the text of a value for messages, NumPy scalars like Python's."""
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def short_repr(parts: Any) -> str:
+    """Return the fields of a dataclass as text, of arrays and long tuples only what they are: a ``__repr__``."""
+    own = ", ".join(f"{f.name}={_in_short(getattr(parts, f.name))}" for f in fields(parts) if f.repr)
+    return f"{type(parts).__name__}({own})"
+
+
+def _in_short(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size > MOST_ENTRIES_SHOWN:
+        return f"<{value.dtype} array of shape {value.shape}>"
+    if isinstance(value, list | tuple) and len(value) > MOST_ENTRIES_SHOWN:
+        return f"<{type(value).__name__} of {len(value)}>"
+    return repr(value)
 
 
 def as_count(value: Any, name: str, minimum: int = 1) -> int:

@@ -208,7 +208,7 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
         ({"n_noise_levels": 0}, "n_noise_levels must be at least 1"),
         ({"length_scale": 0.0}, "length_scale must be positive"),
         ({"length_scale": [1.0, 2.0]}, r"length_scale must have shape \(3,\)"),
-        ({"length_scale": "long"}, "length_scale must hold real numbers"),
+        ({"length_scale": "auto"}, "length_scale must be None, which learns it"),
         ({"length_scale": [1.0, np.nan, 1.0]}, "length_scale must be finite"),
         ({"optimizer": "adam"}, "optimizer must be one of"),
         ({"max_iter": 0}, "max_iter must be at least 1"),

@@ -134,12 +134,18 @@ def test_fitting_many_models_is_fitting_each(model):
     assert off.local_ is None
 
 
+@pytest.mark.parametrize("local", [True, "on"])
+def test_what_may_be_asked_for_is_said(local):
+    with pytest.raises(ValueError, match="'auto', False or a number of neighbours, such as the 32 of 'auto'"):
+        DirectRegressor(local=local).fit(X, Y)
+
+
 def test_sums_over_rows_have_none():
     statistics = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)
     assert statistics.local_ is None
     with pytest.raises(ValueError, match="local must be 'auto' or False where only sums"):
         DirectRegressor(local=8, **SMALL).partial_fit(X, Y)
-    with pytest.raises(ValueError, match="local must be 'auto' or False where only sums"):
+    with pytest.raises(ValueError, match="local=8 needs rows, but DirectSearchCV"):
         DirectSearchCV(DirectRegressor(local=8, **SMALL), {"n_levels": [7, 15]}, cv=2).fit(X, Y)
     search = DirectSearchCV(DirectRegressor(**SMALL), {"n_levels": [7, 15]}, cv=2).fit(X, Y)
     assert search.best_estimator_.local_ is None

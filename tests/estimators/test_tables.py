@@ -110,8 +110,14 @@ def test_columns_are_checked_as_those_of_numbers():
     model = DirectRegressor("linear").fit(X, Y)
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(X[X.columns[::-1]])
-    with pytest.raises(ValueError, match="X has 4 features, but DirectRegressor is expecting 5"):
+    with pytest.raises(ValueError, match=r"it has them in another order; X\[model.feature_names_in_\] is right"):
+        model.predict(X[X.columns[::-1]])
+    with pytest.raises(ValueError, match="it lacks 'male'"):
         model.predict(X[X.columns[:4]])
+    with pytest.raises(ValueError, match="it lacks 'bill', 'male' and also has 'size'"):
+        model.predict(X[X.columns[:3]].assign(size=1.0))
+    with pytest.raises(ValueError, match="X has 4 features, but DirectRegressor is expecting 5"):
+        model.predict(X.to_numpy(dtype=object)[:, :4])
     with pytest.raises(ValueError, match="column 'wing' must be finite, got infinity"):
         model.predict(X.assign(wing=np.inf))
     with pytest.raises(TypeError, match="column 'wing' must hold numbers, as in fit, got 'wide'"):
@@ -122,6 +128,14 @@ def test_columns_are_checked_as_those_of_numbers():
         DirectRegressor(missing="raise").fit(X, Y)
     with pytest.raises(ValueError, match="0 sample"):
         model.predict(X[:0])
+
+
+def test_fitted_parts_are_short_texts():
+    for model in (DirectRegressor(), DirectRegressor(basis="raw", **SMALL), DirectClassifier(**SMALL)):
+        model.fit(X, Y > np.median(Y))
+        for part in ("posterior_", "features_", "columns_"):
+            assert len(repr(getattr(model, part))) < 3000
+    assert "array of shape (160, 15)" in repr(DirectRegressor().fit(X, Y).posterior_)
 
 
 def test_wrong_parameters_are_refused_by_name():

@@ -194,7 +194,7 @@ def test_auto_is_constant_noise(change):
 @pytest.mark.parametrize("call", ["partial_fit", "fit_statistics", "fit_stream", "search"])
 def test_sums_over_rows_are_not_enough(call):
     model = DirectRegressor(n_basis_functions=20, noise="varying").fit_features(X, Y)
-    with pytest.raises(ValueError, match="needs the rows again"):
+    with pytest.raises(ValueError, match=r"needs the rows again|noise='varying' needs rows, but DirectSearchCV"):
         if call == "partial_fit":
             model.partial_fit(X, Y)
         elif call == "fit_statistics":

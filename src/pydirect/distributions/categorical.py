@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import xlogy
 
 from pydirect import _random
-from pydirect._validation import FloatArray, as_count, as_float_array_unbounded, as_generator
+from pydirect._validation import FloatArray, as_count, as_float_array_unbounded, as_generator, short_repr
 from pydirect.distributions.levels import as_levels
 
 
@@ -28,6 +28,8 @@ class FactorizedCategorical:
 
     levels: FloatArray
     q: FloatArray
+
+    __repr__ = short_repr
 
     @classmethod
     def from_logits(cls, levels: ArrayLike, logits: ArrayLike) -> FactorizedCategorical:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, xlogy
 
-from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded
+from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded, short_repr
 from pydirect.persistence.fields import require_positive, require_probabilities
 
 
@@ -30,6 +30,8 @@ class NoisePosterior:
 
     levels: FloatArray
     q: FloatArray
+
+    __repr__ = short_repr
 
     @property
     def variance(self) -> float:
@@ -69,6 +71,8 @@ class NoiseGrid:
 
     levels: FloatArray
     log_prior: FloatArray
+
+    __repr__ = short_repr
 
     @classmethod
     def of(cls, levels: ArrayLike, log_prior: ArrayLike | None = None) -> NoiseGrid:

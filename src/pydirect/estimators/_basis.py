@@ -112,6 +112,11 @@ class BasisFunctionModel(TableModel):
         prior = as_prior(self.prior)
         if self.basis == "decorrelated" and not isinstance(prior, DensityPrior):
             raise ValueError("prior must have a density in the decorrelated basis; use basis='raw' for atoms")
+        if isinstance(self.length_scale, str):
+            raise TypeError(
+                "length_scale must be None, which learns it from the rows, or positive numbers in units of X's "
+                f"columns, got {self.length_scale!r}"
+            )
         if self.length_scale is not None and self._feature_kind() not in ("nystroem", "fourier"):
             raise ValueError("length_scale must be None unless features are 'nystroem' or 'fourier'")
         if self.basis == "decorrelated" and self.levels is not None:

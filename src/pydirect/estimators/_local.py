@@ -52,7 +52,8 @@ class LocalDetail(LeavingOneOut):
         if self.local is False or (isinstance(self.local, str) and self.local == "auto"):
             return
         if isinstance(self.local, bool | str):
-            raise ValueError(f"local must be 'auto', False or a number of neighbours, got {shown(self.local)}")
+            asked = f"a number of neighbours, such as the {N_NEIGHBOURS} of 'auto'"
+            raise ValueError(f"local must be 'auto', False or {asked}, got {shown(self.local)}")
         as_count(self.local, "local", 2)
         obstacle = self._obstacle_to_local()
         if obstacle:

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, short_repr
 from pydirect.features.basis import Basis
 from pydirect.persistence.fields import Arrays, Header, build, require_array, require_number, require_positive
 from pydirect.regression.leave_one_out import RidgePosterior
@@ -40,6 +40,8 @@ class LogVariance:
     location: FloatArray
     scale: FloatArray
     mean_missing: float
+
+    __repr__ = short_repr
 
     def moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the log noise variance, (n_rows, n_outputs) each."""
@@ -102,6 +104,8 @@ class NoiseModel:
     candidates: tuple[str, ...]
     log_densities: FloatArray
     log_variance: LogVariance | None = None
+
+    __repr__ = short_repr
 
     def of(self, x: FloatArray, n_threads: int = 1) -> list[tuple[FloatArray, FloatArray] | None]:
         """Return weights (n_nodes,) and values (n_rows, n_nodes) of each output's noise variance.

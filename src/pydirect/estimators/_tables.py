@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_X_y, validate_data
 
 from pydirect._validation import FloatArray, as_choice
 from pydirect.estimators._base import LatentFunctions
-from pydirect.features.columns import MISSING_POLICIES, Columns
+from pydirect.features.columns import MISSING_POLICIES, Columns, what_differs
 from pydirect.streams.tables import Table, holds_text, is_frame, label
 
 
@@ -73,13 +73,13 @@ class TableModel(LatentFunctions):
     def _require_names(self, table: Table) -> None:
         d, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
         own = type(self).__name__
-        if table.shape[1] != d:
-            raise ValueError(f"X has {table.shape[1]} features, but {own} is expecting {d} features as input")
         if names is not None and table.names is not None and list(names) != table.names:
             raise ValueError(
-                f"The feature names should match those that were passed during fit: {own} expects the columns "
-                f"{list(names)}, in this order, got {table.names}"
+                "The feature names should match those that were passed during fit: X must have the columns of the fit, "
+                f"but {what_differs(names, table.names)}"
             )
+        if table.shape[1] != d:
+            raise ValueError(f"X has {table.shape[1]} features, but {own} is expecting {d} features as input")
 
     def _fit_columns(
         self, x: Any, standardised: FloatArray | None, weight: FloatArray | None, columns: Columns | None = None

@@ -23,6 +23,7 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, shown
 from pydirect.estimators._fitting import fit_to_statistics
+from pydirect.estimators._row_noise import NOISE_OF_ROWS
 from pydirect.estimators._search_scores import (
     SCORES_OF_SUMS,
     score_of_errors,
@@ -68,6 +69,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     Repeated rows are held out together. As the features, and besides them the targets' scale, the noise variance and
     the prior scale, keep the row, this compares candidates of one feature map; it needs the rows, which scikit-learn's
     GridSearchCV gives to no scorer.
+
+    As candidates see sums, their noise has one variance, with ``noise="auto"`` too, and there is no local process;
+    ``best_estimator_`` is such a model. What needs rows is refused.
 
     GridSearchCV's ``n_jobs``, ``return_train_score``, multiple scorers and ``refit`` by a function are not supported;
     a candidate that fails ends the search, as with ``error_score="raise"`` there.
@@ -168,7 +172,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
             model._check_parameters()
-            clone(model).set_params(store_loo=False)._check_without_rows()
+            _require_sums(model)
             if leaving_one_out:
                 model._require_formula("cv must not be 'loo'")
                 if scoring in SCORES_OF_SUMS and model.target_transform is not None:
@@ -402,6 +406,18 @@ def _fitted(
     for model in copies:
         model._warn_if_unfinished(stacklevel=4)  # at the caller of the search
     return copies
+
+
+def _require_sums(model: DirectRegressor) -> None:
+    """Raise if a candidate needs rows to fit to."""
+    hint = "fit the best candidate with it afterwards, or compare with scikit-learn's GridSearchCV"
+    for name, constant in (("noise", model.noise not in NOISE_OF_ROWS), ("local", isinstance(model.local, bool | str))):
+        if not constant:
+            raise ValueError(
+                f"{name}={getattr(model, name)!r} needs rows, but DirectSearchCV fits candidates to sums over the rows "
+                f"of each fold: {hint}"
+            )
+    clone(model).set_params(store_loo=False)._check_without_rows()
 
 
 def _takes_weights(scorer: Callable[..., Any]) -> bool:

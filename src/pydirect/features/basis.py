@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, short_repr
 from pydirect.features.columns import Columns
 from pydirect.features.content import SCALARS, content
 from pydirect.features.inputs import LARGEST, InputMap
@@ -64,6 +64,8 @@ class Basis:
     reach: float = LARGEST
     target_transform: TargetTransform | None = None
     columns: Columns | None = None
+
+    __repr__ = short_repr
 
     @property
     def n_features_in(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._validation import FloatArray, has_nan
+from pydirect._validation import FloatArray, has_nan, short_repr
 from pydirect.features.gaps import Gaps
 from pydirect.persistence.fields import Arrays, Header, build, require_type
 from pydirect.streams.tables import Column, Table, Text, as_text, label
@@ -20,6 +20,7 @@ MOST_CATEGORIES = 50
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
 # chance: standard deviations of a chi-squared variable with one degree of freedom.
 TELLING = 3.0
+MOST_NAMED = 10  # columns in a message
 MISSING_POLICIES = ("auto", "indicator", "raise")
 
 
@@ -60,6 +61,8 @@ class Columns:
     indicators: tuple[int, ...]
     gaps: Gaps | None
     lacking: tuple[int, ...] = field(default=(), compare=False)
+
+    __repr__ = short_repr
 
     # --- what comes out
 
@@ -208,10 +211,10 @@ class Columns:
 
     def _table(self, X: Any) -> Table:
         table = X if isinstance(X, Table) else _as_table(X)
+        if table.names is not None and self.names is not None and table.names != list(self.names):
+            raise ValueError(f"X must have the columns of the fit: {what_differs(self.names, table.names)}")
         if table.shape[1] != self.n_columns:
             raise ValueError(f"X must have {self.n_columns} columns, as in fit, got {table.shape[1]}")
-        if table.names is not None and self.names is not None and table.names != list(self.names):
-            raise ValueError(f"X must have the columns {list(self.names)}, in this order, got {table.names}")
         return table
 
     def _body(self, columns: Sequence[Column]) -> tuple[FloatArray, NDArray[np.bool_]]:
@@ -275,6 +278,19 @@ class Columns:
                 raise ValueError(f"{what} must be different columns of their kind")
         if self.gaps is not None:
             self.gaps.check(int(self.widths.sum()))
+
+
+def what_differs(expected: Sequence[str], given: Sequence[str]) -> str:
+    """Say in words which columns are missing and which are too many, or that their order is another."""
+    lacking = [name for name in expected if name not in given]
+    superfluous = [name for name in given if name not in expected]
+    found = [f"{what} {_listed(names)}" for what, names in (("lacks", lacking), ("also has", superfluous)) if names]
+    return f"it {' and '.join(found)}" if found else "it has them in another order; X[model.feature_names_in_] is right"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    return f"{shown} and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else shown
 
 
 def _tuple_of(value: Any, name: str, *types: type) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, has_nan
+from pydirect._validation import FloatArray, has_nan, short_repr
 from pydirect.features.inputs import LARGEST, weighted_location_scale
 from pydirect.persistence.fields import require_array, require_positive
 
@@ -39,6 +39,8 @@ class Gaps:
     scale: FloatArray
     centre: FloatArray
     precision: FloatArray
+
+    __repr__ = short_repr
 
     @classmethod
     def fit(cls, x: FloatArray, weight: FloatArray | None) -> Self:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, short_repr
 from pydirect.persistence.fields import require_array, require_positive
 
 # Largest number of knots of a column's normal scores: enough for any shape, few enough to store.
@@ -45,6 +45,8 @@ class InputMap:
     knots: FloatArray
     scores: FloatArray
     scored: NDArray[np.intp]
+
+    __repr__ = short_repr
 
     @property
     def n_outputs(self) -> int:
@@ -120,6 +122,8 @@ class Rotation:
     """
 
     matrix: FloatArray
+
+    __repr__ = short_repr
 
     @classmethod
     def whitening(cls, x: FloatArray, sample_weight: FloatArray | None) -> Rotation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_count
+from pydirect._validation import FloatArray, as_count, short_repr
 from pydirect.features.inputs import LARGEST
 from pydirect.persistence.fields import require_array, require_number
 
@@ -54,6 +54,8 @@ class KernelHyperparameters:
     n_linear: int
     smoothness: float = 1.5
     n_evaluations: int = 0
+
+    __repr__ = short_repr
 
     constant = 1.0
 

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import blas, lapack
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_count, as_float_array
+from pydirect._validation import FloatArray, as_count, as_float_array, short_repr
 from pydirect.features.inputs import LARGEST
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 from pydirect.persistence.fields import require_array, require_number, require_type
@@ -163,6 +163,8 @@ class FourierFeatures:
     linear_scale: FloatArray | None = None
     constant: float | None = None
 
+    __repr__ = short_repr
+
     def __post_init__(self) -> None:
         shape = as_float_array(self.frequencies, "frequencies", ("n_features_in", "n_frequencies")).shape
         as_float_array(self.amplitudes, "amplitudes", (shape[1],))
@@ -253,6 +255,8 @@ class NystroemFeatures:
     landmarks: FloatArray
     whitening: FloatArray
     hyperparameters: KernelHyperparameters
+
+    __repr__ = short_repr
 
     @classmethod
     def at(cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters, n_threads: int = 1) -> NystroemFeatures:

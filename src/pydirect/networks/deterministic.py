@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, short_repr
 from pydirect.networks.base import ACTIVATIONS, Evaluation, VariationalNetwork
 from pydirect.networks.inference import DVI, MAP, MCVI, RMCVI, Inference
 from pydirect.networks.posterior import TrainedNetwork
@@ -123,6 +123,8 @@ class DeterministicPosterior(TrainedNetwork):
     """
 
     network: DeterministicNetwork
+
+    __repr__ = short_repr
 
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs."""

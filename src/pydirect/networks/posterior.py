@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pydirect._validation import FloatArray, as_float_array_unbounded
+from pydirect._validation import FloatArray, as_float_array_unbounded, short_repr
 from pydirect.networks.base import VariationalNetwork
 from pydirect.optimize.outcome import Outcome, WithOutcome
 
@@ -32,6 +32,8 @@ class TrainedNetwork(WithOutcome):
     network: VariationalNetwork
     theta: FloatArray
     outcome: Outcome
+
+    __repr__ = short_repr
 
     def check(self, network: VariationalNetwork) -> None:
         """Raise unless the posterior is of this network and its numbers are in their ranges."""

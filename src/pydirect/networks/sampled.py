@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, short_repr
 from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence
 from pydirect.monte_carlo.draws import as_seed
 from pydirect.monte_carlo.posteriors import PosteriorFamily
@@ -233,6 +233,8 @@ class SampledPosterior(TrainedNetwork):
     """
 
     network: SampledNetwork
+
+    __repr__ = short_repr
 
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks."""

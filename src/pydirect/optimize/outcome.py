@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pydirect._validation import FloatArray, as_count
+from pydirect._validation import FloatArray, as_count, short_repr
 from pydirect.persistence.fields import require_array, require_number, require_type
 
 
@@ -33,6 +33,8 @@ class Outcome:
     n_iter: int = 0
     converged: bool = False
     interrupted: bool = False
+
+    __repr__ = short_repr
 
     def add(self, stage: tuple[int, bool, FloatArray]) -> None:
         """Append one stage: its number of iterations, whether it came to rest, and its trace."""

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import softmax
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_choice, as_float_array, as_float_array_unbounded
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_float_array_unbounded, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_levels, pad_levels
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior
@@ -155,6 +155,8 @@ class NetworkPosterior(MeanFieldPosterior):
     shape: NetworkShape = field(kw_only=True)
     prior_scale: FloatArray = field(kw_only=True)
     engine: str = field(kw_only=True)
+
+    __repr__ = short_repr
 
     @cached_property
     def _moments(self) -> FloatArray:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pydirect._validation import FloatArray, as_count, as_number
+from pydirect._validation import FloatArray, as_count, as_number, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_level_count
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
@@ -41,6 +41,8 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
     vectors: FloatArray = field(kw_only=True)
     prior_variance: float = field(kw_only=True)
+
+    __repr__ = short_repr
 
     @property
     def coefficients(self) -> FloatArray:

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, short_repr
 from pydirect.statistics.rotated import RotatedStatistics
 
 # A row that determines its own prediction has a leverage of one; what is left of it then is rounding.
@@ -40,6 +40,8 @@ class RidgePosterior:
     coefficients: FloatArray
     variances: FloatArray
     prior_variance: FloatArray
+
+    __repr__ = short_repr
 
     @classmethod
     def of(cls, rotated: RotatedStatistics, precision: FloatArray, prior_variance: FloatArray) -> Self:

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count
+from pydirect._validation import FloatArray, as_choice, as_count, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_levels, pad_levels
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
@@ -46,6 +46,8 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
     noise: NoisePosterior
     log_prior: FloatArray
     outcome: Outcome
+
+    __repr__ = short_repr
 
     @property
     def levels(self) -> FloatArray:

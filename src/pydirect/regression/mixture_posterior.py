@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_count, as_generator, as_level_indices
+from pydirect._validation import FloatArray, as_count, as_generator, as_level_indices, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.posterior import WeightMarginals
@@ -56,6 +56,8 @@ class MixturePosterior(WeightMarginals, WithOutcome):
     entropy_lower: float
     entropy_upper: float
     outcome: Outcome
+
+    __repr__ = short_repr
 
     @property
     def n_components(self) -> int:

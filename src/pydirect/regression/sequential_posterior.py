@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 
 from pydirect import _core
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_generator
+from pydirect._validation import FloatArray, as_choice, as_count, as_generator, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.posterior import WeightMarginals
@@ -80,6 +80,8 @@ class SequentialSampler:
     levels: FloatArray
     tilt: FloatArray
     constant: float
+
+    __repr__ = short_repr
 
     def draw(self, n_draws: int, kind: str, seed: int, n_threads: int = 1) -> Draws:
         """Draw from q; `kind` as of `SequentialPosterior.draw`, or "nearest" for the most probable levels in turn."""
@@ -169,6 +171,8 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     outcome: Outcome = field(default_factory=Outcome)
     noise_factor: float = 1.0
     sampler: SequentialSampler | None = None
+
+    __repr__ = short_repr
 
     @property
     def n_draws(self) -> int:

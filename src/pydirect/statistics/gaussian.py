@@ -15,7 +15,15 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from pydirect import _core
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_float_array, as_instance, as_output, as_sample_weight, as_target
+from pydirect._validation import (
+    FloatArray,
+    as_float_array,
+    as_instance,
+    as_output,
+    as_sample_weight,
+    as_target,
+    short_repr,
+)
 
 Block = NDArray[Any]
 # Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's
@@ -55,6 +63,8 @@ class TargetStatistics:
     c: FloatArray
     yty: float
     n_samples: float
+
+    __repr__ = short_repr
 
     @property
     def n_weights(self) -> int:
@@ -113,6 +123,8 @@ class GaussianStatistics:
     n_samples: float
     gram: FloatArray | None = None
     rows: FloatArray | None = None
+
+    __repr__ = short_repr
 
     @property
     def n_weights(self) -> int:

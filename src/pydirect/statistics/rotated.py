@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import eigh, qr
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_instance, as_output
+from pydirect._validation import FloatArray, as_instance, as_output, short_repr
 from pydirect.statistics.gaussian import GaussianStatistics
 
 
@@ -30,6 +30,8 @@ class RotatedTarget:
     c: FloatArray
     yty: float
     n_samples: float
+
+    __repr__ = short_repr
 
     def squared_error(self, mean: FloatArray, second_moment: FloatArray) -> float:
         """Return ``R = yᵀy − 2 sᵀc + Σ_j λ_j E w_j²``: eq. 8 with a diagonal A."""
@@ -75,6 +77,8 @@ class RotatedStatistics:
     c: FloatArray
     yty: FloatArray
     n_samples: float
+
+    __repr__ = short_repr
 
     @property
     def n_outputs(self) -> int:

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, short_repr
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import RotatedStatistics, decorrelate
 from pydirect.statistics.running import RunningStatistics
@@ -29,6 +29,8 @@ class Standardised:
     scale: FloatArray
     gaussian: GaussianStatistics
     repetitions: float
+
+    __repr__ = short_repr
 
     @classmethod
     def of(cls, statistics: RunningStatistics, repetitions: float | None = None) -> Self:
