@@ -26,6 +26,15 @@ def test_user_density_is_checked(log_density, slope, message):
         mc.MonteCarloDivergence("normal", mc.UserDensity(log_density, slope), "naive", 4).value_and_grad([[0.0], [1.0]])
 
 
+def test_tail_powers_of_a_user_density_are_numbers():
+    assert mc.UserDensity(np.negative, np.sign, tail_powers=[2]).tail_powers == (2.0,)
+    assert mc.UserDensity(np.negative, np.sign, tail_powers=()).tail_powers == ()
+    with pytest.raises(TypeError, match="tail_powers must hold real numbers"):
+        mc.UserDensity(np.negative, np.sign, tail_powers=["two"])
+    with pytest.raises(ValueError, match="tail_powers must be finite"):
+        mc.UserDensity(np.negative, np.sign, tail_powers=[math.inf])
+
+
 def test_a_huber_density_is_normalised_and_continuous():
     for k in (0.5, 1.345, 4.0):
         terms = mc.HuberDensity(0.3, 0.7, k).terms()

@@ -267,6 +267,11 @@ def test_the_unconstrained_optimum_of_a_radial_posterior_grows_with_the_tensor()
 # What is refused
 
 
+# Inverse gamma of shape and scale two; its logarithm holds 1/w.
+INVERSE_GAMMA = mc.UserDensity(
+    lambda w: math.log(4) - 3 * np.log(w) - 2 / w, lambda w: (2 / w - 3) / w, "positive", tail_powers=(-1.0,)
+)
+
 INADMISSIBLE = [
     ("horseshoe", ("normal", 0.0, 1.0), r"E \|xi\|\^2, which is infinite"),
     ("horseshoe", ("laplace", 0.0, 1.0), r"E \|xi\|\^1"),
@@ -282,7 +287,9 @@ INADMISSIBLE = [
     ("lognormal", ("pareto", 1.0), "support"),
     ("exponential", ("pareto", 1.0), "support"),
     (("log_gamma", 2.0), ("gamma", 2.0), "exist for some scales only"),
-    (("log_gamma", 2.0), mc.UserDensity(np.negative, np.sign, tail_power=2.0), "exist for some scales only"),
+    (("log_gamma", 2.0), mc.UserDensity(np.negative, np.sign, tail_powers=(2.0,)), "exist for some scales only"),
+    ("exponential", INVERSE_GAMMA, r"E \|xi\|\^-1"),
+    ("normal", mc.UserDensity(np.negative, np.sign, tail_powers=[-1.0]), r"E \|xi\|\^-1"),
     ("normal", mc.PolynomialDensity([[0.0, 0.0, 1.0]]), "does not tend to zero"),
     ("normal", mc.PolynomialDensity([[0.0, 1.0]]), "does not tend to zero"),
     ("laplace", mc.PolynomialDensity([[0.0, -1.0], [0.0, -1.0]], 0.0, [0.0]), "does not tend to zero"),
@@ -453,7 +460,7 @@ def test_positive_custom_family_needs_logs_for_exact_means():
 
 def test_user_density_is_evaluated_draw_by_draw(monkeypatch):
     monkeypatch.setattr(draws, "BLOCK_SIZE", 500)
-    own = mc.UserDensity(lambda w: stats.norm.logpdf(w), lambda w: -w, tail_power=2.0)
+    own = mc.UserDensity(lambda w: stats.norm.logpdf(w), lambda w: -w, tail_powers=(2.0,))
     for posterior in ("normal", "radial", "exponential", "lognormal"):
         pair = [mc.MonteCarloDivergence(posterior, prior, "naive", 701, 7, seed=2) for prior in (own, ("normal",))]
         parameters = parameters_for(pair[0])
@@ -462,6 +469,19 @@ def test_user_density_is_evaluated_draw_by_draw(monkeypatch):
         assert_allclose(gradient, expected_gradient, rtol=1e-10, atol=1e-12)
     with pytest.raises(mc.InadmissiblePairError, match="draw by draw: mode must be 'naive'"):
         mc.MonteCarloDivergence("normal", own)
+
+
+@pytest.mark.parametrize("posterior", [("gamma", 2.5), "rayleigh", "lognormal", ("log_gamma", 2.0)])
+def test_a_user_density_says_which_powers_it_needs(posterior):
+    """E 1/w of the posterior exists here, so that the divergence is that of the density by name, and finite."""
+    own, named = (
+        mc.MonteCarloDivergence(
+            posterior, prior, "naive", 500, 3, seed=5, allow_inadmissible=prior is not INVERSE_GAMMA
+        )
+        for prior in (INVERSE_GAMMA, ("inverse_gamma", 2.0, 2.0))
+    )
+    parameters = parameters_for(own)
+    assert own.value_and_grad(parameters)[0] == pytest.approx(named.value_and_grad(parameters)[0], rel=1e-10)
 
 
 def test_divergences_that_overflow_are_infinite():

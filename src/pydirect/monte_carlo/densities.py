@@ -311,21 +311,24 @@ class UserDensity:
     log_density, slope : callable
         log p(w) and its derivative, element-wise on arrays, which are not to be written to.
     support : {"real", "positive", "above one"}
-    tail_power : float
-        The log-density's mean exists where that of |w| to this power does.
+    tail_powers : sequence of float
+        The log-density's mean exists where those of |w| to these powers do: ``(2.0,)`` for Gaussian tails,
+        ``(-1.0, 1.0)`` for an inverse Gaussian density, whose logarithm holds 1/w.
     """
 
     log_density: Callable[[FloatArray], FloatArray]
     slope: Callable[[FloatArray], FloatArray]
     support: str = "real"
-    tail_power: float = 1.0
+    tail_powers: Sequence[float] = (1.0,)
 
     def __post_init__(self) -> None:
         for name in ("log_density", "slope"):
             if not callable(getattr(self, name)):
                 raise TypeError(f"{name} must be callable, got {getattr(self, name)!r}")
         as_choice(self.support, "support", SUPPORTS)
-        as_number(self.tail_power, "tail_power", at_least=0.0)
+        given = np.asarray(self.tail_powers)
+        powers = given if given.shape == (0,) else as_float_array(given, "tail_powers", ("n_powers",))
+        object.__setattr__(self, "tail_powers", tuple(powers.tolist()))
 
     def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the validated log-density and its derivative.

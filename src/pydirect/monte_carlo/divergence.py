@@ -169,13 +169,14 @@ class MonteCarloDivergence:
             raise InadmissiblePairError(
                 f"{name} does not tend to zero with the {q.name} posterior's weights: it is no density"
             )
-        powers = (self.prior.tail_power,) if isinstance(self.prior, UserDensity) else terms.tail_powers if terms else ()
+        known = self.prior if isinstance(self.prior, UserDensity) else terms
+        powers = known.tail_powers if known is not None else ()
         if q.name == "log_gamma" and self._exponentiated:
-            if terms is not None or any(powers):
+            if terms is not None or any(r > 0.0 for r in powers):
                 raise InadmissiblePairError(
                     f"{name} needs powers of the log_gamma posterior's weights, which exist for some scales only"
                 )
-        elif not self._exponentiated or terms is None:
+        elif not self._exponentiated:  # a log-normal law has all powers
             for r in powers:
                 if not has_moment(q, r):
                     raise InadmissiblePairError(
