@@ -4,9 +4,9 @@ from threading import Event
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, log_expit, logsumexp
 
-from pydirect import GaussianPrior, LaplacePrior, evenly_spaced_levels, fit_logistic
+from pydirect import GaussianPrior, LaplacePrior, StudentTPrior, evenly_spaced_levels, fit_logistic
 from pydirect.logistic import LabelledRows, fit_logistic_decorrelated
 from pydirect.logistic.bound import jaakkola_bound
 from pydirect.logistic.discrete import ScaledLatent
@@ -61,6 +61,26 @@ def test_decorrelated_bounds_rise_and_are_ordered(make_rows, n, prior):
     mean, variance = rows.moments(ScaledLatent(fit.posterior, fit.variance))
     bound = jaakkola_bound(rows.t, mean, variance, rows.weight) - fit.posterior.weights.kl(fit.posterior.log_prior)
     assert fit.posterior.elbo <= bound + 1e-9
+
+
+@pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior(), StudentTPrior(3.0)], ids=str)
+@pytest.mark.parametrize(("n", "scale"), [(3, 0.3), (15, 1.0), (60, 2.0)])
+def test_the_number_of_levels_changes_neither_bound_nor_moments(make_rows, prior, n, scale):
+    rows, known = make_rows(n, 2, scale=scale), VariancePrior(1.0, 0.0)
+    many = fit_logistic_decorrelated(rows, prior=prior, variance_prior=known).posterior
+    t = np.linspace(-9.0, 9.0, 401)
+    w, step = 0.01 * np.sinh(t), 0.01 * np.cosh(t) * (t[1] - t[0])
+    log_prior = prior.log_density(w) + np.log(step)
+    x = rows.x @ many.vectors
+    z = rows.offset + x[:, 0, None, None] * w[:, None] + x[:, 1, None, None] * w
+    log_likelihood = np.tensordot(rows.weight, log_expit(rows.t[:, None, None] * z), 1)
+    evidence = logsumexp(log_likelihood + log_prior[:, None] + log_prior)
+    assert evidence - 2.0 < many.elbo < evidence
+    for n_levels in (2, 3, 5):
+        few = fit_logistic_decorrelated(rows, prior=prior, variance_prior=known, n_levels=n_levels).posterior
+        assert few.elbo == pytest.approx(many.elbo, abs=1e-6)
+        np.testing.assert_allclose(few.mean, many.mean, atol=1e-6 * many.std.max())
+        np.testing.assert_allclose(few.std, many.std, rtol=1e-6)
 
 
 def test_the_prior_variance_maximises_the_bound(make_rows):

@@ -26,6 +26,17 @@ def test_rounded_levels_serve_a_decorrelated_posterior(data, decorrelated):
         np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.05)
 
 
+def test_levels_of_a_heavy_tailed_prior_become_copies_of_one_table(data, fit):
+    x, y = data()
+    model = fit(DirectRegressor("polynomial", prior="laplace", n_levels=7), x, np.c_[y, y**2])
+    quantised = quantize(model, 32, X=x)
+    assert len(quantised.levels) == 7
+    mean, std = model.predict(x, return_std=True)
+    got, got_std = quantised.predict(x, return_std=True)
+    assert (np.abs(got - mean) < 0.3 * std).all()
+    np.testing.assert_allclose(got_std, std, rtol=0.1)
+
+
 def test_basis_functions_without_weights_are_dropped(data, fit):
     x, y = data()
     model = fit(DirectRegressor(**RAW, prior=SpikeAndSlabPrior(0.99)), x, y)

@@ -48,6 +48,7 @@ from pydirect.quantized.fitted import FittedBasisModel
 from pydirect.regression.referee import Referee
 from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior
+from pydirect.regression.tilted import check_level_count
 
 POSTERIORS = ("sequential", "mean_field")
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
@@ -117,6 +118,8 @@ class BasisFunctionModel(TableModel):
                 "length_scale must be None, which learns it from the rows, or positive numbers in units of X's "
                 f"columns, got {self.length_scale!r}"
             )
+        if self.basis == "decorrelated":
+            check_level_count(self.n_levels, prior)
         if self.length_scale is not None and self._feature_kind() not in ("nystroem", "fourier"):
             raise ValueError("length_scale must be None unless features are 'nystroem' or 'fourier'")
         if self.basis == "decorrelated" and self.levels is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator
-from pydirect.distributions.levels import as_level_count, as_levels
+from pydirect.distributions.levels import as_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_log_masses
 from pydirect.logistic.ascent import Ascent, BoundParameters, climb
 from pydirect.logistic.bound import SMALLEST_XI
@@ -22,6 +22,7 @@ from pydirect.logistic.rows import LabelledRows, RowParameters
 from pydirect.logistic.start import ascend_gaussian, starting_point, starting_sums
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.regression.tilted import check_level_count
 
 BOUNDS = ("jaakkola", "exponential")
 
@@ -142,7 +143,7 @@ def fit_logistic_decorrelated(
     random_state: int = 0,
     stop: threading.Event | None = None,
 ) -> LogisticFit[DecorrelatedPosterior]:
-    """Fit in the basis where weights do not interact, with levels around each one's posterior.
+    """Fit in the basis where weights do not interact, on levels that have the moments of each one's posterior.
 
     ξ and, by empirical Bayes, the prior variance of the weights are found with continuous weights, for which a step is
     one factorisation. The basis is then that of Φᵀdiag(2λ)Φ at this ξ; only a prior that is not Gaussian moves ξ again.
@@ -159,8 +160,8 @@ def fit_logistic_decorrelated(
         As in `fit_logistic`.
     """
     _check_options(bound, batch_size, max_iter)
-    as_level_count(n_levels)
     prior = GaussianPrior() if prior is None else prior
+    check_level_count(n_levels, prior)
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
+from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import (
     FeatureMap,
@@ -31,6 +32,7 @@ from pydirect.quantized.samples import choose_samples
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mixture_posterior import MixturePosterior
 from pydirect.regression.sequential_posterior import SequentialPosterior
+from pydirect.regression.tilted import hermite
 
 # Ridge of the metric where rows do not determine how weights act, relative to its mean diagonal.
 METRIC_RIDGE = 1e-3
@@ -70,9 +72,10 @@ def _posterior_samples(
     model: FittedBasisModel, n_samples: int, method: str, phi: FloatArray | None, rng: np.random.Generator
 ) -> tuple[LinearBasis, Weights]:
     """Choose samples of the posterior's own level indices."""
-    features, posteriors = model.basis.map, model.posteriors
+    features = model.basis.map
     if isinstance(features, TransformerFeatures):
         raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
+    posteriors = [_on_one_table(p) if isinstance(p, DecorrelatedPosterior) else p for p in model.posteriors]
     samples = []
     for p in posteriors:
         independent = phi @ p.vectors if isinstance(p, DecorrelatedPosterior) and phi is not None else phi
@@ -93,6 +96,16 @@ def _posterior_samples(
     if not centre.any() and (spread == 1.0).all():
         centre, spread = np.zeros((1, 1)), np.ones((1, 1))
     return basis, Weights(codes, levels, model.prior_scale * unit, centre, spread)
+
+
+def _on_one_table(posterior: DecorrelatedPosterior) -> DecorrelatedPosterior:
+    """Return Gauss–Hermite levels with the means and variances of all weights: shifted and scaled copies of one table.
+
+    Of the Gaussian prior these are the posterior's own.
+    """
+    nodes, q = hermite(posterior.q.shape[1])
+    levels = posterior.mean[:, None] + posterior.std[:, None] * nodes
+    return replace(posterior, weights=FactorizedCategorical(levels, np.tile(q, (len(levels), 1))))
 
 
 def _affine_levels(posterior: Any) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -1,8 +1,8 @@
 """The decorrelated basis: where mean field becomes exact.
 
 With A = VΛVᵀ the rotated weights Vᵀw no longer interact, so each q_j has its closed form for every noise level and
-there are no local optima; an isotropic Gaussian prior does not change. With levels around each weight's posterior the
-ELBO is the model's log evidence but for the discretisation.
+there are no local optima; an isotropic Gaussian prior does not change. On levels that are the quadrature nodes of each
+weight's posterior (`pydirect.regression.tilted`) the ELBO at a fixed noise is the log evidence of continuous weights.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import numpy as np
 
 from pydirect._validation import FloatArray, as_count, as_number, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.levels import as_level_count
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, GaussianPrior
 from pydirect.optimize.outcome import Outcome
 from pydirect.persistence.fields import require_array, require_number
 from pydirect.regression.mean_field import MeanFieldPosterior
-from pydirect.regression.tilted import TiltedPriors, tilt
+from pydirect.regression.tilted import TiltedPriors, check_level_count, tilt
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
 # A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
@@ -106,7 +105,8 @@ def fit_decorrelated(
     prior : DensityPrior
         Standard Gaussian by default; of each rotated weight.
     n_levels : int
-        From two on; only the shapes of the weights' distributions depend on it.
+        At least 2, at most 256, and 64 with a prior that is not Gaussian. Only moments of the weights beyond their
+        variance depend on it.
     n_noise_levels : int
         1 fixes the noise at `noise`.
     max_iter : int
@@ -121,11 +121,11 @@ def fit_decorrelated(
         independent a posteriori.
     """
     noise = as_number(noise, "noise", above=0.0)
-    n_levels, n_noise_levels = as_level_count(n_levels), as_count(n_noise_levels, "n_noise_levels")
-    max_iter = as_count(max_iter, "max_iter")
+    n_noise_levels, max_iter = as_count(n_noise_levels, "n_noise_levels"), as_count(max_iter, "max_iter")
     prior = GaussianPrior() if prior is None else prior
     if not hasattr(prior, "log_density"):
         raise TypeError(f"prior must have a density, log_density(w), to place levels anywhere, got {prior!r}")
+    check_level_count(n_levels, prior)
     target = as_rotated_target(rotated)
     information = prior.variance * target.eigenvalues / noise
     determined = (information / (1 + information)).sum()
@@ -192,9 +192,13 @@ def moved_to(
     """
     noise = posterior.noise.levels[:1]
     target = _informative(target, prior, float(noise[0]))
-    levels = posterior.weights.levels + (posterior.vectors.T @ coefficients - posterior.mean)[:, None]
-    weights = FactorizedCategorical(levels, posterior.weights.q)
-    log_prior = posterior.log_prior + prior.log_density(levels) - prior.log_density(posterior.levels)
+    step = posterior.vectors.T @ coefficients - posterior.mean
+    weights = FactorizedCategorical(posterior.levels + step[:, None], posterior.q)
+    # E log p changes as it does for continuous weights.
+    change = prior.log_density(weights.levels) - prior.log_density(posterior.levels)
+    continuous = tilt(prior, target.c / target.eigenvalues, target.eigenvalues / noise)
+    change += (continuous.log_density_change(prior, step) - np.einsum("jk,jk->j", posterior.q, change))[:, None]
+    log_prior = posterior.log_prior + change
     error = target.squared_error(weights.mean, weights.second_moment)
     elbo = NoiseGrid.of(noise).given(error, target.n_samples)[1] - weights.kl(log_prior)
     return replace(posterior, weights=weights, log_prior=log_prior, outcome=posterior.outcome.at(float(elbo)))

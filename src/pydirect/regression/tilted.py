@@ -5,15 +5,15 @@ In the decorrelated basis weights do not interact, and the posterior is a produc
     q_j(w) = p(w) exp(−½ a_j (w − m_j)²) / Z_j,    a_j = τλ_j,  m_j = c_j/λ_j
 
 The Gaussian prior has its closed form, any other density Gauss–Legendre quadrature on panels. Levels w_jk and
-probabilities q_jk are then nodes and weights of the Gauss quadrature of q_j (Golub & Welsch 1969), which has the moments
-of q_j up to order 2n − 1: of the Gaussian prior, Gauss–Hermite quadrature. The levels' prior masses are
+probabilities q_jk are then nodes and weights of the Gauss quadrature of q_j (Golub & Welsch 1969), which has the
+moments of q_j up to order 2n − 1: for the Gaussian prior, Gauss–Hermite quadrature. The levels' prior masses are
 
     P_jk = q_jk Z_j exp(½ a_j (w_jk − m_j)²)
 
 so that the model on the levels has q_jk for its posterior and Z_j for its evidence; and because log(q_jk/P_jk) is
-quadratic in w, ``KL(q_j ‖ P_j)`` is ``KL(q_j ‖ p)`` from two levels on. Thus no term of the ELBO depends on the number of
-levels. Σ_k P_jk is the quadrature of p/q_j under q_j, whose even derivatives are positive: at most one, the rest being
-levels that are not offered.
+quadratic in w, ``KL(q_j ‖ P_j)`` is ``KL(q_j ‖ p)`` from two levels on. Thus no term of the ELBO depends on the number
+of levels, and a bound for continuous weights is one for any number. Σ_k P_jk is the quadrature of p/q_j under q_j,
+whose even derivatives are positive: at most one, the rest being levels that are not offered.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from scipy.special import roots_hermitenorm
 
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.priors import DensityPrior, GaussianPrior
+from pydirect.distributions.levels import as_level_count
+from pydirect.distributions.priors import DensityPrior, GaussianPrior, Prior
 
 # Edges of panels: about zero in prior deviations, about likelihood and posterior in theirs.
 ABOUT_ZERO = np.concatenate([-(4.0 ** np.arange(6, -6, -1)), [0.0], 4.0 ** np.arange(-5, 7)])
 ABOUT_PEAK = np.array([-12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 8.0, 12.0])
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
+# Gauss quadrature of more nodes than about a sixth of those that it is found from is not accurate.
+MOST_LEVELS = 64
 # Times that panels are placed about a posterior that is not known yet.
 PLACEMENTS = 3
 
@@ -61,7 +64,7 @@ class TiltedPriors:
         return float((self._log_likelihood(self.mean, self.variance) - self.log_evidence).sum())
 
     def _log_likelihood(self, mean: FloatArray, variance: FloatArray | float = 0.0) -> FloatArray:
-        """Expected logarithm of the likelihood, for arrays whose last axis is that of the weights."""
+        """Return the expected logarithm of the likelihood, for arrays whose last axis is that of the weights."""
         return -0.5 * self.precision * (variance + (mean - self.centre) ** 2)
 
     def on_levels(self, n_levels: int) -> tuple[FactorizedCategorical, FloatArray]:
@@ -70,6 +73,10 @@ class TiltedPriors:
         levels = self.mean[:, None] + np.sqrt(self.variance)[:, None] * nodes
         log_prior = np.log(q) + self.log_evidence[:, None] - self._log_likelihood(levels.T).T
         return FactorizedCategorical(levels, q), log_prior
+
+    def log_density_change(self, prior: DensityPrior, step: FloatArray) -> FloatArray:
+        """``E log p(w + step) − E log p(w)`` under the prior, (n_weights,)."""
+        return -step * (self.mean + 0.5 * step) / prior.variance
 
     def _rule(self, n_levels: int) -> tuple[FloatArray, FloatArray]:
         """Nodes, in posterior deviations from the mean, and weights of the posteriors' Gauss quadrature."""
@@ -90,8 +97,15 @@ class TiltedDensities(TiltedPriors):
     nodes: FloatArray
     mass: FloatArray
 
+    def log_density_change(self, prior: DensityPrior, step: FloatArray) -> FloatArray:
+        """``E log p(w + step) − E log p(w)`` under the prior, (n_weights,)."""
+        change = prior.log_density(self.nodes + step[:, None]) - prior.log_density(self.nodes)
+        return np.einsum("jk,jk->j", self.mass, change)
+
     def _rule(self, n_levels: int) -> tuple[FloatArray, FloatArray]:
-        return gauss_quadrature((self.nodes - self.mean[:, None]) / np.sqrt(self.variance)[:, None], self.mass, n_levels)
+        return gauss_quadrature(
+            (self.nodes - self.mean[:, None]) / np.sqrt(self.variance)[:, None], self.mass, n_levels
+        )
 
 
 @lru_cache
@@ -104,8 +118,8 @@ def hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
 def gauss_quadrature(points: FloatArray, mass: FloatArray, n_nodes: int) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights with the moments of discrete distributions up to order 2n − 1, (n_distributions, n_nodes) each.
 
-    By Stieltjes' recurrence for the orthonormal polynomials, the eigenvalues of its tridiagonal matrix, and Christoffel's
-    formula for the weights (Gautschi 2004, sections 2.2 and 3.1).
+    By Stieltjes' recurrence for the orthonormal polynomials, the eigenvalues of its tridiagonal matrix, and
+    Christoffel's formula for the weights (Gautschi 2004, sections 2.2 and 3.1).
 
     `points`, `mass`, (n_distributions, n_points).
     """
@@ -118,7 +132,7 @@ def gauss_quadrature(points: FloatArray, mass: FloatArray, n_nodes: int) -> tupl
             rest = (points - diagonal[:, k, None]) * polynomial - below[:, k - 1, None] * previous
             below[:, k] = np.sqrt(np.einsum("jk,jk->j", rest, rest))
             previous, polynomial = polynomial, rest / below[:, k, None]
-    nodes = np.linalg.eigvalsh(matrix)
+    nodes = np.asarray(np.linalg.eigvalsh(matrix), dtype=np.float64)
     previous, polynomial = np.zeros_like(nodes), np.ones_like(nodes)
     squares = np.ones_like(nodes)
     for k in range(n_nodes - 1):
@@ -127,6 +141,12 @@ def gauss_quadrature(points: FloatArray, mass: FloatArray, n_nodes: int) -> tupl
         squares += polynomial**2
     weights = 1 / squares
     return nodes, weights / weights.sum(axis=1, keepdims=True)
+
+
+def check_level_count(n_levels: int, prior: Prior) -> None:
+    """Raise unless posteriors of weights of this prior can be put on a number of levels."""
+    if as_level_count(n_levels) > MOST_LEVELS and not isinstance(prior, GaussianPrior):
+        raise ValueError(f"n_levels must be at most {MOST_LEVELS} with a prior that is not Gaussian, got {n_levels}")
 
 
 def tilt(
@@ -174,7 +194,7 @@ def _integrate(
     edges += [middle[:, None] + width[:, None] * ABOUT_PEAK for middle, width in peaks]
     edge = np.sort(np.hstack(edges), axis=1)
     half, middle = np.diff(edge) / 2, (edge[:, 1:] + edge[:, :-1]) / 2
-    nodes = (middle[:, :, None] + half[:, :, None] * NODES).reshape(len(centre), -1)
+    nodes = (middle[:, :, None] + half[:, :, None] * NODES).reshape(len(centre), half.shape[1] * len(NODES))
     width = (half[:, :, None] * NODE_WEIGHTS).reshape(nodes.shape)
     log_joint = prior.log_density(nodes) - 0.5 * precision[:, None] * (nodes - centre[:, None]) ** 2
     highest = log_joint.max(axis=1, keepdims=True)
