@@ -43,7 +43,6 @@ _PUBLIC = {
     "fit_network": "pydirect.networks.training",
     "PredictiveDistribution": "pydirect.predictive.gaussian_mixture",
     "FeatureMapWarning": "pydirect.estimators._streamed",
-    "ForgottenRowsWarning": "pydirect.estimators._growing",
     "NoiseGridWarning": "pydirect.distributions.noise",
     "StreamError": "pydirect.streams.rows",
     "StreamInterrupt": "pydirect.streams.rows",

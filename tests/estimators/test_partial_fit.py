@@ -208,7 +208,7 @@ def test_what_cannot_be_forgotten_changes_nothing():
         np.testing.assert_array_equal(model.predict(NEW), before)
         np.testing.assert_array_equal(model.statistics_.scatter, statistics.scatter)
     with pytest.raises(NotFittedError, match="has no statistics"):
-        DirectRegressor(features="linear").fit(X, Y).forget(X, Y)
+        DirectRegressor(features="linear").forget(X, Y)
 
 
 # What is refused, and what then is left
@@ -233,16 +233,18 @@ def test_rows_that_are_refused_are_not_counted(arguments, message):
     assert_equal_to_rounding(model.partial_fit(X[100:], Y[100:]), fixed(features="linear").partial_fit(X, Y))
 
 
-def test_rows_of_fit_do_not_count_and_that_is_said(tmp_path):
-    model = DirectRegressor(features="linear").fit(X[:200], Y[:200])
-    model.save(tmp_path / "m.pydirect")
-    for begun in (model, pydirect.load(tmp_path / "m.pydirect")):
-        with pytest.warns(pydirect.ForgottenRowsWarning, match="rows of an earlier fit.*are not counted"):
-            begun.partial_fit(X[200:], Y[200:])
-        assert begun.n_samples_ == 100
-        assert_equal_to_rounding(begun, fixed(features="linear").partial_fit(X[200:], Y[200:]))
-        begun.partial_fit(X[:200], Y[:200])
-        assert_equal_to_rounding(begun, fixed(features="linear").partial_fit(X, Y))
+@pytest.mark.parametrize("by_file", [False, True])
+def test_nothing_is_added_to_rows_that_are_lost(tmp_path, by_file):
+    if by_file:
+        fixed(features="linear").partial_fit(X, Y).save(tmp_path / "m.pydirect")
+        model = pydirect.load(tmp_path / "m.pydirect")
+    else:
+        model = DirectRegressor(**SMALL).fit(X, Y)
+    before = model.predict(NEW)
+    with pytest.raises(ValueError, match="the earlier rows must be known to go on"):
+        model.partial_fit(X[:10], Y[:10])
+    np.testing.assert_array_equal(model.predict(NEW), before)
+    assert model.fit_features(X, Y).partial_fit(X[:10], Y[:10]).n_samples_ == 10
 
 
 def test_fit_starts_afresh():
@@ -306,9 +308,10 @@ def test_rows_that_leave_zeros_alone_are_forgotten():
     assert fixed(features="linear").partial_fit(X, y).forget(X[:150], y[:150]).n_samples_ == 150
 
 
-def test_a_column_that_is_constant_at_first_is_told():
+def test_a_column_that_is_constant_when_the_map_is_fixed_is_told():
+    few = DirectRegressor("linear", 5, max_hyperparameter_rows=5)
     with pytest.warns(FeatureMapWarning, match="1 of 3 columns are constant in the 10 rows.*number 2"):
-        DirectRegressor("linear").partial_fit(np.c_[X[:10, :2], np.ones(10)], Y[:10])
+        few.partial_fit(np.c_[X[:10, :2], np.ones(10)], Y[:10])
 
 
 def test_there_is_no_prediction_before_there_are_rows():
@@ -368,6 +371,6 @@ def test_a_basis_with_features_of_its_own_is_refused_for_those_before():
 
 
 def test_sums_are_of_one_precision():
-    model = DirectRegressor("linear").partial_fit(X, Y).set_params(block_dtype="float32")
+    model = fixed(features="linear").partial_fit(X, Y).set_params(block_dtype="float32")
     with pytest.raises(ValueError, match="block_dtype must be 'float64', as for the earlier rows, got 'float32'"):
         model.partial_fit(X, Y)

@@ -38,6 +38,5 @@ def expected_failures(estimator):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::pydirect.regression.sequential.CoarseLevelsWarning")
-@pytest.mark.filterwarnings("ignore:the rows of an earlier fit")  # a check calls partial_fit after fit
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)

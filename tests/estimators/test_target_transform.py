@@ -226,11 +226,8 @@ def test_statistics_files_keep_the_derivative(tmp_path):
 
 
 def test_auto_is_chosen_on_the_rows_that_fix_the_features():
-    model = (
-        DirectRegressor(n_basis_functions=40, target_transform="auto")
-        .partial_fit(X, PRICE)
-        .partial_fit(NEW, PRICE[:20])
-    )
+    model = DirectRegressor(n_basis_functions=40, target_transform="auto").fit_features(X, PRICE)
+    model.partial_fit(X, PRICE).partial_fit(NEW, PRICE[:20])
     assert model.target_transform_.names == ("log",)
     with pytest.raises(ValueError, match=r"y must be greater than 0 for log\(y\), got -1"):
         model.partial_fit(NEW, np.full(20, -1.0))

@@ -1,6 +1,5 @@
 """scikit-learn estimators: the only room that imports scikit-learn."""
 
-from pydirect.estimators._growing import ForgottenRowsWarning
 from pydirect.estimators._local import LocalProcessWarning
 from pydirect.estimators._saving import load
 from pydirect.estimators._streamed import FeatureMapWarning
@@ -20,7 +19,6 @@ __all__ = [
     "DirectRegressor",
     "DirectSearchCV",
     "FeatureMapWarning",
-    "ForgottenRowsWarning",
     "LocalProcessWarning",
     "MonteCarloBNNClassifier",
     "MonteCarloBNNRegressor",

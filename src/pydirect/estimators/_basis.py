@@ -93,6 +93,7 @@ class BasisFunctionModel(TableModel):
     coefficients_: FloatArray
     features_: Basis
     mean_missing_variance_: float
+    _earlier: Basis | None = None  # whose hyperparameters are taken over where its inputs are the same
 
     # --- parameters
 
@@ -205,7 +206,7 @@ class BasisFunctionModel(TableModel):
         inputs = input_map.transform(X)
         if self.length_scale is None:
             index, counts = rows.distinct
-            kernel, search = self._learned_kernel(
+            kernel, search = self._earlier_kernel(input_map) or self._learned_kernel(
                 inputs[index], rows.y[index], counts, input_map.n_standardised, rng, n_threads
             )
             record |= {"search": replace(search, columns=input_map.kept), "target_scale": target_scale}
@@ -234,6 +235,16 @@ class BasisFunctionModel(TableModel):
         kept = input_map.kept
         relative = np.maximum(length_scale[kept] / input_map.scale[kept], 1e-40)  # distances stay finite
         return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, input_map.n_standardised)
+
+    def _earlier_kernel(self, input_map: InputMap) -> tuple[KernelHyperparameters, HyperparameterSearch] | None:
+        """Return the kernel that is taken over, if there is one of the same inputs."""
+        basis = self._earlier
+        if basis is None or basis.hyperparameters is None or basis.search is None:
+            return None
+        if not basis.has_inputs_of(self.columns_, input_map):
+            self._earlier = None
+            return None
+        return basis.hyperparameters, basis.search
 
     def _learned_kernel(
         self,

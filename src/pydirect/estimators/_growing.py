@@ -1,52 +1,53 @@
-"""Incremental and out-of-core fits: data that grow, shrink, exceed memory, or are spread over several machines."""
+"""Incremental fits: rows that are added and removed, held while they are few and summed from then on."""
 
 from __future__ import annotations
 
-import warnings
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_count, as_flag, as_number, as_sample_weight
+from pydirect._validation import FloatArray, as_number, as_sample_weight
 from pydirect.estimators._fitting import StatisticsModel, fit_to_statistics
+from pydirect.estimators._held_rows import HeldRows
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
-from pydirect.persistence.errors import FileFormatError
+from pydirect.persistence.fields import Arrays, Header, Writer, build_one
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
-from pydirect.streams.checkpoint import Checkpoint
-from pydirect.streams.dask import DaskRun, is_dask
 from pydirect.streams.rows import Rows
-from pydirect.streams.run import StreamRun
-from pydirect.streams.sources import as_source
+from pydirect.streams.tables import Table
 
-
-class ForgottenRowsWarning(UserWarning):
-    """`partial_fit` does not count the rows of an earlier ``fit`` or of a model loaded from a file."""
+# Hyperparameters of held rows are learned again when there are this many times as many.
+GROWTH = 1.5
 
 
 class GrowingModel(StatisticsModel):
     """Base of regressors that need only statistics of the data.
 
-    The feature map, with the scaling of the inputs and the kernel's hyperparameters, is fixed before the first row is
-    counted and never changes afterwards, because the sums over rows are sums of its features. The location and scale of
-    the targets need not be fixed: they follow exactly from the statistics.
+    Rows are held while they are few, and the model is fitted to all of them anew whenever some are added or removed.
+    Later the feature map, with the scaling of the inputs and the kernel's hyperparameters, never changes, because the
+    sums over rows are sums of its features. Location and scale of the targets follow exactly from the statistics.
     """
+
+    held_rows_: HeldRows
+    _rows_of_fit: HeldRows
 
     # --- the feature map
 
     def fit_features(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the feature map to a sample, without counting its rows.
 
-        Later calls of `partial_fit`, `fit_stream` with ``keep_features=True`` and `new_statistics` use this map. The
-        sample should be representative of all the data: a column that is constant in the sample is dropped for good,
-        and inputs far outside its range are far outside the range of the features too. If no kernel is to be learned,
-        two rows that hold the known bounds of the columns are enough.
+        Later calls of `partial_fit`, `fit_stream` with ``keep_features=True`` and `new_statistics` use this map, which
+        then does not grow with the rows. The sample should be representative of all the data: a column that is constant
+        in the sample is dropped for good, and inputs far outside its range are far outside the range of the features
+        too. If no kernel is to be learned, two rows that hold the known bounds of the columns are enough.
 
         Parameters
         ----------
@@ -71,6 +72,7 @@ class GrowingModel(StatisticsModel):
         x, _, standardised, weight = self._start_fit(X, y, sample_weight)
         self._forget_all()
         self._fix_features(TrainingRows(x, standardised, weight))
+        self._warn_if_constant(x, stacklevel=3)
         return self
 
     def _needs_targets(self) -> bool:
@@ -85,15 +87,17 @@ class GrowingModel(StatisticsModel):
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
     ) -> Self:
-        """Update the fit with more rows (online learning); only statistics of the earlier rows are kept.
+        """Update the fit with more rows (online learning).
 
-        The statistics equal those of all rows at once, to rounding, whatever the blocks and their order; so does the
-        model, but for draws in the raw basis, of which rounding may change some.
+        While there are few rows they are held, in ``held_rows_``: up to `n_basis_functions` or
+        `max_hyperparameter_rows`, whichever is more. The model is then that of `fit` to all of them, also those of an
+        earlier `fit`, but with the same noise everywhere and without local detail; the kernel's hyperparameters are
+        learned again whenever the rows have become half as many more. The parameters may change meanwhile.
 
-        The first rows fix the feature map, unless `fit_features` has done so: there should be many of them, and they
-        should resemble the later ones. After ``fit``, which keeps no statistics, its feature map is kept but its rows
-        are not counted. From then on the parameters of the feature map must not change until the next `fit_features`
-        or ``fit``.
+        With more rows, or after `fit_features`, the feature map is fixed, and only statistics of the rows are kept.
+        They equal those of all rows at once, to rounding, whatever the blocks and their order; so does the model, but
+        for draws in the raw basis, of which rounding may change some. The parameters of the feature map must not change
+        until the next `fit_features` or `fit`.
 
         Parameters
         ----------
@@ -107,41 +111,45 @@ class GrowingModel(StatisticsModel):
         Raises
         ------
         ValueError, TypeError
-            If the data or a parameter is not as described; the rows are then not counted.
+            If the data or a parameter is not as described, or neither rows nor statistics of an earlier fit are left;
+            the rows are then not counted.
 
         Warns
         -----
         FeatureMapWarning
             If a column is constant in the rows that fix the feature map.
-        ForgottenRowsWarning
-            If the model was fitted to rows that are not counted: by ``fit``, or before it was loaded from a file.
         """
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
         self._check_parameters()
         self._check_without_rows()
-        if hasattr(self, "posterior_") and not hasattr(self, "statistics_"):
-            warnings.warn(
-                "the rows of an earlier fit, or of a model from a file, are not counted: only their feature map is "
-                "kept. Begin with partial_fit, or with fit_features to fit the feature map to a sample; to continue "
-                "from statistics in a file, use fit_statistics",
-                ForgottenRowsWarning,
-                stacklevel=2,
-            )
-        if not hasattr(self, "features_"):
-            x, _, standardised, weight = self._start_fit(X, y, sample_weight)
-            self._fix_features(TrainingRows(x, standardised, weight))
-        started = hasattr(self, "statistics_")
-        part = self._statistics_of(X, y, sample_weight)
-        statistics = part if not started else self.statistics_.copy().decay(decay).merge(part)
-        self._fit_to(statistics, Progress(self.verbose))
+        self._require_earlier_rows()
+        held = self._held()
+        if held is not None or not hasattr(self, "features_"):
+            with self._all_or_nothing():
+                block = self._checked_block(X, y, sample_weight, reset=held is None)
+                self._fit_to_held(HeldRows.of(*block) if held is None else held.decayed(decay).joined(*block))
+        else:
+            started = hasattr(self, "statistics_")
+            part = self._statistics_of(X, y, sample_weight)
+            statistics = part if not started else self.statistics_.copy().decay(decay).merge(part)
+            self._fit_to(statistics, Progress(self.verbose))
         self._warn_if_unfinished()
         return self
+
+    def _require_earlier_rows(self) -> None:
+        """Raise if the model was fitted to rows of which nothing is left."""
+        if hasattr(self, "posterior_") and not hasattr(self, "statistics_") and self._held() is None:
+            raise ValueError(
+                f"the earlier rows must be known to go on, but fit keeps only up to {self._most_held_rows():,}, and "
+                "files none of a fit: begin with partial_fit or fit_stream, give statistics from a file to "
+                "fit_statistics, or drop the earlier rows by fit_features"
+            )
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:
         """Remove rows that were given to `partial_fit` (unlearning): fit as if they had never been seen.
 
-        Exact up to rounding errors relative to the statistics before. The feature map stays the same, even if it was
-        fitted to these rows.
+        Exact while rows are held, see `partial_fit`. Later exact up to rounding errors relative to the statistics
+        before, with the same feature map, even if it was fitted to these rows.
 
         Parameters
         ----------
@@ -157,9 +165,17 @@ class GrowingModel(StatisticsModel):
         ValueError
             If the rows cannot have been among those seen, or none would be left; nothing is then forgotten.
         """
-        check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
         self._check_parameters()
         self._check_without_rows()
+        held = self._held()
+        if held is not None:
+            decay = as_number(decay, "decay", above=0.0, at_most=1.0)
+            with self._all_or_nothing():
+                block = self._checked_block(X, y, sample_weight)
+                self._fit_to_held(held.without(*block, decay), learn=True)
+            self._warn_if_unfinished()
+            return self
+        check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
         part = self._statistics_of(X, y, sample_weight).decay(decay)
         left = self.statistics_.copy().subtract(part)
         if not left.n_samples:
@@ -221,133 +237,99 @@ class GrowingModel(StatisticsModel):
                 f"{statistics.n_outputs}"
             )
         fit_to_statistics([self], statistics, Standardised.of(statistics), progress)
+        self._forget_held()
 
-    # --- data larger than memory
+    # --- rows that are held
 
-    def fit_stream(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        sample_rows: int = 20_000,
-        keep_features: bool = False,
-        drop_missing: bool = False,
-        checkpoint: str | Path | None = None,
-        checkpoint_seconds: float = 60.0,
-    ) -> Self:
-        """Fit to data larger than memory (out-of-core learning), in two passes.
+    def _most_held_rows(self) -> int:
+        """Return the number of rows up to which they are held: enough for all that the feature map learns."""
+        return max(self.n_basis_functions, self.max_hyperparameter_rows)
 
-        The first pass checks every value and draws `sample_rows` rows uniformly, to which the feature map and its
-        hyperparameters are fitted; the second sums the statistics. Both hold only a few blocks in memory at a time. An
-        iterator that can be consumed only once is read once: the feature map is fitted to its first blocks, up to a
-        total of `sample_rows` rows, which should be representative of the rest.
+    def _held(self) -> HeldRows | None:
+        """Return all earlier rows, while they are few."""
+        return getattr(self, "held_rows_", getattr(self, "_rows_of_fit", None))
 
-        Parameters
-        ----------
-        X : path, array, iterable or function
-            A Parquet file or a folder of them, with columns of numbers and text; an array, usually memory-mapped
-            (``numpy.load(..., mmap_mode="r")``); blocks ``(X, y)`` or ``(X, y, sample_weight)`` in a list, from an
-            iterator, or from a function that returns a new iterator at every call; a Dask array or data frame, of
-            complete numbers. Text is encoded as in ``fit``, with the categories of the rows that the feature map is
-            fitted to.
-        y : str, list of str, or array
-            Name of the target column, or a list of names, for files and Dask data frames; the targets for arrays; None
-            for blocks.
-        sample_weight : str or array, optional
-            Like `y`.
-        sample_rows : int, default=20000
-            Number of rows that the feature map is fitted to.
-        keep_features : bool, default=False
-            Keep the feature map of an earlier `fit_features` or ``fit`` and skip the first pass.
-        drop_missing : bool, default=False
-            Skip rows with a missing value. Otherwise missing values of `X` are taken as `missing` says, and all others
-            raise an error.
-        checkpoint : path-like, optional
-            File to which the statistics so far and the feature map are saved. If it exists, the pass resumes after the
-            rows that it counts, and the data must begin with the same rows as when it was written. The file is kept
-            when the pass is complete: if files are then added to a folder, under names that sort last, the next call
-            reads only these.
-        checkpoint_seconds : float, default=60.0
-            Time between writes of the checkpoint. It is also written at the end, on Ctrl-C and on errors in the data.
+    def _hold(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
+        """Hold the rows of a fit if they are few: `partial_fit` may follow."""
+        if _num_samples(X) <= self._most_held_rows():
+            rows = HeldRows.of(*self._checked_block(X, y, sample_weight))
+            self._rows_of_fit = replace(rows, n_learned=len(rows))
 
-        Raises
-        ------
-        pydirect.StreamError
-            If data cannot be read or used; the message says where they are.
-        KeyboardInterrupt
-            After Ctrl-C, once the current block is added and the checkpoint is written.
-        OSError
-            If the checkpoint cannot be written; the previous one is left intact.
+    def _checked_block(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = False
+    ) -> tuple[Table, FloatArray, FloatArray | None]:
+        """Return a block of rows as a table, targets (n_rows, n_outputs) and weights (n_rows,)."""
+        x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=reset)
+        weight = as_sample_weight(sample_weight, len(x), all_zero=not reset)
+        targets = np.asarray(given, dtype=np.float64)
+        self._check_target_size(np.abs(targets).max())
+        if reset:
+            self._one_dimensional = targets.ndim == 1
+        targets = targets.reshape(len(x), -1)
+        held = self._held()
+        if held is not None and targets.shape[1] != held.y.shape[1]:
+            raise ValueError(f"y must have {held.y.shape[1]} outputs, as before, got {targets.shape[1]}")
+        if not isinstance(x, Table):
+            x = Table.of_numbers(x, list(getattr(self, "feature_names_in_", ())) or None)
+        return x, targets, weight
+
+    def _fit_to_held(self, held: HeldRows, learn: bool = False) -> None:
+        """Fit anew to all rows, which are held unless they are many.
+
+        `learn`: whether hyperparameters are learned even if the earlier ones are of enough rows.
         """
-        self._check_parameters()
-        self._check_without_rows()
-        as_count(sample_rows, "sample_rows", 2)
-        as_flag(keep_features, "keep_features")
-        as_flag(drop_missing, "drop_missing")
-        as_number(checkpoint_seconds, "checkpoint_seconds", at_least=0.0)
-        if keep_features:
-            check_is_fitted(self, "features_")
-            self._require_same_features()
+        many = len(held) > self._most_held_rows()
+        earlier: Basis | None = getattr(self, "features_", None)
+        learn |= many or len(held) >= GROWTH * held.n_learned
+        learn |= earlier is None or bool(self._changed_parameters(earlier.parameters))
         progress = Progress(self.verbose)
-        run: StreamRun | DaskRun
-        if is_dask(X):
-            if checkpoint is not None or drop_missing:
-                raise ValueError("checkpoint and drop_missing must not be given for Dask, which has its own of each")
-            run = DaskRun(X, y, sample_weight, progress)
-        else:
-            if checkpoint is not None and self._feature_kind() == "transformer":
-                raise TypeError(
-                    "features must be built in for a checkpoint, got a transformer: leave checkpoint out, or save "
-                    "statistics of your own with RunningStatistics.save"
-                )
-            source = as_source(X, y, sample_weight, codes=self._codes())
-            run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint, checkpoint_seconds)
-        statistics = self._collected(run, sample_rows, keep_features)
-        spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
-        self._check_target_size((np.abs(statistics.y_mean) + spread).max())
-        self._fit_to(statistics, progress)
-        self._warn_if_unfinished()
-        return self
-
-    def _collected(self, run: StreamRun | DaskRun, sample_rows: int, keep_features: bool) -> RunningStatistics:
-        """Return statistics of all rows; their feature map is kept, from a checkpoint, or fitted to a sample."""
-        saved = run.saved(Basis.from_fields) if isinstance(run, StreamRun) else None
-        if isinstance(run, StreamRun) and saved is not None:
-            assert isinstance(saved.statistics.features, Basis) and run.path is not None
-            self._restore_features(run.path, saved, saved.statistics.features, keep_features)
-            self._require_columns(run.shape[0], run.names)
-            run.encode(self.columns_)
-            return run.collected(saved.statistics, saved.n_rows)
-        if keep_features:
-            self._require_columns(run.shape[0], run.names)
-            self._one_dimensional = run.one_dimensional
-            self.__dict__.pop("statistics_", None)
-        else:
-            sample = run.sample(sample_rows, self._sample_seed())
-            with run.uncounted("features"):
-                self._fix_features_by(sample, run.names, run.one_dimensional, run.codes)
-        n_outputs = run.shape[1]
-        run.encode(self.columns_)
-        return run.collected(self.new_statistics(n_outputs))
-
-    def _restore_features(self, path: str | Path, saved: Checkpoint, basis: Basis, keep_features: bool) -> None:
-        """Take over the feature map of a checkpoint; raise if the parameters describe a different one."""
-        changed = self._changed_parameters(basis.parameters)
-        if saved.statistics.block_dtype != self.block_dtype:
-            changed.append("block_dtype")
-        if changed:
-            raise FileFormatError(
-                path, f"the checkpoint is of a model with other parameters: {', '.join(changed)} changed"
-            )
-        if keep_features and basis != self.features_:
-            raise FileFormatError(path, "the checkpoint is of other features than those to be kept")
         self._forget_all()
-        if basis.columns is None:
-            raise FileFormatError(path, "the checkpoint is not one of an estimator")
-        self.columns_ = basis.columns
-        self._set_input_names(self.columns_.n_columns, None if basis.names is None else list(self.columns_.names or ()))
-        self.features_, self._one_dimensional = basis, saved.one_dimensional
+        self._earlier = None if learn else earlier
+        with progress.stage("features"):
+            standardised = self._standardise_targets(held.y, held.weight)
+            rows = Rows(self._fit_columns(held.table, standardised, held.weight), held.y, held.weight)
+            self._fix_features(self._training_rows(rows, standardised))
+        learn = self._earlier is None  # also where those of earlier columns or targets did not fit
+        del self._earlier
+        with progress.stage("statistics"):
+            n_threads = resolve_n_threads(self.n_threads)
+            statistics = self.new_statistics(held.y.shape[1]).update(rows.x, rows.y, rows.weight, n_threads=n_threads)
+            statistics.n_rows = float(held.count.sum())  # rows fade with their weights
+        self._fit_to(statistics, progress)
+        if many:
+            self._warn_if_constant(rows.x, stacklevel=4)
+        else:
+            self.held_rows_ = replace(held, n_learned=len(held) if learn else held.n_learned)
 
-    def _standardised(self, rows: Rows) -> FloatArray:
-        return self._standardise_targets(rows.y, rows.weight)
+    def _forget_held(self) -> None:
+        for name in ("held_rows_", "_rows_of_fit"):
+            self.__dict__.pop(name, None)
+
+    def _forget_all(self) -> None:
+        super()._forget_all()
+        self._forget_held()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the model as it was if anything fails."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    # --- files
+
+    def _to_fields(self, writer: Writer) -> Header:
+        held = getattr(self, "held_rows_", None)
+        return {**super()._to_fields(writer), "held_rows": None if held is None else writer.fields(held, "held_rows")}
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        if header["held_rows"] is not None:
+            held = build_one((HeldRows,), header["held_rows"], arrays, "held_rows")
+            if held.x.shape[1] != self.n_features_in_ or held.y.shape[1] != len(self.posteriors_):
+                raise ValueError("held rows do not fit the model")
+            self.held_rows_ = held

@@ -67,7 +67,7 @@ class StreamedModel(BasisFunctionModel):
                 "start again with fit"
             )
 
-    def _warn_if_constant(self, x: FloatArray) -> None:
+    def _warn_if_constant(self, x: FloatArray, stacklevel: int) -> None:
         constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
         if constant.size:
             names = self._feature_names() or [f"number {j}" for j in range(x.shape[1])]
@@ -75,7 +75,7 @@ class StreamedModel(BasisFunctionModel):
                 f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
                 f"the first of them {names[constant[0]]}: these columns are dropped for good",
                 FeatureMapWarning,
-                stacklevel=4,
+                stacklevel=stacklevel + 1,
             )
 
     def _sample_seed(self) -> int:
@@ -99,6 +99,7 @@ class StreamedModel(BasisFunctionModel):
         table = Table.of_numbers(rows.x, names) if codes is None else codes.table(rows.x, names)
         x = self._fit_columns(table, standardised, rows.weight)
         self._fix_features(self._training_rows(Rows(x, rows.y, rows.weight), standardised))
+        self._warn_if_constant(x, stacklevel=4)
         return x
 
     def _standardised(self, rows: Rows) -> FloatArray:
@@ -110,12 +111,11 @@ class StreamedModel(BasisFunctionModel):
         return TrainingRows(rows.x, standardised, rows.weight)
 
     def _fix_features(self, rows: TrainingRows) -> None:
-        """Fit the feature map, which is fixed from then on."""
+        """Fit the feature map."""
         rows = replace(rows, x=np.ascontiguousarray(rows.x))
         with single_blas_thread():
             n_threads, scale = resolve_n_threads(self.n_threads), getattr(self, "y_scale_", None)
             self.features_ = self._fit_features(rows, self._generator(), n_threads, scale)
-        self._warn_if_constant(rows.x)
 
     def _require_columns(self, n_columns: int, names: list[str] | None) -> None:
         """Raise unless the columns are those of the feature map."""

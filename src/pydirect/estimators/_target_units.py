@@ -83,13 +83,23 @@ class TransformedTargets(LeavingOneOut):
         if self.target_transform is None:
             return y
         if self.target_transform == "auto":
-            transform = best_transform(self, x, y, weight)
+            transform = self._earlier_transform(y) or best_transform(self, x, y, weight)
         else:
             transform = fitted_transform(as_transform_names(self.target_transform, y.shape[1]), y)
         self._transform_of_fit = transform
         derivative = transform.log_derivative(y)
         self._log_derivative = derivative.sum(axis=0) if weight is None else weight @ derivative
         return transform.forward(y)
+
+    def _earlier_transform(self, y: FloatArray) -> TargetTransform | None:
+        """Return the transform of the map whose hyperparameters are taken over, unless it does not take y."""
+        transform = None if self._earlier is None else self._earlier.target_transform
+        try:
+            if transform is not None:
+                transform.forward(y)
+        except ValueError:
+            self._earlier = transform = None
+        return transform
 
     def _fit_features(self, *args: Any, **kwargs: Any) -> Basis:
         return replace(super()._fit_features(*args, **kwargs), target_transform=self._transform_of_fit)

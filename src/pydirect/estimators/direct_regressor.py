@@ -303,6 +303,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         """
         self._check_parameters()
         fit_to_rows([self], X, [y], sample_weight, Progress(self.verbose))
+        self._hold(X, y, sample_weight)
         self._warn_if_unfinished()
         return self
 

@@ -93,6 +93,16 @@ class Basis:
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
+    def has_inputs_of(self, columns: Columns, input_map: InputMap) -> bool:
+        """Whether the map takes the same inputs, up to their scales, so that its hyperparameters fit them too."""
+        own = self.input_map
+        return (
+            self.columns is not None
+            and self.columns.names_out == columns.names_out
+            and np.array_equal(own.kept, input_map.kept)
+            and np.array_equal(own.scored, input_map.scored)
+        )
+
     # --- rows
 
     def inputs(self, x: ArrayLike) -> FloatArray:
