@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -99,8 +100,28 @@ def test_fit_on_the_same_rows_has_the_same_map_and_model():
 def test_first_rows_fix_the_feature_map():
     model = DirectRegressor(**SMALL).partial_fit(X[:100], Y[:100])
     features = model.features_
-    model.partial_fit(100 * X[100:], Y[100:])
+    model.partial_fit(X[100:], Y[100:])
     assert model.features_ is features
+
+
+def moved(first, then, size=1):
+    """Feed blocks of rows to a model whose map is fixed by other ones; return the last message."""
+    model = DirectRegressor(**SMALL).fit_features(first, Y[: len(first)])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for i in range(0, len(then), size):
+            model.partial_fit(then[i : i + size], Y[: len(then)][i : i + size])
+    return str(told[-1].message) if told else ""
+
+
+@pytest.mark.parametrize("size", [1, 20, 100])
+def test_rows_that_have_moved_away_from_the_map_are_told(size):
+    shifted = X[:100] + np.array([0.0, 5.0, 0.0])
+    assert "in 1 columns, the first of them number 1: it cannot follow them" in moved(X[100:], shifted, size)
+    assert moved(X[100:], X[:100], size) == ""
+    assert moved(X[100:], shifted[:49], size) == ""  # few may be outliers
+    heavy = np.random.default_rng(1).standard_t(1, (N, 3))
+    assert moved(heavy[100:], heavy[:100], size) == ""
 
 
 def test_location_and_scale_of_the_targets_follow_the_data():

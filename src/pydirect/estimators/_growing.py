@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from pydirect._progress import Progress
@@ -16,6 +17,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_number, as_sample_weight
 from pydirect.estimators._fitting import StatisticsModel, fit_to_statistics
 from pydirect.estimators._held_rows import HeldRows
+from pydirect.estimators._streamed import FeatureMapWarning
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one
@@ -26,6 +28,9 @@ from pydirect.streams.tables import Table
 
 # Hyperparameters of held rows are learned again when there are this many times as many.
 GROWTH = 1.5
+# More than half of this many later rows lie farther from the mean than these deviations, in some column, only if they
+# come from elsewhere: no more than one in nine of the rows that gave the mean does (Chebyshev).
+WATCHED_ROWS, FAR = 50, 3.0
 
 
 class GrowingModel(StatisticsModel):
@@ -38,6 +43,8 @@ class GrowingModel(StatisticsModel):
 
     held_rows_: HeldRows
     _rows_of_fit: HeldRows
+    _n_watched: int = 0  # rows since it was last seen whether they have moved
+    _n_far: NDArray[np.intp] | int = 0  # of them, by column
 
     # --- the feature map
 
@@ -117,7 +124,7 @@ class GrowingModel(StatisticsModel):
         Warns
         -----
         FeatureMapWarning
-            If a column is constant in the rows that fix the feature map.
+            If a column is constant in the rows that fix the feature map, or later rows are far from them.
         """
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
         self._check_parameters()
@@ -130,11 +137,33 @@ class GrowingModel(StatisticsModel):
                 self._fit_to_held(HeldRows.of(*block) if held is None else held.decayed(decay).joined(*block))
         else:
             started = hasattr(self, "statistics_")
-            part = self._statistics_of(X, y, sample_weight)
+            x, part = self._statistics_of(X, y, sample_weight)
             statistics = part if not started else self.statistics_.copy().decay(decay).merge(part)
             self._fit_to(statistics, Progress(self.verbose))
+            self._warn_if_moved(x)
         self._warn_if_unfinished()
         return self
+
+    def _warn_if_moved(self, x: FloatArray) -> None:
+        """Warn if encoded rows lie where the feature map, which is fixed, has nothing to tell them apart."""
+        if self.features_.hyperparameters is None:
+            return
+        inputs = self.features_.input_map
+        far = np.abs(inputs.transform(x)[:, : inputs.n_standardised]) > FAR
+        self._n_watched, self._n_far = self._n_watched + len(x), self._n_far + far.sum(axis=0)
+        if self._n_watched < WATCHED_ROWS:
+            return
+        moved = inputs.kept[2 * self._n_far > self._n_watched]
+        if moved.size:
+            name = (self._feature_names() or [f"number {j}" for j in range(x.shape[1])])[moved[0]]
+            warnings.warn(
+                f"most of the latest rows are farther than {FAR:g} standard deviations from the mean of those that "
+                f"fixed the feature map, in {moved.size} columns, the first of them {name}: it cannot follow them, and "
+                "predictions level off there. Begin again with fit, or with fit_features on rows like all of these",
+                FeatureMapWarning,
+                stacklevel=3,
+            )
+        del self._n_watched, self._n_far
 
     def _require_earlier_rows(self) -> None:
         """Raise if the model was fitted to rows of which nothing is left."""
@@ -176,7 +205,7 @@ class GrowingModel(StatisticsModel):
             self._warn_if_unfinished()
             return self
         check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
-        part = self._statistics_of(X, y, sample_weight).decay(decay)
+        part = self._statistics_of(X, y, sample_weight)[1].decay(decay)
         left = self.statistics_.copy().subtract(part)
         if not left.n_samples:
             raise ValueError("X must leave some of the rows seen, got all of them")
@@ -210,23 +239,16 @@ class GrowingModel(StatisticsModel):
         self._warn_if_unfinished()
         return self
 
-    def _statistics_of(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> RunningStatistics:
+    def _statistics_of(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[FloatArray, RunningStatistics]:
+        """Return encoded rows and their statistics."""
         if hasattr(self, "statistics_") and self.statistics_.block_dtype != self.block_dtype:
             before = self.statistics_.block_dtype
             raise ValueError(f"block_dtype must be {before!r}, as for the earlier rows, got {self.block_dtype!r}")
-        x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=False)
-        weight = as_sample_weight(sample_weight, len(x), all_zero=True)
-        targets = np.asarray(given, dtype=np.float64)
-        self._check_target_size(np.abs(targets).max())
-        if not hasattr(self, "statistics_"):
-            self._one_dimensional = targets.ndim == 1
-        targets = targets.reshape(len(x), -1)
-        n_outputs = self.statistics_.n_outputs if hasattr(self, "statistics_") else targets.shape[1]
-        if targets.shape[1] != n_outputs:
-            raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
-        return self.new_statistics(n_outputs).update(
-            self._encoded(x), targets, weight, n_threads=resolve_n_threads(self.n_threads)
-        )
+        table, targets, weight = self._checked_block(X, y, sample_weight)
+        x, statistics = self._encoded(table), self.new_statistics(targets.shape[1])
+        return x, statistics.update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
 
     def _fit_to(self, statistics: RunningStatistics, progress: Progress) -> None:
         """Set all fitted attributes from statistics."""
@@ -263,12 +285,13 @@ class GrowingModel(StatisticsModel):
         weight = as_sample_weight(sample_weight, len(x), all_zero=not reset)
         targets = np.asarray(given, dtype=np.float64)
         self._check_target_size(np.abs(targets).max())
-        if reset:
+        earlier, held = getattr(self, "statistics_", None), self._held()
+        if earlier is None and held is None:
             self._one_dimensional = targets.ndim == 1
         targets = targets.reshape(len(x), -1)
-        held = self._held()
-        if held is not None and targets.shape[1] != held.y.shape[1]:
-            raise ValueError(f"y must have {held.y.shape[1]} outputs, as before, got {targets.shape[1]}")
+        n_outputs = held.y.shape[1] if held else earlier.n_outputs if earlier else targets.shape[1]
+        if targets.shape[1] != n_outputs:
+            raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
         if not isinstance(x, Table):
             x = Table.of_numbers(x, list(getattr(self, "feature_names_in_", ())) or None)
         return x, targets, weight
@@ -308,6 +331,8 @@ class GrowingModel(StatisticsModel):
     def _forget_all(self) -> None:
         super()._forget_all()
         self._forget_held()
+        for name in ("_n_watched", "_n_far"):
+            self.__dict__.pop(name, None)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

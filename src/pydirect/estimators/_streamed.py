@@ -19,7 +19,7 @@ from pydirect.streams.tables import Table
 
 
 class FeatureMapWarning(UserWarning):
-    """The feature map was fitted to rows that do not represent every column."""
+    """The feature map was fixed by rows that do not represent all columns, or later rows."""
 
 
 class StreamedModel(BasisFunctionModel):
