@@ -179,13 +179,11 @@ def wrapper(before: str, result: str) -> str:
 
 
 def pydirect_source(model: Any) -> str:
-    """The exported header; its last step, a scale and an offset, in single instead of double precision."""
+    """The exported header."""
     with tempfile.TemporaryDirectory() as folder:
         model.to_c(Path(folder) / "m.h", prefix="m")
         header = (Path(folder) / "m.h").read_text()
-    deviation = "    out[1] = (float)m_std_scale[0] * (float)m_root(t, 0, 1);"
-    mean = "(float)m_scale[0] * (float)m_sum(t, 0) + (float)m_offset[0]"
-    return header + wrapper(f"    int32_t t[M_N_COLUMNS];\n    m_run(x, t);\n{deviation}", mean)
+    return header + "\nvoid predict(const float *x, float *out)\n{\n    m_predict(x, out, out + 1);\n}\n"
 
 
 def emlearn_forest(kind: Any, n_trees: int, leaves: int, x: np.ndarray, y: np.ndarray) -> Device:

@@ -220,7 +220,7 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
 def _summary(
     args: argparse.Namespace, model: Any, quantised: Any, n_bytes: int | None, X: Frame | None
 ) -> list[tuple[str, str]]:
-    from pydirect.quantized.export.write import size_lines
+    from pydirect.quantized.export.write import memory_lines, size_lines
 
     report = quantised.report()
     lines = [
@@ -229,6 +229,7 @@ def _summary(
         ("samples", f"{quantised.n_samples} of {report['n_basis_functions']} weights, {report['bits']} bits each"),
         # A graph stores its tables in types of its own: only the size of the file is known.
         *size_lines(report, n_bytes)[1 if args.format == "onnx" and "basis" in report["bytes"] else 0 :],
+        *(memory_lines(report) if args.format == "c" else []),
     ]
     if quantised.arithmetic == "integer":
         bounds = quantised.program.prove()

@@ -4,6 +4,7 @@ from pydirect.quantized.budget.fit_quantized import fit_quantized
 from pydirect.quantized.budget.search import NoModelError
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.integer.counts import RawInputs
+from pydirect.quantized.integer.device import FixedPointModel
 from pydirect.quantized.integer.linear import IntegerProgram
 from pydirect.quantized.loading import load_quantized
 from pydirect.quantized.model import QuantizedModel
@@ -12,6 +13,7 @@ from pydirect.quantized.quantize import quantize
 
 __all__ = [
     "AccumulatorOverflowError",
+    "FixedPointModel",
     "IntegerArithmeticError",
     "IntegerArithmeticWarning",
     "IntegerProgram",

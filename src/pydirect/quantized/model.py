@@ -11,14 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_choice
 from pydirect.quantized.basis import LinearBasis, NetworkBasis
-from pydirect.quantized.errors import IntegerArithmeticError
+from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError
 from pydirect.quantized.integer.compile import BasisLayout, build_program, lay_out
 from pydirect.quantized.integer.compile_network import build_network_program
+from pydirect.quantized.integer.device import FixedPointModel
+from pydirect.quantized.integer.fixed_point import FixedResults
 from pydirect.quantized.integer.linear import IntegerProgram
 from pydirect.quantized.integer.network import NetworkProgram
 from pydirect.quantized.integer.program import Operations, Program
 from pydirect.quantized.integer.rounding import network_rounding_bound, rounding_bound
-from pydirect.quantized.integer.storage import program_bytes
+from pydirect.quantized.integer.storage import code_bytes, program_bytes, stack_bytes
 from pydirect.quantized.integer.units import OutputScale
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.rows import as_rows
@@ -183,6 +185,27 @@ class QuantizedModel:
             model.program.prove()
         return model
 
+    def fixed_point(
+        self,
+        *,
+        counts_per_unit: ArrayLike | None = None,
+        zero_count: ArrayLike = 0.0,
+        output_counts_per_unit: ArrayLike | None = None,
+        level: float = 0.9,
+    ) -> FixedPointModel:
+        """Return the model with the integers that a device computes: those of a header that `to_c` writes.
+
+        Arguments are those of `pydirect.quantized.export.write.to_c`.
+        """
+        return FixedPointModel.of(
+            self.program,
+            counts_per_unit=counts_per_unit,
+            zero_count=zero_count,
+            output_counts_per_unit=output_counts_per_unit,
+            level=level,
+            n_classes=0 if self.classes is None else len(self.classes),
+        )
+
     def rounding_bound(self, X: ArrayLike | None = None) -> FloatArray:
         """Bound on the difference of a sample's function in integers and in floating point, (n_outputs,).
 
@@ -224,34 +247,50 @@ class QuantizedModel:
 
     # --- size
 
-    def report(self) -> dict[str, Any]:
+    def report(self, device: FixedPointModel | None = None) -> dict[str, Any]:
         """Sizes: bytes that a device stores, non-zero weights, and operations per prediction.
+
+        Parameters
+        ----------
+        device : FixedPointModel, optional
+            Sizes of this form of the model; by default of ``fixed_point()``, whose numbers are floats on the device.
 
         Returns
         -------
         dict
-            ``bytes``, by part and in total; ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and
-            ``zeros`` (fraction); for the functions at one row ``additions``, ``multiplications`` and ``table_lookups``,
-            in integers including those of the sines, whose int16 form reads two entries and interpolates, and of the
-            groups' gains, for a network its centres, spreads and squares; ``layout``, ``bits``, ``arithmetic``.
+            ``bytes`` of tables, by part and in total; ``flash``, of tables and code, and ``stack``: estimates in bytes
+            of a prediction in integers by ``prefix_predict`` on a Cortex-M, which needs no other memory (floats take
+            3 KB of flash more on a core without a single-precision unit), None without an integer-only form;
+            ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and ``zeros`` (fraction); for the
+            functions at one row ``additions``, ``multiplications`` and ``table_lookups``, in integers including those
+            of the sines, whose int16 form reads two entries and interpolates, and of the groups' gains, for a network
+            its centres, spreads and squares; ``layout``, ``bits``, ``arithmetic``.
         """
         n_basis_functions, n_columns = self.packed.shape
         parts: dict[str, int] = {"weights": self.packed.n_stored_bytes}
+        flash = stack = None
         taken = self.levels != 0
         shifts_only = bool((np.frexp(np.abs(self.levels[taken] / np.abs(self.levels).max()))[0] == 0.5).all())
         own = Operations()
         try:
             program = self.program
-        except IntegerArithmeticError:
+            if device is None:
+                tables = program_bytes(FixedResults.of(program, logits=self.classes is not None))
+            else:
+                tables = program_bytes(device.results, device.raw)
+        except (IntegerArithmeticError, AccumulatorOverflowError):
             parts["basis"] = _array_bytes(self.basis)
             parts["levels"] = self.levels.nbytes + sum(a.nbytes for a in (self.centre, self.spread) if a.size > 1)
             parts["outputs"] = 8 * 3 * self.n_outputs
         else:
-            parts |= program_bytes(program)
+            parts |= tables
+            flash, stack = sum(parts.values()) + code_bytes(program), stack_bytes(program)
             taken, shifts_only, own = program.multipliers != 0, program.powers_of_two, program.operations
         nonzero = int(taken[self.codes].sum())
         return {
             "bytes": {**parts, "total": sum(parts.values())},
+            "flash": flash,
+            "stack": stack,
             "n_basis_functions": n_basis_functions,
             "n_weights": n_basis_functions * n_columns,
             "n_nonzero": nonzero,

@@ -12,47 +12,49 @@ import pytest
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion"]
 
 
-# Reads rows of numbers; writes for each the totals, and for every output sum, root, a quantile, moments and interval.
+# Reads rows of numbers; writes for each the totals, for every output sum, root, a quantile, moments and intervals, and
+# class and probabilities.
 INTEGER_MAIN = r"""
 #include <stdio.h>
 #include "model.h"
 int main(void)
 {
-    float x[M_N_FEATURES_IN];
+    double row;
+    m_number x[M_N_FEATURES_IN], ends[6][M_N_OUTPUTS];
     m_input q[M_N_INPUTS];
     int32_t t[M_N_COLUMNS];
-    double mean[M_N_OUTPUTS], std[M_N_OUTPUTS], lower[M_N_OUTPUTS], upper[M_N_OUTPUTS];
-    double low[M_N_OUTPUTS], high[M_N_OUTPUTS];
-    uint16_t i;
+    uint16_t i, k;
     if (m_self_test() != 0) {
         return 3;
     }
     for (;;) {
         for (i = 0; i < M_N_FEATURES_IN; ++i) {
-            if (scanf("%f", x + i) != 1) {
+            if (scanf("%lf", &row) != 1) {
                 return 0;
             }
+            x[i] = (m_number)row;
         }
         m_quantise(x, q);
         m_totals(q, t);
-        m_predict(x, mean, std);
-        m_predict_interval(x, lower, upper);
-        m_predict_function_interval(x, low, high);
+        m_predict(x, ends[0], ends[1]);
+        m_predict_interval(x, ends[2], ends[3]);
+        m_predict_function_interval(x, ends[4], ends[5]);
         for (i = 0; i < M_N_COLUMNS; ++i) {
             printf("%ld ", (long)t[i]);
         }
         for (i = 0; i < M_N_OUTPUTS; ++i) {
-            printf("%lld %lu %ld ", (long long)m_sum(t, i), (unsigned long)m_root(t, i, 1),
-                   (long)m_quantile(t, i, 6554));
-            printf("%.17g %.17g %.17g %.17g %.17g %.17g ", mean[i], std[i], lower[i], upper[i], low[i], high[i]);
+            printf("%lld %lu %ld ", (long long)m_sum(t, i), (unsigned long)m_root(t, i), (long)m_quantile(t, i, 6554));
+            for (k = 0; k < 6; ++k) {
+                printf("%.17g ", (double)ends[k][i]);
+            }
         }
-#if defined(M_N_CLASSES) && defined(M_WITH_MATH)
+#ifdef M_N_CLASSES
         {
-            double p[M_N_CLASSES];
+            uint16_t p[M_N_CLASSES];
             m_predict_proba(x, p);
             printf("%u ", (unsigned)m_predict_class(x));
             for (i = 0; i < M_N_CLASSES; ++i) {
-                printf("%.17g ", p[i]);
+                printf("%u ", (unsigned)p[i]);
             }
         }
 #endif
@@ -132,20 +134,24 @@ def compile_and_run(directory, main, rows, *flags):
     return np.array([line.split() for line in lines])
 
 
-def check_integers(program, output, rows, level=0.9):
-    """Compare what the integer program in C wrote with the definition, bit for bit."""
-    totals = program.totals(rows)
+def check_integers(device, output, rows):
+    """Compare what the integer program in C wrote with a FixedPointModel, bit for bit."""
+    program, totals = device.program, device.totals(rows)
     n, k = program.n_columns, program.n_outputs
     np.testing.assert_array_equal(output[:, :n].astype(np.int64), totals.reshape(len(rows), -1))
     per_output = output[:, n : n + 9 * k].reshape(len(rows), k, 9)
     integers = [program.sums(totals), program.roots(totals), program.quantiles(totals, 6554 / 65536)]
     for column, expected in enumerate(integers):
         np.testing.assert_array_equal(per_output[:, :, column].astype(np.int64), expected.astype(np.int64))
-    floats = [program.mean(totals), program.std(totals), *program.interval(totals, level)]
-    floats += program.function_interval(totals, level)
-    for column, expected in enumerate(floats, start=3):
-        np.testing.assert_array_equal(per_output[:, :, column].astype(np.float64), expected)
-    return output[:, n + 9 * k :]
+    results = [*device.predict(rows), *device.predict_interval(rows), *device.predict_function_interval(rows)]
+    unit = (1 / device.counts_per_unit).astype(np.float32)
+    for column, expected in enumerate(results, start=3):
+        numbers = expected if device.raw is not None else expected.astype(np.float32) * unit
+        np.testing.assert_array_equal(per_output[:, :, column].astype(np.float64), numbers)
+    if device.probabilities is not None:
+        classes = output[:, n + 9 * k :].astype(np.int64)
+        np.testing.assert_array_equal(classes[:, 0], device.predict_class(rows))
+        np.testing.assert_array_equal(classes[:, 1:], device.predict_proba(rows))
 
 
 def far_and_near(X, n=40):

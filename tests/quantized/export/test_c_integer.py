@@ -12,12 +12,13 @@ import pydirect
 from pydirect.quantized.errors import AccumulatorOverflowError
 from pydirect.quantized.export.c_integer import integer_body
 from pydirect.quantized.export.c_source import header
-from pydirect.quantized.integer.counts import RawInputs
+from pydirect.quantized.integer.device import FixedPointModel
 from pydirect.quantized.integer.linear import Group, IntegerProgram
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
+SANITIZED = ["-fsanitize=undefined", "-fno-sanitize-recover"]
 PROBLEMS = ["yacht", "housing", "energy", "concrete", "airfoil"]
 
 
@@ -28,7 +29,7 @@ def test_integer_header_gives_the_integers_of_python(tmp_path, c, fitted, name):
     quantised = quantize(model, 16, arithmetic="integer", X=X[:100])
     quantised.to_c(tmp_path / "model.h", prefix="m", X=X)
     rows = c.far_and_near(X)
-    c.check_integers(quantised.program, c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows), rows)
+    c.check_integers(quantised.fixed_point(), c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows), rows)
     # and they are what the model predicts
     mean, std = quantised.predict(X[:20].astype(np.float32).astype(float), return_std=True)
     totals = quantised.program.totals(X[:20].astype(np.float32))
@@ -95,12 +96,13 @@ def test_every_layout_is_bit_for_bit(tmp_path, c, layout):
     program, packed = random_program(rng, **layout)
     rows = (4 * rng.standard_normal((50, program.n_features_in))).astype(np.float32)
     rows[0], rows[1] = 1e30, -1e30
-    body = integer_body(program, packed, rows[:4], 0.9)
+    device = FixedPointModel.of(program)
+    body = integer_body(device, packed, rows[:4])
     (tmp_path / "model.h").write_text(header("test", body, "m"))
     # The two with most of the code: sparse and dense, sums and shifts.
-    sanitizers = ["-fsanitize=undefined", "-fno-sanitize-recover"] if layout in LAYOUTS[:2] else []
+    sanitizers = SANITIZED if layout in LAYOUTS[:2] else []
     output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *sanitizers)
-    c.check_integers(program, output, rows)
+    c.check_integers(device, output, rows)
 
 
 NETWORKS = [
@@ -121,7 +123,7 @@ def test_integer_headers_of_networks(tmp_path, c, small, sizes, options, target,
     quantised = quantize(model, 3, X=small.X, arithmetic="integer", layout=layout)
     quantised.to_c(tmp_path / "model.h", prefix="m", X=small.X)
     rows = c.far_and_near(small.X, 20)
-    c.check_integers(quantised.program, c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *flags), rows)
+    c.check_integers(quantised.fixed_point(), c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *flags), rows)
     assert c.stored_bytes((tmp_path / "model.h").read_text()) == quantised.n_bytes
 
 
@@ -153,17 +155,16 @@ def test_tables_take_the_bytes_that_the_report_says(tmp_path, c, fitted, small, 
 
 
 @needs_cc
-def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c, small):
-    for target in ("sign", "three"):
-        model = small(small.classifier("fourier", basis="raw", rank_inputs=False), target)
-        quantised = quantize(model, 6, arithmetic="integer")
-        quantised.to_c(tmp_path / "model.h", prefix="m")
-        rows = c.far_and_near(small.X, 15)[:-2]
-        output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, "-DM_WITH_MATH")
-        classes = c.check_integers(quantised.program, output, rows).astype(float)
-        exact = rows.astype(float)
-        np.testing.assert_array_equal(quantised.classes[classes[:, 0].astype(int)], quantised.predict(exact))
-        np.testing.assert_allclose(classes[:, 1:], quantised.predict_proba(exact), rtol=1e-6, atol=1e-14)
+@pytest.mark.parametrize("target", ["sign", "three"])
+def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c, small, target):
+    model = small(small.classifier("fourier", basis="raw", rank_inputs=False), target)
+    quantised = quantize(model, 6, arithmetic="integer")
+    quantised.to_c(tmp_path / "model.h", prefix="m")
+    rows, device = c.far_and_near(small.X, 15), quantised.fixed_point()
+    c.check_integers(device, c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *SANITIZED), rows)
+    near = rows[:-2].astype(float)
+    np.testing.assert_array_equal(quantised.classes[device.predict_class(rows[:-2])], quantised.predict(near))
+    assert np.abs(device.predict_proba(rows[:-2]) - 2**15 * quantised.predict_proba(near)).max() <= 1
 
 
 @needs_cc
@@ -173,44 +174,37 @@ def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
     model = pydirect.fit_quantized(estimator, small.X, small.targets[target], max_bytes=700)
     model.to_c(tmp_path / "model.h", prefix="m", level=0.8)
     rows = c.far_and_near(small.X, 15)
-    output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, "-DM_WITH_MATH")
-    rest = c.check_integers(model.program, output, rows, 0.8).astype(float)
-    if target != "two":
-        near = rows[:-2].astype(float)
-        np.testing.assert_array_equal(model.classes[rest[:-2, 0].astype(int)], model.predict(near))
-        np.testing.assert_allclose(rest[:-2, 1:], model.predict_proba(near), rtol=1e-6, atol=1e-14)
+    output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows)
+    c.check_integers(model.fixed_point(level=0.8), output, rows)
 
 
 @needs_cc
-@pytest.mark.parametrize("kind", ["linear", "network"])
-def test_headers_take_counts_of_sensors(tmp_path, c, fitted, small, kind):
-    model, X = fitted("yacht") if kind == "linear" else (small(small.network((3,))), small.X)
+@pytest.mark.parametrize("kind", ["linear", "network", "classes"])
+def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(tmp_path, c, fitted, small, kind):
+    model, X = fitted("yacht") if kind == "linear" else (small(small.network((3,)), "two"), small.X)
+    if kind == "classes":
+        model = small(small.classifier("fourier", basis="raw", rank_inputs=False), "three")
     quantised = quantize(model, 4, X=X, arithmetic="integer")
-    program = quantised.program
-    per_unit = 1000 / X.std(axis=0)
-    quantised.to_c(tmp_path / "model.h", prefix="m", counts_per_unit=per_unit, zero_count=-7)
-    counts = np.rint(per_unit * X[:30] - 7).astype(np.int64)
-    counts[0] = 2**31 - 1
-    counts[1] = -(2**31)
-    main = c.INTEGER_MAIN.replace("float x[", "int32_t x[").replace('"%f", x + i', '"%" SCNd32, x + i')
-    main = main.replace("#include <stdio.h>", "#include <inttypes.h>\n#include <stdio.h>")
-    main = re.sub(r"m_predict\w*\(x, \w+, \w+\);", "", main).replace("m_quantise(x", "m_quantise_counts(x")
-    for name in ("mean", "std", "lower", "upper", "low", "high"):
-        main = main.replace(f"{name}[i]", "0.0").replace(f", {name}[M_N_OUTPUTS]", "")
-    main = main.replace("double mean[M_N_OUTPUTS];", "").replace("double low[M_N_OUTPUTS];", "")
-    output = c.compile_and_run(tmp_path, main, counts)
-    raw = RawInputs.of(program, per_unit, -7)
-    q = raw.quantise(counts[:, program.columns])
-    totals = program.totals_of_features(program.features(q))
-    np.testing.assert_array_equal(output[:, : program.n_columns].astype(np.int64), totals[:, 0])
+    options = {"counts_per_unit": 1000 / X.std(axis=0), "zero_count": -7}
+    if kind != "classes":
+        options["output_counts_per_unit"] = 2.0**10 if kind == "linear" else [100.0, 0.3]
+    names = [f"column {i}" for i in range(X.shape[1])]
+    quantised.to_c(tmp_path / "model.h", prefix="m", X=X, columns=names, **options)
+    text, device = (tmp_path / "model.h").read_text(), quantised.fixed_point(**options)
+    assert not re.search("float|double|math.h", text, re.IGNORECASE)
+    assert c.stored_bytes(text) == quantised.report(device)["bytes"]["total"]
+    rows = device.raw.counts(X[:30])
+    np.testing.assert_array_equal(rows, np.rint(options["counts_per_unit"] * X[:30] - 7))
+    rows = np.vstack([rows, np.full((1, X.shape[1]), 2**31 - 1), np.full((1, X.shape[1]), -(2**31))])
+    c.check_integers(device, c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *SANITIZED), rows)
 
 
-def test_sums_that_could_overflow_are_refused(tmp_path):
-    program, packed = random_program(np.random.default_rng(0), bits=8, shifts=True, n_samples=2)
+def test_sums_that_could_overflow_are_refused():
+    program, _ = random_program(np.random.default_rng(0), bits=8, shifts=True, n_samples=2)
     object.__setattr__(program, "multipliers", np.where(program.multipliers, 2**15, 0).astype(np.int32))
     object.__setattr__(program, "codes", np.ones_like(program.codes))
     with pytest.raises(AccumulatorOverflowError, match="could reach"):
-        integer_body(program, packed, np.zeros((1, program.n_features_in), dtype=np.float32), 0.9)
+        FixedPointModel.of(program)
 
 
 @needs_cc
@@ -219,7 +213,7 @@ def test_networks_of_one_sample_compile_without_a_warning_when_optimised(tmp_pat
     model = quantize(small(small.network((3, 2))), 1, X=small.X, arithmetic="integer")
     model.to_c(tmp_path / "model.h", prefix="m")
     (tmp_path / "main.c").write_text(
-        '#include "model.h"\nint main(void)\n{\n    float x[3] = {0, 0, 0};\n    double mean[1], std[1];\n'
+        '#include "model.h"\nint main(void)\n{\n    float x[3] = {0, 0, 0}, mean[1], std[1];\n'
         "    m_predict(x, mean, std);\n    return (int)mean[0];\n}\n"
     )
     c.run_checked(["cc", *c.STRICT, flag, "-c", "-o", tmp_path / "main.o", tmp_path / "main.c"])

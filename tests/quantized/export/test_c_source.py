@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import pydirect
 from pydirect.quantized.export.c_source import LARGEST_COUNT, template
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.quantize import quantize
@@ -19,10 +20,11 @@ needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason
 
 
 @needs_cc
-def test_headers_without_floating_point_in_cpp_and_on_avr(tmp_path, c, small):
+@pytest.mark.parametrize("counts", [{}, {"counts_per_unit": 100}], ids=["floats", "counts"])
+def test_headers_in_cpp_and_on_avr(tmp_path, c, small, counts):
     """AVR's instructions for flash are replaced by ordinary reads: what is tested is that all reads go through them."""
     model = small(small.regressor("fourier", basis="raw", rank_inputs=False))
-    quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m")
+    quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m", **counts)
     (tmp_path / "avr").mkdir()
     (tmp_path / "avr" / "pgmspace.h").write_text(
         "#define PROGMEM\n"
@@ -30,7 +32,7 @@ def test_headers_without_floating_point_in_cpp_and_on_avr(tmp_path, c, small):
         "#define pgm_read_dword(a) (*(const uint32_t *)(a))\n#define pgm_read_float(a) (*(const float *)(a))\n"
     )
     (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
-    for flags in (["-DM_NO_FLOAT"], ["-D__AVR__", f"-I{tmp_path}"], ["-O3", "-march=native", "-ffp-contract=off"]):
+    for flags in (["-D__AVR__", f"-I{tmp_path}"], ["-O3", "-march=native", "-ffp-contract=off"]):
         c.run_checked(["cc", *c.STRICT, *flags, "-o", tmp_path / "main", tmp_path / "main.c"])
         c.run_checked([tmp_path / "main"])
     if shutil.which("c++"):
@@ -43,14 +45,42 @@ def test_headers_without_floating_point_in_cpp_and_on_avr(tmp_path, c, small):
 @pytest.mark.parametrize("kind", ["linear", "network"])
 def test_integer_headers_need_no_library_on_a_cortex_m4(tmp_path, c, fitted, small, kind):
     model, X = fitted("airfoil") if kind == "linear" else (small(small.network((4, 3))), small.X)
-    quantize(model, 16, X=X[:100], arithmetic="integer").to_c(tmp_path / "model.h", prefix="m", X=X)
+    quantised = quantize(model, 16, X=X[:100], arithmetic="integer")
+    quantised.to_c(tmp_path / "model.h", prefix="m", X=X, counts_per_unit=100 / X.std(axis=0))
     (tmp_path / "main.c").write_text(
-        '#include "model.h"\nint32_t f(const m_input *q, int32_t *t);\nint32_t f(const m_input *q, int32_t *t)\n'
-        "{\n    m_totals(q, t);\n    return (int32_t)m_root(t, 0, 1) + m_quantile(t, 0, 6554) + m_self_test();\n}\n"
+        '#include "model.h"\nint f(const int32_t *x, int32_t *mean, int32_t *std);\n'
+        "int f(const int32_t *x, int32_t *mean, int32_t *std)\n"
+        "{\n    m_predict(x, mean, std);\n    return m_self_test();\n}\n"
     )
-    flags = [*c.STRICT, "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding", "-DM_NO_FLOAT"]
+    flags = [*c.STRICT, "-mcpu=cortex-m4", "-mthumb", "-Os", "-ffreestanding"]
     c.run_checked(["arm-none-eabi-gcc", *flags, "-c", tmp_path / "main.c", "-o", tmp_path / "main.o"])
     assert c.run_checked(["arm-none-eabi-nm", "-u", tmp_path / "main.o"]).split() == []
+
+
+@needs_arm
+@pytest.mark.parametrize("kind", ["linear", "outputs", "network"])
+def test_reports_estimate_flash_and_stack_of_counts_on_a_cortex_m0(tmp_path, c, fitted, small, kind):
+    if kind == "outputs":
+        model = pydirect.fit_quantized(pydirect.DirectRegressor(), small.X, small.targets["two"], max_bytes=700)
+        X = small.X
+    else:
+        estimator, X = fitted("airfoil") if kind == "linear" else (small(small.network((4, 3))), small.X)
+        model = quantize(estimator, 4, X=X[:100], arithmetic="integer")
+    counts = {"counts_per_unit": 100 / X.std(axis=0)}
+    model.to_c(tmp_path / "model.h", prefix="m", X=X, **counts)
+    (tmp_path / "main.c").write_text(
+        '#include "model.h"\nvoid f(const int32_t *x, int32_t *mean, int32_t *std);\n'
+        "void f(const int32_t *x, int32_t *mean, int32_t *std) { m_predict(x, mean, std); }\n"
+    )
+    compiler = ["arm-none-eabi-gcc", *c.STRICT, "-mcpu=cortex-m0plus", "-mthumb", "-Os", "-ffunction-sections"]
+    c.run_checked([*compiler, "-fstack-usage", "-c", tmp_path / "main.c", "-o", tmp_path / "main.o"])
+    link = ["-nostartfiles", "-Wl,--gc-sections", "-Wl,-e,f", "-fdata-sections"]
+    c.run_checked([*compiler, *link, tmp_path / "main.c", "-o", tmp_path / "main.elf"])
+    report = model.report(model.fixed_point(**counts))
+    text, data = c.run_checked(["arm-none-eabi-size", tmp_path / "main.elf"]).splitlines()[1].split()[:2]
+    assert abs(int(text) + int(data) - report["flash"]) <= 300
+    frames = [int(line.split("\t")[1]) for line in (tmp_path / "main.su").read_text().splitlines()]
+    assert max(frames) <= report["stack"] <= sum(frames) + 200
 
 
 @needs_arm
@@ -140,7 +170,12 @@ def test_names_of_columns_are_kept_except_for_comment_marks(tmp_path, c, small):
     model = quantize(small(small.regressor("linear", basis="raw")), 4, arithmetic="integer")
     model.to_c(tmp_path / "model.h", prefix="m", columns=["a/*b pd_x", "PD_y*/", "/*/"])
     text = (tmp_path / "model.h").read_text()
-    for line in ("x[0] = a/ *b pd_x", "x[1] = PD_y* /", "x[2] = / * /", "M_NO_FLOAT defined there is"):
+    for line in (
+        "x[0] = a/ *b pd_x",
+        "x[1] = PD_y* /",
+        "x[2] = / * /",
+        "void m_predict(const float *x, float *mean, float *std);",
+    ):
         assert line in text
     if shutil.which("cc"):
         (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)

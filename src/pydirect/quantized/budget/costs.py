@@ -11,6 +11,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import FourierFeatures
 from pydirect.quantized.integer.compile import build_program, lay_out
+from pydirect.quantized.integer.fixed_point import FixedResults
 from pydirect.quantized.integer.storage import program_bytes
 from pydirect.quantized.integer.units import OutputScale
 from pydirect.quantized.packing import bits_for
@@ -88,7 +89,7 @@ class Form:
             feature_bits=self.feature_bits,
             frequency_bits=self.frequency_bits,
         )
-        return sum(program_bytes(program).values()) + codes.size * bits_for(len(self.grid)) / 8
+        return sum(program_bytes(FixedResults.of(program)).values()) + codes.size * bits_for(len(self.grid)) / 8
 
 
 @dataclass(frozen=True)

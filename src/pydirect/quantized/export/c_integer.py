@@ -9,33 +9,24 @@ from numpy.typing import NDArray
 
 from pydirect.quantized.export.c_source import definitions, require_counts, table, template
 from pydirect.quantized.integer.arithmetic import gaussian_z, lower_quantile
-from pydirect.quantized.integer.counts import RawInputs
+from pydirect.quantized.integer.device import FixedPointModel
 from pydirect.quantized.integer.linear import IntegerProgram
 from pydirect.quantized.integer.network import NetworkProgram
-from pydirect.quantized.integer.program import Program
+from pydirect.quantized.integer.probabilities import POLYNOMIAL
 from pydirect.quantized.integer.storage import level_step, stored_tables
 from pydirect.quantized.packing import PackedCodes
 
 
-def integer_body(
-    program: Program,
-    packed: PackedCodes,
-    rows: NDArray[np.float32],
-    level: float,
-    raw: RawInputs | None = None,
-    n_classes: int = 0,
-) -> str:
-    """Return the body of a header that computes what `program` computes.
+def integer_body(device: FixedPointModel, packed: PackedCodes, rows: NDArray[np.generic]) -> str:
+    """Return the body of a header that computes what `device` computes.
 
-    - `program`: with at least one input and one basis function.
+    - `device`: of a program with at least one input and one basis function.
     - `packed`: its codes.
-    - `rows`, (n_tests, n_features_in): rows for the self-test.
-    - `level`: probability of intervals.
-    - `raw`: constants for a device's own integers, which the header then takes, too.
-    - `n_classes`: number of classes of a classifier, whose outputs are logits.
+    - `rows`, (n_tests, n_features_in): rows for the self-test, counts or in single precision.
 
     Raises AccumulatorOverflowError when a sum could overflow its type. Raises ValueError when counts exceed 16 bits.
     """
+    program = device.program
     bounds = program.prove()
     counts = {
         "n_features_in": program.n_features_in,
@@ -43,33 +34,27 @@ def integer_body(
         "columns": program.n_columns,
     }
     require_counts(counts)
-    conditions = _conditions(program, packed, raw, n_classes)
+    conditions = _conditions(device, packed)
     parts = [
         template("head.h", conditions),
-        definitions(_macros(program, packed, level, len(rows)) | ({"N_CLASSES": n_classes} if n_classes else {})),
+        definitions(_macros(device, packed, len(rows))),
         f"\n/* Proved: no accumulator exceeds {max(bounds.accumulators, default=0)}, no total {bounds.total} (of "
         f"{2**31 - 1}), no sum of squares\n   {bounds.squares} (of {2**63 - 1}). */\n\n",
-        *_tables(program, packed, raw),
-        *_test_tables(program, rows, level),
+        *_tables(device, packed),
+        *_test_tables(device, rows),
         "\n",
         template("codes.h", conditions),
         "\n",
-        _class_functions(conditions),
         template("arithmetic.h", conditions),
         template("network.h" if "network" in conditions else "linear.h", conditions),
         template("moments.h", conditions),
+        template("predict.h", conditions),
     ]
     return "".join(parts)
 
 
-def _class_functions(conditions: set[str]) -> str:
-    if "classes" not in conditions:
-        return ""
-    types = "typedef double pd_real;\n#define PD_EXP exp\n\n"
-    return f"#ifdef PD_WITH_MATH\n{types}{template('classes.h', conditions)}#endif\n\n"
-
-
-def _conditions(program: Program, packed: PackedCodes, raw: RawInputs | None, n_classes: int) -> set[str]:
+def _conditions(device: FixedPointModel, packed: PackedCodes) -> set[str]:
+    program, probabilities = device.program, device.probabilities
     if isinstance(program, NetworkProgram):
         found = {"network": True, "affine": program.centre is not None, "bias": program.shape.bias}
     else:
@@ -82,9 +67,9 @@ def _conditions(program: Program, packed: PackedCodes, raw: RawInputs | None, n_
     found |= {
         "shifts": program.powers_of_two,
         "even": level_step(program.multipliers) is not None,
-        "raw": raw is not None,
-        "classes": n_classes > 0,
-        "two_classes": n_classes == 2,
+        "counts": device.raw is not None,
+        "classes": probabilities is not None,
+        "two_classes": probabilities is not None and probabilities.n_classes == 2,
         "sparse": packed.layout == "sparse",
         "stored": packed.n_bytes > 0,
         "bytes": packed.bits == 8,
@@ -93,11 +78,13 @@ def _conditions(program: Program, packed: PackedCodes, raw: RawInputs | None, n_
     return {name for name, holds in found.items() if holds}
 
 
-def _macros(program: Program, packed: PackedCodes, level: float, n_tests: int) -> dict[str, int | str]:
+def _macros(device: FixedPointModel, packed: PackedCodes, n_tests: int) -> dict[str, int | str]:
+    program, level = device.program, device.results.level
     values: dict[str, int | str] = {
         "N_FEATURES_IN": program.n_features_in,
         "N_OUTPUTS": program.n_outputs,
         "N_SAMPLES": program.n_samples,
+        "LARGEST_RESULT": device.results.prove(),
         "LEVEL": repr(float(level)),
         "Z": f"UINT32_C({gaussian_z(level)})",
         "LOW": f"UINT32_C({lower_quantile(level)})",
@@ -107,7 +94,17 @@ def _macros(program: Program, packed: PackedCodes, level: float, n_tests: int) -
         "DEVIATION_SHIFT": program.deviation_shift,
         "N_TESTS": n_tests,
     }
-    stored = {name: a for part in stored_tables(program).values() for name, a in part.items()}
+    for k, counts in enumerate(device.counts_per_unit.tolist()):
+        values[f"COUNTS_PER_UNIT_{k}"] = int(counts) if counts.is_integer() else repr(counts)
+    if (probabilities := device.probabilities) is not None:
+        values |= {
+            "N_CLASSES": probabilities.n_classes,
+            "EXPONENT_BITS": probabilities.exponent_bits,
+            "LOGIT_FACTOR": f"UINT32_C({probabilities.factor})",
+            "LOGIT_SHIFT": probabilities.shift,
+            "POLYNOMIAL": ", ".join(f"UINT32_C({c})" for c in POLYNOMIAL),
+        }
+    stored = {name: a for part in stored_tables(device.results, device.raw).values() for name, a in part.items()}
     reads = {"columns": "READ_COLUMN"}
     if isinstance(program, NetworkProgram):
         shape = program.shape
@@ -126,6 +123,7 @@ def _macros(program: Program, packed: PackedCodes, level: float, n_tests: int) -
             "LINEAR_LIMIT": program.linear_limit,
         }
         reads |= {"frequencies": "READ_FREQUENCY", "group_gain": "READ_GAIN"}
+    values["READ_NUMBER"] = "PD_READ_FLOAT" if device.raw is None else "PD_READ_32"
     values["READ_INPUT"] = "PD_READ_32" if isinstance(program, NetworkProgram) else "PD_READ_16"
     values["READ_LIMIT(i)"] = "PD_READ_16(pd_limit + (i))" if "limit" in stored else f"INT32_C({program.limit[0]})"
     step = level_step(program.multipliers)
@@ -141,41 +139,27 @@ def _read(array: NDArray[Any]) -> str:
     return f"PD_READ_{8 * array.itemsize}{'U' if array.dtype.kind == 'u' else ''}"
 
 
-def _tables(program: Program, packed: PackedCodes, raw: RawInputs | None) -> list[str]:
-    parts = stored_tables(program)
-    outputs = parts.pop("outputs")
-    stored = {name: a for part in parts.values() for name, a in part.items()}
-    single = {name: stored.pop(name) for name in ("origin", "multiplier")}
-    rare = {name: stored.pop(name) for name in ("rotation_offset",) if name in stored}
-    rare["noise"] = outputs.pop("noise")
-    out = [
-        *(table(f"pd_{name}", a) for name, a in stored.items()),
-        table("pd_codes", np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))),
-        # Small, and of types that cannot be read from flash.
-        *(table(f"pd_{name}", a, mark="") for name, a in rare.items()),
-        "#ifndef PD_NO_FLOAT\n",
-        *(table(f"pd_{name}", a) for name, a in single.items()),
-        *(table(f"pd_{name}", a, mark="") for name, a in outputs.items()),
-        "#endif\n",
-    ]
-    if raw is not None:
-        names = ("origin", "reach", "multiplier", "offset", "shift")
-        out += [table(f"pd_count_{name}", getattr(raw, name)) for name in names]
-    return out
-
-
-def _test_tables(program: Program, rows: NDArray[np.float32], level: float) -> list[str]:
-    q = program.quantise_inputs(rows)
-    totals = program.totals_of_features(program.features(q))
-    low, high = program.quantile_interval(totals, level)
+def _tables(device: FixedPointModel, packed: PackedCodes) -> list[str]:
+    stored = {name: a for part in stored_tables(device.results, device.raw).values() for name, a in part.items()}
     return [
-        "#ifndef PD_NO_FLOAT\n",
-        table("pd_test_x", rows),
-        "#endif\n",
-        table("pd_test_q", q.astype(np.int32 if isinstance(program, NetworkProgram) else np.int16)),
-        table("pd_test_totals", totals.astype(np.int32)),
-        table("pd_test_root", program.roots(totals).astype(np.uint32)),
-        table("pd_test_median", program.quantiles(totals, 0.5).astype(np.int32)),
-        table("pd_test_low", low.astype(np.int32)),
-        table("pd_test_high", high.astype(np.int32)),
+        # Tables of 64 bits are small; AVR has no instruction that reads them from flash.
+        *(table(f"pd_{name}", a, mark="" if a.itemsize == 8 else " PD_TABLE") for name, a in stored.items()),
+        table("pd_codes", np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))),
     ]
+
+
+def _test_tables(device: FixedPointModel, rows: NDArray[np.generic]) -> list[str]:
+    q, totals = device.quantise(rows), device.totals(rows)
+    low, high = device.results.function_interval(totals)
+    tables = {
+        "x": rows,
+        "q": q.astype(np.int32 if isinstance(device.program, NetworkProgram) else np.int16),
+        "totals": totals.astype(np.int32),
+        "mean": device.results.mean(totals).astype(np.int32),
+        "std": device.results.std(totals).astype(np.int32),
+        "low": low.astype(np.int32),
+        "high": high.astype(np.int32),
+    }
+    if device.probabilities is not None:
+        tables["probability"] = device.predict_proba(rows).astype(np.uint16)
+    return [table(f"pd_test_{name}", a) for name, a in tables.items()]

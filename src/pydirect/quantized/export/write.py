@@ -20,7 +20,7 @@ from pydirect.quantized.export.onnx_float import FloatGraph, add_probabilities
 from pydirect.quantized.export.onnx_graph import Graph
 from pydirect.quantized.export.onnx_integer import add_integer_moments, add_integer_program
 from pydirect.quantized.export.single_precision import require_single
-from pydirect.quantized.integer.counts import RawInputs
+from pydirect.quantized.integer.device import FixedPointModel
 from pydirect.quantized.model import QuantizedModel
 
 N_TESTS = 8
@@ -37,18 +37,24 @@ def to_c(
     real: str = "double",
     counts_per_unit: ArrayLike | None = None,
     zero_count: ArrayLike = 0.0,
+    output_counts_per_unit: ArrayLike | None = None,
     X: ArrayLike | None = None,
     columns: Sequence[str] | None = None,
 ) -> int | None:
     """Write a quantised model as one self-contained C99 header.
 
-    It allocates no memory. In integer arithmetic (``model.with_arithmetic("integer")``) it needs no library and
-    computes the same integers as ``model.program``; compiled with ``PREFIX_NO_FLOAT`` it contains no floating point. In
-    floating-point arithmetic it needs ``cos``, ``sin``, ``exp`` and ``sqrt``. The header's functions are
-    ``prefix_predict(x, mean, std)``, ``prefix_predict_interval(x, lower, upper)``,
-    ``prefix_predict_function_interval(x, lower, upper)``, for a floating-point classifier ``prefix_predict_proba(x,
-    probability)``, the integer steps below them, and ``prefix_self_test()``, which returns 0 when the results are those
-    of Python.
+    It allocates no memory. Its functions are ``prefix_predict(x, mean, std)``, ``prefix_predict_interval(x, lower,
+    upper)``, ``prefix_predict_function_interval(x, lower, upper)``, for a classifier, whose mean is that of the logits,
+    ``prefix_predict_proba(x, probability)``, and ``prefix_self_test()``, which returns 0 when the results are those of
+    Python. The comment at the top declares them. Their numbers are
+
+    - ``real`` in floating-point arithmetic, which needs ``cos``, ``sin``, ``exp`` and ``sqrt``;
+    - ``float`` in integer arithmetic (``model.with_arithmetic("integer")``), which needs no library;
+    - ``int32_t`` in integer arithmetic with `counts_per_unit`, without any floating point: rows and results are counts.
+
+    In integer arithmetic results are the same integers as those of `QuantizedModel.fixed_point`, divided by the counts
+    per unit where they are ``float``; probabilities of a classifier are ``uint16_t`` in units of 2^-15, and
+    ``prefix_predict_class(x)`` is the index of the most probable class by the mean logit.
 
     Parameters
     ----------
@@ -63,8 +69,10 @@ def to_c(
         predictions' spread: rounding an input to single precision changes the phases, and inputs of a network are
         clipped earlier, far from the data, so that squares stay finite.
     counts_per_unit, zero_count : array_like of shape (n_features_in,) or number, optional
-        For integer arithmetic: ``prefix_quantise_counts`` also takes the integers of the device's sensors,
-        ``zero_count + counts_per_unit · x``.
+        For integer arithmetic: the integers of the device's sensors are ``zero_count + counts_per_unit · x``.
+    output_counts_per_unit : array_like of shape (n_outputs,) or positive number, optional
+        How many counts make a unit of a result in integer arithmetic, such as 1000 or 2**16. By default a power of ten
+        that gives the smallest standard deviation four digits; for a classifier's logits 2**16.
     X : array_like of shape (n_rows, n_features_in), optional
         Rows for the self-test, of which the first 8 are used; by default random rows like those of training.
     columns : sequence of str, optional
@@ -88,36 +96,36 @@ def to_c(
     prefix = checked_prefix(prefix)
     as_number(level, "level", above=0.0, below=1.0)
     as_choice(real, "real", REALS)
-    if counts_per_unit is None and np.any(zero_count):
-        raise ValueError("zero_count must come with counts_per_unit, how many counts a unit of every input makes")
     names = tuple(model.feature_names if columns is None else columns)
     if names and (len(names) != model.n_features_in or not all(isinstance(name, str) for name in names)):
         raise ValueError(f"columns must be {model.n_features_in} names, got {columns!r}")
     integer = model.arithmetic == "integer"
-    if integer and real != "double":
-        raise ValueError(
-            f"real must be 'double' in integer arithmetic, got {real!r}: only model.with_arithmetic('float') has it"
-        )
-    if real == "float":
+    if real == "float" and not integer:
         require_single(model)
     _require_inputs(model)
     rows = _test_rows(model, X, single=integer or real == "float")
-    n_bytes = None
+    n_bytes, device = None, None
     if integer:
-        raw = None
-        if counts_per_unit is not None:
-            raw = RawInputs.of(model.program, counts_per_unit, zero_count)
-        n_classes = 0 if model.classes is None else len(model.classes)
-        body = integer_body(model.program, model.packed, rows.astype(np.float32), level, raw, n_classes)
-    elif counts_per_unit is not None:
-        raise ValueError(
-            "counts_per_unit must be None in floating-point arithmetic; use model.with_arithmetic('integer')"
+        device = model.fixed_point(
+            counts_per_unit=counts_per_unit,
+            zero_count=zero_count,
+            output_counts_per_unit=output_counts_per_unit,
+            level=level,
         )
+        tests = rows.astype(np.float32) if device.raw is None else device.raw.counts(rows)
+        body = integer_body(device, model.packed, tests)
     else:
+        _require_no_counts(counts_per_unit, zero_count, output_counts_per_unit)
         body, n_bytes = float_body(model, rows, level, real)
+    comment = _comment(model, names, prefix, real if device is None else device, n_bytes)
     with atomic_open(path) as file:
-        file.write(header(_comment(model, names, prefix, n_bytes), body, prefix).encode("ascii"))
+        file.write(header(comment, body, prefix).encode("ascii"))
     return n_bytes
+
+
+def _require_no_counts(*options: ArrayLike | None) -> None:
+    if any(option is not None and np.any(option) for option in options):
+        raise ValueError("counts must be None in floating-point arithmetic; use model.with_arithmetic('integer')")
 
 
 def _require_inputs(model: QuantizedModel) -> None:
@@ -141,8 +149,12 @@ def _test_rows(model: QuantizedModel, X: ArrayLike | None, single: bool) -> Floa
     return np.ascontiguousarray(rows, dtype=np.float64)
 
 
-def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, n_bytes: int | None) -> str:
-    report = model.report()
+def _comment(
+    model: QuantizedModel, columns: Sequence[str], prefix: str, form: str | FixedPointModel, n_bytes: int | None
+) -> str:
+    """Return the comment at the top. `form`: the type of floating-point arithmetic, or the model in fixed point."""
+    device = None if isinstance(form, str) else form
+    report = model.report(device)
     counted = "weights" if isinstance(model.basis, NetworkBasis) else "basis functions"
     lines = [
         f"Generated by pydirect {__version__}: a Bayesian model as {model.n_samples} posterior samples of "
@@ -150,19 +162,53 @@ def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, n_bytes
         "",
         f"   {model.n_features_in} inputs, {model.n_outputs} outputs, {report['n_basis_functions']} {counted}; "
         f"{model.arithmetic} arithmetic.",
-        *(f"   {name}: {value}" for name, value in size_lines(report, n_bytes)),
+        *(f"   {name}: {value}" for name, value in [*size_lines(report, n_bytes), *memory_lines(report)]),
     ]
-    names = [f"x[{i}] = {name}" for i, name in enumerate(columns)]
     classes = [f"class {k} = {name}" for k, name in enumerate(() if model.classes is None else model.classes)]
-    lines += [f"   {ascii(text)[1:-1]}" for text in (*names, *classes)]
-    if model.arithmetic == "integer":
+    named = [*_inputs(model, columns, device), *classes]
+    lines += [f"   {ascii(text)[1:-1]}" for text in named]
+    lines += ["", *(f"   {line}" for line in _signatures(model, prefix, form))]
+    if device is not None:
         lines += [
             "",
-            "   No library is needed, except the compiler's helper on cores without a 64-bit product. With",
-            f"   {prefix.upper()}_NO_FLOAT defined there is no floating point. Where double has 32 bits, as on AVR,",
-            "   the integers are the same and only the very last step is rounded to 32 bits.",
+            "   No library is needed, except the compiler's helper on cores without a 64-bit product. Results are",
+            "   integers, proved to fit for any x; each mean and standard deviation is within one count of exact",
+            "   arithmetic."
+            + ("" if device.raw is not None else " They are multiplied by the value of a count, a float."),
+            *(
+                f"   Output {k}: a count is 1/{counts:.17g} of a unit."
+                for k, counts in enumerate(device.counts_per_unit.tolist())
+            ),
         ]
     return "\n".join(lines)
+
+
+def _inputs(model: QuantizedModel, columns: Sequence[str], device: FixedPointModel | None) -> list[str]:
+    """Describe what x holds."""
+    if device is None or device.raw is None:
+        return [f"x[{i}] = {name}" for i, name in enumerate(columns)]
+    names = columns or [f"column {i}" for i in range(model.n_features_in)]
+    pairs = zip(names, device.raw.zero_count, device.raw.counts_per_unit, strict=True)
+    return [f"x[{i}] = {zero:.9g} + {per_unit:.9g} * {name}" for i, (name, zero, per_unit) in enumerate(pairs)]
+
+
+def _signatures(model: QuantizedModel, prefix: str, form: str | FixedPointModel) -> list[str]:
+    """Declare the functions of a header."""
+    number = form if isinstance(form, str) else "float" if form.raw is None else "int32_t"
+    ends = f"{number} *lower, {number} *upper"
+    functions = [
+        ("void", "predict", f"{number} *mean, {number} *std"),
+        ("void", "predict_interval", ends),
+        ("void", "predict_function_interval", ends),
+    ]
+    if model.classes is not None and isinstance(form, str):
+        functions.append(("void", "predict_proba", f"{number} *probability"))
+    elif model.classes is not None:
+        functions += [("uint16_t", "predict_class", ""), ("void", "predict_proba", "uint16_t *probability")]
+    lines = [
+        f"{result} {prefix}_{name}(const {number} *x{', ' if rest else ''}{rest});" for result, name, rest in functions
+    ]
+    return [*lines, f"int {prefix}_self_test(void);"]
 
 
 def size_lines(report: dict[str, Any], n_bytes: int | None = None) -> list[tuple[str, str]]:
@@ -182,6 +228,13 @@ def size_lines(report: dict[str, Any], n_bytes: int | None = None) -> list[tuple
             f"{report['table_lookups']} table look-ups",
         ),
     ]
+
+
+def memory_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Describe the memory that a prediction in integers takes on a device."""
+    if report["arithmetic"] != "integer":
+        return []
+    return [("on a Cortex-M", f"about {report['flash']} bytes of flash with code, {report['stack']} of stack")]
 
 
 def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64) -> None:

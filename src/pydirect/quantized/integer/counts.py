@@ -18,21 +18,22 @@ class RawInputs:
 
     Attributes
     ----------
-    origin, reach : ndarray of int32, shape (n_inputs,)
-        ``|origin| + reach`` is at most 2^30.
-    multiplier, offset : ndarray of int32, shape (n_inputs,)
-        At most 2^30 in magnitude. The offset corrects for the rounding of the origin to a whole count.
+    origin, multiplier, offset : ndarray of int32, shape (n_inputs,)
+        At most 2^30 in magnitude, so that nothing exceeds 2^62 for any int32. The offset corrects for the rounding of
+        the origin to a whole count.
     shift : ndarray of uint8, shape (n_inputs,)
-        At most 45, so that nothing exceeds 2^61.
+        At most 45.
     limit : ndarray of int32, shape (n_inputs,)
+    counts_per_unit, zero_count : ndarray of shape (n_features_in,)
     """
 
     origin: NDArray[np.int32]
-    reach: NDArray[np.int32]
     multiplier: NDArray[np.int32]
     offset: NDArray[np.int32]
     shift: NDArray[np.uint8]
     limit: NDArray[np.int32]
+    counts_per_unit: FloatArray
+    zero_count: FloatArray
 
     @classmethod
     def of(cls, program: Program, counts_per_unit: ArrayLike, zero_count: ArrayLike = 0) -> RawInputs:
@@ -53,8 +54,11 @@ class RawInputs:
             than the range of an input.
         """
         d = program.n_features_in
-        gain = _for_every_input(counts_per_unit, "counts_per_unit", d)[program.columns]
-        zero = _for_every_input(zero_count, "zero_count", d)[program.columns]
+        gains, zeros = (
+            _for_every_input(counts_per_unit, "counts_per_unit", d),
+            _for_every_input(zero_count, "zero_count", d),
+        )
+        gain, zero = gains[program.columns], zeros[program.columns]
         if (gain == 0).any():
             raise ValueError(f"counts_per_unit must not be zero for an input that the model reads, got {gain}")
         exact = zero + gain * program.origin.astype(np.float64)
@@ -67,17 +71,22 @@ class RawInputs:
         shift = np.floor(np.log2(2**30 / np.abs(slope)))
         return cls(
             origin.astype(np.int32),
-            reach.astype(np.int32),
             np.rint(slope * 2.0**shift).astype(np.int32),
             np.rint((origin - exact) * slope * 2.0**shift).astype(np.int32),
             shift.astype(np.uint8),
             program.limit,
+            gains,
+            zeros,
         )
+
+    def counts(self, rows: FloatArray) -> NDArray[np.int32]:
+        """Return the counts of rows of X, as far as 32 bits hold them, (n_rows, n_features_in)."""
+        exact = np.rint(self.zero_count + self.counts_per_unit * rows)
+        return np.clip(exact, -(2**31), 2**31 - 1).astype(np.int32)
 
     def quantise(self, counts: ArrayLike) -> Integers:
         """Return q of counts (n_rows, n_inputs), by step 1."""
-        t = np.asarray(counts, dtype=np.int64) - self.origin
-        t = np.clip(t, -self.reach.astype(np.int64), self.reach) * self.multiplier + self.offset
+        t = (np.asarray(counts, dtype=np.int64) - self.origin) * self.multiplier + self.offset
         return np.clip(round_shift(t, self.shift.astype(np.int64)), -self.limit, self.limit)
 
 

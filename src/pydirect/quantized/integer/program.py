@@ -11,8 +11,8 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
    - from floats, all in single precision, each operation rounded: ``v = (x − origin_i) · multiplier_i``; v is clipped
      to ``±limit_i`` (``if !(v > −limit) v = −limit; if (v > limit) v = limit``, so that NaN gives −limit); then 0.5 is
      added, or subtracted when v < 0, and the fraction is dropped: ``q_i``, an int16 (an int32 for a network).
-   - from integers (`RawInputs`): ``t = r − origin_i`` clipped to ``±reach_i``, ``q_i = round_shift(t · multiplier_i +
-     offset_i, shift_i)`` in int64, clipped to ``±limit_i``.
+   - from integers (`RawInputs`): ``q_i = round_shift((r − origin_i) · multiplier_i + offset_i, shift_i)`` in int64,
+     clipped to ``±limit_i``.
 
 2. Basis functions, int16 or int8 (``feature_bits``), in this order. ONE is 32767 or 127.
 
@@ -43,7 +43,8 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
    central interval of the samples have ``round(p 2^16) = round((1 − level)/2 · 2^16)`` and 2^16 minus that.
 
 5. The last step, in double precision: ``mean = offset + scale · sum``, ``std = std_scale · root``, half-widths
-   likewise, a sample's function ``offset + scale · S · total``.
+   likewise, a sample's function ``offset + scale · S · total``. Exported C takes it in integers, see
+   `pydirect.quantized.integer.fixed_point`.
 """
 
 from __future__ import annotations
@@ -244,6 +245,10 @@ class Program(ABC):
         low = lower_quantile(level) / 2**16
         return self.quantiles(totals, low), self.quantiles(totals, 1 - low)
 
+    def half_widths(self, totals: Integers, level: float) -> NDArray[np.uint64]:
+        """Step 4: half-widths of central Gaussian intervals, (n_rows, n_outputs)."""
+        return (np.uint64(gaussian_z(level)) * self.roots(totals) + np.uint64(2**15)) >> np.uint64(16)
+
     # --- last step
 
     def mean(self, totals: Integers) -> FloatArray:
@@ -256,8 +261,7 @@ class Program(ABC):
 
     def interval(self, totals: Integers, level: float) -> tuple[FloatArray, FloatArray]:
         """Step 5: central intervals of a Gaussian with this mean and standard deviation, (n_rows, n_outputs) each."""
-        z = np.uint64(gaussian_z(level))
-        half = self.std_scale * ((z * self.roots(totals) + np.uint64(2**15)) >> np.uint64(16)).astype(np.float64)
+        half = self.std_scale * self.half_widths(totals, level).astype(np.float64)
         mean = self.mean(totals)
         return mean - half, mean + half
 

@@ -1,9 +1,4 @@
 #include <stdint.h>
-//@if classes
-#ifdef PD_WITH_MATH
-#include <math.h>
-#endif
-//@end
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,7 +14,10 @@ extern "C" {
 #define PD_READ_16(address) ((int16_t)pgm_read_word(address))
 #define PD_READ_32U(address) pgm_read_dword(address)
 #define PD_READ_32(address) ((int32_t)pgm_read_dword(address))
+//@if counts
+//@else
 #define PD_READ_FLOAT(address) pgm_read_float(address)
+//@end
 #else
 #define PD_TABLE
 #define PD_READ_8U(address) (*(address))
@@ -28,6 +26,9 @@ extern "C" {
 #define PD_READ_16(address) (*(address))
 #define PD_READ_32U(address) (*(address))
 #define PD_READ_32(address) (*(address))
+//@if counts
+//@else
 #define PD_READ_FLOAT(address) (*(address))
+//@end
 #endif
 

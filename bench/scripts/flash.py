@@ -1,0 +1,100 @@
+"""Flash and stack of exported integer models on Cortex-M cores, beside the estimates of their reports.
+
+    apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi
+    python bench/scripts/flash.py
+
+Models of UCI sets (fold 5): `fit_quantized` for 1 KiB of tables, two and three classes, and a network. For each form of
+the header (counts in and out, or floats) and function, bytes of text, read-only and initialised data of all that the
+function needs, the compiler's library included, linked with -Os and --gc-sections; the bytes of tables; and the
+estimates of flash and stack in ``report()``. "stack" is the sum over the functions of the header, GCC's -fstack-usage.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import numpy as np  # noqa: E402
+from quantized import data_directory  # noqa: E402
+
+from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, fit_quantized, quantize  # noqa: E402
+
+CORES = {
+    "M0+": ["-mcpu=cortex-m0plus", "-mthumb"],
+    "M4F": ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
+}
+COMPILE = ["arm-none-eabi-gcc", "-std=c99", "-Os", "-ffunction-sections", "-fdata-sections"]
+LINK = ["-Wl,--gc-sections", "-nostartfiles", "-Wl,-e,device"]
+RESULTS = "void device(const m_number *x, m_number *a, m_number *b) {{ m_{}(x, a, b); }}\n"
+FUNCTIONS = {name: RESULTS.format(name) for name in ("predict", "predict_interval", "predict_function_interval")}
+CLASSES = {
+    "predict_class": "uint16_t device(const m_number *x) { return m_predict_class(x); }\n",
+    "predict_proba": "void device(const m_number *x, uint16_t *p) { m_predict_proba(x, p); }\n",
+}
+
+
+def models() -> dict[str, tuple[Any, np.ndarray]]:
+    """Fit the models; with each the spread of its columns."""
+    made: dict[str, tuple[Any, np.ndarray]] = {}
+    for name in ("concrete", "yacht"):
+        data = np.load(data_directory() / "uci" / f"{name}.npz", allow_pickle=False)
+        train = ~data["test_mask"].T[5]
+        x, y = data["X"][train], data["y"][train]
+        spread = x.std(axis=0)
+        made[f"{name}, 1 KiB"] = fit_quantized(DirectRegressor(), x, y, max_bytes=1024), spread
+        if name == "concrete":
+            for n in (2, 3):
+                labels = np.digitize(y, np.quantile(y, np.arange(1, n) / n))
+                made[f"{name}, {n} classes"] = fit_quantized(DirectClassifier(), x, labels, max_bytes=1024), spread
+        else:
+            network = QuadraticBNNRegressor((16, 8)).fit(x, y)
+            made[f"{name}, network"] = quantize(network, 8, X=x, arithmetic="integer"), spread
+    return made
+
+
+def sizes(folder: Path, function: str, core: str) -> tuple[int, int]:
+    """Bytes of flash of a function, and of the stack of the functions that are left after inlining."""
+    source = folder / "device.c"
+    source.write_text(f'#include "m.h"\n{function}')
+    common = [*COMPILE, *CORES[core]]
+    subprocess.run([*common, "-fstack-usage", "-c", source, "-o", folder / "device.o"], check=True, cwd=folder)
+    subprocess.run([*common, *LINK, source, "-lm", "-o", folder / "device.elf"], check=True)
+    done = subprocess.run(["arm-none-eabi-size", folder / "device.elf"], check=True, capture_output=True, text=True)
+    text, data = done.stdout.splitlines()[1].split()[:2]
+    stack = sum(int(line.split("\t")[1]) for line in (folder / "device.su").read_text().splitlines())
+    return int(text) + int(data), stack
+
+
+def main() -> None:
+    """Print a line for each model, form and function."""
+    print("| model | numbers | function | tables | M0+ | M4F | estimate | stack M0+ | M4F | estimate |")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = models()
+    for name, (model, spread) in made.items():
+        for numbers in ("counts", "floats"):
+            options = {"counts_per_unit": 100 / spread} if numbers == "counts" else {}
+            report = model.report(model.fixed_point(**options))
+            with tempfile.TemporaryDirectory() as folder:
+                model.to_c(Path(folder) / "m.h", prefix="m", **options)
+                for function, text in (FUNCTIONS | (CLASSES if model.classes is not None else {})).items():
+                    found = [sizes(Path(folder), text, core) for core in CORES]
+                    cells = [report["bytes"]["total"], *(f for f, _ in found), report["flash"]]
+                    cells += [*(s for _, s in found), report["stack"]]
+                    print(f"| {name} | {numbers} | {function} | {' | '.join(map(str, cells))} |", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        subprocess.run(["arm-none-eabi-gcc", "--version"], check=True, capture_output=True)
+    except FileNotFoundError:
+        sys.exit("no arm-none-eabi-gcc: apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi")
+    main()
