@@ -284,6 +284,13 @@ def test_dates_are_refused_with_a_hint():
             Columns.fit(frame)
 
 
+def test_encoded_columns_know_their_column_of_categories():
+    table = np.array([["a", 1.0, "x"], ["b", None, "y"], ["a", 3.0, "z"]], dtype=object)
+    columns = Columns.fit(table, missing="indicator")
+    assert columns.names_out == ["x0=a", "x0=b", "x1", "x2=x", "x2=y", "x2=z", "x1=(missing)"]
+    np.testing.assert_array_equal(columns.groups, [0, 0, -1, 2, 2, 2, -1])
+
+
 def test_columns_are_checked_by_name():
     frame = people()
     columns = Columns.fit(frame)

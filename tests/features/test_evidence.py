@@ -76,6 +76,21 @@ def test_gradient_is_that_of_the_value(n_outputs, weighted, n):
         np.testing.assert_allclose(gradient, numerical, rtol=1e-6, atol=1e-6)
 
 
+def test_tied_inputs_share_a_length_scale():
+    x, y, weight = make(17, seed=1)
+    objective = MarginalLikelihood(x, y, weight, 2, 1, np.array([0, 0, 1]))
+    theta = random_theta(objective, 0)
+    assert theta.size == 7
+    scales = objective.unpack(theta).length_scales
+    np.testing.assert_allclose(scales, np.exp(theta[[2, 2, 3]]))
+    free = MarginalLikelihood(x, y, weight, 2, 1)
+    untied = free.negative_log_likelihood(np.r_[theta[:3], theta[2], theta[3:]])
+    value, gradient = objective.negative_log_likelihood(theta)
+    assert value == untied[0]
+    expected = np.r_[untied[1][:2], untied[1][2] + untied[1][3], untied[1][4:]]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-9)
+
+
 def test_value_and_gradient_have_the_same_bits_for_any_number_of_threads():
     x, y, weight = make(150, 5)
     results = []

@@ -175,3 +175,31 @@ def test_columns_of_two_values_have_no_normal_scores(x):
     assert m.kept.tolist() == [0, 1, 2, 3] and m.scored.tolist() == [0, 1, 3]
     out = m.transform(x)
     np.testing.assert_array_equal(out[:, 6], out[:, 5])
+
+
+def test_indicators_of_a_group_are_together_as_wide_as_one_column_of_numbers():
+    """However many categories there are and however rare, and all of them are equally far apart."""
+    rng = np.random.default_rng(0)
+    for n_categories in (2, 5, 40):
+        p = rng.dirichlet(np.ones(n_categories))
+        indicators = np.eye(n_categories)[rng.choice(n_categories, 400, p=p)]
+        x = np.hstack([rng.standard_normal((400, 1)), indicators])
+        groups = np.r_[-1, np.zeros(n_categories, np.intp)]
+        input_map = InputMap.fit(x, None, rank=False, groups=groups)
+        out = input_map.transform(x)
+        assert out[:, 1:].var(axis=0).sum() == pytest.approx(1.0)
+        assert out[:, 0].var() == pytest.approx(1.0)
+        distinct = np.unique(out[:, 1:], axis=0)
+        squares = ((distinct[:, None] - distinct) ** 2).sum(axis=2)
+        np.testing.assert_allclose(squares[~np.eye(len(distinct), dtype=bool)], squares[0, 1])
+
+
+def test_inputs_are_numbered_by_column_and_group():
+    x = np.random.default_rng(0).standard_normal((30, 6))
+    x[:, 2] = 1.0  # constant: left out
+    groups = np.array([-1, 3, 3, 3, -1, 0])
+    input_map = InputMap.fit(x, None, rank=True, groups=groups)
+    np.testing.assert_array_equal(input_map.tied(groups), [0, 1, 1, 2, 3, 4, 5, 6, 7, 8])
+    plain = np.full(6, -1)
+    np.testing.assert_array_equal(InputMap.fit(x, None, rank=True).tied(plain), np.arange(10))
+    assert InputMap.fit(np.ones((5, 2)), None, rank=True).tied(np.array([-1, 0])).size == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -197,7 +197,10 @@ class BasisFunctionModel(TableModel):
                 )
             given = PrecomputedFeatures(X.shape[1]) if kind == "precomputed" else self._fit_transformer(X)
             return Basis(InputMap.identity(X.shape[1]), given, **record)
-        input_map = InputMap.fit(X, weight, rank=self.rank_inputs and self._learns_kernel())
+        groups = self.columns_.groups
+        # Every linear feature has variance one, as documented: there, rare categories drown nothing.
+        together = None if kind == "linear" else groups
+        input_map = InputMap.fit(X, weight, rank=self.rank_inputs and self._learns_kernel(), groups=together)
         d = input_map.n_outputs
         if kind == "linear" or d == 0:
             return Basis(input_map, LinearFeatures(d), **record)
@@ -206,8 +209,9 @@ class BasisFunctionModel(TableModel):
         inputs = input_map.transform(X)
         if self.length_scale is None:
             index, counts = rows.distinct
+            tied = input_map.tied(groups)
             kernel, search = self._earlier_kernel(input_map) or self._learned_kernel(
-                inputs[index], rows.y[index], counts, input_map.n_standardised, rng, n_threads
+                inputs[index], rows.y[index], counts, input_map.n_standardised, tied, rng, n_threads
             )
             record |= {"search": replace(search, columns=input_map.kept), "target_scale": target_scale}
         else:
@@ -252,6 +256,7 @@ class BasisFunctionModel(TableModel):
         y: FloatArray,
         weight: FloatArray,
         n_linear: int,
+        tied: NDArray[np.intp],
         rng: np.random.Generator,
         n_threads: int,
     ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
@@ -265,6 +270,7 @@ class BasisFunctionModel(TableModel):
             max_rows=self.max_hyperparameter_rows,
             n_threads=n_threads,
             referee=Referee(inputs, y, weight, rng, n_threads),
+            tied=tied,
         )
 
     def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:

@@ -353,12 +353,21 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         y: FloatArray,
         weight: FloatArray,
         n_linear: int,
+        tied: NDArray[np.intp],
         rng: np.random.Generator,
         n_threads: int,
     ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
         max_rows = self.max_hyperparameter_rows
         return fit_label_hyperparameters(
-            inputs, y, weight, self.intercept_, n_linear=n_linear, rng=rng, max_rows=max_rows, n_threads=n_threads
+            inputs,
+            y,
+            weight,
+            self.intercept_,
+            n_linear=n_linear,
+            rng=rng,
+            max_rows=max_rows,
+            n_threads=n_threads,
+            tied=tied,
         )
 
     def _variance_prior(self, mean_square: float) -> VariancePrior:

@@ -130,8 +130,9 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         quantised models leave it out, with a warning.
     categories : "auto" or list of str or int, default="auto"
         Columns of text, categories and booleans of pandas or polars frames, or of arrays of objects, are encoded, one
-        column of 0 and 1 per category; see `pydirect.features.Columns`. A list names columns, or gives their numbers,
-        whose numbers are categories as well. Features that are ``"precomputed"`` or a transformer take numbers only.
+        column of 0 and 1 per category, which share a length-scale; see `pydirect.features.Columns`. A list names
+        columns, or gives their numbers, whose numbers are categories as well. Features that are ``"precomputed"`` or a
+        transformer take numbers only.
     missing : {"auto", "indicator", "raise"}, default="auto"
         What becomes of missing numbers: NaN, None or NA. ``"auto"``: they are expected from the row's other columns,
         and where the mean of the target differs with their absence, a column of 0 and 1 tells it. ``"indicator"``: such

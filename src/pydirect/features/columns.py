@@ -88,6 +88,12 @@ class Columns:
         return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(self.indicators, np.intp)])
 
     @cached_property
+    def groups(self) -> NDArray[np.intp]:
+        """Column of the table for the categories of each encoded column, −1 for numbers; (n_encoded,)."""
+        own = np.array([-1 if c is None else j for j, c in enumerate(self.categories)], np.intp)
+        return np.concatenate([np.repeat(own, self.widths), np.full(len(self.indicators), -1)])
+
+    @cached_property
     def is_plain(self) -> bool:
         """Whether complete rows are encoded as they are."""
         return not self.indicators and all(c is None for c in self.categories)

@@ -68,12 +68,16 @@ def search_hyperparameters(
     max_rows: int = MAX_ROWS,
     n_threads: int = 1,
     referee: Referee | None = None,
+    tied: NDArray[np.intp] | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-    """Return what `fit_hyperparameters` does, and the record of the search."""
+    """Return what `fit_hyperparameters` does, and the record of the search.
+
+    `tied`, (n_inputs,): the length-scale of each input; see `MarginalLikelihood`.
+    """
     weight = sample_weight / sample_weight.mean()
 
     def objective(rows: NDArray[np.intp]) -> MarginalLikelihood:
-        return MarginalLikelihood(x[rows], y[rows], weight[rows], n_linear, n_threads)
+        return MarginalLikelihood(x[rows], y[rows], weight[rows], n_linear, n_threads, tied)
 
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], y, rng, n_threads)

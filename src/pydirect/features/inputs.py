@@ -30,6 +30,7 @@ class InputMap:
     Parameters
     ----------
     mean, scale : ndarray of shape (n_features_in,)
+        Location and unit of each column; indicators of one column of categories share theirs.
     kept : ndarray of int, shape (n_kept,)
         Columns that are not constant.
     knots, scores : ndarray of shape (n_scored, n_knots) or (0, 0)
@@ -59,7 +60,14 @@ class InputMap:
         return len(self.kept)
 
     @classmethod
-    def fit(cls, x: FloatArray, sample_weight: FloatArray | None, *, rank: bool) -> InputMap:
+    def fit(
+        cls,
+        x: FloatArray,
+        sample_weight: FloatArray | None,
+        *,
+        rank: bool,
+        groups: NDArray[np.intp] | None = None,
+    ) -> InputMap:
         """Fit the standardisation, and the normal scores on request, to the training rows.
 
         Parameters
@@ -68,9 +76,15 @@ class InputMap:
         sample_weight : ndarray of shape (n_samples,), optional
         rank : bool
             Whether to append the normal scores.
+        groups : ndarray of int, shape (n_features_in,), optional
+            Equal numbers from 0 for the indicators of one column of categories, −1 for numbers. Together, indicators
+            have variance one as a column of numbers has, and all of their categories are equally far apart; else many
+            rare ones would drown the other columns.
         """
         mean, scale = weighted_location_scale(x, sample_weight)
         kept = np.flatnonzero(scale > 0)
+        if groups is not None:
+            scale = _shared_scales(scale, groups)
         scale = np.where(scale > 0, scale, 1.0)
         weight = np.ones(len(x)) if sample_weight is None else sample_weight
         columns = {int(j): _normal_scores(x[:, j], weight) for j in kept} if rank else {}
@@ -87,6 +101,16 @@ class InputMap:
         """Return the map that changes nothing."""
         d = n_features_in
         return cls(np.zeros(d), np.ones(d), np.arange(d), np.empty((0, 0)), np.empty((0, 0)), np.arange(0))
+
+    def tied(self, groups: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return a number from 0 for each output, (n_outputs,), in their order, the same for indicators of one group.
+
+        `groups`, (n_features_in,): as in `fit`.
+        """
+        own = np.where(groups < 0, groups.max(initial=-1) + 1 + np.arange(len(groups)), groups)[self.kept]
+        _, first, where = np.unique(own, return_index=True, return_inverse=True)
+        number = np.argsort(np.argsort(first))[where]
+        return np.concatenate([number, len(first) + np.arange(len(self.knots))])
 
     def transform(self, x: FloatArray) -> FloatArray:
         """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs)."""
@@ -173,6 +197,15 @@ def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> 
     scale = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=sample_weight))
     noise = 10 * np.finfo(float).eps * (size / unit)
     return unit * (origin + mean), np.where(scale > noise, unit * scale, 0.0)
+
+
+def _shared_scales(scale: FloatArray, groups: NDArray[np.intp]) -> FloatArray:
+    """Return the deviations of columns, of indicators that of their whole group: the root of Σ p(1 − p)."""
+    own = groups >= 0
+    total = np.bincount(groups[own], scale[own] ** 2, minlength=groups.max(initial=-1) + 1)
+    shared = scale.copy()
+    shared[own] = np.sqrt(total[groups[own]])
+    return shared
 
 
 def _normal_scores(column: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from pydirect import _core
@@ -33,19 +34,31 @@ RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns the
 class MarginalLikelihood:
     """−log posterior of the log parameters θ on fixed rows, with its gradient.
 
-    θ = [log noise, log a_A, log ℓ (n_inputs), log a_I, log ℓ_I, log a_L].
+    θ = [log noise, log a_A, log ℓ (n_scales), log a_I, log ℓ_I, log a_L].
 
     - `x`, (n_rows, n_inputs).
     - `y`, (n_rows, n_outputs): standardised; outputs share the parameters.
     - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
+    - `tied`, (n_inputs,): the length-scale of each input, in their order; by default every input has its own. The
+      indicators of a column of categories share one: how far apart categories are is learned from all of them.
     - `smoothness`: of the Matérn part.
     """
 
     smoothness = 1.5
     iterations_between_updates = 1000
 
-    def __init__(self, x: FloatArray, y: FloatArray, sample_weight: FloatArray, n_linear: int, n_threads: int) -> None:
-        n, d = x.shape
+    def __init__(
+        self,
+        x: FloatArray,
+        y: FloatArray,
+        sample_weight: FloatArray,
+        n_linear: int,
+        n_threads: int,
+        tied: NDArray[np.intp] | None = None,
+    ) -> None:
+        n = len(x)
+        self.tied = np.arange(x.shape[1]) if tied is None else tied
+        d = int(self.tied.max(initial=-1)) + 1
         self.n, self.d, self.n_linear, self.n_threads = n, d, n_linear, n_threads
         self.stride = n + -n % _core.LEVEL_PADDING
         self.x = np.pad(x, ((0, self.stride - n), (0, 0)))
@@ -55,7 +68,7 @@ class MarginalLikelihood:
         shape = (n, self.stride)
         self.ard, self.isotropic, self.distance_weight = np.empty(shape), np.empty(shape), np.empty(shape)
         self.matrix = np.zeros((self.stride, self.stride))  # LAPACK leaves one triangle unchanged
-        self.mean, self.sd, self.start = _prior(d, n_linear)
+        self.mean, self.sd, self.start = _prior(d, int(self.tied[:n_linear].max(initial=-1)) + 1)
 
     @property
     def n_rows(self) -> int:
@@ -82,7 +95,7 @@ class MarginalLikelihood:
         return KernelHyperparameters(
             noise_variance=float(value[0]),
             ard_amplitude=float(value[1]),
-            length_scales=value[2 : 2 + d],
+            length_scales=value[2 : 2 + d][self.tied],
             isotropic_amplitude=float(value[2 + d]),
             isotropic_length_scale=float(value[3 + d]),
             linear_amplitude=float(value[4 + d]),
@@ -92,7 +105,7 @@ class MarginalLikelihood:
         )
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value and the gradient, (n_inputs + 5,)."""
+        """Return the value and the gradient, (n_scales + 5,)."""
         value, gradient = self.negative_log_likelihood(theta)
         if value == BAD_POINT:
             return value, gradient
@@ -156,7 +169,7 @@ class MarginalLikelihood:
         spread = np.einsum("ij,ij,i->j", inputs, inputs, weight.sum(axis=1)) - np.einsum(
             "ij,ij->j", inputs, weight @ inputs
         )
-        gradient[2 : 2 + d] = -4.0 * spread
+        gradient[2 : 2 + d] = np.bincount(self.tied, -4.0 * spread, d)
         gradient[2 + d] = rough
         gradient[3 + d] = rough_distance
         gradient[4 + d] = linear
@@ -164,7 +177,7 @@ class MarginalLikelihood:
 
 
 def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the prior mean, prior scale and starting point of θ."""
+    """Return the prior mean, prior scale and starting point of θ, with d length-scales, the first of columns."""
     centre = LOG_LENGTH_SCALE[0] + 0.5 * np.log(d)
     shift = np.where(np.arange(d) < n_linear, 0.0, RANK_SHIFT)
     begin = np.log(1.5) + 0.5 * np.log(d)

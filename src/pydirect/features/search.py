@@ -47,6 +47,7 @@ class KernelObjective(Objective, Protocol):
     """A negative log posterior of the hyperparameters of a kernel."""
 
     d: int
+    tied: NDArray[np.intp]
     mean: FloatArray
     start: FloatArray
 
@@ -185,7 +186,7 @@ def starting_points(likelihood: KernelObjective, scores: FloatArray) -> list[Run
     short = long.copy()
     short[[*range(2, 2 + d), 3 + d]] += np.log(0.3)
     runs = [Run("long", long), Run("short", short)]
-    relevant = np.flatnonzero(scores > RELEVANT)
+    relevant = np.unique(likelihood.tied[np.flatnonzero(scores > RELEVANT)])
     if relevant.size:
         screened = long.copy()
         screened[1] = 0.0

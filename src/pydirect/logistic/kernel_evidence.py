@@ -49,11 +49,20 @@ class LabelMarginalLikelihood:
     iterations_between_updates = 5
 
     def __init__(
-        self, x: FloatArray, t: FloatArray, weight: FloatArray, offset: FloatArray, *, n_linear: int, n_threads: int
+        self,
+        x: FloatArray,
+        t: FloatArray,
+        weight: FloatArray,
+        offset: FloatArray,
+        *,
+        n_linear: int,
+        n_threads: int,
+        tied: NDArray[np.intp] | None = None,
     ) -> None:
         self.x, self.t, self.weight, self.offset, self.n_threads = x, t, weight, offset, n_threads
-        self.parts = [MarginalLikelihood(x, t[:, k, None], weight, n_linear, n_threads) for k in range(t.shape[1])]
-        self.n_rows, self.d, self.mean = len(x), x.shape[1], self.parts[0].mean
+        self.parts = [MarginalLikelihood(x, t_k[:, None], weight, n_linear, n_threads, tied) for t_k in t.T]
+        first = self.parts[0]
+        self.n_rows, self.d, self.tied, self.mean = len(x), first.d, first.tied, first.mean
         self.start = self.parts[0].start.copy()
         self.start[0] = -2 * np.log(LOGIT_UNIT)  # the noise variance of the bound: 1 in units of the logit
         self.bounds = [(self.start[0], self.start[0]), *self.parts[0].bounds[1:]]
@@ -114,6 +123,7 @@ def fit_label_hyperparameters(
     rng: np.random.Generator,
     max_rows: int = MAX_ROWS,
     n_threads: int = 1,
+    tied: NDArray[np.intp] | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Maximise the bound on the marginal likelihood of labels times the priors, as `search_hyperparameters` does.
 
@@ -124,13 +134,14 @@ def fit_label_hyperparameters(
     - `n_linear`: leading inputs that the linear part sees.
     - `rng`: chooses the rows.
     - `max_rows`: largest number of rows for one problem; for several, fewer, at the same cost.
+    - `tied`, (n_inputs,): the length-scale of each input; see `MarginalLikelihood`.
 
     Returns the hyperparameters, amplitudes in squared units of `LOGIT_UNIT`, and the record of the search.
     """
 
     def objective(rows: NDArray[np.intp]) -> LabelMarginalLikelihood:
         return LabelMarginalLikelihood(
-            x[rows], t[rows], sample_weight[rows], offset, n_linear=n_linear, n_threads=n_threads
+            x[rows], t[rows], sample_weight[rows], offset, n_linear=n_linear, n_threads=n_threads, tied=tied
         )
 
     with single_blas_thread(), np.errstate(under="ignore"):
