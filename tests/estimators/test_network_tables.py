@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import pydirect
 
@@ -44,8 +45,10 @@ def test_samples_of_a_network_take_encoded_rows():
     assert np.sqrt(np.mean(((own - mean) / std) ** 2)) < 0.5
 
 
-def test_blocks_of_numbers_follow_a_fit_to_a_table():
+def test_blocks_of_numbers_do_not_follow_a_fit_to_a_table():
     model = pydirect.QuadraticBNNRegressor(hidden_layer_sizes=(2,), n_restarts=1).fit(X, Y)
     numbers = np.nan_to_num(X[:, 1:].astype(np.float64))
-    model.partial_fit(numbers[:30], Y[:30]).partial_fit(numbers[30:], Y[30:])
+    with pytest.raises(ValueError, match="the earlier rows must be known to go on"):
+        model.partial_fit(numbers, Y)
+    model = clone(model).partial_fit(numbers[:30], Y[:30]).partial_fit(numbers[30:], Y[30:])
     assert model.columns_.is_plain and model.predict(numbers).shape == (N,)

@@ -266,6 +266,18 @@ def test_fit_forgets_the_rows_of_partial_fit():
     np.testing.assert_array_equal(model.predict(NEW), fit().predict(NEW))
 
 
+def test_rows_after_fit_are_added_to_those_of_the_fit(tmp_path):
+    x, y = X[:15, :2], Y[:15]
+    model = QuadraticBNNRegressor(**FAST).fit(x, y).partial_fit(x[:1], y[:1])
+    assert model.coreset_.n_samples == 16
+    np.testing.assert_allclose(np.sort(model.coreset_.y)[:3], np.sort(y)[:3], rtol=1e-12)
+    many, two = QuadraticBNNRegressor(**FAST).fit(X[:, :2], Y), QuadraticBNNRegressor(**FAST).fit(x, TWO[:15])
+    QuadraticBNNRegressor(**FAST).fit(x, y).save(tmp_path / "m")
+    for lost in (many, two, pydirect.load(tmp_path / "m")):
+        with pytest.raises(ValueError, match="the earlier rows must be known to go on"):
+            lost.partial_fit(x, y)
+
+
 def test_a_coreset_that_would_be_too_large_is_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="moments"):

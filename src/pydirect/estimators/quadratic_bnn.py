@@ -33,6 +33,7 @@ from pydirect.features.inputs import InputMap, Rotation
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree
 from pydirect.quadratic.engines import INPUT_SCALE, NETWORK_ENGINES, NetworkShape
+from pydirect.quadratic.moments import n_moments
 from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quadratic.training import LARGEST_PRIOR_SCALE, OPTIMIZERS, check_regrids, fit_quadratic_network
 from pydirect.quantized.basis import NetworkBasis
@@ -189,19 +190,23 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
             When the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
         self._check_parameters()
-        self.__dict__.pop("coreset_", None)
+        self._forget_rows()
         x, standardised, counts = self._start_fit_to_distinct_rows(X, y, sample_weight)
         self._fit_networks(x, standardised, counts, [None] * standardised.shape[1])
+        depth = self._shape_for(x.shape[1]).depth
+        if self._one_dimensional and self.columns_.is_plain and len(x) <= n_moments(x.shape[1], depth):
+            targets = self.y_mean_ + self.y_scale_ * standardised
+            self._coreset_of_fit = NetworkCoreset.from_data(x, targets[:, 0], depth, True, sample_weight=counts)
         self._warn_if_unfinished()
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to these rows and all earlier ones, represented by a coreset.
 
-        Rows of an earlier ``fit`` are not kept: begin with this method. Training uses the last posterior as an
-        additional start. The coreset is exact for networks of this depth: the ELBO and its optima are those of all rows
-        together, in whatever blocks they came. It is feasible for few inputs only (see `NetworkCoreset`). After an
-        error the rows are not counted.
+        After ``fit`` these are those of the fit, if there are no more of them than in a coreset. Training uses the last
+        posterior as an additional start. The coreset is exact for networks of this depth: the ELBO and its optima are
+        those of all rows together, in whatever blocks they came. It is feasible for few inputs only (see
+        `NetworkCoreset`). After an error the rows are not counted.
 
         Parameters
         ----------
@@ -212,32 +217,42 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         Raises
         ------
         ValueError
-            When the data or a parameter is not as described, or the coreset would be too large, with its size.
+            When the data or a parameter is not as described, the coreset would be too large, with its size, or there
+            is none of an earlier fit.
         """
         self._check_parameters()
-        started = hasattr(self, "coreset_")
-        x, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True, reset=not started)
+        earlier = getattr(self, "coreset_", getattr(self, "_coreset_of_fit", None))
+        if earlier is None and hasattr(self, "posterior_"):
+            raise ValueError(
+                "the earlier rows must be known to go on, but fit keeps few numbers with one target only, and files "
+                "none of a fit: begin with partial_fit or fit_stream, whose coreset files keep"
+            )
+        x, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True, reset=earlier is None)
         weight = as_sample_weight(sample_weight, len(x))
         y_column = np.asarray(target, dtype=np.float64)
         depth = self._shape_for(x.shape[1]).depth
-        if not started:
+        if earlier is None:
             self._take_numbers(x.shape[1], column_names(X))
             coreset = NetworkCoreset.from_data(x, y_column, depth, True, sample_weight=weight)
-        elif depth > self.coreset_.depth:
+        elif depth > earlier.depth:
             raise ValueError(
-                f"hidden_layer_sizes must hold at most {self.coreset_.depth} widths, as when partial_fit began, "
-                f"got {depth}"
+                f"hidden_layer_sizes must hold at most {earlier.depth} widths, as when partial_fit began, got {depth}"
             )
         else:
-            coreset = self.coreset_.update(x, y_column, sample_weight=weight)
-        start = getattr(self, "posteriors_", [None]) if started else [None]
+            coreset = earlier.update(x, y_column, sample_weight=weight)
+        start = [None] if earlier is None else getattr(self, "posteriors_", [None])
         self._forget()
         self._one_dimensional = True
         standardised = self._standardise_targets(coreset.y[:, None], coreset.weight)
         self._fit_networks(coreset.x, standardised, coreset.weight, start)
+        self._forget_rows()
         self.coreset_ = coreset
         self._warn_if_unfinished()
         return self
+
+    def _forget_rows(self) -> None:
+        for name in ("coreset_", "_coreset_of_fit"):
+            self.__dict__.pop(name, None)
 
     def fit_stream(self, X: Any, y: Any = None, sample_weight: Any = None, *, drop_missing: bool = False) -> Self:
         """Fit to data that need not fit into memory, in one pass that keeps a coreset.
@@ -278,6 +293,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         targets = coreset.y.reshape(len(coreset.y), -1)
         standardised = self._standardise_targets(targets, coreset.weight)
         self._fit_networks(coreset.x, standardised, coreset.weight, [None] * targets.shape[1])
+        self._forget_rows()
         self.coreset_ = coreset
         self.fit_seconds_["coreset"] = progress.seconds["coreset"]
         self._warn_if_unfinished()
