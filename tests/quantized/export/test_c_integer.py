@@ -28,6 +28,7 @@ def test_integer_header_gives_the_integers_of_python(tmp_path, c, fitted, name):
     model, X = fitted(name)
     quantised = quantize(model, 16, arithmetic="integer", X=X[:100])
     quantised.to_c(tmp_path / "model.h", prefix="m", X=X)
+    assert "double" not in (tmp_path / "model.h").read_text()
     rows = c.far_and_near(X)
     c.check_integers(quantised.fixed_point(), c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows), rows)
     # and they are what the model predicts

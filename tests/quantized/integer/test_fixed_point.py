@@ -41,24 +41,27 @@ def extreme(program):
     return np.array(rows).astype(np.int64)
 
 
-def counts_of(program):
-    finest = largest_counts(program, 0.9)
+def counts_of(program, level):
+    finest = largest_counts(program, level)
     return [None, finest, finest / 7.3, 2.0 ** np.floor(np.log2(finest)), 1e-4 * finest]
 
 
-def test_every_result_is_within_one_count_of_rational_arithmetic(programs):
+@pytest.mark.parametrize("level", [0.9, 1 - 1e-12])
+def test_every_result_is_within_one_count_of_rational_arithmetic(programs, level):
     for program in programs:
         totals = extreme(program)
         sums, roots = program.sums(totals), program.roots(totals)
-        for counts in counts_of(program):
-            results = FixedResults.of(program, counts)
-            mean, std = results.mean(totals), results.std(totals)
+        widths = program.half_widths(totals, level).astype(np.int64)
+        for counts in counts_of(program, level):
+            results = FixedResults.of(program, counts, level)
+            mean, std, half = results.mean(totals), results.std(totals), results.width(widths)
             for k, exact in enumerate(results.counts_per_unit.tolist()):
                 numbers = (Fraction(v) for v in (exact, program.scale[k], program.offset[k], program.std_scale[k]))
                 c, scale, offset, std_scale = numbers
                 for row in range(len(totals)):
                     assert abs(int(mean[row, k]) - c * (offset + scale * int(sums[row, k]))) <= 1
                     assert abs(int(std[row, k]) - c * std_scale * int(roots[row, k])) <= 1
+                    assert abs(int(half[row, k]) - c * std_scale * int(widths[row, k])) <= 1
 
 
 @pytest.mark.parametrize("level", [0.1, 0.9, 1 - 1e-12])
@@ -115,6 +118,11 @@ def test_a_model_in_fixed_point_agrees_with_its_predictions(raw, data):
     # A sensor with a thousandth of a unit per count.
     sensor = model.fixed_point(counts_per_unit=1000, zero_count=50)
     rows = np.rint(1000 * X + 50)
+    for wrong in (X, rows + 2.0**40):
+        with pytest.raises(ValueError, match="X must hold counts, whole numbers of 32 bits"):
+            sensor.predict(wrong)
+    with pytest.raises(ValueError, match=r"X must have shape \(n_rows, 3\), got \(160,\)"):
+        sensor.predict(rows[:, 0])
     step = np.abs(sensor.predict(rows)[0] / sensor.counts_per_unit - mean[:, None]).max()
     assert step <= 0.05 * std.min()
 

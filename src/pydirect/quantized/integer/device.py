@@ -71,9 +71,14 @@ class FixedPointModel:
 
     def quantise(self, X: ArrayLike) -> Integers:
         """Return the inputs of the program, (n_rows, n_inputs)."""
+        rows = np.asarray(X, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.program.n_features_in:
+            raise ValueError(f"X must have shape (n_rows, {self.program.n_features_in}), got {rows.shape}")
         if self.raw is None:
-            return self.program.quantise_inputs(X)
-        return self.raw.quantise(np.asarray(X)[:, self.program.columns])
+            return self.program.quantise_inputs(rows)
+        if not ((rows == np.rint(rows)) & (rows >= -(2**31)) & (rows < 2**31)).all():
+            raise ValueError("X must hold counts, whole numbers of 32 bits: round(zero_count + counts_per_unit * x)")
+        return self.raw.quantise(rows[:, self.program.columns].astype(np.int64))
 
     def totals(self, X: ArrayLike) -> Integers:
         """Totals of every sample, (n_rows, n_outputs, n_samples)."""

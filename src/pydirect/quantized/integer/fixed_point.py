@@ -180,6 +180,7 @@ def largest_counts(program: Program, level: float) -> FloatArray:
         (2.0**31 - 1) / (scale * 2.0**bits),
         2.0**62 / (mean * 2.0**bits),
         (2.0**31 - 1) / (std_scale * 2.0**width_bits),
+        2.0**62 / (half * 2.0**width_bits),
     ]
     return np.asarray(np.min(limits, axis=0) * (1 - 1e-9))  # a margin for rounding in double precision
 
