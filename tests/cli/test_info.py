@@ -33,6 +33,24 @@ def test_info_as_json(model, capsys, run):
     assert facts["held_out"][0]["n_rows"] == 12
     assert facts["file_size"] == model.stat().st_size and facts["format_version"] == 1
     assert isinstance(facts["converged"], bool) and facts["noise_sd"] > 0
+    assert facts["noise_kinds"] == ["constant"]
+
+
+def test_info_says_what_kind_of_noise_there_is(data, tmp_path, capsys, run):
+    for noise, kind in (("varying", "on average, varying"), ("student_t", ", student_t"), ("constant", ", constant")):
+        model = tmp_path / f"{noise}.pydirect"
+        assert run("fit", data, "--target", "y", "-o", model, "--drop", "y2", "w", "--set", f"noise={noise}") == 0
+        assert run("info", model) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("noise sd")]
+        assert len(lines) == 2 and all(kind in line for line in lines)
+
+
+def test_a_column_that_may_number_the_rows_is_told(tmp_path, make_columns, write_csv, capsys, run):
+    columns = make_columns()
+    table = write_csv(tmp_path / "t.csv", {"id": np.arange(120), "x": columns["x"], "y": columns["y"]})
+    assert run("fit", table, "--target", "y", "-o", tmp_path / "m", "--features", "linear") == 0
+    assert "--drop id if that only numbers the rows" in capsys.readouterr().out
+    assert "integer in every row: id." in pydirect.load(tmp_path / "m").summary()
 
 
 def test_info_of_another_kind(tmp_path, capsys, run):

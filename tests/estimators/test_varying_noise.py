@@ -191,6 +191,27 @@ def test_auto_is_constant_noise(change):
     assert np.ptp(auto.predict_parts(NEW)[2]) < 1e-12
 
 
+def test_a_summary_says_why_no_other_noise_was_compared(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 2))
+    y = x[:, 0] + 0.1 * rng.standard_normal(300)
+    small = {"n_basis_functions": 20, "max_hyperparameter_rows": 60}
+    for options, rows, reason in (
+        ({}, 300, "left-out rows speak for no other"),
+        ({}, 100, "not compared on fewer than 200 rows. If it varies, noise='varying' or DVIRegressor"),
+        ({"store_loo": True}, 300, "not compared with store_loo=True"),
+        ({"basis": "raw"}, 300, "not compared with basis='raw'"),
+        ({"features": "linear"}, 300, "not compared with these features"),
+    ):
+        model = DirectRegressor(**small | options).fit(x[:rows], y[:rows])
+        assert reason in model.summary()
+    sums = DirectRegressor(**small).fit_features(x, y).partial_fit(x, y)
+    assert "not compared where only sums over rows are kept" in sums.summary()
+    sums.save(tmp_path / "sums")
+    assert pydirect.load(tmp_path / "sums").summary() == sums.summary()
+    assert "Noise:" not in DirectRegressor(noise="constant", **small).fit(x, y).summary()
+
+
 @pytest.mark.parametrize("call", ["partial_fit", "fit_statistics", "fit_stream", "search"])
 def test_sums_over_rows_are_not_enough(call):
     model = DirectRegressor(n_basis_functions=20, noise="varying").fit_features(X, Y)

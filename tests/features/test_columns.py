@@ -291,6 +291,22 @@ def test_encoded_columns_know_their_column_of_categories():
     np.testing.assert_array_equal(columns.groups, [0, 0, -1, 2, 2, 2, -1])
 
 
+def test_integers_that_may_number_the_rows_are_found():
+    rng = np.random.default_rng(0)
+    n = 200
+    table = {
+        "row": np.arange(n),
+        "identity": 70_000 + rng.permutation(3 * n)[:n],
+        "population": rng.permutation(10**6)[:n],
+        "floor": rng.integers(0, 9, n),
+        "size": rng.standard_normal(n),
+        "scored": np.where(rng.random(n) < 0.1, np.nan, np.arange(n)),
+    }
+    columns = Columns.fit(np.column_stack(list(table.values())))
+    assert columns.numbering == (0, 1)
+    assert Columns.fit(np.arange(20.0)[:, None]).numbering == ()  # too few to say
+
+
 def test_columns_are_checked_by_name():
     frame = people()
     columns = Columns.fit(frame)

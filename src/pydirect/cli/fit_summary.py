@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from pydirect.cli.common import numbers_text, print_lines, shortened
 from pydirect.cli.fit_model import has_converged
-from pydirect.cli.model_files import count_weights, kind_of_model, noise_deviation
+from pydirect.cli.model_files import count_weights, kind_of_model, noise_deviation, noise_kinds, noise_text
 from pydirect.cli.scoring import scores_text
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def column_lines(model: Any) -> list[tuple[str, str]]:
     columns = model.columns_
     encoded = "" if columns.is_plain else f", {columns.n_encoded} after encoding"
     lines = [("columns", f"{columns.n_columns}{encoded}")]
+    numbering = [columns.names[j] for j in columns.numbering]
+    if numbering:
+        hint = f"--drop {shlex.join(numbering)} if that only numbers the rows"
+        lines.append(("", f"a different integer in every row of {shortened(numbering)}: {hint}"))
     if columns.pooled:
         pooled = shortened([columns.names[j] for j in columns.pooled])
         lines.append(("", f"the {MOST_CATEGORIES - 1} commonest categories kept of {pooled}"))
@@ -68,9 +73,8 @@ def fit_lines(args: argparse.Namespace, model: Any) -> list[tuple[str, str]]:
 
 
 def _noise_text(model: Any) -> str:
-    averaged = ", on average" if getattr(model, "noise_model_", None) is not None else ""
     transformed = ", of the transformed target" if getattr(model, "target_transform_", None) is not None else ""
-    return numbers_text(noise_deviation(model)) + averaged + transformed
+    return noise_text(noise_deviation(model), noise_kinds(model)) + transformed
 
 
 def _ends(model: Any) -> list[tuple[str, str]]:

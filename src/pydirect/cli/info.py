@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from pydirect.cli.common import print_lines, shortened
-from pydirect.cli.model_files import count_weights, is_gaussian_network, kind_of_model, noise_deviation, table_metadata
+from pydirect.cli.model_files import (
+    count_weights,
+    is_gaussian_network,
+    kind_of_model,
+    noise_deviation,
+    noise_kinds,
+    noise_text,
+    table_metadata,
+)
 from pydirect.cli.scoring import scores_text
 
 
@@ -41,6 +49,8 @@ def _readable(facts: dict[str, Any]) -> dict[str, Any]:
         known["arrays"] = f"{len(arrays)}, {n_bytes} bytes together; --json lists them"
         known["parameters"] = _changed_parameters(facts["class"], facts["parameters"]) or "defaults"
         known["converged"] = "yes" if facts["converged"] else "no"
+        if "noise_sd" in known:
+            known["noise_sd"] = noise_text(facts["noise_sd"], known.pop("noise_kinds"))
     if "held_out" in known:
         known["held_out"] = [f"{scores['target']}: {scores_text(scores)}" for scores in known["held_out"]]
     lines: dict[str, Any] = {}
@@ -107,6 +117,7 @@ def _model_facts(path: Path) -> dict[str, Any]:
         else int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
         "sparsity": model.sparsity_,
         "noise_sd": noise_deviation(model) if hasattr(model, "noise_variance_") else None,
+        "noise_kinds": noise_kinds(model) if hasattr(model, "noise_variance_") else None,
         "classes": getattr(model, "classes_", None),
         "elbo": model.elbo_,
         "iterations": model.n_iter_,

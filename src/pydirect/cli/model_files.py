@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydirect.cli.common import CommandError
+from pydirect.cli.common import CommandError, numbers_text
 from pydirect.cli.scoring import is_sound
 
 if TYPE_CHECKING:
@@ -81,6 +81,22 @@ def count_weights(model: Any) -> int:
     if is_gaussian_network(model):
         return int(model.posteriors_[0].network.n_weights)
     return int(model.features_.n_weights if hasattr(model, "features_") else model.posteriors_[0].weights.n_weights)
+
+
+def noise_kinds(model: Any) -> list[str]:
+    """Return what kind of noise the model of each output has, such as "constant" or "varying, heavy tails"."""
+    if getattr(model, "noise_model_", None) is not None:
+        return list(model.noise_model_.choices)
+    varies = is_gaussian_network(model) and model.noise != "homoscedastic"
+    scaled = getattr(model, "local_", None) is not None and bool((model.local_.pooling < 1).any())
+    kind = "varying" if varies else "constant, scaled by the local process" if scaled else "constant"
+    return [kind] * _n_targets(model)
+
+
+def noise_text(deviations: Any, kinds: list[str]) -> str:
+    """Return the deviation of the noise of each output, and of what kind the noise is."""
+    averaged = " on average" if any("varying" in kind for kind in kinds) else ""
+    return f"{numbers_text(deviations)}{averaged}, {'; '.join(kinds if len(set(kinds)) > 1 else kinds[:1])}"
 
 
 def noise_deviation(model: Any) -> np.ndarray:

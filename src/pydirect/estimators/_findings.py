@@ -46,6 +46,9 @@ def words_of_columns(columns: Columns) -> list[str]:
             f"Missing numbers of {_listed([names[j] for j in columns.lacking])} are what the other columns let expect"
             f"{told if columns.indicators else ''}."
         )
+    if columns.numbering:
+        which = _listed([names[j] for j in columns.numbering])
+        lines.append(f"A different integer in every row: {which}. Leave out what only numbers the rows.")
     return lines
 
 
@@ -86,6 +89,16 @@ def words_of_kernel(basis: Basis, kernel: KernelHyperparameters, names: Sequence
     return (
         f"Kernel: Matérn of smoothness {HALVES[kernel.smoothness]}{why}; length-scales in standard deviations{of}: "
         f"{scales}."
+    )
+
+
+def words_of_constant_noise(untried: str | None) -> str:
+    """Say that the noise has one variance, and who predicts another where none was compared, because of `untried`."""
+    if untried is None:
+        return "Noise: one variance for all rows; left-out rows speak for no other."
+    return (
+        f"Noise: one variance for all rows; others are not compared {untried}. If it varies, noise='varying' or "
+        "DVIRegressor has likelier predictions."
     )
 
 

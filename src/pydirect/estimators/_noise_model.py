@@ -17,6 +17,8 @@ CONSTANT, HEAVY_TAILED = "constant", "constant, heavy tails"
 VARYING, VARYING_HEAVY_TAILED = "varying", "varying, heavy tails"
 STUDENT_T = "student_t"
 OUTLIER_SPREAD = 1.5  # of the log noise variance: tails that outliers make
+# Leave-one-out densities of fewer rows are too optimistic to choose by.
+MIN_ROWS_TO_CHOOSE = 200
 CHOICES = (CONSTANT, HEAVY_TAILED, VARYING, VARYING_HEAVY_TAILED, STUDENT_T)
 
 

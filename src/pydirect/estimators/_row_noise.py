@@ -9,9 +9,10 @@ import numpy as np
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.distributions.priors import GaussianPrior, as_prior
+from pydirect.estimators._findings import words_of_constant_noise
 from pydirect.estimators._growing import GrowingModel
-from pydirect.estimators._noise_model import CONSTANT, NoiseModel
-from pydirect.persistence.fields import Arrays, Header, Writer, build_one
+from pydirect.estimators._noise_model import CONSTANT, MIN_ROWS_TO_CHOOSE, NoiseModel
+from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_type
 
 NOISE_OF_ROWS = ("varying", "student_t")
 
@@ -26,6 +27,7 @@ class RowNoiseModel(GrowingModel):
     store_loo: bool
     target_transform: Any
     noise_model_: NoiseModel | None
+    _untried: str | None  # of a loaded model: why kinds of noise were not compared
 
     def _check_noise_of_rows(self) -> None:
         """Raise unless noise that is not the posterior's goes with the other parameters."""
@@ -61,7 +63,7 @@ class RowNoiseModel(GrowingModel):
 
     def _forget(self) -> None:
         super()._forget()
-        for name in ("noise_model_", "noise_choice_"):
+        for name in ("noise_model_", "noise_choice_", "_untried"):
             self.__dict__.pop(name, None)
 
     def _set_results(self) -> None:
@@ -100,15 +102,37 @@ class RowNoiseModel(GrowingModel):
         lines = [super().summary()]
         if self.noise_model_ is not None:
             lines += self.noise_model_.words()
+        elif self.noise == "auto" and getattr(self, "local_", None) is None:
+            lines.append(words_of_constant_noise(self._why_noise_was_not_compared()))
         return "\n".join(lines)
+
+    def _why_noise_was_not_compared(self) -> str | None:
+        """Return why `noise="auto"` did not compare kinds of noise, if it did not."""
+        if hasattr(self, "_untried"):
+            return self._untried
+        if self.basis != "decorrelated":
+            return f"with basis={self.basis!r}"
+        if hasattr(self, "statistics_"):
+            return "where only sums over rows are kept"
+        if self.store_loo:
+            return "with store_loo=True"
+        if not self._may_fit_noise():
+            return "with these features, this prior or this target_transform"
+        few = self.n_samples_ < MIN_ROWS_TO_CHOOSE
+        return f"on fewer than {MIN_ROWS_TO_CHOOSE} rows" if few else None
 
     def _to_fields(self, writer: Writer) -> Header:
         model = self.noise_model_
-        return {**super()._to_fields(writer), "noise": None if model is None else writer.fields(model, "noise")}
+        return {
+            **super()._to_fields(writer),
+            "noise": None if model is None else writer.fields(model, "noise"),
+            "noise_untried": self._why_noise_was_not_compared(),
+        }
 
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
         super()._from_fields(header, arrays)
-        self.noise_model_ = None
+        self.noise_model_, self._untried = None, header["noise_untried"]
+        require_type(self._untried, "noise_untried", str, type(None))
         if header["noise"] is not None:
             self.noise_model_ = build_one((NoiseModel,), header["noise"], arrays, "noise")
             self.noise_model_.check(self.features_.n_features_in, len(self.posteriors_))

@@ -21,6 +21,7 @@ from pydirect.estimators._fitting import Training
 from pydirect.estimators._noise_model import (
     CONSTANT,
     HEAVY_TAILED,
+    MIN_ROWS_TO_CHOOSE,
     VARYING,
     VARYING_HEAVY_TAILED,
     LogVariance,
@@ -55,8 +56,6 @@ N_NOISE_FEATURES = 400
 N_PASSES = 2
 # Of gains, that count as more than chance.
 STANDARD_ERRORS = 2.0
-# Leave-one-out densities of fewer rows are too optimistic to choose by.
-MIN_ROWS_TO_CHOOSE = 200
 VARIES = (VARYING, VARYING_HEAVY_TAILED)
 
 Fitted = tuple[DecorrelatedPosterior, float]

@@ -20,6 +20,8 @@ MOST_CATEGORIES = 50
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
 # chance: standard deviations of a chi-squared variable with one degree of freedom.
 TELLING = 3.0
+# Rows from which integers may number them, and −log of the probability that chance makes them all different.
+FEWEST_NUMBERED, NUMBERED = 50, 10.0
 MOST_NAMED = 10  # columns in a message
 MISSING_POLICIES = ("auto", "indicator", "raise")
 
@@ -53,6 +55,8 @@ class Columns:
         Model of the encoded columns without indicators; without it, no number may be missing.
     lacking : tuple of int
         Columns of numbers that lacked some in training.
+    numbering : tuple of int
+        Columns of integers that may only number the rows: all different, and so dense that chance hardly makes them so.
     """
 
     names: tuple[str, ...] | None = field(compare=False)
@@ -61,6 +65,7 @@ class Columns:
     indicators: tuple[int, ...]
     gaps: Gaps | None
     lacking: tuple[int, ...] = field(default=(), compare=False)
+    numbering: tuple[int, ...] = field(default=(), compare=False)
 
     __repr__ = short_repr
 
@@ -159,7 +164,8 @@ class Columns:
         _warn_of_columns(columns, found, table.names, stacklevel + 1)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
-        columns_of = cls(names, tuple(own for own, _ in found), pooled, (), None)
+        numbering = tuple(j for j, c in enumerate(columns) if not isinstance(c, Text) and _may_number_rows(c))
+        columns_of = cls(names, tuple(own for own, _ in found), pooled, (), None, numbering=numbering)
         if columns_of.is_plain and table.matrix is not None and not has_nan(table.matrix):
             return replace(columns_of, gaps=None if missing == "raise" else Gaps.fit(table.matrix, weight))
         body, absent = columns_of._body(columns)
@@ -257,7 +263,7 @@ class Columns:
     def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
         """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result."""
         require_type(header["categories"], "categories", list)
-        own = {key: _tuple_of(header[key], key, int) for key in ("pooled", "indicators", "lacking")}
+        own = {key: _tuple_of(header[key], key, int) for key in ("pooled", "indicators", "lacking", "numbering")}
         if header["names"] is not None:
             own["names"] = _tuple_of(header["names"], "names", str)
         own["categories"] = tuple(
@@ -279,6 +285,7 @@ class Columns:
             ("pooled", self.pooled, set(range(d)) - numbers),
             ("indicators", self.indicators, numbers),
             ("lacking", self.lacking, numbers),
+            ("numbering", self.numbering, numbers),
         ):
             if not set(given) <= allowed or len(set(given)) != len(given):
                 raise ValueError(f"{what} must be different columns of their kind")
@@ -377,6 +384,17 @@ def _reads_as_number(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _may_number_rows(column: FloatArray) -> bool:
+    """Whether numbers are different integers of which chance would have made some equal.
+
+    Among n of m integers no two are equal with probability exp(−n²/2m).
+    """
+    n = len(column)
+    if n < FEWEST_NUMBERED or not (column == np.round(column)).all():
+        return False
+    return bool(n**2 / (2.0 * (np.ptp(column) + 1.0)) > NUMBERED and len(np.unique(column)) == n)
 
 
 def _is_telling(absent: NDArray[np.bool_], y: FloatArray | None, weight: FloatArray | None) -> bool:
