@@ -83,6 +83,22 @@ def test_the_number_of_levels_changes_neither_bound_nor_moments(make_rows, prior
         np.testing.assert_allclose(few.std, many.std, rtol=1e-6)
 
 
+@pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior(), StudentTPrior(3.0)], ids=str)
+@pytest.mark.parametrize(("n", "scale"), [(3, 0.3), (60, 2.0)])
+def test_few_levels_serve_the_exponential_bound(make_rows, prior, n, scale):
+    rows, known = make_rows(n, 2, scale=scale), VariancePrior(1.0, 0.0)
+    options = {"prior": prior, "variance_prior": known, "bound": "exponential"}
+    many = fit_logistic_decorrelated(rows, n_levels=63, **options).posterior
+    for n_levels in (7, 9, 15):
+        few = fit_logistic_decorrelated(rows, n_levels=n_levels, **options).posterior
+        assert many.elbo - 0.1 < few.elbo < many.elbo + 0.002
+        assert (few.std < 1.01 * many.std).all()
+        if not isinstance(prior, StudentTPrior):  # tails of hardly informed directions are cut
+            np.testing.assert_allclose(few.std, many.std, rtol=0.08)
+    with pytest.raises(ValueError, match="at least 7 for the exponential bound, got 6"):
+        fit_logistic_decorrelated(rows, n_levels=6, **options)
+
+
 def test_the_prior_variance_maximises_the_bound(make_rows):
     rows = make_rows(60, 8)
     free = fit_logistic_decorrelated(rows, variance_prior=VariancePrior(1.0, 1.5))

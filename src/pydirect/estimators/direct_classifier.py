@@ -25,7 +25,7 @@ from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
-from pydirect.logistic.fit import BOUNDS, fit_logistic, fit_logistic_decorrelated
+from pydirect.logistic.fit import BOUNDS, check_logistic_levels, fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, informative_directions
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.predictive import averaged_log_odds, predictive_log_odds
@@ -282,6 +282,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             raise ValueError("prior must factorise over the weights, got a MixturePrior")
         self._check_basis_parameters()
         as_choice(self.bound, "bound", BOUNDS)
+        if self.basis == "decorrelated":
+            check_logistic_levels(self.n_levels, as_prior(self.prior), self.bound)
         if self.batch_size is not None:
             as_count(self.batch_size, "batch_size")
         if isinstance(self.class_weight, str):

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator
 from pydirect.distributions.levels import as_levels
-from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_log_masses
+from pydirect.distributions.priors import DensityPrior, GaussianPrior, Prior, as_log_masses
 from pydirect.logistic.ascent import Ascent, BoundParameters, climb
 from pydirect.logistic.bound import SMALLEST_XI
 from pydirect.logistic.discrete import LogisticFit, ascend_decorrelated, mean_field_solve
-from pydirect.logistic.exponential import fit_exponential, fit_exponential_decorrelated
+from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_exponential_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows, RowParameters
@@ -124,6 +124,13 @@ def _check_options(bound: str, batch_size: int | None, max_iter: int) -> None:
         as_count(batch_size, "batch_size")
 
 
+def check_logistic_levels(n_levels: int, prior: Prior, bound: str) -> None:
+    """Raise unless posteriors in the decorrelated basis can be put on a number of levels."""
+    check_level_count(n_levels, prior)
+    if bound == "exponential" and n_levels < FEWEST_LEVELS:
+        raise ValueError(f"n_levels must be at least {FEWEST_LEVELS} for the exponential bound, got {n_levels}")
+
+
 def _prior_variance(levels: FloatArray, log_prior: FloatArray) -> float:
     """Mean variance of the weights' priors."""
     w, mass = np.broadcast_arrays(np.atleast_2d(levels), np.exp(np.atleast_2d(log_prior)))
@@ -156,12 +163,14 @@ def fit_logistic_decorrelated(
     variance_prior : VariancePrior
         By default a wide one around the variance at which z has a variance of 4 at a typical row.
     n_levels : int
+        As in `fit_decorrelated`: neither Jaakkola and Jordan's bound nor moments depend on it. The exponential bound
+        needs at least 7.
     bound, batch_size, max_iter, random_state, stop
         As in `fit_logistic`.
     """
     _check_options(bound, batch_size, max_iter)
     prior = GaussianPrior() if prior is None else prior
-    check_level_count(n_levels, prior)
+    check_logistic_levels(n_levels, prior, bound)
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:
