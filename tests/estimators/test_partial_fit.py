@@ -331,8 +331,11 @@ def test_rows_that_leave_zeros_alone_are_forgotten():
 
 def test_a_column_that_is_constant_when_the_map_is_fixed_is_told():
     few = DirectRegressor("linear", 5, max_hyperparameter_rows=5)
-    with pytest.warns(FeatureMapWarning, match="1 of 3 columns are constant in the 10 rows.*number 2"):
-        few.partial_fit(np.c_[X[:10, :2], np.ones(10)], Y[:10])
+    rows = np.c_[X[:10, :2], np.ones(10)]
+    for act in (few.partial_fit, few.fit_features, few.fit_stream):
+        with pytest.warns(FeatureMapWarning, match="1 of 3 columns are constant in the 10 rows.*number 2") as told:
+            act(rows, Y[:10])
+        assert told[0].filename == __file__
 
 
 def test_there_is_no_prediction_before_there_are_rows():

@@ -65,6 +65,11 @@ def classifier(labels: np.ndarray, **parameters: Any) -> Any:
     return pydirect.DirectClassifier(n_basis_functions=8, n_levels=3, **parameters).fit(X, labels)
 
 
+def held_rows() -> Any:
+    table = np.array([[x, "ab"[k % 2]] for k, x in enumerate(X[:, 0])], dtype=object)
+    return pydirect.DirectRegressor("linear", n_levels=3, n_noise_levels=3).partial_fit(table, Y)
+
+
 def network() -> Any:
     return pydirect.QuadraticBNNRegressor((2,), n_levels=5, n_restarts=1).fit(X, Y)
 
@@ -83,6 +88,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "mixture": lambda: regressor(features="linear", basis="raw", posterior="mean_field", n_components=2),
     "polynomial": lambda: regressor(features="polynomial"),
     "precomputed": lambda: regressor(features="precomputed"),
+    "held rows": held_rows,
     "two classes": lambda: classifier(Y > 0),
     "three classes, raw linear": lambda: classifier(LABELS, features="linear", basis="raw"),
     "network": network,

@@ -79,7 +79,7 @@ class GrowingModel(StatisticsModel):
         x, _, standardised, weight = self._start_fit(X, y, sample_weight)
         self._forget_all()
         self._fix_features(TrainingRows(x, standardised, weight))
-        self._warn_if_constant(x, stacklevel=3)
+        self._warn_if_constant(x, stacklevel=2)
         return self
 
     def _needs_targets(self) -> bool:
@@ -308,9 +308,10 @@ class GrowingModel(StatisticsModel):
         progress = Progress(self.verbose)
         self._forget_all()
         self._earlier = None if learn else earlier
+        weight = None if (held.weight == 1).all() else held.weight
         with progress.stage("features"):
-            standardised = self._standardise_targets(held.y, held.weight)
-            rows = Rows(self._fit_columns(held.table, standardised, held.weight), held.y, held.weight)
+            standardised = self._standardise_targets(held.y, weight)
+            rows = Rows(self._fit_columns(held.table, standardised, weight), held.y, weight)
             self._fix_features(self._training_rows(rows, standardised))
         learn = self._earlier is None  # also where those of earlier columns or targets did not fit
         del self._earlier
@@ -320,7 +321,7 @@ class GrowingModel(StatisticsModel):
             statistics.n_rows = float(held.count.sum())  # rows fade with their weights
         self._fit_to(statistics, progress)
         if many:
-            self._warn_if_constant(rows.x, stacklevel=4)
+            self._warn_if_constant(rows.x, stacklevel=3)
         else:
             self.held_rows_ = replace(held, n_learned=len(held) if learn else held.n_learned)
 
