@@ -224,6 +224,8 @@ def test_an_interrupted_fit_is_flagged_and_usable(interrupted_ascents, n_threads
         ({"class_weight": {"yes": -1.0}}, ValueError, "class_weight must be finite and non-negative"),
         ({"features": "fancy"}, ValueError, "features must be one of"),
         ({"levels": [0.0, 1.0]}, ValueError, "levels must be None in the decorrelated basis"),
+        ({"bound": "exponential", "n_levels": 5}, ValueError, "n_levels must be at least 7 for the exponential bound"),
+        ({"prior": "laplace", "n_levels": 65}, ValueError, "at most 64 with a prior that is not Gaussian, got 65"),
         ({"prior": MixturePrior([LaplacePrior(), "gaussian"]), "basis": "raw"}, ValueError, "prior must factorise"),
         ({"prior": MixturePrior([LaplacePrior(), "gaussian"])}, ValueError, "prior must factorise"),
         ({"rank_inputs": "no"}, TypeError, "rank_inputs must be True or False"),

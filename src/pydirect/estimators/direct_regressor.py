@@ -64,9 +64,9 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
     degree : int, default=2
         Degree of ``"polynomial"`` features.
     basis : {"decorrelated", "raw"}, default="decorrelated"
-        ``"decorrelated"`` rotates the weights so that they do not interact, and places levels around each one's
-        posterior. ``"raw"`` keeps the weights of the basis functions themselves, on a few levels: 4-bit integers, zero
-        included, as small devices want them, and as accurate.
+        ``"decorrelated"`` rotates the weights so that they do not interact, on levels at the quadrature nodes of each
+        one's posterior. ``"raw"`` keeps the weights of the basis functions themselves, on a few levels: 4-bit integers,
+        zero included, as small devices want them, and as accurate.
     posterior : {"sequential", "mean_field"}, default="sequential"
         Posterior of the raw basis. ``"sequential"``: weights drawn one after another, each given those before it, at
         the noise and prior variance of largest evidence; see `pydirect.regression.fit_sequential`. ``"mean_field"``:
@@ -77,7 +77,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         also a `pydirect.MixturePrior`, which does not factorise; its ``groups`` are one number per weight or, for
         ``"linear"``, one per column of X: the constant then has a prior of its own and is never switched off.
     n_levels : int, default=15
-        Number of values that a weight can take; 16 or fewer fit into 4 bits. Odd with own level scales.
+        Number of values that a weight can take; 16 or fewer fit into 4 bits. Odd with own level scales. In the
+        decorrelated basis any number from 2 on has the same means, variances and ELBO.
     levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Levels of the raw basis: evenly spaced by default; ``"power_of_two"``, 0 and ± powers of two, so that devices
         multiply by shifts. In units of the prior standard deviation where all weights share them, of any unit where
