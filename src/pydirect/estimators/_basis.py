@@ -45,6 +45,7 @@ from pydirect.persistence.fields import (
 )
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.regression.decorrelated import in_single_precision, latent_variances
 from pydirect.regression.referee import Referee
 from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior
@@ -69,7 +70,7 @@ class BasisFunctionModel(TableModel):
     Parameters of the same names select features and basis (see `DirectRegressor`). A subclass sets ``features_`` to
     what `_fit_features` returns, and ``mean_missing_variance_``, ``posteriors_`` (one per function, weights in units of
     their prior standard deviation), ``prior_scale_`` (those deviations, (n_outputs,)) and ``coefficients_``
-    ((n_weights, n_outputs)).
+    ((n_weights, n_outputs)); `_set_coefficients` the latter two.
     """
 
     features: Any
@@ -91,6 +92,7 @@ class BasisFunctionModel(TableModel):
     verbose: int
     prior_scale_: FloatArray
     coefficients_: FloatArray
+    _function_weights: FloatArray  # of k(x, Z), or of Φ without landmarks, (n_outputs, n_weights)
     features_: Basis
     mean_missing_variance_: float
     _earlier: Basis | None = None  # whose hyperparameters are taken over where its inputs are the same
@@ -220,7 +222,7 @@ class BasisFunctionModel(TableModel):
         if kind == "fourier":
             features = random_fourier_features(kernel, max(1, self.n_basis_functions // 2), rng)
         else:
-            features = NystroemFeatures.at(self._landmarks(inputs, weight, rng), kernel, n_threads)
+            features = NystroemFeatures.at(self._landmarks(inputs, weight, rng), kernel)
         return Basis(input_map, features, kernel, **record)
 
     def _fit_transformer(self, X: FloatArray) -> TransformerFeatures:
@@ -292,8 +294,10 @@ class BasisFunctionModel(TableModel):
     def _set_coefficients(self) -> None:
         scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
         self.coefficients_ = np.stack([scale * posterior.coefficients for posterior, scale in scaled], axis=1)
+        self._function_weights = np.ascontiguousarray(self.features_.weights_of_functions(self.coefficients_).T)
 
     def _set_results(self) -> None:
+        self.posteriors_ = in_single_precision(self.posteriors_)
         super()._set_results()
         self.coef_ = self.coefficients_[:, 0] if self._one_dimensional else self.coefficients_.T
 
@@ -327,7 +331,11 @@ class BasisFunctionModel(TableModel):
                 "features must be built in to be saved without pickle, got a transformer: save a model of its output "
                 "with features='precomputed', or pickle the whole model"
             )
-        writer.arrays |= {"prior_scale": self.prior_scale_, "coefficients": self.coefficients_}
+        writer.arrays |= {
+            "prior_scale": self.prior_scale_,
+            "coefficients": self.coefficients_,
+            "function_weights": self._function_weights,
+        }
         return {
             **super()._to_fields(writer),
             "features": writer.fields(self.features_, "features"),
@@ -351,6 +359,8 @@ class BasisFunctionModel(TableModel):
         self.prior_scale_, self.coefficients_ = arrays["prior_scale"], arrays["coefficients"]
         require_positive(self.prior_scale_, "prior_scale", n_outputs)
         require_array(self.coefficients_, "coefficients", n_weights, n_outputs)
+        self._function_weights = arrays["function_weights"]
+        require_array(self._function_weights, "function_weights", n_outputs, n_weights)
         if len({type(posterior) for posterior in self.posteriors_}) != 1:
             raise ValueError("posteriors must be of one kind")
         for posterior in self.posteriors_:
@@ -374,13 +384,13 @@ class BasisFunctionModel(TableModel):
 
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         n_threads = resolve_n_threads(self.n_threads)
-        inputs, phi = self._features_of(rows)
-        mean = phi @ self.coefficients_
+        inputs = self.features_.inputs(rows)
+        functions = self.features_.functions(inputs, n_threads)
+        mean = np.einsum("ij,kj->ik", functions, self._function_weights)  # large terms cancel: not for single precision
         if not with_variance:
             return mean, None
-        variance = np.empty_like(mean)
-        for k, (posterior, scale) in enumerate(zip(self.posteriors_, self.prior_scale_, strict=True)):
-            variance[:, k] = scale**2 * posterior.latent_moments(phi, n_threads)[1]
+        phi = self.features_.whitened(functions)
+        variance = latent_variances(self.posteriors_, self.prior_scale_, phi, n_threads)
         missing = self._missing_variance(inputs, phi)
         return mean, variance if missing is None else variance + missing
 

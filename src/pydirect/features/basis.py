@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.columns import Columns
 from pydirect.features.content import SCALARS, content
@@ -126,16 +127,30 @@ class Basis:
         """
         return self.map.transform(self.inputs(x), dtype, n_threads)
 
-    def projection(self, matrix: FloatArray) -> Callable[[FloatArray, int], FloatArray]:
-        """Return the function from inputs of the map and a number of threads to Φ @ matrix, (n_rows, n_columns).
-
-        With landmarks it needs no whitening of rows: Φ M = k(x, Z) (L⁻ᵀM).
-        """
+    def functions(self, inputs: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Return k(x, Z) at inputs of the map if there are landmarks Z, else Φ, (n_rows, n_weights)."""
         if isinstance(self.map, NystroemFeatures):
-            landmarks, kernel = self.map.landmarks, self.map.hyperparameters
-            whitened = self.map.whitening @ matrix
-            return lambda inputs, n_threads: kernel.covariance(inputs, landmarks, n_threads) @ whitened
-        return lambda inputs, n_threads: self.map.transform(inputs, np.float64, n_threads) @ matrix
+            return self.map.kernel_functions(inputs, n_threads)
+        return np.asarray(self.map.transform(inputs, np.float64, n_threads))
+
+    def whitened(self, functions: FloatArray) -> FloatArray:
+        """Return Φ from `functions`, whose memory it takes."""
+        return self.map.whitened(functions) if isinstance(self.map, NystroemFeatures) else functions
+
+    def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
+        """Return B with `functions` @ B = Φ @ matrix, (n_weights, n_columns): sums of k(x, Z) need no whitening.
+
+        With landmarks Φ M = k(x, Z) (L⁻ᵀM).
+        """
+        if not isinstance(self.map, NystroemFeatures):
+            return matrix
+        with single_blas_thread():
+            return np.asarray(self.map.whitening @ matrix)
+
+    def projection(self, matrix: FloatArray) -> Callable[[FloatArray, int], FloatArray]:
+        """Return the function from inputs of the map and a number of threads to Φ @ matrix, (n_rows, n_columns)."""
+        weights = self.weights_of_functions(matrix)
+        return lambda inputs, n_threads: self.functions(inputs, n_threads) @ weights
 
     def prior_variance(self, x: FloatArray) -> FloatArray:
         """Return Var f(x) under the kernel's prior if landmarks approximate the kernel, else zeros; (n_rows,)."""

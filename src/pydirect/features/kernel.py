@@ -15,11 +15,25 @@ from pydirect.persistence.fields import require_array, require_number
 SMOOTHNESS = (0.5, 1.5, 2.5)
 # Standardised inputs of the linear part are clipped to this, so as not to extrapolate to outlying rows.
 LINEAR_REACH = 5.0
+# At a time, so that inner products of scaled rows stay in the cache.
+CHUNK_ROWS = 64
 
 
 def linear_inputs(x: FloatArray, n_linear: int) -> FloatArray:
     """Return the inputs of the linear part, (n_rows, n_linear)."""
     return np.clip(x[:, :n_linear], -LINEAR_REACH, LINEAR_REACH)
+
+
+def _squared_norms(x: FloatArray) -> FloatArray:
+    return np.asarray(np.einsum("ij,ij->i", x, x))
+
+
+class PreparedRows:
+    """Rows scaled for the parts of the covariance, and padded for the C++ kernels."""
+
+    def __init__(self, n_rows: int, *parts: FloatArray) -> None:
+        self.n_rows, self.parts = n_rows, parts
+        self.norms = [_squared_norms(part) for part in parts[:2]]
 
 
 @dataclass(frozen=True)
@@ -80,18 +94,26 @@ class KernelHyperparameters:
         beyond = x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
         return self.amplitudes[2] * np.einsum("ij,ij->i", beyond, beyond)
 
-    def covariance(self, x: FloatArray, other: FloatArray, n_threads: int = 1) -> FloatArray:
+    def prepared(self, x: FloatArray) -> PreparedRows:
+        """Return rows with which others are compared again and again."""
+        return PreparedRows(len(x), *self.scaled(np.pad(x, ((0, -len(x) % _core.LEVEL_PADDING), (0, 0)))))
+
+    def covariance(self, x: FloatArray, other: FloatArray | PreparedRows, n_threads: int = 1) -> FloatArray:
         """Covariance of f between rows, (len(x), len(other))."""
-        extra = -len(other) % _core.LEVEL_PADDING
-        padded = np.pad(other, ((0, extra), (0, 0)))
-        own, others = self.scaled(x), self.scaled(padded)
-        ard, isotropic, linear = (np.ascontiguousarray(a @ b.T) for a, b in zip(own, others, strict=True))
-        norms = [np.einsum("ij,ij->i", a, a) for a in (*others[:2], *own[:2])]
-        out, order = np.empty_like(ard), round(2 * self.smoothness)
-        _core.cross_covariance(
-            ard, isotropic, linear, norms[0], norms[1], norms[2], norms[3], self.amplitudes, out, n_threads, order
-        )
-        return out[:, : len(other)]
+        others = other if isinstance(other, PreparedRows) else self.prepared(other)
+        own, n_columns = self.scaled(x), len(others.parts[0])
+        norms = [_squared_norms(a) for a in own[:2]]
+        amplitudes, order = self.amplitudes, round(2 * self.smoothness)
+        out = np.empty((len(x), n_columns))
+        memory = np.empty((3, min(len(x), CHUNK_ROWS), n_columns))
+        for begin in range(0, len(x), CHUNK_ROWS):
+            rows = slice(begin, begin + CHUNK_ROWS)
+            products = memory[:, : len(out[rows])]
+            for a, b, product in zip(own, others.parts, products, strict=True):
+                np.matmul(a[rows], b.T, out=product)
+            arguments = (*products, *others.norms, *(norm[rows] for norm in norms))
+            _core.cross_covariance(*arguments, amplitudes, out[rows], n_threads, order)
+        return out[:, : others.n_rows]
 
     def check(self, n_inputs: int) -> None:
         """Raise unless the hyperparameters fit the number of inputs and are in range."""

@@ -17,9 +17,10 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import blas, lapack
 
 from pydirect import _core
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, short_repr
 from pydirect.features.inputs import LARGEST
-from pydirect.features.kernel import KernelHyperparameters, linear_inputs
+from pydirect.features.kernel import KernelHyperparameters, PreparedRows, linear_inputs
 from pydirect.persistence.fields import require_array, require_number, require_type
 
 Block = NDArray[Any]
@@ -246,36 +247,44 @@ class NystroemFeatures:
     Parameters
     ----------
     landmarks : ndarray of shape (n_landmarks, n_features_in)
-    whitening : ndarray of shape (n_landmarks, n_landmarks)
-        L⁻ᵀ, upper triangular.
     hyperparameters : KernelHyperparameters
     """
 
     kind: ClassVar[str] = "nystroem"
     landmarks: FloatArray
-    whitening: FloatArray
     hyperparameters: KernelHyperparameters
 
     __repr__ = short_repr
 
     @classmethod
-    def at(cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters, n_threads: int = 1) -> NystroemFeatures:
-        """Build from landmarks.
+    def at(cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters) -> NystroemFeatures:
+        """Build from landmarks, and raise unless their covariance can be factorised."""
+        features = cls(landmarks, hyperparameters)
+        features.whitening  # noqa: B018
+        return features
+
+    @cached_property
+    def whitening(self) -> FloatArray:
+        """L⁻ᵀ, upper triangular, (n_landmarks, n_landmarks); files do without it, as it follows from the landmarks.
 
         The smallest multiple of the identity for which the factorisation succeeds is added to k(Z, Z), which repeated
         rows make singular.
         """
-        k = hyperparameters.covariance(landmarks, landmarks, n_threads)
-        k = np.tril(k) + np.tril(k, -1).T
-        factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
-        if factor is not None:
-            inverse = lapack.dtrtri(factor, lower=1)[0]
-            return cls(landmarks, np.ascontiguousarray(np.tril(inverse).T), hyperparameters)
-        far = max(float(np.abs(part).max(initial=0.0)) for part in hyperparameters.scaled(landmarks)[:2])
+        with single_blas_thread():  # the same bits for any number of threads
+            k = self.kernel_functions(self.landmarks)
+            k = np.tril(k) + np.tril(k, -1).T
+            factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
+            if factor is not None:
+                return np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0])).T
+        far = max(float(np.abs(part).max(initial=0.0)) for part in self.hyperparameters.scaled(self.landmarks)[:2])
         raise ValueError(
             "X must be within reach of its mean, or distances are lost to rounding, got rows that are "
             f"{far:.1g} length-scales away: drop far rows or raise length_scale"
         )
+
+    @cached_property
+    def _prepared(self) -> PreparedRows:
+        return self.hyperparameters.prepared(self.landmarks)
 
     @property
     def n_features_in(self) -> int:
@@ -289,10 +298,18 @@ class NystroemFeatures:
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         """Return Φ of shape (n_rows, n_weights)."""
-        k = np.ascontiguousarray(self.hyperparameters.covariance(x, self.landmarks, n_threads))
-        # k L⁻ᵀ in place; to BLAS a C-ordered matrix is its transpose: the factor stands on the left, lower triangular.
-        phi = blas.dtrmm(1.0, self.whitening.T, k.T, side=0, lower=1, overwrite_b=1).T
-        return np.ascontiguousarray(phi, dtype=dtype)
+        return np.ascontiguousarray(self.whitened(self.kernel_functions(x, n_threads)), dtype=dtype)
+
+    def kernel_functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Return k(x, Z), (n_rows, n_landmarks)."""
+        return np.ascontiguousarray(self.hyperparameters.covariance(x, self._prepared, n_threads))
+
+    def whitened(self, k: FloatArray) -> FloatArray:
+        """Return Φ = k L⁻ᵀ, in the memory of k."""
+        if len(k) == 1:
+            return blas.dtrmv(self.whitening, k[0], trans=1, overwrite_x=1)[None]
+        # To BLAS a C-ordered matrix is its transpose: the factor stands on the left.
+        return np.asarray(blas.dtrmm(1.0, self.whitening, k.T, trans_a=1, overwrite_b=1).T)
 
     def missing_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
         """Prior variance of f that the landmarks miss: k(x, x) − ‖Φ(x)‖², (n_rows,)."""
@@ -301,7 +318,6 @@ class NystroemFeatures:
     def check(self) -> None:
         """Raise unless all numbers are in their ranges."""
         require_array(self.landmarks, "landmarks", "n_landmarks", "n_features_in", largest=LARGEST)
-        require_array(self.whitening, "whitening", *2 * self.landmarks.shape[:1])
 
 
 def cholesky_with_jitter(covariance: FloatArray, scale: float) -> FloatArray | None:

@@ -186,7 +186,7 @@ class LabelReferee:
     def __call__(self, kernel: KernelHyperparameters) -> float:
         """Return the bound."""
         landmarks = np.unique(self.x[self._order[:N_LANDMARKS]], axis=0)
-        phi = NystroemFeatures.at(landmarks, kernel, self.n_threads).transform(
+        phi = NystroemFeatures.at(landmarks, kernel).transform(
             self.x[self._order], n_threads=self.n_threads
         )
         weight, total = self.sample_weight[self._order], 0.0

@@ -142,6 +142,13 @@ def require_float64(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a float64 array, got {got}")
 
 
+def require_single(value: Any, name: str, *shape: int | str) -> None:
+    """Raise unless the value is a finite float32 array of this shape."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+        raise TypeError(f"{name} must be a float32 array, got {getattr(value, 'dtype', type(value).__name__)}")
+    as_float_array(value, name, shape)
+
+
 def require_positive(value: Any, name: str, *shape: int | str, largest: float = LARGEST_NUMBER) -> None:
     """Raise unless the value is a positive float64 array of this shape."""
     if (require_array(value, name, *shape, largest=largest) <= 0).any():

@@ -138,7 +138,7 @@ def _in_blocks(
         centre[here, k], spread[here, k] = table[1], table[2]
     basis = replace(
         _linear_basis(model, np.arange(edges[-1])),
-        vectors=np.hstack([p.vectors for p in posteriors]),
+        vectors=np.hstack([p.vectors for p in posteriors]).astype(np.float64),
         outside_scale=np.array([p.prior_variance for p in posteriors]) * model.prior_scale**2,
         edges=edges,
     )

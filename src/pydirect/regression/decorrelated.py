@@ -7,22 +7,27 @@ weight's posterior (`pydirect.regression.tilted`) the ELBO at a fixed noise is t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray, as_count, as_number, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, GaussianPrior
 from pydirect.optimize.outcome import Outcome
-from pydirect.persistence.fields import require_array, require_number
+from pydirect.persistence.fields import require_array, require_number, require_single
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.tilted import TiltedPriors, check_level_count, tilt
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
 # A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
 NEGLIGIBLE_INFORMATION = 1e-5
+# Number of entries from which the rotation of a fitted model is kept in single precision.
+LARGE_ROTATION = 2**18
 # Two parameters are found to rounding, so that data that differ by rounding only give models that do.
 TO_ROUNDING = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
 # Posterior standard deviations of log σ² that its grid extends to on either side.
@@ -36,12 +41,12 @@ class DecorrelatedPosterior(MeanFieldPosterior):
     Attributes
     ----------
     vectors : ndarray of shape (n_weights, n_directions)
-        The rotation; `weights` lives in its columns.
+        The rotation; `weights` lives in its columns. Of fitted models in single precision where it is large.
     prior_variance : float
         Variance of the directions that were dropped, which stay at their prior.
     """
 
-    vectors: FloatArray = field(kw_only=True)
+    vectors: NDArray[Any] = field(kw_only=True)
     prior_variance: float = field(kw_only=True)
 
     __repr__ = short_repr
@@ -53,21 +58,33 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of ``f* = φᵀw`` for rows of Φ; (n_rows,) each."""
-        rotated = phi @ self.vectors
+        return self.moments_of_rotated(*self.rotated(phi), n_threads)
+
+    def rotated(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return Φ in the kept directions, (n_rows, n_directions), and squared lengths of the rest, (n_rows,)."""
+        size = np.ones((len(phi), 1))
+        if self.vectors.dtype == np.float32:  # whose range is smaller
+            size = np.maximum(np.abs(phi).max(axis=1, keepdims=True, initial=0.0), np.finfo(float).tiny)
+        unit = np.asarray(phi / size, dtype=self.vectors.dtype)
+        turned, outside = unit @ self.vectors, np.zeros(len(phi))
+        if self.vectors.shape[1] < self.vectors.shape[0]:
+            # Not as a difference of squared lengths: little may be left of them.
+            rest = unit - turned @ self.vectors.T
+            outside = np.einsum("ij,ij->i", rest, rest) * size[:, 0] ** 2
+        return turned * size, outside
+
+    def moments_of_rotated(
+        self, rotated: FloatArray, outside: FloatArray, n_threads: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f* for rows as `rotated` returns them; (n_rows,) each."""
         mean, variance = super().latent_moments(rotated, n_threads)
-        return mean, variance + self.prior_variance * self._outside(phi, rotated)
+        return mean, variance + self.prior_variance * outside
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """Cumulants of f*, order 1 to 4; dropped directions count as Gaussian."""
-        rotated = phi @ self.vectors
+        rotated, outside = self.rotated(phi)
         cumulant = super().latent_cumulant(rotated, order)
-        return cumulant + self.prior_variance * self._outside(phi, rotated) if order == 2 else cumulant
-
-    def _outside(self, phi: FloatArray, rotated: FloatArray) -> FloatArray:
-        """Squared length of the rows of Φ outside the kept directions, (n_rows,)."""
-        if self.vectors.shape[1] == self.vectors.shape[0]:
-            return np.zeros(len(phi))
-        return np.maximum(np.einsum("ij,ij->i", phi, phi) - np.einsum("ij,ij->i", rotated, rotated), 0.0)
+        return cumulant + self.prior_variance * outside if order == 2 else cumulant
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights of Φ, (n_samples, n_weights); dropped directions are drawn from a Gaussian prior."""
@@ -80,7 +97,8 @@ class DecorrelatedPosterior(MeanFieldPosterior):
     def check(self, n_weights: int) -> None:
         """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
         n_directions = self.vectors.shape[1]
-        require_array(self.vectors, "vectors", n_weights, n_directions)
+        require = require_single if self.vectors.size >= LARGE_ROTATION else require_array
+        require(self.vectors, "vectors", n_weights, n_directions)
         require_number(self.prior_variance, "prior_variance", above=0.0)
         self._check_factors(n_directions)
 
@@ -173,6 +191,40 @@ def fit_decorrelated(
         vectors=target.vectors,
         prior_variance=prior.variance,
     )
+
+
+def in_single_precision(posteriors: Sequence[Any]) -> list[Any]:
+    """Return posteriors, with large rotations in single precision; outputs share them as before.
+
+    This moves deviations of f by about 1e-7 of those under the prior.
+    """
+    single: dict[int, NDArray[np.float32]] = {}
+    found = []
+    for posterior in posteriors:
+        if isinstance(posterior, DecorrelatedPosterior) and posterior.vectors.size >= LARGE_ROTATION:
+            vectors = single.setdefault(id(posterior.vectors), posterior.vectors.astype(np.float32, copy=False))
+            posterior = replace(posterior, vectors=vectors)
+        found.append(posterior)
+    return found
+
+
+def latent_variances(
+    posteriors: Sequence[Any], scale: FloatArray, phi: FloatArray, n_threads: int = 1
+) -> FloatArray:
+    """Variances of the functions f* = scale · φᵀw of several posteriors, (n_rows, n_outputs).
+
+    Posteriors with the same vectors share the rotation of Φ.
+    """
+    variances, rotated = np.empty((len(phi), len(posteriors))), {}
+    for k, posterior in enumerate(posteriors):
+        if isinstance(posterior, DecorrelatedPosterior):
+            if id(posterior.vectors) not in rotated:
+                rotated[id(posterior.vectors)] = posterior.rotated(phi)
+            moments = posterior.moments_of_rotated(*rotated[id(posterior.vectors)], n_threads)
+        else:
+            moments = posterior.latent_moments(phi, n_threads)
+        variances[:, k] = scale[k] ** 2 * moments[1]
+    return variances
 
 
 def moved_to(

@@ -44,7 +44,7 @@ class Referee:
     def __call__(self, kernel: KernelHyperparameters) -> float:
         """Return the log evidence."""
         landmarks, x, y, weight = self._rows
-        features = NystroemFeatures.at(landmarks, kernel, self.n_threads)
+        features = NystroemFeatures.at(landmarks, kernel)
         rotated = decorrelate(collect_statistics(features, x, y, weight, n_threads=self.n_threads))
         total = 0.0
         for k in range(y.shape[1]):
