@@ -103,6 +103,21 @@ def test_loaded_arrays_have_the_memory_order_of_fitted_ones(tmp_path, make):
         assert draw_again(NEW, n_samples).tobytes() == draw(NEW, n_samples).tobytes()
 
 
+def test_files_hold_one_matrix_in_single_precision_for_all_outputs(tmp_path):
+    x = RNG.standard_normal((700, 2))
+    y = np.sin(3 * x) + 0.1 * RNG.standard_normal((700, 2))
+    model = DirectRegressor(n_basis_functions=600, length_scale=0.3, local=False).fit(x, y)
+    assert model.posteriors_[0].vectors.shape == (600, 600)
+    model.save(tmp_path / "m")
+    assert (tmp_path / "m").stat().st_size < 4 * 600**2 + 1e6
+    loaded = pydirect.load(tmp_path / "m")
+    for rows in (NEW[:, :2], NEW[:1, :2]):
+        for name in ("predict", "predict_parts", "predict_cumulants", "sample_y"):
+            options = {"return_std": True} if name == "predict" else {}
+            found, expected = (np.array(getattr(m, name)(rows, **options)) for m in (loaded, model))
+            assert found.tobytes() == expected.tobytes(), name
+
+
 @pytest.mark.parametrize("targets", [Y, Y[:, None], TWO], ids=["vector", "column", "two"])
 @pytest.mark.parametrize("basis", ["decorrelated", "raw"])
 @pytest.mark.parametrize("features", ["nystroem", "fourier", "linear", "polynomial", "precomputed"])

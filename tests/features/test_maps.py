@@ -1,9 +1,13 @@
 import numpy as np
 import pytest
 
+from pydirect.features.basis import Basis
+from pydirect.features.inputs import InputMap
+from pydirect.features.kernel import CHUNK_ROWS, KernelHyperparameters
 from pydirect.features.maps import (
     FourierFeatures,
     LinearFeatures,
+    NystroemFeatures,
     PolynomialFeatures,
     PrecomputedFeatures,
     TransformerFeatures,
@@ -135,3 +139,34 @@ def test_transformer_output_of_another_width_or_not_finite_is_refused(x):
         TransformerFeatures(Halves(lambda x: x), 3, 5).transform(x)
     with pytest.raises(ValueError, match="transformed X must be finite"):
         TransformerFeatures(Halves(lambda x: x * np.nan), 3, 3).transform(x)
+
+
+def nystroem(x):
+    kernel = KernelHyperparameters(0.1, 1.0, np.array([0.5, 1.0, 2.0]), 0.3, 2.0, 0.2, 3)
+    return NystroemFeatures.at(np.ascontiguousarray(x), kernel)
+
+
+def test_nystroem_features_have_the_covariance_of_the_kernel_at_landmarks(x):
+    features = nystroem(x)
+    phi = features.transform(x)
+    np.testing.assert_allclose(phi @ phi.T, features.hyperparameters.covariance(x, x), rtol=1e-8)
+    np.testing.assert_allclose(features.transform(x[4:5])[0], phi[4], atol=1e-9)  # one row has a path of its own
+
+
+def test_whitening_follows_from_the_landmarks(x):
+    features = nystroem(x)
+    again = NystroemFeatures(features.landmarks.copy(), features.hyperparameters)
+    assert again.whitening.tobytes() == features.whitening.tobytes()
+    assert again.transform(x).tobytes() == features.transform(x).tobytes()
+
+
+@pytest.mark.parametrize("n_rows", [1, CHUNK_ROWS + 5])
+def test_sums_of_functions_need_no_whitening(x, n_rows):
+    rng = np.random.default_rng(0)
+    basis, matrix = Basis(InputMap.identity(3), nystroem(x)), rng.standard_normal((21, 2))
+    inputs = rng.standard_normal((n_rows, 3))
+    functions = basis.functions(inputs)
+    expected = basis.map.transform(inputs) @ matrix
+    np.testing.assert_allclose(functions @ basis.weights_of_functions(matrix), expected, atol=1e-10)
+    np.testing.assert_allclose(basis.projection(matrix)(inputs, 2), expected, atol=1e-10)
+    np.testing.assert_array_equal(basis.whitened(functions), basis.map.transform(inputs))

@@ -4,8 +4,15 @@ from scipy.stats import multivariate_normal
 
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, LaplacePrior, SpikeAndSlabPrior, StudentTPrior
-from pydirect.features.maps import PrecomputedFeatures
-from pydirect.regression.decorrelated import fit_decorrelated, moved_to
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import NystroemFeatures, PrecomputedFeatures
+from pydirect.regression.decorrelated import (
+    LARGE_ROTATION,
+    fit_decorrelated,
+    in_single_precision,
+    latent_variances,
+    moved_to,
+)
 from pydirect.regression.evidence import log_evidence, maximise_evidence
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
@@ -365,3 +372,53 @@ def test_a_posterior_moved_to_other_means_keeps_its_spreads_and_a_bound(prior, n
         q = np.exp(log_q) / np.exp(log_q).sum()
         elbo -= q @ (log_q - np.log(np.exp(log_q).sum() * (w[1] - w[0])) - prior.log_density(w + step))
     assert moved.elbo == pytest.approx(elbo, abs=1e-4)
+
+
+# Single precision
+
+
+def nearly_noise_free(n_landmarks, noise=1e-4, n_rows=700):
+    """Rows of Φ of a kernel, a posterior of a smooth function of two inputs, and its noise deviation."""
+    rng = np.random.default_rng(0)
+    x, new = rng.uniform(-2, 2, (n_rows, 2)), rng.uniform(-2, 2, (50, 2))
+    kernel = KernelHyperparameters(noise**2, 1.0, np.full(2, 0.7), 0.01, 3.0, 0.3, 2)
+    features = NystroemFeatures.at(x[:n_landmarks], kernel)
+    y = np.sin(3 * x[:, 0]) * x[:, 1] + noise * rng.standard_normal(n_rows)
+    rotated = decorrelate(collect_statistics(features, x, y[:, None]))
+    return features.transform(np.vstack([x[:50], new])), fit_decorrelated(rotated, noise**2, n_noise_levels=1)
+
+
+@pytest.mark.parametrize("n_landmarks", [600, 700])
+def test_rotations_in_single_precision_keep_deviations_of_nearly_noise_free_functions(n_landmarks):
+    phi, posterior = nearly_noise_free(n_landmarks)
+    assert posterior.vectors.size > LARGE_ROTATION
+    [single] = in_single_precision([posterior])
+    assert single.vectors.dtype == np.float32
+    expected = posterior.latent_moments(phi)[1]
+    assert expected.min() < 1e-7
+    found = single.latent_moments(phi)[1]
+    np.testing.assert_allclose(np.sqrt(found), np.sqrt(expected), rtol=1e-3)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * posterior.noise.variance, rtol=1e-4)
+
+
+def test_small_rotations_stay_in_double_precision():
+    rotation = Setting(40, 8).rotation
+    posterior = fit_decorrelated(rotation, 0.1)
+    assert in_single_precision([posterior]) == [posterior]
+
+
+def test_rows_beyond_the_range_of_single_precision():
+    phi, posterior = nearly_noise_free(600)
+    [single] = in_single_precision([posterior])
+    expected = posterior.latent_moments(1e45 * phi)[1]
+    np.testing.assert_allclose(single.latent_moments(1e45 * phi)[1], expected, rtol=1e-3)
+    assert (single.latent_moments(np.zeros((2, 600)))[1] == 0).all()
+
+
+def test_outputs_share_rotations():
+    phi, posterior = nearly_noise_free(600)
+    shared = in_single_precision([posterior, posterior])
+    assert shared[0].vectors is shared[1].vectors
+    variances = latent_variances(shared, np.array([1.0, 2.0]), phi)
+    np.testing.assert_array_equal(variances[:, 0], shared[0].latent_moments(phi)[1])
+    np.testing.assert_array_equal(variances[:, 1], 4 * variances[:, 0])

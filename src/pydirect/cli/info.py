@@ -45,8 +45,7 @@ def _readable(facts: dict[str, Any]) -> dict[str, Any]:
     known["arrays"] = [f"{name} {array['dtype']} {tuple(array['shape'])}" for name, array in arrays.items()]
     if "class" in known:
         # A model has many arrays, and the other facts say what matters about them.
-        n_bytes = sum(array["nbytes"] for array in arrays.values())
-        known["arrays"] = f"{len(arrays)}, {n_bytes} bytes together; --json lists them"
+        known["arrays"] = _arrays_text({name: array["nbytes"] for name, array in arrays.items()})
         known["parameters"] = _changed_parameters(facts["class"], facts["parameters"]) or "defaults"
         known["converged"] = "yes" if facts["converged"] else "no"
         if "noise_sd" in known:
@@ -57,6 +56,15 @@ def _readable(facts: dict[str, Any]) -> dict[str, Any]:
     for fact, value in known.items():
         lines |= _category_lines(value, facts["other_categories"]) if fact == "categories" else {fact: value}
     return {fact: value for fact, value in lines.items() if fact != "other_categories"}
+
+
+def _arrays_text(sizes: dict[str, int]) -> str:
+    """Say how large arrays are together, and which take most of it."""
+    total = sum(sizes.values())
+    largest = [
+        f"{name} {size}" for name, size in sorted(sizes.items(), key=lambda item: -item[1]) if size > 0.05 * total
+    ]
+    return f"{len(sizes)}, {total} bytes together, of which {', '.join(largest[:5])}; --json lists them"
 
 
 def _category_lines(categories: dict[str, list[str]], others: list[str]) -> dict[str, str]:

@@ -33,7 +33,7 @@ class PreparedRows:
 
     def __init__(self, n_rows: int, *parts: FloatArray) -> None:
         self.n_rows, self.parts = n_rows, parts
-        self.norms = [_squared_norms(part) for part in parts[:2]]
+        self.norms = _squared_norms(parts[0]), _squared_norms(parts[1])
 
 
 @dataclass(frozen=True)
@@ -102,17 +102,17 @@ class KernelHyperparameters:
         """Covariance of f between rows, (len(x), len(other))."""
         others = other if isinstance(other, PreparedRows) else self.prepared(other)
         own, n_columns = self.scaled(x), len(others.parts[0])
-        norms = [_squared_norms(a) for a in own[:2]]
+        norm, isotropic_norm = _squared_norms(own[0]), _squared_norms(own[1])
         amplitudes, order = self.amplitudes, round(2 * self.smoothness)
         out = np.empty((len(x), n_columns))
         memory = np.empty((3, min(len(x), CHUNK_ROWS), n_columns))
         for begin in range(0, len(x), CHUNK_ROWS):
             rows = slice(begin, begin + CHUNK_ROWS)
-            products = memory[:, : len(out[rows])]
+            ard, isotropic, linear = products = memory[:, : len(out[rows])]
             for a, b, product in zip(own, others.parts, products, strict=True):
                 np.matmul(a[rows], b.T, out=product)
-            arguments = (*products, *others.norms, *(norm[rows] for norm in norms))
-            _core.cross_covariance(*arguments, amplitudes, out[rows], n_threads, order)
+            norms = (*others.norms, norm[rows], isotropic_norm[rows])
+            _core.cross_covariance(ard, isotropic, linear, *norms, amplitudes, out[rows], n_threads, order)
         return out[:, : others.n_rows]
 
     def check(self, n_inputs: int) -> None:

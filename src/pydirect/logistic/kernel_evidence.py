@@ -186,9 +186,7 @@ class LabelReferee:
     def __call__(self, kernel: KernelHyperparameters) -> float:
         """Return the bound."""
         landmarks = np.unique(self.x[self._order[:N_LANDMARKS]], axis=0)
-        phi = NystroemFeatures.at(landmarks, kernel).transform(
-            self.x[self._order], n_threads=self.n_threads
-        )
+        phi = NystroemFeatures.at(landmarks, kernel).transform(self.x[self._order], n_threads=self.n_threads)
         weight, total = self.sample_weight[self._order], 0.0
         for t, offset in zip(self.t[self._order].T, self.offset, strict=True):
             xi = np.ones(len(t))

@@ -13,22 +13,27 @@ from pydirect._validation import as_float_array, as_float_array_unbounded, as_nu
 
 # Bound on the numbers of a fitted model except raw inputs: products of three of them do not overflow.
 LARGEST_NUMBER = 1e100
+# Key of the name under which another field has the same array.
+SHARED = "array"
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
 
 class Writer:
-    """Collector of fields: arrays by name, the rest in headers."""
+    """Collector of fields: arrays by name, the rest in headers. An array that several fields share is kept once."""
 
     def __init__(self) -> None:
         self.arrays: Arrays = {}
+        self._names: dict[int, str] = {}
 
     def fields(self, value: Any, name: str) -> Header:
         """Return the header of a dataclass, with its kind, and collect its arrays."""
         header: Header = {"kind": _kind(type(value))}
         for f in dataclasses.fields(value):
             item, key = getattr(value, f.name), f"{name}.{f.name}"
-            if isinstance(item, np.ndarray):
+            if isinstance(item, np.ndarray) and self._names.setdefault(id(item), key) != key:
+                header[f.name] = {SHARED: self._names[id(item)]}
+            elif isinstance(item, np.ndarray):
                 self.arrays[key] = item
             elif dataclasses.is_dataclass(item):
                 header[f.name] = self.fields(item, key)
@@ -55,6 +60,8 @@ def build(cls: Any, header: Header, arrays: Arrays, name: str) -> Any:
         key = f"{name}.{f.name}"
         if key in arrays:
             values[f.name] = arrays[key]
+        elif isinstance(header[f.name], dict) and SHARED in header[f.name]:
+            values[f.name] = arrays[header[f.name][SHARED]]
         elif f.name in parts and isinstance(header[f.name], dict):
             values[f.name] = build_one(parts[f.name].classes, header[f.name], arrays, key)
         else:

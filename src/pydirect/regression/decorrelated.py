@@ -208,9 +208,7 @@ def in_single_precision(posteriors: Sequence[Any]) -> list[Any]:
     return found
 
 
-def latent_variances(
-    posteriors: Sequence[Any], scale: FloatArray, phi: FloatArray, n_threads: int = 1
-) -> FloatArray:
+def latent_variances(posteriors: Sequence[Any], scale: FloatArray, phi: FloatArray, n_threads: int = 1) -> FloatArray:
     """Variances of the functions f* = scale · φᵀw of several posteriors, (n_rows, n_outputs).
 
     Posteriors with the same vectors share the rotation of Φ.
