@@ -35,26 +35,33 @@ class _SingleBlasThread:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._controller: Any = None
-        self._limiter: Any = None
+        self._libraries: list[Any] | None = None
+        self._before: list[int] = []
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._controller is None:
+            if self._libraries is None:
                 import scipy.linalg  # noqa: F401 (has its own BLAS, which must be loaded to be found)
                 from threadpoolctl import ThreadpoolController
 
-                self._controller = ThreadpoolController()
+                controllers = ThreadpoolController().lib_controllers
+                self._libraries = [library for library in controllers if library.user_api == "blas"]
             if self._inside == 0:
-                self._limiter = self._controller.limit(limits=1, user_api="blas")
-                self._limiter.__enter__()
+                self._before = [library.get_num_threads() for library in self._libraries]
+                self._set([1] * len(self._before))
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                self._limiter.__exit__(None, None, None)
+                self._set(self._before)
+
+    def _set(self, numbers: list[int]) -> None:
+        assert self._libraries is not None
+        for library, number, before in zip(self._libraries, numbers, self._before, strict=True):
+            if before != 1:
+                library.set_num_threads(number)
 
 
 _SHARED = _SingleBlasThread()

@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_verbosity
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, SpikeAndSlabPrior, as_prior
+from pydirect.estimators._deviations import LatentVariances
 from pydirect.estimators._findings import words_of_inputs
 from pydirect.estimators._tables import TableModel
 from pydirect.features.basis import Basis
@@ -45,12 +46,14 @@ from pydirect.persistence.fields import (
 )
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
-from pydirect.regression.decorrelated import in_single_precision, latent_variances
+from pydirect.regression.decorrelated import LARGE_ROTATION, with_precision
 from pydirect.regression.referee import Referee
 from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.regression.tilted import check_level_count
 
+# Predicted by one thread at a time.
+CHUNK_ROWS = 256
 POSTERIORS = ("sequential", "mean_field")
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters on which each kind of feature map depends.
@@ -92,6 +95,7 @@ class BasisFunctionModel(TableModel):
     verbose: int
     prior_scale_: FloatArray
     coefficients_: FloatArray
+    _variances: LatentVariances
     _function_weights: FloatArray  # of k(x, Z), or of Φ without landmarks, (n_outputs, n_weights)
     features_: Basis
     mean_missing_variance_: float
@@ -297,7 +301,10 @@ class BasisFunctionModel(TableModel):
         self._function_weights = np.ascontiguousarray(self.features_.weights_of_functions(self.coefficients_).T)
 
     def _set_results(self) -> None:
-        self.posteriors_ = in_single_precision(self.posteriors_)
+        self.posteriors_ = with_precision(self.posteriors_, np.float32, LARGE_ROTATION)
+        self._variances = LatentVariances(
+            self.features_, self.posteriors_, self.prior_scale_, self.mean_missing_variance_
+        )
         super()._set_results()
         self.coef_ = self.coefficients_[:, 0] if self._one_dimensional else self.coefficients_.T
 
@@ -383,16 +390,27 @@ class BasisFunctionModel(TableModel):
         return None if missing is None else missing[:, None] * self.prior_scale_**2
 
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        n_threads = resolve_n_threads(self.n_threads)
-        inputs = self.features_.inputs(rows)
-        functions = self.features_.functions(inputs, n_threads)
-        mean = np.einsum("ij,kj->ik", functions, self._function_weights)  # large terms cancel: not for single precision
-        if not with_variance:
-            return mean, None
-        phi = self.features_.whitened(functions)
-        variance = latent_variances(self.posteriors_, self.prior_scale_, phi, n_threads)
-        missing = self._missing_variance(inputs, phi)
-        return mean, variance if missing is None else variance + missing
+        mean, variance = np.empty((2, len(rows), len(self.posteriors_)))
+        if isinstance(self.features_.map, TransformerFeatures):  # which might not be used by several threads
+            n_threads, size = 1, max(len(rows), 1)
+        else:
+            n_threads, size = resolve_n_threads(self.n_threads), CHUNK_ROWS
+            if with_variance:
+                self._variances.prepare()
+
+        def predict(chunk: slice) -> None:
+            basis = self.features_
+            inputs = basis.inputs(rows[chunk])
+            functions = basis.functions(inputs)
+            # In double precision: where landmarks are close, large terms cancel.
+            np.einsum("ij,kj->ik", functions, self._function_weights, out=mean[chunk])
+            if with_variance:
+                variance[chunk] = self._variances.of(inputs, functions)
+
+        chunks = [slice(begin, begin + size) for begin in range(0, len(rows), size)]
+        for _ in ordered_map(predict, iter(chunks), min(n_threads, max(len(chunks), 1))):
+            pass
+        return mean, variance if with_variance else None
 
     def quantizable(self) -> FittedBasisModel:
         """Return the fitted model in the form that `pydirect.quantize` accepts."""

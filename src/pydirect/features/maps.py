@@ -260,7 +260,7 @@ class NystroemFeatures:
     def at(cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters) -> NystroemFeatures:
         """Build from landmarks, and raise unless their covariance can be factorised."""
         features = cls(landmarks, hyperparameters)
-        features.whitening  # noqa: B018
+        features.prepare(whitening=True)
         return features
 
     @cached_property
@@ -281,6 +281,12 @@ class NystroemFeatures:
             "X must be within reach of its mean, or distances are lost to rounding, got rows that are "
             f"{far:.1g} length-scales away: drop far rows or raise length_scale"
         )
+
+    def prepare(self, whitening: bool) -> None:
+        """Compute what is computed once: rows scaled for the kernel and, on request, the whitening."""
+        if whitening:
+            self.whitening  # noqa: B018
+        self._prepared  # noqa: B018
 
     @cached_property
     def _prepared(self) -> PreparedRows:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from pydirect._validation import FloatArray, as_count, as_number, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
@@ -41,7 +41,7 @@ class DecorrelatedPosterior(MeanFieldPosterior):
     Attributes
     ----------
     vectors : ndarray of shape (n_weights, n_directions)
-        The rotation; `weights` lives in its columns. Of fitted models in single precision where it is large.
+        The rotation; `weights` lives in its columns. Fitted models hold it in single precision where it is large.
     prior_variance : float
         Variance of the directions that were dropped, which stay at their prior.
     """
@@ -62,16 +62,12 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
     def rotated(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return Φ in the kept directions, (n_rows, n_directions), and squared lengths of the rest, (n_rows,)."""
-        size = np.ones((len(phi), 1))
-        if self.vectors.dtype == np.float32:  # whose range is smaller
-            size = np.maximum(np.abs(phi).max(axis=1, keepdims=True, initial=0.0), np.finfo(float).tiny)
-        unit = np.asarray(phi / size, dtype=self.vectors.dtype)
-        turned, outside = unit @ self.vectors, np.zeros(len(phi))
+        rotated, outside = phi @ self.vectors, np.zeros(len(phi))
         if self.vectors.shape[1] < self.vectors.shape[0]:
             # Not as a difference of squared lengths: little may be left of them.
-            rest = unit - turned @ self.vectors.T
-            outside = np.einsum("ij,ij->i", rest, rest) * size[:, 0] ** 2
-        return turned * size, outside
+            rest = phi - rotated @ self.vectors.T
+            outside = np.einsum("ij,ij->i", rest, rest)
+        return rotated, outside
 
     def moments_of_rotated(
         self, rotated: FloatArray, outside: FloatArray, n_threads: int = 1
@@ -193,34 +189,36 @@ def fit_decorrelated(
     )
 
 
-def in_single_precision(posteriors: Sequence[Any]) -> list[Any]:
-    """Return posteriors, with large rotations in single precision; outputs share them as before.
+def with_precision(posteriors: Sequence[Any], dtype: DTypeLike, smallest: int = 0) -> list[Any]:
+    """Return posteriors whose rotations, of at least so many entries, have this type; outputs share them as before.
 
-    This moves deviations of f by about 1e-7 of those under the prior.
+    Single precision moves deviations of f by about 1e-9 of those under the prior.
     """
-    single: dict[int, NDArray[np.float32]] = {}
+    vectors: dict[int, NDArray[Any]] = {}
     found = []
     for posterior in posteriors:
-        if isinstance(posterior, DecorrelatedPosterior) and posterior.vectors.size >= LARGE_ROTATION:
-            vectors = single.setdefault(id(posterior.vectors), posterior.vectors.astype(np.float32, copy=False))
-            posterior = replace(posterior, vectors=vectors)
+        if isinstance(posterior, DecorrelatedPosterior) and posterior.vectors.size >= smallest:
+            own = posterior.vectors
+            posterior = replace(posterior, vectors=vectors.setdefault(id(own), own.astype(dtype, copy=False)))
         found.append(posterior)
     return found
 
 
-def latent_variances(posteriors: Sequence[Any], scale: FloatArray, phi: FloatArray, n_threads: int = 1) -> FloatArray:
-    """Variances of the functions f* = scale · φᵀw of several posteriors, (n_rows, n_outputs).
+def latent_variances(posteriors: Sequence[Any], scale: FloatArray, phi: FloatArray) -> FloatArray:
+    """Variances of functions scale · φᵀw, one per posterior, (n_rows, n_outputs).
 
-    Posteriors with the same vectors share the rotation of Φ.
+    Decorrelated posteriors with the same vectors share the rotation of Φ.
     """
-    variances, rotated = np.empty((len(phi), len(posteriors))), {}
+    variances = np.empty((len(phi), len(posteriors)))
+    rotated: dict[int, tuple[FloatArray, FloatArray]] = {}
     for k, posterior in enumerate(posteriors):
         if isinstance(posterior, DecorrelatedPosterior):
-            if id(posterior.vectors) not in rotated:
-                rotated[id(posterior.vectors)] = posterior.rotated(phi)
-            moments = posterior.moments_of_rotated(*rotated[id(posterior.vectors)], n_threads)
+            key = id(posterior.vectors)
+            if key not in rotated:
+                rotated[key] = posterior.rotated(phi)
+            moments = posterior.moments_of_rotated(*rotated[key])
         else:
-            moments = posterior.latent_moments(phi, n_threads)
+            moments = posterior.latent_moments(phi)
         variances[:, k] = scale[k] ** 2 * moments[1]
     return variances
 

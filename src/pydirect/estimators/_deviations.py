@@ -1,0 +1,130 @@
+"""Variances of latent functions: whitened and rotated, or by one product in single precision where that suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.features.maps import NystroemFeatures
+from pydirect.regression.decorrelated import DecorrelatedPosterior, latent_variances, with_precision
+
+# Of variances at landmarks and between them: the largest relative error of the folded product.
+FOLDING_ERROR = 1e-3
+N_TEST_LANDMARKS = 64
+# Directions of k(x, Z) that are multiplied in double precision.
+N_LEADING = 16
+
+
+class Folded(NamedTuple):
+    """M = L⁻ᵀV in single precision, (n, n), for what leading directions leave of k(x, Z).
+
+    `leading` B, (n_leading, n), orthonormal, and `images` BM, (n_leading, n), are in double precision.
+    """
+
+    matrix: NDArray[np.float32]
+    leading: FloatArray
+    images: FloatArray
+
+    @classmethod
+    def of(cls, features: NystroemFeatures, vectors: NDArray[Any]) -> Folded:
+        """Fold the whitening of kernel functions into a rotation."""
+        matrix = blas.dtrmm(1.0, features.whitening, vectors.astype(np.float64))
+        k, rng = features.kernel_functions(features.landmarks), np.random.default_rng(0)
+        directions = rng.standard_normal((len(k), min(N_LEADING, len(k))))
+        for _ in range(3):  # a range finder: Halko, Martinsson & Tropp (2011), algorithm 4.4
+            directions = np.linalg.qr(k @ directions)[0]
+        leading = np.ascontiguousarray(directions.T)
+        return cls(np.asfortranarray(matrix, dtype=np.float32), leading, leading @ matrix)
+
+    def rotate(self, functions: FloatArray) -> FloatArray:
+        """Return rows of k(x, Z) times M, (n_rows, n)."""
+        shares = functions @ self.leading.T
+        rest = np.asarray(functions - shares @ self.leading, dtype=np.float32)
+        return np.asarray(rest @ self.matrix + shares @ self.images)
+
+
+class LatentVariances:
+    """Variances of functions of one basis, scale · φᵀw, and of what the basis functions miss.
+
+    Where Φ = k(x, Z) L⁻ᵀ is rotated by a square V, k(x, Z) (L⁻ᵀV) has the same length as Φ, and all variances follow
+    from it. Where landmarks are close and noise is low, L⁻ᵀV is too ill-conditioned for single precision: it is used
+    if it gives the same variances at landmarks and between them.
+
+    Parameters
+    ----------
+    basis : Basis
+    posteriors : sequence
+        Of the weights, per function.
+    scale : ndarray of shape (n_outputs,)
+        Prior standard deviations of the weights.
+    mean_missing : float
+        See `Basis.mean_missing_variance`.
+    """
+
+    def __init__(self, basis: Basis, posteriors: Sequence[Any], scale: FloatArray, mean_missing: float) -> None:
+        self.basis, self.posteriors, self.scale, self.mean_missing = basis, posteriors, scale, mean_missing
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("folded", "_double")}
+
+    def prepare(self) -> None:
+        """Compute what the first rows need, before several threads do."""
+        if isinstance(self.basis.map, NystroemFeatures):
+            self.basis.map.prepare(whitening=True)
+        if self.folded is None:
+            self._double  # noqa: B018
+
+    def of(self, inputs: FloatArray, functions: FloatArray) -> FloatArray:
+        """Return the variances, (n_rows, n_outputs), and use the memory of `functions`, those of `inputs`."""
+        if self.folded is None:
+            return self._plain(inputs, functions)
+        return self._by_folding(inputs, functions, self.folded)
+
+    @cached_property
+    def folded(self) -> Folded | None:
+        """What replaces whitening and rotation; None where nothing does."""
+        features, first = self.basis.map, self.posteriors[0]
+        if not isinstance(features, NystroemFeatures) or not isinstance(first, DecorrelatedPosterior):
+            return None
+        vectors = first.vectors
+        shared = all(posterior.vectors is vectors for posterior in self.posteriors)
+        if not shared or vectors.dtype != np.float32 or vectors.shape[0] != vectors.shape[1]:
+            return None
+        chosen = features.landmarks[:: -(-len(features.landmarks) // N_TEST_LANDMARKS)]
+        inputs = np.vstack([chosen, 0.5 * (chosen[1:] + chosen[:-1])])
+        with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            folded = Folded.of(features, vectors)
+            found = self._by_folding(inputs, features.kernel_functions(inputs), folded)
+            expected = self._plain(inputs, features.kernel_functions(inputs))
+            same = (np.abs(found - expected) <= FOLDING_ERROR * expected).all()
+        if same:
+            self.__dict__.pop("_double")
+        return folded if same else None
+
+    @cached_property
+    def _double(self) -> list[Any]:
+        return with_precision(self.posteriors, np.float64)
+
+    def _plain(self, inputs: FloatArray, functions: FloatArray) -> FloatArray:
+        phi = self.basis.whitened(functions)
+        return self._with_missing(latent_variances(self._double, self.scale, phi), inputs, phi)
+
+    def _by_folding(self, inputs: FloatArray, functions: FloatArray, folded: Folded) -> FloatArray:
+        rotated = folded.rotate(functions)
+        nothing, variances = np.zeros(len(rotated)), np.empty((len(rotated), len(self.scale)))
+        for k, posterior in enumerate(self.posteriors):
+            variances[:, k] = self.scale[k] ** 2 * posterior.moments_of_rotated(rotated, nothing)[1]
+        return self._with_missing(variances, inputs, rotated)
+
+    def _with_missing(self, variances: FloatArray, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Add what the basis functions miss to variances; `phi` may be rotated."""
+        missing = self.basis.missing_variance(inputs, phi, self.mean_missing)
+        return variances if missing is None else variances + missing[:, None] * self.scale**2
