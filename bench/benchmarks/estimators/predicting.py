@@ -1,0 +1,118 @@
+"""Predictions of a default model: of one row, whose cost is Python's and the memory's, and of 10,000 rows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..common import make_data
+
+N_LANDMARKS = 2_000
+
+
+@cache
+def fitted() -> Any:
+    """A default model of 4000 rows, with constant noise and no local process; kept for all benchmarks."""
+    from pydirect import DirectRegressor
+
+    x, y = make_data(4_000)
+    model = DirectRegressor(n_basis_functions=N_LANDMARKS, local=False, n_noise_levels=1, n_threads=1)
+    return model.fit(x, y[:, 0])
+
+
+class OneRow:
+    """One row; limits: k(x, Z)α for the mean, and a product with a 2000² matrix of float32 for the deviation."""
+
+    timeout = 600
+
+    def setup(self) -> None:
+        self.model, self.x = fitted(), make_data(4_000)[0][:1]
+        self.model.predict(self.x, return_std=True)  # folds the matrix
+        self.landmarks = self.model.features_.map
+        self.inputs = self.model.features_.inputs(self.x)
+        self.row = np.ones((1, N_LANDMARKS), dtype=np.float32)
+        self.matrix = np.ones((N_LANDMARKS, N_LANDMARKS), dtype=np.float32)
+
+    def time_mean(self) -> None:
+        self.model.predict(self.x)
+
+    def time_kernel_functions(self) -> None:
+        self.landmarks.kernel_functions(self.inputs)
+
+    def time_mean_and_deviation(self) -> None:
+        self.model.predict(self.x, return_std=True)
+
+    def time_product(self) -> None:
+        self.row @ self.matrix
+
+    def time_distribution(self) -> None:
+        self.model.predict_distribution(self.x)
+
+
+class ManyRows:
+    """10,000 rows; limits: k(x, Z) for the mean, and a product with a 2000² matrix of float32 for the deviation."""
+
+    timeout = 600
+    number, repeat, warmup_time = 1, (3, 5, 30.0), 0
+
+    def setup(self) -> None:
+        self.model, self.x = fitted(), make_data(10_000)[0]
+        self.model.predict(self.x[:1], return_std=True)
+
+    def time_mean(self) -> None:
+        self.model.predict(self.x)
+
+    def time_mean_and_deviation(self) -> None:
+        self.model.predict(self.x, return_std=True)
+
+    def track_deviations_in_products(self) -> float:
+        """How many products with a matrix of float32 they cost."""
+        rows = np.ones((len(self.x), N_LANDMARKS), dtype=np.float32)
+        matrix = np.ones((N_LANDMARKS, N_LANDMARKS), dtype=np.float32)
+        turns = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            self.time_mean_and_deviation()
+            middle = time.perf_counter()
+            rows @ matrix
+            turns.append((middle - begin, time.perf_counter() - middle))
+        return float(np.divide(*np.median(turns, axis=0)))
+
+    track_deviations_in_products.unit = "products"
+
+
+class File:
+    """Size of the file, and time until a loaded model has predicted one deviation."""
+
+    timeout = 600
+    number, repeat, warmup_time = 1, (3, 5, 20.0), 0
+
+    def setup(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "model.direct"
+        fitted().save(self.path)
+        self.x = make_data(4_000)[0][:1]
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def track_bytes(self) -> int:
+        return os.path.getsize(self.path)
+
+    track_bytes.unit = "bytes"
+
+    def time_load(self) -> None:
+        import pydirect
+
+        pydirect.load(self.path)
+
+    def time_load_and_predict(self) -> None:
+        import pydirect
+
+        pydirect.load(self.path).predict(self.x, return_std=True)
