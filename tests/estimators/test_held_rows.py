@@ -124,7 +124,7 @@ def test_many_rows_fix_the_map_and_are_held_no_longer():
 
 
 def test_fit_holds_few_rows_only():
-    with pytest.raises(ValueError, match="fit keeps only up to 40, and files none of a fit: begin with partial_fit"):
+    with pytest.raises(ValueError, match="and fit no more than 40: begin with partial_fit"):
         DirectRegressor(**FEW).fit(X, Y).partial_fit(X, Y)
 
 
