@@ -42,6 +42,9 @@ def test_numbers():
 
 def test_numbers_with_slips_are_not_categories():
     assert make_table(x=[*map(str, range(60)), "6O", "61"]).is_mostly_numbers("x")
+    commas = make_table(x=[*(f"{k},5" for k in range(60)), "k.A."])
+    assert commas.is_mostly_numbers("x")
+    assert "expected numbers, got 'k.A.' in data row 61; --missing-value k.A." in commas.wrong_numbers("x")[0]
     assert not make_table(x=[*map(str, range(8)), "5+"]).is_mostly_numbers("x")  # few numbers may be categories
     assert not make_table(x=[*map(str, range(60)), *["a"] * 60]).is_mostly_numbers("x")
 

@@ -37,7 +37,7 @@ def _missing_texts(model: Any, data: TrainingData) -> list[str]:
     counts = model.columns_.missing(data.X).sum(axis=0)
     found: dict[bool, list[str]] = {True: [], False: []}
     for name, count, own in zip(data.X.columns, counts, model.columns_.categories, strict=True):
-        if count and own != ():
+        if count and own != () and count < len(data.X):
             found[own is None].append(f"{name} {count}")
     became = {True: REPLACED, False: "a category of its own"}
     return [f"{shortened(names)}: {became[numbers]}" for numbers, names in found.items() if names]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pydirect.cli.number_styles import decorated
+from pydirect.cli.number_styles import decimal_signs, decorated
 
 MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null"})
 _BOOLEANS = {"true": True, "false": False}
@@ -44,8 +44,8 @@ def field_numbers(values: Sequence[str], missing: Collection[str] = MISSING) -> 
 
 
 def is_number(value: str) -> bool:
-    """Whether a text is a number."""
-    return value.lower() not in MISSING and field_numbers([value]) is not None
+    """Whether a text is a number, with a decimal point or comma."""
+    return value.lower() not in MISSING and (field_numbers([value]) is not None or bool(decimal_signs([value])))
 
 
 def as_texts(values: Sequence[str], missing: Collection[str] = MISSING) -> np.ndarray:
