@@ -2,8 +2,8 @@
 
     python bench/scripts/estimators_compared.py [--rows 1000] [--seeds 2] [--problems jump1,lin5] [--json out.json]
 
-Five synthetic problems whose noise varies, two whose noise is constant, and of scikit-learn the diabetes data and the wine
-data, whose first column is predicted from the others; a quarter of these is held out. Everyone runs on one thread.
+Five synthetic problems whose noise varies, two whose noise is constant, and two sets of scikit-learn, a quarter of which
+is held out: diabetes, and wine, whose first column is predicted from the others. All have their defaults and one thread.
 
 Columns: RMSE and mean negative log predictive density (nats per row) of held-out rows, seconds of the fit.
 """
