@@ -169,9 +169,9 @@ class GrowingModel(StatisticsModel):
         """Raise if the model was fitted to rows of which nothing is left."""
         if hasattr(self, "posterior_") and not hasattr(self, "statistics_") and self._held() is None:
             raise ValueError(
-                "the earlier rows must be known to go on, but files hold none of a fit, fit_many and searches keep none, "
-                f"and fit no more than {self._most_held_rows():,}: begin with partial_fit or fit_stream, give statistics "
-                "from a file to fit_statistics, or drop the earlier rows by fit_features"
+                "the earlier rows must be known to go on, but files hold none of a fit, fit_many and searches keep "
+                f"none, and fit no more than {self._most_held_rows():,}: begin with partial_fit or fit_stream, give "
+                "statistics from a file to fit_statistics, or drop the earlier rows by fit_features"
             )
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:

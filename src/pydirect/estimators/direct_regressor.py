@@ -199,6 +199,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         What kinds of noise were compared, and their mean log densities of left-out rows, in y's units.
     calibration_scale_ : float
         1, or what `calibrate` found.
+    held_rows_ : HeldRows
+        After `partial_fit`, while there are few rows: all of them.
     local_ : LocalProcess or None
         The local process: number of neighbours ``k``, length-scale ``rho``, noise ``eta`` and scale ``c`` of each
         output, and ``gain``, the nats per row by which it predicted left-out training rows better.
