@@ -2,8 +2,9 @@
 
     python bench/scripts/estimators_compared.py [--rows 1000] [--seeds 2] [--problems jump1,lin5] [--json out.json]
 
-Five synthetic problems whose noise varies, two whose noise is constant, and two sets of scikit-learn, a quarter of which
-is held out: diabetes, and wine, whose first column is predicted from the others. All have their defaults and one thread.
+Five synthetic problems whose noise varies, two whose noise is constant, and two sets of scikit-learn, a quarter of
+which is held out: diabetes, and wine, whose first column is predicted from the others. Everyone has its defaults, and
+one thread.
 
 Columns: RMSE and mean negative log predictive density (nats per row) of held-out rows, seconds of the fit.
 """

@@ -32,6 +32,8 @@ def test_categories_and_missing_numbers_are_told():
     assert (
         "Missing numbers of age are what the other columns let expect; that they are missing is told of age." in words
     )
+    kernel = words[words.index("Kernel:") :]
+    assert kernel.count("colour") == 1 and "colour=" not in kernel  # one length-scale for all of its categories
 
 
 @pytest.mark.parametrize("parameters", [{"features": "linear"}, {"length_scale": 2.0}])

@@ -1,6 +1,7 @@
 """Encoding of tables: categories as columns of 0 and 1, missing numbers by what is expected."""
 
 import json
+import re
 import warnings
 from decimal import Decimal
 
@@ -289,6 +290,26 @@ def test_encoded_columns_know_their_column_of_categories():
     columns = Columns.fit(table, missing="indicator")
     assert columns.names_out == ["x0=a", "x0=b", "x1", "x2=x", "x2=y", "x2=z", "x1=(missing)"]
     np.testing.assert_array_equal(columns.groups, [0, 0, -1, 2, 2, 2, -1])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([*(f"{k}%" for k in range(20))], "numbers as text, such as '0%': it is taken as categories"),
+        ([*(f"{k}.5" for k in range(60)), "Total"], "such as '0.5' and other text, such as 'Total': it is not used"),
+        ([*(f"{k},5" for k in range(20)), "n.a."], "such as '0,5' and other text, such as 'n.a.': it is taken"),
+    ],
+)
+def test_numbers_with_slips_are_told(texts, message):
+    with pytest.warns(TableWarning, match=f"column 0 of X holds .*{re.escape(message)}"):
+        Columns.fit(np.array(texts, dtype=object)[:, None])
+
+
+@pytest.mark.parametrize("texts", [["C10", "B7"] * 20, [f"{k}+" for k in range(5)], [str(k) for k in range(30)]])
+def test_codes_are_categories_without_a_word(texts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Columns.fit(np.array(texts, dtype=object)[:, None])
 
 
 def test_integers_that_may_number_the_rows_are_found():

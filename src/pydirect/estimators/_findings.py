@@ -23,6 +23,9 @@ def words_of_inputs(basis: Basis, columns: Columns | None) -> list[str]:
     names = column_names(basis, columns)
     if basis.search is not None:
         lines += words_of_search(basis.search, names)
+    if len(names) == len(getattr(columns, "groups", ())):  # the categories of a column share a length-scale
+        own = columns.names or [f"column {j}" for j in range(columns.n_columns)]
+        names = [names[k] if j < 0 else own[j] for k, j in enumerate(columns.groups)]
     return [*lines, words_of_kernel(basis, basis.hyperparameters, names)]
 
 
@@ -75,8 +78,10 @@ def words_of_kernel(basis: Basis, kernel: KernelHyperparameters, names: Sequence
     if inputs.n_outputs > n:  # of the normal scores, in their standard deviations
         scored = np.isin(inputs.kept, inputs.scored)
         shortest[scored] = np.minimum(shortest[scored], kernel.length_scales[n:])
-    order = np.argsort(shortest, kind="stable")[:MOST_NAMES]
-    scales = ", ".join(f"{names[inputs.kept[j]]} {shortest[j]:.2g}" for j in order)
+    found: dict[str, float] = {}
+    for j in np.argsort(shortest, kind="stable"):
+        found.setdefault(names[inputs.kept[j]], shortest[j])
+    scales = ", ".join(f"{name} {scale:.2g}" for name, scale in list(found.items())[:MOST_NAMES])
     why = ""
     if basis.search is not None:
         values = basis.search.smoothness_values.max(axis=0)
@@ -85,7 +90,7 @@ def words_of_kernel(basis: Basis, kernel: KernelHyperparameters, names: Sequence
         gain = values[chosen] - others[np.isfinite(others)].max(initial=-np.inf)
         if np.isfinite(gain) and gain > 0:
             why = f", {gain:.3g} nats before the next"
-    of = f", the shortest of {n}" if n > MOST_NAMES else ""
+    of = f", the shortest of {len(found)}" if len(found) > MOST_NAMES else ""
     return (
         f"Kernel: Matérn of smoothness {HALVES[kernel.smoothness]}{why}; length-scales in standard deviations{of}: "
         f"{scales}."

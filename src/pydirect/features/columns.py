@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,9 @@ MOST_CATEGORIES = 50
 TELLING = 3.0
 # Rows from which integers may number them, and −log of the probability that chance makes them all different.
 FEWEST_NUMBERED, NUMBERED = 50, 10.0
+# Numbers with units, grouped digits or decimal commas; more different ones than a few are hardly categories.
+_SIGNED_NUMBER = re.compile(r"\s*[€$£¥]?\s*[+-]?\d[\d.,' ]*\s*[%€$£¥°]?\s*")
+FEW_NUMBERS = 10
 MOST_NAMED = 10  # columns in a message
 MISSING_POLICIES = ("auto", "indicator", "raise")
 
@@ -364,6 +368,8 @@ def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
     if not isinstance(column, Text) or own is None:
         empty = isinstance(column, np.ndarray) and np.isnan(column[0]) and np.isnan(column).all()
         return "has no values: it is not used" if empty else ""
+    if slips := _numbers_with_slips(column.values):
+        return f"holds {slips}: it is {'taken as categories' if own else 'not used'}; turn it into numbers"
     if not len(own):
         return "is different in every row, as names and numbers of rows are: it is not used"
     if len(own) == 1:
@@ -376,6 +382,20 @@ def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
     if len({value.strip() for value in column.values}) < len(column.values):
         return "has categories that differ only in spaces around them"
     return ""
+
+
+def _numbers_with_slips(values: Sequence[str]) -> str:
+    """Describe texts most of which are numbers, but not all, or not without signs; empty if they are not such."""
+    plain = [value for value in values if _reads_as_number(value)]
+    signed = [value for value in values if _SIGNED_NUMBER.fullmatch(value) and not _reads_as_number(value)]
+    if len(plain) + len(signed) <= max(FEW_NUMBERS, len(values) / 2) or len(plain) == len(values):
+        return ""
+    others = sorted({*values} - {*plain} - {*signed})
+    examples = [
+        f"numbers as text, such as {min(signed or plain)!r}",
+        *(f"other text, such as {t!r}" for t in others[:1]),
+    ]
+    return " and ".join(examples)
 
 
 def _reads_as_number(value: str) -> bool:
