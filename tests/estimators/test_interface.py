@@ -359,7 +359,8 @@ def test_the_basis_of_a_fitted_model_takes_rows_as_predict_does(fitted, data):
 def test_a_summary_tells_in_words_what_was_fitted(data):
     X, y = data
     model = DirectRegressor("linear", basis="raw", n_levels=255).fit(X, np.c_[y, -y])
-    header, *outputs = model.summary().splitlines()
+    header, *outputs, noise = model.summary().splitlines()
+    assert noise.startswith("Noise: one variance for all rows; others are not compared with basis='raw'.")
     size = f"{X.shape[1] + 1} linear basis functions, fitted to {len(X)} rows of {X.shape[1]} columns"
     assert header.startswith(f"DirectRegressor on {size}: ELBO ")
     assert len(outputs) == 2 and all("weights on 255 levels" in line for line in outputs)

@@ -23,7 +23,7 @@ def words_of_inputs(basis: Basis, columns: Columns | None) -> list[str]:
     names = column_names(basis, columns)
     if basis.search is not None:
         lines += words_of_search(basis.search, names)
-    if len(names) == len(getattr(columns, "groups", ())):  # the categories of a column share a length-scale
+    if columns is not None and len(names) == columns.n_encoded:  # the categories of a column share a length-scale
         own = columns.names or [f"column {j}" for j in range(columns.n_columns)]
         names = [names[k] if j < 0 else own[j] for k, j in enumerate(columns.groups)]
     return [*lines, words_of_kernel(basis, basis.hyperparameters, names)]
