@@ -308,7 +308,7 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
         calls.append(problem.max_iter)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        return solver.coordinate_ascent(1, 1e-3, 1e-7, 20)
+        return solver.coordinate_ascent(1, 1e-3, 1e-7, False)
 
     monkeypatch.setattr("pydirect.optimize.quadratic._newton", interrupted)
     model = DirectRegressor("linear", basis="raw", posterior="mean_field", noise=noise)

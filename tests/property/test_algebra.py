@@ -205,7 +205,7 @@ def test_coordinate_ascent_climbs_from_anywhere_to_below_the_evidence(problem, s
     solver.start_from_naturals(5 * rng.standard_normal(phi.shape[1]), 3 * rng.random(phi.shape[1]))
     values = [solver.elbo()]
     for _ in range(6):
-        solver.coordinate_ascent(1, 0.0, 0.0, 1)
+        solver.coordinate_ascent(1, 0.0, 0.0, True)
         values.append(solver.elbo())
     tolerance = 1e-5 * (1 + np.abs(values[1:]))  # single precision
     assert (np.diff(values) >= -tolerance).all()
@@ -218,9 +218,9 @@ def test_newton_climbs_from_the_prior_to_below_the_evidence(problem):
     phi, y, levels, log_prior, noise_levels = problem
     solver = model_of(problem).solver(1)
     solver.start_from_naturals(np.zeros(phi.shape[1]), np.zeros(phi.shape[1]))
-    solver.coordinate_ascent(1, 0.0, 0.0, 1)
+    solver.coordinate_ascent(1, 0.0, 0.0, True)
     start = solver.elbo()
-    solver.newton(30, 1e-6, 20, 0.1, 0.0)
+    solver.newton(30, 1e-6, 20, 0.1, 0.0, True)
     end = solver.elbo()
     assert end >= start - 1e-5 * (1 + abs(start))
     assert end <= enumerate_log_evidence((phi, y), levels, log_prior, noise_levels) + 1e-8

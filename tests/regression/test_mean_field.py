@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -8,7 +10,7 @@ from pydirect.distributions.noise import NoiseGridWarning, NoisePosterior
 from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, TablePrior
 from pydirect.optimize.gradient import lbfgs_on_logits
 from pydirect.optimize.quadratic import OPTIMIZERS
-from pydirect.regression.mean_field import MeanFieldRegression, fit_mean_field
+from pydirect.regression.mean_field import MeanFieldRegression, _quadratic_problem, fit_mean_field, fit_regression
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.testing import enumerate_elbo, enumerate_log_evidence, finite_difference_gradient
 
@@ -149,7 +151,7 @@ def test_a_coordinate_sweep_never_lowers_the_elbo(make_problem, shape, seed):
     solver = random_state(model.solver(1), model, seed)
     previous = solver.elbo()
     for _ in range(12):
-        solver.coordinate_ascent(1, 0.0, 0.0, 1)
+        solver.coordinate_ascent(1, 0.0, 0.0, True)
         current = solver.elbo()
         assert current >= previous - 1e-5 * (1 + abs(previous))  # sweeps run in single precision
         previous = current
@@ -225,6 +227,91 @@ def test_no_stage_ends_below_its_start(make_problem, reach, watch_stages):
     assert len(elbos) >= 6
     for before, after in elbos:
         assert after >= before - 1e-4 * (1 + abs(before))
+
+
+def redundant_problem(seed, n_levels=15, noise=1e-4):
+    """A smooth function of one input in 60 Fourier features, whose rank is about 20: far fewer than weights."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (100, 1))
+    angles = x @ rng.standard_normal((1, 30))
+    phi = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * np.sqrt(2 / 60)
+    y = np.sin(3 * x[:, 0]) + x[:, 0] ** 2 / 2
+    levels = evenly_spaced_levels(n_levels)
+    return MeanFieldRegression.of(
+        GaussianStatistics.from_arrays(phi, y - y.mean()),
+        levels,
+        GaussianPrior().log_mass(levels),
+        np.atleast_1d(noise),
+    )
+
+
+def ascent_from(model, eta):
+    """ELBO that coordinate ascent reaches from one state."""
+    solver = model.solver(1)
+    solver.set_noise(model.noise.middle())
+    solver.start_from_naturals(eta, 0.5 * solver.tau * model.statistics.A.diagonal())
+    solver.coordinate_ascent(1000, 1e-9, 1e-12, True)
+    return solver.elbo()
+
+
+@pytest.mark.parametrize("n_levels", [7, 15, 31])
+def test_coarse_levels_of_redundant_features_are_rounded_to_well(n_levels):
+    for seed in range(3):
+        model = redundant_problem(seed, n_levels)
+        fitted = fit_regression(model)
+        a = model.statistics.A.diagonal() / model.noise.levels[0]
+        rng = np.random.default_rng(seed)
+        starts = [np.zeros(60), *(rng.standard_normal((5, 60)) * a)]
+        assert fitted.converged
+        assert fitted.elbo > max(ascent_from(model, start) for start in starts)
+
+
+def test_weights_beyond_the_levels_do_not_spoil_the_start():
+    model = redundant_problem(4, noise=1e-6)
+    a, c = model.statistics.A, model.statistics.c
+    assert np.abs(np.linalg.solve(a + 1e-6 * np.eye(60), c)).max() > 2 * model.levels.max()
+    rounded = model.solver(1)
+    rounded.set_noise(model.noise.middle())
+    problem = _quadratic_problem(model, rounded.a, 1000, 1)
+    rounded.start_from_lattice(*problem.balanced_lattice(rounded.tau))
+    assert fit_regression(model).elbo > 0.2 * rounded.elbo()  # both negative
+
+
+def test_coarse_levels_are_rounded_to_again_at_the_noise_found():
+    model = redundant_problem(1, noise=np.geomspace(1e-6, 1.0, 13))
+    fitted = fit_regression(model)
+    at_that_noise = fit_regression(redundant_problem(1, noise=fitted.noise.variance))
+    assert model.statistics.squared_error(fitted.mean) < 2 * model.statistics.squared_error(at_that_noise.mean) + 1e-3
+
+
+@pytest.mark.parametrize("shape", [{}, {"n": 3, "b": 8}, {"n_levels": 15, "reach": 3.0}, {"n_noise": 1}], ids=str)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_converged_means_that_no_single_update_helps(make_problem, shape, optimizer):
+    for seed in range(4):
+        model = make_problem(**shape, seed=seed).model
+        fitted = fit_regression(model, optimizer=optimizer)
+        left = model.rise_of_one_update(fitted.q, fitted.noise.q)
+        assert fitted.converged or optimizer == "lbfgs"
+        assert left <= 1e-6 * (1 + abs(fitted.elbo)) or not fitted.converged
+
+
+def test_the_baseline_does_not_call_a_saturated_softmax_converged():
+    model = redundant_problem(0)
+    fitted = fit_regression(model, optimizer="lbfgs")
+    assert model.rise_of_one_update(fitted.q, fitted.noise.q) > 1.0
+    assert not fitted.converged
+
+
+def test_the_rise_of_one_update_is_what_the_update_gains(make_problem):
+    problem = make_problem(n=20, b=4, n_levels=5)
+    model, (q, q_noise) = problem.model, problem.random_posterior()
+    before = model.elbo(q, q_noise)
+    best, best_noise = fixed_point(
+        model, SimpleNamespace(q=q, mean=q @ problem.levels, noise=model.noise.posterior(q_noise))
+    )
+    gains = [model.elbo(np.where(np.arange(4)[:, None] == j, best, q), q_noise) - before for j in range(4)]
+    gains.append(model.elbo(q, best_noise) - before)
+    assert model.rise_of_one_update(q, q_noise) == pytest.approx(max(gains), rel=1e-9)
 
 
 # Optimisers on a problem of ordinary size

@@ -149,6 +149,7 @@ class MeanField:
         self.solver.start_from_naturals(self.eta, np.zeros_like(self.eta))
         self.single.start_from_naturals(self.eta, np.zeros_like(self.eta))
         self.factor, self.ridge = self._ridge(model)
+        self.order = np.arange(len(self.ridge))
 
     @staticmethod
     def _solver_without_exact_matrix(model: Any) -> Any:
@@ -185,15 +186,15 @@ class MeanField:
     def time_sweeps(self) -> None:
         """Ten sweeps that leave no weight out, a start before and an exact residual after them."""
         self.solver.start_from_naturals(self.eta, np.zeros_like(self.eta))
-        self.solver.coordinate_ascent(self.sweeps, 0.0, -1.0, 1_000)
+        self.solver.coordinate_ascent(self.sweeps, 0.0, -1.0, False)
 
     def time_conjugate_gradients(self) -> None:
         """One Newton step of sixty products, two residuals around it, from the same state each time."""
         self.solver.start_from_naturals(self.eta, self.kappa)
-        self.solver.newton(1, 0.0, self.products, 0.0, 0.0)
+        self.solver.newton(1, 0.0, self.products, 0.0, 0.0, False)
 
     def time_lattice_start(self) -> None:
-        self.solver.start_from_lattice(self.factor, self.ridge)
+        self.solver.start_from_lattice(self.factor, self.order, self.ridge)
 
     def time_probabilities(self) -> None:
         self.solver.probabilities()

@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -41,6 +42,13 @@ inline void require_shape(const py::array& array, const char* name, std::initial
     expected += (axis++ ? ", " : "") + std::to_string(n);
   }
   if (!same) throw std::invalid_argument(std::string(name) + " must have shape (" + expected + ")");
+}
+
+// (n,) of indices below n
+inline void require_order(const Array<std::int64_t>& order, Index n) {
+  require_shape(order, "order", {n});
+  for (Index j = 0; j < n; ++j)
+    if (order.data()[j] < 0 || order.data()[j] >= n) throw std::invalid_argument("order must be a permutation");
 }
 
 }  // namespace pydirect

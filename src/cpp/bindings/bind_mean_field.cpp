@@ -49,13 +49,14 @@ void bind_mean_field(py::module_& m) {
            "a"_array, "a_exact"_array, "diagonal"_array, "c"_array, "yty"_a, "n_samples"_a, "levels"_array,
            "log_prior"_array, "prior_precision"_array, "noise_levels"_array, "noise_log_prior"_array, "n_threads"_a)
       .def("start_from_lattice",
-           [](H& h, const Array<float>& factor, const Array<double>& ridge) {
+           [](H& h, const Array<float>& factor, const Array<std::int64_t>& order, const Array<double>& ridge) {
+             require_order(order, h.problem().n_weights);
              require_shape(ridge, "ridge", {h.problem().n_weights});
              require_shape(factor, "factor", {h.problem().n_weights, h.problem().n_weights});
              py::gil_scoped_release release;
-             h.solver().start_from_lattice(factor.data(), ridge.data());
+             h.solver().start_from_lattice(factor.data(), order.data(), ridge.data());
            },
-           "factor"_array, "ridge"_array)
+           "factor"_array, "order"_array, "ridge"_array)
       .def("start_from_naturals",
            [](H& h, const Array<double>& eta, const Array<double>& kappa) {
              require_shape(eta, "eta", {h.problem().n_weights});
@@ -71,19 +72,20 @@ void bind_mean_field(py::module_& m) {
            },
            "q_noise"_array)
       .def("coordinate_ascent",
-           [](H& h, Index max_sweeps, double threshold, double relative_rise, Index refresh_every) {
+           [](H& h, Index max_sweeps, double threshold, double relative_rise, bool exact) {
              return run([&] {
-               return h.solver().coordinate_ascent(max_sweeps, threshold, relative_rise, refresh_every);
+               return h.solver().coordinate_ascent(max_sweeps, threshold, relative_rise, exact);
              });
            },
-           "max_sweeps"_a, "threshold"_a, "relative_rise"_a, "refresh_every"_a)
+           "max_sweeps"_a, "threshold"_a, "relative_rise"_a, "exact"_a)
       .def("newton",
-           [](H& h, Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise) {
+           [](H& h, Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise,
+              bool exact) {
              return run([&] {
-               return h.solver().newton(max_iterations, tolerance, max_cg, cg_tolerance, relative_rise);
+               return h.solver().newton(max_iterations, tolerance, max_cg, cg_tolerance, relative_rise, exact);
              });
            },
-           "max_iterations"_a, "tolerance"_a, "max_cg"_a, "cg_tolerance"_a, "relative_rise"_a)
+           "max_iterations"_a, "tolerance"_a, "max_cg"_a, "cg_tolerance"_a, "relative_rise"_a, "exact"_a)
       .def("elbo",
            [](H& h) { return without_gil([&] { return h.solver().elbo(); }); })
       .def("elbo_and_gradient",

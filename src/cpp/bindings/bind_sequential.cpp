@@ -22,11 +22,9 @@ py::tuple draws(const Array<T>& factor, const Array<double>& mean, const Array<d
   require_shape(factor, "factor", {b, b});
   require_shape(levels, "levels", {levels.shape(0) == 1 ? 1 : b, n_levels});
   require_shape(tilt, "tilt", {tilt.shape(0) == 1 ? 1 : b, n_levels});
-  require_shape(order, "order", {b});
+  require_order(order, b);
   if (n_levels < 1 || n_levels > kMostDrawLevels) throw std::invalid_argument("levels must be 1 to 256");
   if (n_draws < 1 || (kind == DrawKind::kNearest && n_draws != 1)) throw std::invalid_argument("no such draws");
-  for (Index j = 0; j < b; ++j)
-    if (order.data()[j] < 0 || order.data()[j] >= b) throw std::invalid_argument("order must be a permutation");
   Array<std::uint8_t> codes({n_draws, b});
   Array<double> log_normaliser(n_draws), log_q(n_draws);
   const SequentialProblem<T> problem{b,

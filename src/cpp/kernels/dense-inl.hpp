@@ -7,11 +7,13 @@ PYDIRECT_INLINE PackD load_as_double<double>(const double* src) { return load(sr
 template <>
 PYDIRECT_INLINE PackD load_as_double<float>(const float* src) { return load_widened(src); }
 
-void subtract_scaled(Index n, float alpha, const float* x, float* y) {
-  const PackF alpha_p = broadcast(alpha);
+// y −= alpha x
+template <class T>
+PYDIRECT_INLINE void subtract_scaled(Index n, double alpha, const T* x, double* y) {
+  const PackD alpha_p = broadcast(alpha);
   Index k = 0;
-  for (; k + PackF::lanes <= n; k += PackF::lanes) store(y + k, load(y + k) - alpha_p * load(x + k));
-  for (; k < n; ++k) y[k] -= alpha * x[k];
+  for (; k + PackD::lanes <= n; k += PackD::lanes) store(y + k, load(y + k) - alpha_p * load_as_double(x + k));
+  for (; k < n; ++k) y[k] -= alpha * double(x[k]);
 }
 
 double dot(Index n, const double* x, const double* y) {
@@ -170,7 +172,6 @@ void log_array(Index n, const double* x, double* out) {
 
 constexpr void fill(DenseKernels& k) {
   k.symv = symv;
-  k.subtract_scaled = subtract_scaled;
   k.dot = dot;
   k.row_moments = row_moments;
   k.exp = exp_array;

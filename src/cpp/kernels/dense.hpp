@@ -8,8 +8,6 @@ namespace pydirect {
 struct DenseKernels {
   // y = A x for symmetric A, reading the lower triangle only.
   void (*symv)(Index n, const float* a, Index lda, const float* x, float* y);
-  // y -= alpha x
-  void (*subtract_scaled)(Index n, float alpha, const float* x, float* y);
   double (*dot)(Index n, const double* x, const double* y);
   // mean_i = phi_i^T weight, variance_i = (phi_i²)^T spread for rows of phi.
   void (*row_moments)(Index n_rows, Index n_columns, const double* rows, Index stride, const double* weight,

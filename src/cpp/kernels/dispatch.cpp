@@ -55,8 +55,11 @@ void require_complete(const KernelTable& table) {
 const KernelTable* choose_initially() {
   if (const char* wanted = std::getenv("PYDIRECT_ISA"); wanted != nullptr && *wanted != '\0') {
     if (const KernelTable* table = find_level(wanted)) return table;
-    throw std::runtime_error(std::string("PYDIRECT_ISA must name a level that this build and CPU have, got '") +
-                             wanted + "'");
+    const KernelTable* tables[kMaxLevels];
+    const int count = supported_tables(tables);
+    std::string names;
+    for (int i = 0; i < count; ++i) names += (i == 0 ? "'" : ", '") + std::string(tables[i]->name) + "'";
+    throw std::runtime_error("PYDIRECT_ISA must be one of " + names + " on this build and CPU, got '" + wanted + "'");
   }
   const KernelTable* tables[kMaxLevels];
   return tables[supported_tables(tables) - 1];

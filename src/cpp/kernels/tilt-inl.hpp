@@ -97,12 +97,12 @@ void tilt_probabilities(const TiltFamily& family, const double* eta, const doubl
 
 // For each weight in turn the exact maximiser of the ELBO given the others (the fixed point of Theorem 1's
 // gradient). A weight that hardly moves keeps its q, and costs no read of A.
-template <int n_packs>
-Index sweep_all(const TiltFamily& family, const Sweep& p) {
+template <int n_packs, class T>
+Index sweep_all(const TiltFamily& family, const Sweep<T>& p) {
   Index moved = 0;
   for (Index j = 0; j < p.n_weights; ++j) {
     const double a = p.diagonal[j];
-    const double eta = p.tau * (p.residual[j] + double(p.drift[j]) + a * p.mean[j]);
+    const double eta = p.tau * (p.residual[j] + a * p.mean[j]);
     const double kappa = 0.5 * p.tau * a;
     const Tilt t = tilt_one<n_packs>(family.n_levels, family.levels + j * family.level_stride,
                                      family.log_prior + j * family.prior_stride, eta, kappa);
@@ -116,17 +116,19 @@ Index sweep_all(const TiltFamily& family, const Sweep& p) {
     p.mean[j] = t.mean;
     p.second[j] = t.second;
     p.gain[j] = t.gain(eta, kappa);
-    if (step != 0.0) subtract_scaled(p.n_weights, float(step), p.a + j * p.lda, p.drift);
+    if (step != 0.0) subtract_scaled(p.n_weights, step, p.a + j * p.lda, p.residual);
   }
   return moved;
 }
 
-Index sweep(const TiltFamily& family, const Sweep& p) {
+template <class T>
+Index sweep(const TiltFamily& family, const Sweep<T>& p) {
   return with_packs(family.n_levels, [&](auto n) { return sweep_all<n.value>(family, p); });
 }
 
 constexpr void fill(TiltKernels& k) {
   k.moments = tilt;
   k.probabilities = tilt_probabilities;
-  k.sweep = sweep;
+  k.sweep = sweep<float>;
+  k.exact_sweep = sweep<double>;
 }

@@ -23,15 +23,15 @@ struct TiltMoments {
   double* gain;         // (n_weights,)
 };
 
-// One pass of coordinate ascent over the weights, in place.
+// One pass of coordinate ascent over the weights, in place; T is the precision of A.
+template <class T>
 struct Sweep {
   Index n_weights;
-  const float* a;         // (n_weights, lda) symmetric
+  const T* a;             // (n_weights, lda) symmetric
   Index lda;
   const double* diagonal; // (n_weights,) of a
   const double* prior_precision;  // (n_weights,)
-  const double* residual; // (n_weights,) c − A s at the last exact evaluation
-  float* drift;           // (lda,) change of the residual since then
+  double* residual;       // (n_weights,) c − A s
   double tau;
   double threshold;       // a weight moves when |step| sqrt(tau a_jj + prior_precision_j) exceeds it
   double* eta;
@@ -44,7 +44,9 @@ struct Sweep {
 struct TiltKernels {
   void (*moments)(const TiltFamily&, const TiltMoments&, Index begin, Index end);
   void (*probabilities)(const TiltFamily&, const double* eta, const double* kappa, double* q, Index begin, Index end);
-  Index (*sweep)(const TiltFamily&, const Sweep&);  // returns the number of weights that moved
+  // Return the number of weights that moved.
+  Index (*sweep)(const TiltFamily&, const Sweep<float>&);
+  Index (*exact_sweep)(const TiltFamily&, const Sweep<double>&);
 };
 
 }  // namespace pydirect

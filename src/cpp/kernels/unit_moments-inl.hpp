@@ -4,6 +4,8 @@
 constexpr double kInvSqrtTwoPi = 0.39894228040143267794;
 // φ is zero in double precision beyond, as is all that a pair of units shares.
 constexpr double kFarthest = 40.0;
+// Variances up to here count as zero in derivatives and correlations, where 1/variance would leave double precision.
+constexpr double kNoVariance = 0x1p-960;
 
 template <int n>
 PYDIRECT_INLINE PackD polynomial(const double (&c)[n], const PackD& y) {
@@ -25,7 +27,7 @@ PYDIRECT_INLINE PackD normal_density(const PackD& x) {
   return exp(broadcast(-0.5) * z * z) * correction * broadcast(kInvSqrtTwoPi);
 }
 
-// One unit in every lane. A unit of variance zero has μ = ±40, or 0 at mean zero, and 1/s = 0 in derivatives.
+// One unit in every lane. A unit of variance zero has μ = ±40, or 0 at mean zero; 1/s = 0 up to kNoVariance.
 struct Unit {
   PackD s, inverse_s, mu, density;
   PackD first_tail, second_tail;  // φ G and φ H at |μ|: SR and E relu² on the far side
@@ -40,7 +42,7 @@ PYDIRECT_INLINE Unit unit(const PackD& mean, const PackD& variance) {
   u.negative = less(mean, zero);
   const Mask<double> random = less(zero, variance);
   const PackD divisor = select(random, u.s, one);
-  u.inverse_s = select(random, one / divisor, zero);
+  u.inverse_s = select(less(broadcast(kNoVariance), variance), one / divisor, zero);
   const PackD size = abs(mean);
   const PackD x = min(select(random, size / divisor, select(less(zero, size), farthest, zero)), farthest);
   u.mu = select(u.negative, zero - x, x);

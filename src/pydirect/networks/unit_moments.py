@@ -2,7 +2,8 @@
 
 Moments of single units have closed forms. Covariances of pairs come from a one-dimensional quadrature or series
 (``'exact'``, to 1e-11), the same with fewer nodes (``'fast'``, 2e-7), or the approximation of Wu et al. (``'paper'``),
-which need not be positive semidefinite. A unit of variance zero is deterministic.
+which need not be positive semidefinite. A unit of variance zero is deterministic, and variances up to 1e-289 count as
+zero in covariances and derivatives.
 
 References
 ----------

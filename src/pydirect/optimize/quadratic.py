@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect import _core
 from pydirect._validation import FloatArray
 from pydirect.optimize.cholesky import cholesky_of_ridge, solve_factored
 from pydirect.optimize.outcome import Outcome
@@ -18,44 +19,107 @@ from pydirect.optimize.outcome import Outcome
 MOVE_THRESHOLD = 1e-3
 # An iteration that raises the ELBO by less than this fraction of it is the last.
 RELATIVE_RISE = 1e-6
-# Sweeps between computations of the residual c − As afresh.
-REFRESH_EVERY = 20
 # The pipeline's stages; Newton's systems are solved by conjugate gradients.
 FIRST_SWEEPS = 10
 NEWTON_STEPS, NEWTON_TOLERANCE, NEWTON_RISE = 30, 1e-4, 3e-6
 CG_STEPS, CG_TOLERANCE = 20, 0.2
-# Levels are coarse when tau mean(diag A) spacing² exceeds this: then inference is an integer least-squares problem.
-COARSE_LEVELS = 20.0
+# Levels are coarse when tau mean(diag A) spacing² exceeds this, of small problems and of others: then inference is an
+# integer least-squares problem, with many local optima.
+COARSE_LEVELS_OF_FEW, COARSE_LEVELS = 2.0, 20.0
+# Factors of the noise precision at which coarse levels are rounded to while the ridge solution lies beyond them.
+PRECISION_FACTORS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)
+# Coarse levels are rounded to again where the noise precision has moved by more than this factor, this often at most.
+SAME_PRECISION, ROUNDS = 1.05, 4
 # With at most this many weights, where it costs nothing, iterations go on until rounding decides: data that differ by
 # rounding only (a row given twice, a weight of two) then give results that do.
 SMALL_PROBLEM = 300
 OPTIMIZERS = ("pipeline", "lbfgs")
 
 
+class Lattice(NamedTuple):
+    """What weights are rounded to levels with, one after another.
+
+    - `factor`, (n_weights, n_weights): upper, of a multiple of A + prior_precision / tau in `order`.
+    - `order`, (n_weights,): weight at each position; the last is rounded first.
+    - `ridge`, (n_weights,): solution of continuous weights.
+    """
+
+    factor: NDArray[np.float32]
+    order: NDArray[np.int64]
+    ridge: FloatArray
+
+
 @dataclass(frozen=True)
 class QuadraticProblem:
-    """What optimisers see beside the solver: the matrix and how coarse the levels are."""
+    """What optimisers see beside the solver: the matrix and how coarse the levels are.
+
+    - `a_exact`, (n_weights, n_weights); `a`: the same in single precision.
+    - `c`, `prior_precision`, (n_weights,).
+    - `lowest`, `highest`: levels, (n_weights or 1,).
+    - `spacing`: of the levels, in the mean.
+    """
 
     a: NDArray[np.float32]
     a_exact: FloatArray
     c: FloatArray
     prior_precision: FloatArray
+    lowest: FloatArray
+    highest: FloatArray
     spacing: float
     max_iter: int
+    n_threads: int = 1
+
+    @property
+    def is_small(self) -> bool:
+        """Whether exactness costs nothing."""
+        return self.a.shape[0] <= SMALL_PROBLEM
 
     @property
     def precision(self) -> float:
         """Factor on all thresholds."""
-        return 1e-6 if self.a.shape[0] <= SMALL_PROBLEM else 1.0
+        return 1e-6 if self.is_small else 1.0
 
-    def coarseness(self, tau: float) -> float:
-        """``δ = tau mean(diag A) spacing²``: about 2 where the levels are as wide as the posterior."""
-        return tau * float(self.a.diagonal().mean()) * self.spacing**2
+    def is_coarse(self, tau: float) -> bool:
+        """Whether ``δ = tau mean(diag A) spacing²`` is large; at about 2 levels are as wide as the posterior."""
+        delta = tau * float(self.a.diagonal().mean()) * self.spacing**2
+        return delta > (COARSE_LEVELS_OF_FEW if self.is_small else COARSE_LEVELS)
 
-    def ridge(self, tau: float) -> tuple[NDArray[np.float32], FloatArray]:
-        """Cholesky factor U (C-ordered, upper) of A + prior_precision / tau and the ridge solution."""
+    def lattice(self, tau: float) -> Lattice:
+        """Weights in their own order, in single precision where that suffices."""
         factor = cholesky_of_ridge(self.a_exact, self.prior_precision / tau, self.a)
-        return np.asarray(factor, dtype=np.float32), solve_factored(factor, self.c)
+        ridge = solve_factored(factor, self.c)
+        return Lattice(np.asarray(factor, dtype=np.float32), np.arange(len(self.c)), ridge)
+
+    def balanced_lattice(self, tau: float) -> Lattice | None:
+        """Weights in the order of smallest remaining pivots, which leaves no large one, and no large error, to the end.
+
+        None where the matrix is not positive definite in double precision.
+        """
+        one = np.ones(len(self.c))
+        factor, order, rank = _core.cholesky(self.a_exact, self.prior_precision, one, True, tau, self.n_threads)
+        if rank < len(self.c):
+            return None
+        ridge = np.empty(len(self.c))
+        ridge[order] = solve_factored(factor, tau * self.c[order])
+        return Lattice(factor.astype(np.float32), order, ridge)
+
+    def lattices(self, tau: float) -> Iterator[Lattice]:
+        """Lattices to start from, at noise precision `tau` or below.
+
+        Coarse levels are rounded to in two orders, whose optima differ by up to hundreds of nats. A ridge solution
+        beyond the levels would leave its overshoot to the last weights; what the levels can represent is the one of
+        a larger noise.
+        """
+        yield self.lattice(tau)
+        if not self.is_coarse(tau):
+            return
+        for factor in PRECISION_FACTORS:
+            lattice = self.balanced_lattice(factor * tau)
+            if lattice is None:
+                return
+            yield lattice
+            if ((self.lowest <= lattice.ridge) & (lattice.ridge <= self.highest)).all():
+                return
 
 
 # Number of iterations, whether it came to rest, and the ELBO after each.
@@ -63,38 +127,102 @@ StageResult: TypeAlias = tuple[int, bool, FloatArray]
 Stage: TypeAlias = Callable[[Any, QuadraticProblem], StageResult]
 
 
-def _sweeps(solver: Any, problem: QuadraticProblem, n_sweeps: int | None = None) -> StageResult:
+def _sweeps(solver: Any, problem: QuadraticProblem, n_sweeps: int | None = None, exact: bool = False) -> StageResult:
     fine, n_sweeps = problem.precision, min(n_sweeps or problem.max_iter, problem.max_iter)
-    return solver.coordinate_ascent(n_sweeps, fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, REFRESH_EVERY)
+    exact = exact or problem.is_small
+    return solver.coordinate_ascent(n_sweeps, fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, exact)
 
 
 def _newton(solver: Any, problem: QuadraticProblem) -> StageResult:
     fine, n_steps = problem.precision, min(NEWTON_STEPS, problem.max_iter)
-    return solver.newton(n_steps, NEWTON_TOLERANCE * fine, CG_STEPS, CG_TOLERANCE, NEWTON_RISE * fine)
+    return solver.newton(n_steps, NEWTON_TOLERANCE * fine, CG_STEPS, CG_TOLERANCE, NEWTON_RISE * fine, problem.is_small)
+
+
+_exact_sweeps = partial(_sweeps, exact=True)
 
 
 def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
-    """Stages after the lattice start: sweeps, Newton's method where it helps, then sweeps until nothing moves.
+    """Stages after a start: sweeps, Newton's method where it helps, then sweeps until nothing moves.
 
     On the six problems of 2000 weights that bench/paper/reference_problems.py rebuilds, Newton's method gained 1 to 2
-    nats over sweeps where δ < 6 and nothing, at the price of a factorisation, where δ > 200.
+    nats over sweeps where δ < 6 and nothing where δ > 200. The last sweeps are exact, as what single precision calls
+    an optimum need not be one.
     """
-    if problem.a.shape[0] > SMALL_PROBLEM and problem.coarseness(tau) > COARSE_LEVELS:
-        return [_sweeps]
-    return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps]
+    if problem.is_small:
+        return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps]
+    if problem.is_coarse(tau):
+        return [_sweeps, _exact_sweeps]
+    return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps, _exact_sweeps]
+
+
+class _Rest(NamedTuple):
+    """Where an ascent ended."""
+
+    elbo: float
+    eta: FloatArray
+    kappa: FloatArray
+    q_noise: FloatArray
+    outcome: Outcome
+
+
+@dataclass
+class _Search:
+    """Ascents from several starts, of which the best is kept."""
+
+    solver: Any
+    problem: QuadraticProblem
+    outcome: Outcome = field(default_factory=Outcome)
+    best: _Rest | None = None
+
+    def ascend(self) -> None:
+        """Climb from where the solver is."""
+        solver, self.outcome = self.solver, Outcome()
+        for stage in _pipeline(self.problem, solver.tau):
+            self.outcome.add(stage(solver, self.problem))
+        elbo = solver.elbo()
+        if self.best is None or elbo > self.best.elbo:
+            self.best = _Rest(elbo, solver.eta, solver.kappa, solver.q_noise, self.outcome)
+
+    def from_lattices(self, q_noise: FloatArray) -> None:
+        """Climb from every lattice at one noise."""
+        self.solver.set_noise(q_noise)
+        for lattice in self.problem.lattices(self.solver.tau):
+            self.solver.set_noise(q_noise)
+            self.solver.start_from_lattice(*lattice)
+            self.ascend()
+
+    def from_all_lattices(self) -> None:
+        """Climb from the lattices at the solver's noise, and again where the best optimum has another."""
+        for _ in range(ROUNDS):
+            before, best = self.solver.tau, self.best
+            self.from_lattices(self.solver.q_noise)
+            self.return_to_best()
+            tau = self.solver.tau
+            has_moved = abs(np.log(tau / before)) > np.log(SAME_PRECISION)
+            if self.best is best or not has_moved or not self.problem.is_coarse(tau):
+                return
+
+    def return_to_best(self) -> None:
+        """Put the solver back to the best optimum so far, if there is one."""
+        if self.best is not None:
+            self.solver.set_noise(self.best.q_noise)
+            self.solver.start_from_naturals(self.best.eta, self.best.kappa)
+            self.outcome = self.best.outcome
 
 
 def run(solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
-    """Maximise from the rounded ridge solution, or from the solver's present state when `warm`.
+    """Maximise from rounded ridge solutions, or from the solver's present state when `warm`.
 
-    An interruption (KeyboardInterrupt) ends it at the last completed stage, flagged.
+    An interruption (KeyboardInterrupt) ends it at the best optimum so far or, before there is one, at the last
+    completed stage; flagged.
     """
-    if not warm:
-        solver.start_from_lattice(*problem.ridge(solver.tau))
-    outcome = Outcome()
+    search = _Search(solver, problem)
     try:
-        for stage in _pipeline(problem, solver.tau):
-            outcome.add(stage(solver, problem))
+        if warm:
+            search.ascend()
+        else:
+            search.from_all_lattices()
     except KeyboardInterrupt:
-        outcome.interrupted, outcome.converged = True, False
-    return outcome
+        search.return_to_best()
+        search.outcome = replace(search.outcome, interrupted=True, converged=False)
+    return search.outcome

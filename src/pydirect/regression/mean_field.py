@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
+from scipy.special import logsumexp, xlogy
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
@@ -20,7 +20,7 @@ from pydirect.distributions.priors import as_log_masses
 from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.gradient import lbfgs_on_logits
 from pydirect.optimize.outcome import Outcome, WithOutcome
-from pydirect.optimize.quadratic import OPTIMIZERS, QuadraticProblem, run
+from pydirect.optimize.quadratic import OPTIMIZERS, RELATIVE_RISE, QuadraticProblem, run
 from pydirect.persistence.fields import require_array, require_log_masses, require_probabilities
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
@@ -86,6 +86,12 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
         self.outcome.check()
 
 
+def _divergences(q: FloatArray, logits: FloatArray) -> FloatArray:
+    """KL(q ‖ softmax(logits)) over the last axis; logits are -inf only where q is zero."""
+    used = np.where(q > 0.0, logits, 0.0)
+    return np.asarray((xlogy(q, q) - q * used).sum(axis=-1) + logsumexp(logits, axis=-1))
+
+
 @dataclass(frozen=True)
 class MeanFieldRegression:
     """The model whose ELBO is Theorem 1: y = Φw + ε with discrete weights and a discrete noise variance.
@@ -135,6 +141,17 @@ class MeanFieldRegression:
         """
         likelihood = self.noise.share(q_noise, self.expected_squared_error(q), self.statistics.n_samples)
         return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior))
+
+    def rise_of_one_update(self, q: FloatArray, q_noise: FloatArray) -> float:
+        """Largest rise of the ELBO from one factor's exact update: its divergence from the optimum given the others."""
+        weights, a = FactorizedCategorical(self.levels, q), self.statistics.A
+        diagonal, tau = a.diagonal(), self.noise.precision(q_noise)
+        pull = tau * (self.statistics.c - a @ weights.mean + diagonal * weights.mean)
+        logits = self.log_prior + pull[:, None] * self.levels - 0.5 * tau * diagonal[:, None] * self.levels**2
+        error = self.statistics.squared_error(weights.mean, weights.variance)
+        noise_logits = self.noise.log_joint(float(error), self.statistics.n_samples)
+        rises = [_divergences(q, logits).max(), _divergences(q_noise, noise_logits)]
+        return float(max(rises))
 
     def solver(self, n_threads: int) -> _core.MeanField:
         """Return the compiled solver of this problem, at no particular state."""
@@ -253,8 +270,10 @@ def fit_regression(
     if optimizer == "lbfgs":
         weights, q_noise, outcome = _fit_logits(model, solver, max_iter)
         elbo = model.elbo(weights.q, q_noise)
+        left = model.rise_of_one_update(weights.q, q_noise)  # far from it, gradients through a softmax vanish too
+        outcome = replace(outcome, converged=outcome.converged and left <= RELATIVE_RISE * (abs(elbo) + 1.0))
     else:
-        outcome = _fit_naturals(model, solver, start, max_iter)
+        outcome = _fit_naturals(model, solver, start, max_iter, n_threads)
         weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
         elbo, q_noise = solver.elbo(), solver.q_noise
     return MeanFieldPosterior(weights, model.noise.posterior(q_noise), model.log_prior, outcome.at(elbo))
@@ -265,8 +284,9 @@ def _fit_naturals(
     solver: _core.MeanField,
     start: MeanFieldPosterior | None,
     max_iter: int,
+    n_threads: int,
 ) -> Outcome:
-    problem = _quadratic_problem(model, solver.a, max_iter)
+    problem = _quadratic_problem(model, solver.a, max_iter, n_threads)
     if start is None:
         solver.set_noise(model.noise.middle())
     else:
@@ -274,7 +294,9 @@ def _fit_naturals(
     return run(solver, problem, warm=start is not None)
 
 
-def _quadratic_problem(model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int) -> QuadraticProblem:
+def _quadratic_problem(
+    model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int, n_threads: int
+) -> QuadraticProblem:
     """Return what optimisers see of a model; `narrow` is A in single precision."""
     gaps = np.diff(np.sort(model.levels, axis=1), axis=1)
     return QuadraticProblem(
@@ -282,8 +304,11 @@ def _quadratic_problem(model: MeanFieldRegression, narrow: NDArray[np.float32], 
         a_exact=model.statistics.A,
         c=model.statistics.c,
         prior_precision=model.prior_precision(),
+        lowest=model.levels.min(axis=1),
+        highest=model.levels.max(axis=1),
         spacing=float(gaps[gaps > 0].mean()) if (gaps > 0).any() else 0.0,
         max_iter=max_iter,
+        n_threads=n_threads,
     )
 
 

@@ -12,8 +12,8 @@ namespace {
 void unit_slopes_adjoint(Activation activation, Index n, const LayerRows& rows, const double* slope_bar,
                          double* mean_bar, double* variance_bar) {
   for (Index i = 0; i < n; ++i) {
-    if (!(rows.variance[i] > 0.0)) continue;
     const double bar = slope_bar[i] * rows.units.density[i], square = rows.mean[i] * rows.mean[i];
+    if (bar == 0.0) continue;  // certain, or as good as that
     if (activation == Activation::kRelu) {
       mean_bar[i] += bar;
       variance_bar[i] -= 0.5 * bar * rows.mean[i] / rows.variance[i];

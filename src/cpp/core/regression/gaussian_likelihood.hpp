@@ -16,12 +16,13 @@ void multiply_rows(const MeanFieldProblem& p, bool exact, Index begin, Index end
 // c − A s of posteriors whose means (n_posteriors, n_weights) are s: every row of A is read once for all of them.
 void residuals(const MeanFieldProblem& p, bool exact, Index n_posteriors, const double* s, double* out, int n_threads);
 
-// R = yᵀy − 2 sᵀc + sᵀAs + diag(A)ᵀ(v − s²), v the second moments, with As = c − (residual + drift).
+// R = yᵀy − 2 sᵀc + sᵀAs + diag(A)ᵀ(v − s²), v the second moments, with As = c − (residual + drift), of which the drift
+// may be null.
 inline double expected_squared_error(const MeanFieldProblem& p, const double* s, const double* v,
-                                     const double* residual, const float* drift) {
+                                     const double* residual, const float* drift = nullptr) {
   double fit = 0.0, spread = 0.0;
   for (Index j = 0; j < p.n_weights; ++j) {
-    fit += s[j] * (p.c[j] + residual[j] + double(drift[j]));
+    fit += s[j] * (p.c[j] + residual[j] + (drift ? double(drift[j]) : 0.0));
     spread += p.diagonal[j] * (v[j] - s[j] * s[j]);
   }
   return p.yty - fit + spread;

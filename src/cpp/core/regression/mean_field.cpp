@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "gaussian_likelihood.hpp"
 #include "kernels/kernel_table.hpp"
@@ -19,8 +20,7 @@ MeanField::MeanField(const MeanFieldProblem& problem, int n_threads)
       second_(problem.n_weights),
       gain_(problem.n_weights),
       residual_(problem.n_weights),
-      q_noise_(problem.n_noise, 1.0 / double(problem.n_noise)),
-      drift_(problem.n_weights) {
+      q_noise_(problem.n_noise, 1.0 / double(problem.n_noise)) {
   std::copy(p_.noise_log_prior, p_.noise_log_prior + p_.n_noise, q_noise_.begin());
   softmax(q_noise_.data(), p_.n_noise);
   set_tau_from_noise();
@@ -53,30 +53,30 @@ void MeanField::start_from_naturals(const double* eta, const double* kappa) {
 }
 
 // The tilt whose mean would be `centre` if the levels were continuous and the prior Gaussian, weight by weight.
-void MeanField::start_from_lattice(const float* factor, const double* ridge) {
+void MeanField::start_from_lattice(const float* factor, const std::int64_t* order, const double* ridge) {
   const Index b = p_.n_weights;
-  std::vector<double> excess(b, 0.0);  // s − ridge for the weights already rounded
+  std::vector<double> excess(b, 0.0);  // s − ridge for the weights already rounded, in `order`
   const TiltMoments moments{eta_.data(), kappa_.data(), mean_.data(), second_.data(), gain_.data()};
-  for (Index j = b - 1; j >= 0; --j) {
+  for (Index i = b - 1; i >= 0; --i) {
     double pull = 0.0;
-    const float* row = factor + j * b;
-    if (j + 1 < b) kernels().rows<float>().gemv(0, 1, b - j - 1, row + j + 1, b, excess.data() + j + 1, &pull);
-    const double centre = ridge[j] - pull / double(row[j]);
+    const float* row = factor + i * b;
+    if (i + 1 < b) kernels().rows<float>().gemv(0, 1, b - i - 1, row + i + 1, b, excess.data() + i + 1, &pull);
+    const Index j = order[i];
+    const double centre = ridge[j] - pull / double(row[i]);
     eta_[j] = centre * (tau_ * p_.diagonal[j] + p_.prior_precision[j]);
     kappa_[j] = 0.5 * tau_ * p_.diagonal[j];
     kernels().tilt.moments(p_.family, moments, j, j + 1);
-    excess[j] = mean_[j] - ridge[j];
+    excess[i] = mean_[j] - ridge[j];
   }
   refresh_residual();
 }
 
 void MeanField::refresh_residual(bool exact) {
   residuals(p_, exact, 1, mean_.data(), residual_.data(), n_threads_);
-  std::fill(drift_.begin(), drift_.end(), 0.0f);
 }
 
 double MeanField::expected_squared_error() const {
-  return regression::expected_squared_error(p_, mean_.data(), second_.data(), residual_.data(), drift_.data());
+  return regression::expected_squared_error(p_, mean_.data(), second_.data(), residual_.data());
 }
 
 double MeanField::update_noise() {
@@ -103,15 +103,23 @@ double MeanField::elbo() {
   return value(expected_squared_error());
 }
 
-Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, double relative_rise,
-                                      Index refresh_every) {
+Index MeanField::sweep(double threshold, bool exact) {
+  const auto with = [&](const auto* a) {
+    return Sweep<std::decay_t<decltype(*a)>>{p_.n_weights,       a,            p_.n_weights,  p_.diagonal,
+                                             p_.prior_precision, residual_.data(), tau_,      threshold,
+                                             eta_.data(),        kappa_.data(), mean_.data(), second_.data(),
+                                             gain_.data()};
+  };
+  return exact ? kernels().tilt.exact_sweep(p_.family, with(p_.a_exact))
+               : kernels().tilt.sweep(p_.family, with(p_.a));
+}
+
+Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, double relative_rise, bool exact) {
+  exact = exact && p_.a_exact != nullptr;
   Progress progress;
+  refresh_residual(exact);
   for (Index k = 0; k < max_sweeps; ++k) {
-    const Sweep pass{p_.n_weights,     p_.a,          p_.n_weights, p_.diagonal,  p_.prior_precision, residual_.data(),
-                     drift_.data(),    tau_,          threshold,    eta_.data(),  kappa_.data(),      mean_.data(),
-                     second_.data(),   gain_.data()};
-    const Index moved = kernels().tilt.sweep(p_.family, pass);
-    if ((k + 1) % refresh_every == 0) refresh_residual();
+    const Index moved = sweep(threshold, exact);
     const double r = update_noise();
     const double before = progress.trace.empty() ? -HUGE_VAL : progress.trace.back();
     progress.trace.push_back(value(r));
@@ -122,7 +130,6 @@ Progress MeanField::coordinate_ascent(Index max_sweeps, double threshold, double
       break;
     }
   }
-  refresh_residual();
   return progress;
 }
 

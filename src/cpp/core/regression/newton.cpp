@@ -51,7 +51,7 @@ void MeanField::solve_newton_system(const std::vector<double>& shift, const std:
 }
 
 Progress MeanField::newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance,
-                           double relative_rise) {
+                           double relative_rise, bool exact) {
   const Index b = p_.n_weights;
   for (auto* w : {&gradient_, &shift_, &step_, &cg_r_, &cg_p_, &cg_q_}) w->resize(b);
   narrow_in_.resize(b);
@@ -61,12 +61,12 @@ Progress MeanField::newton(Index max_iterations, double tolerance, Index max_cg,
   std::vector<double> eta_old(b), velocity(b);
   double family_tau = tau_;  // the τ in kappa: followed when it moves by more than rounding
   rescale_to_tau(family_tau);
-  refresh_residual();
+  refresh_residual(exact);
   double current = value(update_noise());
   for (Index it = 0; it < max_iterations; ++it) {
     if (std::fabs(tau_ - family_tau) > 1e-5 * tau_) {
       rescale_to_tau(family_tau = tau_);
-      refresh_residual();
+      refresh_residual(exact);
       current = value(expected_squared_error());
     }
     // Gradient in s of the ELBO with the noise fixed: zero where eta_j = τ r_j, the fixed point of Theorem 1.
@@ -94,7 +94,7 @@ Progress MeanField::newton(Index max_iterations, double tolerance, Index max_cg,
     for (double t = 1.0; t > 1e-3; t *= 0.5) {
       for (Index j = 0; j < b; ++j) eta_[j] = eta_old[j] + t * velocity[j];
       tilt();
-      refresh_residual();
+      refresh_residual(exact);
       best = value(update_noise());
       if (best > current) {
         accepted = true;
@@ -107,7 +107,7 @@ Progress MeanField::newton(Index max_iterations, double tolerance, Index max_cg,
       q_noise_ = q_noise_old;
       set_tau_from_noise();
       tilt();
-      refresh_residual();
+      refresh_residual(exact);
       progress.converged = largest <= 1e3 * tolerance;
       break;
     }

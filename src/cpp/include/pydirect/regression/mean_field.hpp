@@ -4,6 +4,7 @@
 // the family in which every stationary point lies.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "kernels/tilt.hpp"
@@ -37,20 +38,22 @@ class MeanField {
   explicit MeanField(const MeanFieldProblem& problem, int n_threads);
 
   // Starts. Each leaves a complete state at the current τ.
-  // Back-substitution with rounding in expectation (Babai). factor is Lᵀ, row-major, of A + prior_precision/τ.
-  void start_from_lattice(const float* factor, const double* ridge);
+  // Back-substitution with rounding in expectation (Babai). factor is upper, row-major, of A + prior_precision/τ or a
+  // multiple of it, rows and columns in `order`; ridge is in the order of the weights.
+  void start_from_lattice(const float* factor, const std::int64_t* order, const double* ridge);
   void start_from_naturals(const double* eta, const double* kappa);
   void set_noise(const double* q_noise);
 
   // Exact maximisation weight by weight; σ² in closed form after every sweep. Stops when no mean
   // moves by more than `threshold` posterior standard deviations or the ELBO rises by less than `relative_rise`.
-  Progress coordinate_ascent(Index max_sweeps, double threshold, double relative_rise,
-                             Index refresh_every);
+  // With a_exact where `exact` and there is one.
+  Progress coordinate_ascent(Index max_sweeps, double threshold, double relative_rise, bool exact);
 
   // Newton's method in eta, systems solved by conjugate gradients.
   // Stops when the largest gradient, in posterior standard deviations, falls below `tolerance` or the ELBO rises by
-  // less than `relative_rise`.
-  Progress newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise);
+  // less than `relative_rise`. Directions are found in single precision; `exact` as above is how the ELBO is evaluated.
+  Progress newton(Index max_iterations, double tolerance, Index max_cg, double cg_tolerance, double relative_rise,
+                  bool exact);
 
   // −(n/2) log 2π is included. Evaluated with a_exact when there is one.
   double elbo();
@@ -68,6 +71,7 @@ class MeanField {
   void set_tau_from_noise();
   void rescale_to_tau(double new_tau);
   void refresh_residual(bool exact = false);
+  Index sweep(double threshold, bool exact);
   double expected_squared_error() const;  // R of eq. 8, from the current residual
   double update_noise();                  // closed form; returns R
   double value(double squared_error) const;
@@ -78,7 +82,6 @@ class MeanField {
   int n_threads_;
   double tau_ = 0.0;
   std::vector<double> eta_, kappa_, mean_, second_, gain_, residual_, q_noise_;
-  std::vector<float> drift_;
   // workspace of newton
   std::vector<double> gradient_, shift_, step_, cg_r_, cg_p_, cg_q_;
   std::vector<float> narrow_in_, narrow_out_;
