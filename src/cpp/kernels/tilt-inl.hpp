@@ -100,7 +100,8 @@ void tilt_probabilities(const TiltFamily& family, const double* eta, const doubl
 template <int n_packs, class T>
 Index sweep_all(const TiltFamily& family, const Sweep<T>& p) {
   Index moved = 0;
-  for (Index j = 0; j < p.n_weights; ++j) {
+  for (Index i = 0; i < p.n_weights; ++i) {
+    const Index j = p.order[i];
     const double a = p.diagonal[j];
     const double eta = p.tau * (p.residual[j] + a * p.mean[j]);
     const double kappa = 0.5 * p.tau * a;

@@ -1,6 +1,8 @@
 // The tilted categorical family and coordinate ascent on it: arguments and kernels of tilt-inl.hpp.
 #pragma once
 
+#include <cstdint>
+
 #include "pydirect/types.hpp"
 
 namespace pydirect {
@@ -27,6 +29,7 @@ struct TiltMoments {
 template <class T>
 struct Sweep {
   Index n_weights;
+  const std::int64_t* order;  // (n_weights,) in which weights are visited
   const T* a;             // (n_weights, lda) symmetric
   Index lda;
   const double* diagonal; // (n_weights,) of a

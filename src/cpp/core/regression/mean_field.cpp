@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <type_traits>
 
 #include "gaussian_likelihood.hpp"
@@ -14,6 +15,7 @@ using namespace regression;
 MeanField::MeanField(const MeanFieldProblem& problem, int n_threads)
     : p_(problem),
       n_threads_(n_threads),
+      order_(problem.n_weights),
       eta_(problem.n_weights),
       kappa_(problem.n_weights),
       mean_(problem.n_weights),
@@ -21,6 +23,7 @@ MeanField::MeanField(const MeanFieldProblem& problem, int n_threads)
       gain_(problem.n_weights),
       residual_(problem.n_weights),
       q_noise_(problem.n_noise, 1.0 / double(problem.n_noise)) {
+  std::iota(order_.begin(), order_.end(), 0);
   std::copy(p_.noise_log_prior, p_.noise_log_prior + p_.n_noise, q_noise_.begin());
   softmax(q_noise_.data(), p_.n_noise);
   set_tau_from_noise();
@@ -55,6 +58,7 @@ void MeanField::start_from_naturals(const double* eta, const double* kappa) {
 // The tilt whose mean would be `centre` if the levels were continuous and the prior Gaussian, weight by weight.
 void MeanField::start_from_lattice(const float* factor, const std::int64_t* order, const double* ridge) {
   const Index b = p_.n_weights;
+  order_.assign(order, order + b);
   std::vector<double> excess(b, 0.0);  // s − ridge for the weights already rounded, in `order`
   const TiltMoments moments{eta_.data(), kappa_.data(), mean_.data(), second_.data(), gain_.data()};
   for (Index i = b - 1; i >= 0; --i) {
@@ -105,7 +109,7 @@ double MeanField::elbo() {
 
 Index MeanField::sweep(double threshold, bool exact) {
   const auto with = [&](const auto* a) {
-    return Sweep<std::decay_t<decltype(*a)>>{p_.n_weights,       a,            p_.n_weights,  p_.diagonal,
+    return Sweep<std::decay_t<decltype(*a)>>{p_.n_weights,       order_.data(), a,            p_.n_weights,  p_.diagonal,
                                              p_.prior_precision, residual_.data(), tau_,      threshold,
                                              eta_.data(),        kappa_.data(), mean_.data(), second_.data(),
                                              gain_.data()};

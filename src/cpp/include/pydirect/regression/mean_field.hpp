@@ -39,7 +39,8 @@ class MeanField {
 
   // Starts. Each leaves a complete state at the current τ.
   // Back-substitution with rounding in expectation (Babai). factor is upper, row-major, of A + prior_precision/τ or a
-  // multiple of it, rows and columns in `order`; ridge is in the order of the weights.
+  // multiple of it, rows and columns in `order`, in which sweeps then visit the weights, too;
+  // ridge is in the order of the weights.
   void start_from_lattice(const float* factor, const std::int64_t* order, const double* ridge);
   void start_from_naturals(const double* eta, const double* kappa);
   void set_noise(const double* q_noise);
@@ -81,6 +82,7 @@ class MeanField {
   MeanFieldProblem p_;
   int n_threads_;
   double tau_ = 0.0;
+  std::vector<std::int64_t> order_;  // of sweeps
   std::vector<double> eta_, kappa_, mean_, second_, gain_, residual_, q_noise_;
   // workspace of newton
   std::vector<double> gradient_, shift_, step_, cg_r_, cg_p_, cg_q_;
