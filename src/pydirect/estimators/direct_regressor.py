@@ -386,10 +386,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         self._set_posteriors(fitted)
 
     def _needs_rotation(self) -> bool:
-        """Whether inference needs the decorrelated basis: to fit in it, or to learn the prior scale."""
-        if self._is_sequential():
-            return False
-        return self.basis == "decorrelated" or self._initial_hyperparameters(0).prior_variance is None
+        return self.basis == "decorrelated"
 
     def _initial_hyperparameters(self, output: int) -> InitialHyperparameters:
         """Return what is known of a target's hyperparameters, in standardised units."""
@@ -452,14 +449,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         """Begin the fit of every output in the raw basis."""
         statistics = training.statistics
         policy = self._raw_policy(statistics.n_weights, training.n_threads)
-        rotated = (training.rotated or decorrelate(statistics)) if self._needs_rotation() else None
         return [
-            policy.begin(
-                statistics.target(k),
-                self._initial_hyperparameters(k),
-                seed=int(training.rng.integers(2**31)),
-                rotated=None if rotated is None else rotated.target(k),
-            )
+            policy.begin(statistics.target(k), self._initial_hyperparameters(k), int(training.rng.integers(2**31)))
             for k in range(statistics.n_outputs)
         ]
 

@@ -77,6 +77,16 @@ class InitialHyperparameters:
         )
         return max(noise, NOISE_FLOOR), scale * unit
 
+    def by_evidence_of_all_rows(self, statistics: TargetStatistics) -> tuple[float, float]:
+        """Noise variance of largest evidence, or the fixed one, and the weights' prior deviation, without a rotation.
+
+        The scale is learned where the kernel has one, too: few random features may represent a function with larger
+        weights only, and would call it noise.
+        """
+        maximum = maximise_evidence_by_factors([self.evidence_problem(statistics)])[0]
+        noise = max(maximum.noise, NOISE_FLOOR) if self.fixed_noise is None else self.fixed_noise
+        return noise, float(np.sqrt(maximum.scale))
+
     def evidence_problem(self, statistics: TargetStatistics) -> EvidenceProblem:
         """Return the search for the noise variance and prior variance of largest evidence on all rows."""
         known, trace = self.prior_variance, float(np.trace(statistics.A))
@@ -256,28 +266,9 @@ class RawPolicy:
             np.logspace(-1, 1, self.n_noise_levels) if self.noise == "grid" and self.n_noise_levels > 1 else np.ones(1)
         )
 
-    def begin(
-        self,
-        statistics: TargetStatistics,
-        initial: InitialHyperparameters,
-        *,
-        seed: int,
-        rotated: RotatedTarget | None = None,
-    ) -> RawFit:
-        """Find a target's noise variance and prior scale by evidence.
-
-        `seed`: of a sampled entropy. `rotated`: required where the prior variance is not known.
-        """
-        noise, variance = initial.noise, initial.prior_variance
-        if variance is None:
-            assert rotated is not None
-            noise, variance = initial.by_evidence(rotated)
-        elif self.noise == "evidence":
-            problem = EvidenceProblem(statistics, noise, variance, fit_scale=False, repetitions=initial.repetitions)
-            noise = max(maximise_evidence_by_factors([problem])[0].noise, NOISE_FLOOR)
-        if initial.fixed_noise is not None:
-            noise = initial.fixed_noise
-        return RawFit(self, statistics, noise, float(np.sqrt(variance)), seed)
+    def begin(self, statistics: TargetStatistics, initial: InitialHyperparameters, seed: int) -> RawFit:
+        """Find a target's noise variance and prior scale by evidence; `seed`: of a sampled entropy."""
+        return RawFit(self, statistics, initial, seed, *initial.by_evidence_of_all_rows(statistics))
 
 
 @dataclass(frozen=True)
@@ -289,9 +280,10 @@ class RawFit:
 
     policy: RawPolicy
     statistics: TargetStatistics
+    initial: InitialHyperparameters
+    seed: int
     noise: float
     prior_sd: float
-    seed: int
 
     def finish(self, interrupted: bool = False) -> tuple[Posterior, float]:
         """Fit; after an interruption by the user what is left is kept short.
@@ -301,14 +293,14 @@ class RawFit:
         fit = self.cut_short() if interrupted else self
         posterior = fit._on_grid()
         if fit.policy.noise == "evidence":
-            posterior = fit._with_lattice_noise(posterior)
+            fit, posterior = fit._with_lattice_noise(posterior)
         interrupted = interrupted or posterior.interrupted
         if fit.policy.n_components > 1:
             posterior = fit._split(posterior, interrupted)
         interrupted = interrupted or posterior.interrupted
         converged = posterior.converged and not interrupted
         outcome = replace(posterior.outcome, interrupted=interrupted, converged=converged)
-        return replace(posterior, outcome=outcome).in_units_of(self.prior_sd), self.prior_sd
+        return replace(posterior, outcome=outcome).in_units_of(fit.prior_sd), fit.prior_sd
 
     def cut_short(self) -> RawFit:
         """Return the same with one iteration per stage."""
@@ -340,17 +332,30 @@ class RawFit:
                 noise = max(float(posterior.noise.levels[0 if edge == "lower" else -1]), NOISE_FLOOR)
         return self._at(noise * grid)
 
-    def _with_lattice_noise(self, posterior: Posterior) -> Posterior:
+    def _with_lattice_noise(self, posterior: Posterior) -> tuple[RawFit, Posterior]:
         """Raise a fixed noise variance to what the levels cannot represent, which is noise to this model.
 
         The evidence is that of continuous weights. Where levels are far apart and the weights are not redundant, the
         best point of the lattice leaves a mean squared error ‖y − Φs‖²/n above it, and a model without it would be too
-        sure.
+        sure. The prior scale follows: what needs large weights that cancel is beyond a lattice. Of all noise variances
+        up to the one that explains its error, that of the highest ELBO; returned with the fit that it is of.
         """
+        tried = best = self, posterior
+        while (noise := tried[0]._unexplained(tried[1])) is not None:
+            _, prior_sd = replace(self.initial, fixed_noise=noise).by_evidence_of_all_rows(self.statistics)
+            fit = replace(self, noise=noise, prior_sd=prior_sd)
+            tried = fit, fit._at([noise])
+            best = max(best, tried, key=lambda pair: pair[1].elbo)
+        if tried[1].interrupted:
+            best[1].outcome = replace(best[1].outcome, interrupted=True, converged=False)
+        return best
+
+    def _unexplained(self, posterior: Posterior) -> float | None:
+        """Noise variance nearer to a mean squared error that is well above the one assumed, or None."""
         error = self.statistics.squared_error(posterior.mean) / self.statistics.n_samples
-        if error <= 1.25 * posterior.noise.variance or posterior.interrupted:
-            return posterior
-        return self._at([error])
+        if error <= 1.25 * self.noise or posterior.interrupted:
+            return None
+        return float(min(error, NOISE_STEPS[1] * self.noise))
 
     def _split(self, posterior: Posterior, interrupted: bool) -> MixturePosterior:
         """Make a mixture of a factorised posterior, on its noise levels; of one component after an interruption."""
