@@ -106,7 +106,7 @@ class LatentVariances:
             expected = self._plain(inputs, features.kernel_functions(inputs))
             same = (np.abs(found - expected) <= FOLDING_ERROR * expected).all()
         if same:
-            self.__dict__.pop("_double")
+            self.__dict__.pop("_double", None)  # not needed any more
         return folded if same else None
 
     @cached_property
