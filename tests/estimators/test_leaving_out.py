@@ -27,7 +27,7 @@ class Refit:
 
     def __init__(self, model, x, y, weight, k=0):
         self.model, self.k = model, k
-        phi = model.features_.transform(x)
+        phi, weight = model.features_.transform(x), weight / model.repetitions_
         tau, self.t = model.posteriors_[k].noise.precision, model.prior_scale_[k] ** 2
         precision = tau * (phi.T * weight) @ phi + np.eye(phi.shape[1]) / self.t
         self.covariance = np.linalg.inv(precision)

@@ -151,8 +151,9 @@ def test_search_loses_no_digits_to_a_far_row_of_the_fold_held_out(data):
 
 
 def test_search_refits_with_the_repetitions_of_the_rows(data):
-    ours = agree(DirectRegressor("linear"), np.tile(data[0][:40], (4, 1)), np.tile(data[1][:40], 4), atol=1e-3)
-    assert ours.best_estimator_.repetitions_ == 4.0
+    x, y = np.tile(data[0][:40], (4, 1)), np.tile(data[1][:40], 4)
+    agree(DirectRegressor("linear"), x, y, atol=1e-3)
+    assert DirectSearchCV(DirectRegressor("linear"), {"n_levels": [15]}).fit(x, y).best_estimator_.repetitions_ == 4.0
 
 
 def test_search_knows_the_columns_of_a_frame(data):

@@ -3,9 +3,10 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
-from pydirect.features.evidence import distinct_rows, fit_hyperparameters
+from pydirect.features.evidence import fit_hyperparameters
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.repeated import distinct_rows
 
 
 def make(n=23, d=3, n_outputs=1, seed=0, weighted=False):
@@ -56,6 +57,9 @@ def test_value_is_the_log_density_of_a_gaussian_with_the_priors(n_outputs, weigh
         p = objective.unpack(theta)
         k = covariance_by_hand(p, x, x) + np.diag(p.noise_variance / weight)
         expected = -sum(multivariate_normal(cov=k).logpdf(column) for column in y.T)
+        # N(y; f, σ²)^ω is N(y; f, σ²/ω) but for a factor.
+        powers = 0.5 * (np.log(weight) - (1 - weight) * np.log(2 * np.pi * p.noise_variance))
+        expected += y.shape[1] * powers.sum()
         value, _ = objective(theta)
         assert value == pytest.approx(expected + negative_log_prior(objective, theta), rel=1e-9)
 

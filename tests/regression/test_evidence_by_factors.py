@@ -127,15 +127,6 @@ def test_no_targets_have_no_maxima():
     assert maximise_evidence_by_factors([]) == []
 
 
-def test_copies_of_rows_change_nothing_when_they_are_counted():
-    phi, y = data(100, 20)
-    once = only(EvidenceProblem(GaussianStatistics.from_arrays(phi, y).target(0), 0.1, 1.0))
-    copies = GaussianStatistics.from_arrays(np.tile(phi, (5, 1)), np.tile(y, (5, 1)))
-    counted = only(EvidenceProblem(copies.target(0), 0.1, 1.0, repetitions=5.0))
-    assert (counted.noise, counted.scale) == pytest.approx((once.noise, once.scale), rel=1e-5)
-    assert counted.log_evidence == pytest.approx(once.log_evidence, rel=1e-9)
-
-
 @pytest.mark.parametrize("unit", [1e-30, 1e-6, 1e8, 1e30])
 @pytest.mark.parametrize("feature_unit", [1e-30, 1e-4, 1e30])
 def test_units_do_not_matter(unit, feature_unit):

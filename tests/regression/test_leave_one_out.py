@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pydirect.features.evidence import merge_repeated
+from pydirect.features.repeated import merge_repeated
 from pydirect.regression.leave_one_out import RidgePosterior, leave_one_out
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate

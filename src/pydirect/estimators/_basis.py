@@ -33,6 +33,7 @@ from pydirect.features.maps import (
     random_fourier_features,
 )
 from pydirect.features.missing_process import draw_missing
+from pydirect.features.repeated import RowCounts
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.persistence.fields import (
@@ -226,7 +227,7 @@ class BasisFunctionModel(TableModel):
         if kind == "fourier":
             features = random_fourier_features(kernel, max(1, self.n_basis_functions // 2), rng)
         else:
-            features = NystroemFeatures.at(self._landmarks(inputs, weight, rng), kernel)
+            features = NystroemFeatures.at(self._landmarks(inputs, rows, rng), kernel)
         return Basis(input_map, features, kernel, **record)
 
     def _fit_transformer(self, X: FloatArray) -> TransformerFeatures:
@@ -267,6 +268,7 @@ class BasisFunctionModel(TableModel):
         n_threads: int,
     ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
         """Return the kernel that maximises the marginal likelihood on subsets of distinct rows, and what was tried."""
+        counted = RowCounts.of(inputs, y, weight).where_learned(weight)
         return search_hyperparameters(
             inputs,
             y,
@@ -275,12 +277,12 @@ class BasisFunctionModel(TableModel):
             rng,
             max_rows=self.max_hyperparameter_rows,
             n_threads=n_threads,
-            referee=Referee(inputs, y, weight, rng, n_threads),
+            referee=Referee(inputs, y, counted, rng, n_threads),
             tied=tied,
         )
 
-    def _landmarks(self, inputs: FloatArray, weight: FloatArray | None, rng: np.random.Generator) -> FloatArray:
-        used = inputs if weight is None else inputs[weight > 0]
+    def _landmarks(self, inputs: FloatArray, rows: TrainingRows, rng: np.random.Generator) -> FloatArray:
+        used = inputs if rows.is_plain else inputs[rows.distinct[0]]
         if len(used) <= max(4 * self.n_basis_functions, 4000):  # repeated landmarks add nothing
             used = np.unique(used, axis=0)
         if len(used) > self.n_basis_functions:

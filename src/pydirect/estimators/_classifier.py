@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from pydirect._validation import FloatArray, as_sample_weight
 from pydirect.estimators._base import LatentFunctions
-from pydirect.features.evidence import distinct_rows
+from pydirect.features.repeated import distinct_rows
 from pydirect.persistence.fields import Arrays, Header, Writer, classes_from_header, classes_to_header
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,12 @@ from pydirect._validation import FloatArray
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators._streamed import StreamedModel
 from pydirect.features.evidence import TrainingRows
+from pydirect.persistence.fields import Arrays, Header, Writer, require_number
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import RotatedStatistics, decorrelate
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
+from pydirect.streams.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,22 @@ class Training:
     rng: np.random.Generator
     n_threads: int
     rotated: RotatedStatistics | None = None  # where they are known already
-    rows: TrainingRows | None = None  # of this model's targets
+    rows: TrainingRows | None = None  # of this model's targets, distinct
+    given: TrainingRows | None = None  # as they were given to fit
+    undivided: RotatedStatistics | None = None  # those of the weights as they were given
+
+    def divided(self, repetitions: float, n_rows: float) -> Training:
+        """Return the same with weights divided by a number; see `RowCounts`."""
+        whole = replace(self, undivided=self.rotated)
+        if repetitions == 1.0 and n_rows == self.statistics.n_samples:
+            return whole
+        rotated, rows = self.rotated, self.rows
+        return replace(
+            whole,
+            statistics=self.statistics.divided(repetitions, n_rows),
+            rotated=None if rotated is None else rotated.divided(repetitions, n_rows),
+            rows=None if rows is None else rows.divided(repetitions),
+        )
 
 
 class StatisticsModel(StreamedModel, ProbabilisticRegressor):
@@ -43,8 +60,10 @@ class StatisticsModel(StreamedModel, ProbabilisticRegressor):
     A subclass provides `_infer`, which sets ``posteriors_`` and ``prior_scale_``, and `_needs_rotation`.
     """
 
+    noise: str | float
     statistics_: RunningStatistics
     repetitions_: float
+    effective_rows_: float
     _log_derivative: FloatArray
 
     def _infer(self, training: Training) -> None:
@@ -53,6 +72,22 @@ class StatisticsModel(StreamedModel, ProbabilisticRegressor):
     def _needs_rotation(self) -> bool:
         """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
         raise NotImplementedError
+
+    def _set_counts(self, n_samples: float, repetitions: float, n_rows: float) -> None:
+        """Set what weights count for: see `RowCounts`; all of it where the noise is known, as nothing is inferred."""
+        known = not isinstance(self.noise, str)
+        self.n_samples_ = n_samples
+        self.repetitions_, self.effective_rows_ = (1.0, n_samples) if known else (repetitions, n_rows)
+
+    def _elbo_units(self) -> FloatArray:
+        return self.effective_rows_ * np.log(self.y_scale_)  # a density in y's own units
+
+    def _to_fields(self, writer: Writer) -> Header:
+        return {**super()._to_fields(writer), "effective_rows": self.effective_rows_}
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        super()._from_fields(header, arrays)
+        self.effective_rows_ = require_number(header["effective_rows"], "effective_rows", above=0.0)
 
 
 def fit_to_rows(
@@ -70,46 +105,65 @@ def fit_to_rows(
     lead = models[0]
     n_threads, rng = resolve_n_threads(lead.n_threads), lead._generator()
     after_features = inference_rng(rng)
-    columns: list[FloatArray] = []
-    first: TrainingRows | None = None  # X may be converted for every model: only the first copy stays
+    given: list[TrainingRows] = []
+    originals: list[FloatArray] = []
     for model, target in zip(models, targets, strict=True):
-        x, _, standardised, weight = model._start_fit(
-            X, target, sample_weight, None if first is None else lead.columns_
-        )
+        x, original, standardised, weight = model._start_fit(X, target, sample_weight, lead.columns_ if given else None)
         model._forget_all()
-        rows = TrainingRows(x, standardised, weight)
-        model.repetitions_ = float(rows.distinct[1].mean())
-        first = rows if first is None else first
-        columns.append(standardised)
-    assert first is not None
-    x, weight = first.x, first.weight
-    del rows
+        # X may be converted for every model: only the first copy stays.
+        given.append(TrainingRows(given[0].x if given else x, standardised, weight))
+        originals.append(original)
+    rows = _merged(models, given, originals)
+    del originals
+    x, weight = rows[0].x, rows[0].weight
     with single_blas_thread():
         with progress.stage("features"):
-            basis = lead._fit_features(first, rng, n_threads, lead.y_scale_)
+            basis = lead._fit_features(rows[0], rng, n_threads, lead.y_scale_)
         with progress.stage("statistics"), progress.rows(len(x)) as callback:
             inputs = basis.inputs(x)
             options: dict[str, Any] = {"block_dtype": lead.block_dtype, "n_threads": n_threads, "progress": callback}
-            statistics = collect_statistics(basis.map, inputs, np.hstack(columns), weight, **options)
+            statistics = collect_statistics(basis.map, inputs, np.hstack([own.y for own in rows]), weight, **options)
             missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
             if any(model.basis == "raw" for model in models):
                 statistics.form_gram()  # once for all, where its seconds belong
-        for model in models:
+        for model, own in zip(models, rows, strict=True):
             model.features_, model.mean_missing_variance_ = basis, missing
-            model.n_samples_ = statistics.n_samples
+            model._set_counts(statistics.n_samples, own.counts.repetitions, own.counts.n_rows)
 
         def trainings() -> list[Training]:
             rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
             found, end = [], 0
-            for y in columns:
-                own = slice(end, end := end + y.shape[1])
-                turned = None if rotated is None else rotated.outputs(own)
+            for model, own, as_given in zip(models, rows, given, strict=True):
+                outputs = slice(end, end := end + own.y.shape[1])
                 rest = copy.deepcopy(after_features)  # every model's own
-                rows = TrainingRows(x, y, weight)
-                found.append(Training(statistics.outputs(own), rest, n_threads, rotated=turned, rows=rows))
+                training = Training(statistics.outputs(outputs), rest, n_threads, rows=own, given=as_given)
+                if rotated is not None:
+                    training = replace(training, rotated=rotated.outputs(outputs))
+                found.append(training.divided(model.repetitions_, model.effective_rows_))
             return found
 
         _infer_together(models, trainings, progress)
+
+
+def _merged(
+    models: Sequence[StatisticsModel], given: Sequence[TrainingRows], originals: Sequence[FloatArray]
+) -> list[TrainingRows]:
+    """Return each model's distinct rows with their total weights, in an order that repeats and weights share.
+
+    Everything that follows is then the same, bit for bit, for a weight of two and for a row given twice.
+
+    `originals`, (n_rows, n_outputs) each: targets of the rows in their own units.
+    """
+    x, weight = given[0].x, given[0].weight
+    together = TrainingRows(x, np.hstack(originals), weight)
+    if together.is_plain:
+        return list(given)
+    index, total = together.distinct
+    merged = []
+    for model, original in zip(models, originals, strict=True):
+        chosen = Rows(x[index], original[index], total)
+        merged.append(model._training_rows(chosen, model._standardise_targets(chosen.y, total)))
+    return [replace(own, x=merged[0].x) for own in merged]
 
 
 def fit_to_statistics(
@@ -127,7 +181,7 @@ def fit_to_statistics(
         model._forget()
         model.y_mean_, model.y_scale_, model.calibration_scale_ = shared.location, shared.scale, 1.0
         model._log_derivative = statistics.log_derivative
-        model.repetitions_, model.n_samples_ = shared.repetitions, statistics.n_samples
+        model._set_counts(statistics.n_samples, shared.repetitions, shared.n_rows)
         model.mean_missing_variance_ = statistics.missing_variance(mean_square)
 
     def trainings() -> list[Training]:
@@ -135,7 +189,8 @@ def fit_to_statistics(
         for model in models:
             rotated = shared.rotated if model._needs_rotation() else None
             n_threads, rng = resolve_n_threads(model.n_threads), inference_rng(model._generator())
-            found.append(Training(shared.gaussian, rng, n_threads, rotated=rotated))
+            training = Training(shared.gaussian, rng, n_threads, rotated=rotated)
+            found.append(training.divided(model.repetitions_, model.effective_rows_))
         return found
 
     with single_blas_thread():

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from pydirect._validation import FloatArray
-from pydirect.features.evidence import distinct_in_order
+from pydirect.features.repeated import equal_rows
 from pydirect.persistence.fields import (
     Arrays,
     Header,
@@ -98,7 +98,7 @@ class HeldRows:
         Raises ValueError if there are no such rows, or none would be left.
         """
         n, both = len(self), self.joined(table, y, weight)
-        first, group = distinct_in_order(np.hstack([np.where(np.isnan(both.x), np.inf, both.x), both.y]))
+        first, group = equal_rows(np.hstack([np.where(np.isnan(both.x), np.inf, both.x), both.y]))
         totals = [
             np.bincount(group[rows], values, minlength=len(first))
             for rows in (slice(n), slice(n, None))

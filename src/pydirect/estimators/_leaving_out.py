@@ -65,7 +65,7 @@ def left_out(models: Sequence[StatisticsModel], rows: TrainingRows, rotated: Rot
     """
     first, count, where = rows.merged
     x, y = rows.x[first], rows.y[first]
-    tau = np.array([[p.noise.precision for p in model.posteriors_] for model in models])
+    tau = np.array([[p.noise.precision / model.repetitions_ for p in model.posteriors_] for model in models])
     together = replace(rotated, c=np.tile(rotated.c, len(models)), yty=np.tile(rotated.yty, len(models)))
     prior_variance = np.concatenate([model.prior_scale_ for model in models]) ** 2
     posterior = RidgePosterior.of(together, tau.ravel(), prior_variance)

@@ -13,8 +13,8 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
 from pydirect.estimators._base import LatentFunctions
 from pydirect.features.columns import Columns
-from pydirect.features.evidence import distinct_rows
 from pydirect.features.inputs import weighted_location_scale
+from pydirect.features.repeated import distinct_rows
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array, require_number, require_positive
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.predictive.transformed import Distribution

@@ -57,7 +57,7 @@ class StudentTFit(NoiseFit):
             precision = self._precisions()[:, k]
             average = float(np.average(precision, weights=self.counts))
             noise = float(self.scales[k]) / average
-            start = InitialHyperparameters(noise, variance, noise, self.model.repetitions_)
+            start = InitialHyperparameters(noise, variance, noise)
             mean = self.weighted(k, precision / average, start)
             bound = precision_bound(self.squares[:, k], self.scales[k]) - 0.5 * np.log(average)
             mean = replace(mean, log_weights=float(self.counts @ bound))

@@ -111,7 +111,7 @@ class TransformedTargets(LeavingOneOut):
             self.noise_choice_[name] = value + (float(density[0]) if self._one_dimensional else density)
 
     def _elbo_units(self) -> FloatArray:
-        return super()._elbo_units() - self._log_derivative
+        return super()._elbo_units() - self._log_derivative * (self.effective_rows_ / self.n_samples_)
 
     def store_left_out(self, rows: TrainingRows, rotated: RotatedStatistics) -> None:
         super().store_left_out(rows, rotated)

@@ -328,7 +328,7 @@ class NoiseFit:
         statistics = collect_statistics(
             basis.map, basis.inputs(self.x), y[:, None], weight, block_dtype=dtype, n_threads=self.n_threads
         )
-        rotated = decorrelate(statistics)
+        rotated = decorrelate(replace(statistics, n_samples=self.model.effective_rows_))
         posterior, scale = fit_decorrelated_by_evidence(
             rotated.target(0),
             start,
@@ -344,7 +344,7 @@ class NoiseFit:
         return Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)), rotated.target(0))
 
     def _start(self, mean: Mean) -> InitialHyperparameters:
-        return InitialHyperparameters(mean.noise, mean.fitted[1] ** 2, repetitions=self.model.repetitions_)
+        return InitialHyperparameters(mean.noise, mean.fitted[1] ** 2)
 
     # --- rows
 

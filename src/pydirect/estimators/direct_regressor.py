@@ -296,7 +296,11 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         X : array_like of shape (n_samples, n_features_in)
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts. Hyperparameters depend on relative weights only.
+            How many times each row is repeated, as in scikit-learn; a row given twice is one of weight two. Repetitions
+            count fully where they are measurements: where targets have few values and rows that agree in X often differ
+            in y, or the noise is given as a number. Otherwise they are taken for copies, which prove nothing about the
+            noise: all weights then count relative to their mean. They are no precisions: the noise of a new row is the
+            same whatever weights rows like it had.
 
         Warns
         -----
@@ -361,9 +365,9 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         self._set_posteriors(fitted)
         if self.noise in NOISE_OF_ROWS:
             self._fit_noise(training)
-        if self.store_loo and training.rows is not None:
-            assert training.rotated is not None  # in the decorrelated basis
-            self.store_left_out(training.rows, training.rotated)
+        if self.store_loo and training.given is not None:
+            assert training.undivided is not None  # in the decorrelated basis
+            self.store_left_out(training.given, training.undivided)
         self._fit_local(training)
         if self.noise == "auto" and self._noise_may_replace_local():
             self._fit_noise(training)
@@ -396,7 +400,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             # They are in units of the standard deviation of the targets from which they were learned.
             prior_variance = float(unit[output] / self.y_scale_[output]) ** 2
             noise = kernel.noise_variance * prior_variance
-        return InitialHyperparameters(noise, prior_variance, self._fixed_noise(output), self.repetitions_)
+        return InitialHyperparameters(noise, prior_variance, self._fixed_noise(output))
 
     def _fixed_noise(self, output: int) -> float | None:
         if isinstance(self.noise, str):

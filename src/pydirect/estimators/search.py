@@ -33,7 +33,7 @@ from pydirect.estimators._search_scores import (
 )
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.fit_many import feature_key
-from pydirect.features.evidence import distinct_index
+from pydirect.features.evidence import TrainingRows
 from pydirect.metrics import nlpd_scorer
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.running import RunningStatistics
@@ -187,7 +187,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         same_features: dict[Hashable, list[int]] = {}
         for k, model in enumerate(models):
             same_features.setdefault(feature_key(model), []).append(k)
-        kept: dict[Hashable, tuple[DirectRegressor, RunningStatistics, float]] = {}
+        kept: dict[Hashable, tuple[DirectRegressor, RunningStatistics, tuple[float, float]]] = {}
         with single_blas_thread():
             for key, members in same_features.items():
                 data = _FoldedData(models[members[0]], x, targets, weight, folds, X)
@@ -217,9 +217,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if self.refit:
             begin = time.perf_counter()
             best = models[self.best_index_]
-            lead, total, repetitions = kept[feature_key(best)]
+            lead, total, counted = kept[feature_key(best)]
             with single_blas_thread():
-                shared = Standardised.of(total, repetitions)
+                shared = Standardised.of(total, counted)
                 (self.best_estimator_,) = _fitted([best], lead, total, shared)
                 if best.store_loo:
                     rows = standardised_rows(lead, lead.columns_.encode(x), targets, weight, shared)
@@ -376,14 +376,15 @@ class _FoldedData:
         for fold, statistics in enumerate(self._without_each(self.rest, self.folds)):
             kept = np.ones(len(self.x), dtype=bool)
             kept[self.rows[fold]] = False
-            yield statistics, Standardised.of(statistics, self._repetitions(kept))
+            yield statistics, Standardised.of(statistics, self._counted(kept))
 
-    def total(self) -> tuple[RunningStatistics, float]:
-        """Return sums over all rows, and how many times an average row counts."""
-        return self._merged(self.rest, self.folds), self._repetitions(slice(None))
+    def total(self) -> tuple[RunningStatistics, tuple[float, float]]:
+        """Return sums over all rows, and what their repetitions count for."""
+        return self._merged(self.rest, self.folds), self._counted(slice(None))
 
-    def _repetitions(self, rows: Any) -> float:
-        return float(distinct_index(*self._selected(rows))[1].mean())
+    def _counted(self, rows: Any) -> tuple[float, float]:
+        counts = TrainingRows(*self._selected(rows)).counts
+        return counts.repetitions, counts.n_rows
 
     def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
         """Yield, for each fold, the sums of all other folds, merged by halves.

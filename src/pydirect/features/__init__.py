@@ -2,7 +2,7 @@
 
 from pydirect.features.basis import Basis
 from pydirect.features.columns import Columns, TableWarning
-from pydirect.features.evidence import distinct_rows, fit_hyperparameters
+from pydirect.features.evidence import fit_hyperparameters
 from pydirect.features.gaps import Gaps
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
@@ -14,6 +14,7 @@ from pydirect.features.maps import (
     PrecomputedFeatures,
     TransformerFeatures,
 )
+from pydirect.features.repeated import distinct_rows
 from pydirect.features.search_record import HyperparameterSearch, HyperparameterSearchWarning
 
 __all__ = [

@@ -38,7 +38,7 @@ class MarginalLikelihood:
 
     - `x`, (n_rows, n_inputs).
     - `y`, (n_rows, n_outputs): standardised; outputs share the parameters.
-    - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
+    - `sample_weight`, (n_rows,): how many times each row counts.
     - `tied`, (n_inputs,): the length-scale of each input, in their order; by default every input has its own. The
       indicators of a column of categories share one: how far apart categories are is learned from all of them.
     - `smoothness`: of the Matérn part.
@@ -109,6 +109,11 @@ class MarginalLikelihood:
         value, gradient = self.negative_log_likelihood(theta)
         if value == BAD_POINT:
             return value, gradient
+        # A row that counts ω times has the likelihood N(y; f, σ²)^ω, which is N(y; f, σ²/ω) but for this.
+        n_outputs = self.y.shape[1]
+        spare = 0.5 * n_outputs * (1 - self.weight).sum()
+        value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(self.weight).sum()
+        gradient[0] -= spare
         penalty, pull = self.penalty(theta)
         return value + penalty, gradient + pull
 
@@ -119,7 +124,7 @@ class MarginalLikelihood:
         return float((root - 1).sum()), z / root / self.sd
 
     def negative_log_likelihood(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return −log N(y; 0, K) and its gradient."""
+        """Return −log N(y; 0, K) and its gradient; weights are relative precisions here: the noise is σ²/ω."""
         n, d, n_outputs = self.n, self.d, self.y.shape[1]
         p = self.unpack(theta)
         amplitudes = p.amplitudes

@@ -12,9 +12,9 @@ from scipy.linalg import solve_triangular
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import distinct_in_order
 from pydirect.features.kernel import linear_inputs
 from pydirect.features.maps import NystroemFeatures, cholesky_with_jitter
+from pydirect.features.repeated import equal_rows
 
 EXACT_ROWS = 2000
 BLOCK_ROWS = 1000  # at a time, of further ones
@@ -44,7 +44,7 @@ def draw_missing(
     kernel = basis.hyperparameters
     if kernel is None:
         return None
-    first, where = distinct_in_order(inputs)
+    first, where = equal_rows(inputs)
     rows = inputs[first]
     beyond = rows[:, : kernel.n_linear] - linear_inputs(rows, kernel.n_linear)
     drawn = beyond @ (np.sqrt(kernel.amplitudes[2]) * rng.standard_normal((kernel.n_linear, n_draws)))

@@ -47,14 +47,11 @@ class InitialHyperparameters:
     - `noise`: noise variance to start from.
     - `prior_variance`: prior variance of a weight; None where the evidence is to find it.
     - `fixed_noise`: a noise variance that stays.
-    - `repetitions`: number of times that an average row counts. Copies of a row, or weights that count for them, say no
-      more about the noise than the row alone.
     """
 
     noise: float
     prior_variance: float | None = None
     fixed_noise: float | None = None
-    repetitions: float = 1.0
 
     @property
     def prior_sd(self) -> tuple[float, float]:
@@ -70,7 +67,7 @@ class InitialHyperparameters:
         # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
         unit = rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples) if known is None else known
         noise, scale = maximise_evidence(
-            rotated.scaled(unit).averaged(self.repetitions),
+            rotated.scaled(unit),
             self.fixed_noise or self.noise,
             fit_noise=self.fixed_noise is None,
             prior_sd=self.prior_sd,
@@ -96,7 +93,6 @@ class InitialHyperparameters:
             (statistics.n_samples / trace if trace else 1.0) if known is None else known,
             fit_noise=self.fixed_noise is None,
             prior_sd=self.prior_sd,
-            repetitions=self.repetitions,
         )
 
 

@@ -57,8 +57,6 @@ class EvidenceProblem:
         Whether the noise variance and the prior variance are free.
     prior_sd : tuple of float, optional
         Standard deviations of Gaussian priors on log noise and log scale about the start.
-    repetitions : float
-        Number of times that an average row counts in the statistics; the evidence is that of rows counted once.
     """
 
     statistics: TargetStatistics
@@ -67,12 +65,10 @@ class EvidenceProblem:
     fit_noise: bool = True
     fit_scale: bool = True
     prior_sd: tuple[float, float] | None = None
-    repetitions: float = 1.0
 
     def __post_init__(self) -> None:
         as_number(self.noise, "noise", above=0.0)
         as_number(self.scale, "scale", above=0.0)
-        as_number(self.repetitions, "repetitions", above=0.0)
 
 
 @dataclass(frozen=True)
@@ -144,9 +140,9 @@ class _Solution:
     pull: Any
     pull_dot: Any = 0.0
 
-    def of(self, k: int, repetitions: float) -> _Solution:
-        """Return what it says of one target whose sums are divided by `repetitions`."""
-        sums = {name: float(getattr(self, name)[k]) / repetitions for name in ("residual", "pull", "pull_dot")}
+    def of(self, k: int) -> _Solution:
+        """Return what it says of one target."""
+        sums = {name: float(getattr(self, name)[k]) for name in ("residual", "pull", "pull_dot")}
         return replace(self, **sums)
 
     def extrapolated(self, log_ridge: float) -> _Solution:
@@ -292,9 +288,9 @@ class _Search:
 
     def __init__(self, problem: EvidenceProblem, k: int, ridges: _Ridges) -> None:
         self.problem, self.k, self.ridges = problem, k, ridges
-        self.n = problem.statistics.n_samples / problem.repetitions
+        self.n = problem.statistics.n_samples
         self.begin = np.log([problem.noise, problem.scale])
-        self.start = float(self.begin[0] - self.begin[1] + np.log(problem.repetitions))
+        self.start = float(self.begin[0] - self.begin[1])
         mean_square = problem.statistics.yty / problem.statistics.n_samples or 1.0
         self.noise_bounds = np.log(mean_square) + np.log(NOISE_RANGE)
         self.tightness = np.zeros(2) if problem.prior_sd is None else np.array(problem.prior_sd) ** -2.0
@@ -302,7 +298,7 @@ class _Search:
 
     def next_ridge(self) -> float | None:
         """Set `best` to the highest point known; return the log ridge to factorise at, or None if it is the maximum."""
-        solved = [s.of(self.k, self.problem.repetitions) for s in self.ridges.corrected()]
+        solved = [s.of(self.k) for s in self.ridges.corrected()]
         points = [self._at(s) for s in solved]
         top = max(range(len(points)), key=lambda i: points[i].penalised)
         here = self.best = points[top]
@@ -345,8 +341,7 @@ class _Search:
 
     def _at(self, solution: _Solution) -> _Point:
         problem, tight = self.problem, self.tightness
-        # log σ² − log v, with sums divided by repetitions
-        log_ridge = solution.log_ridge - float(np.log(problem.repetitions))
+        log_ridge = solution.log_ridge  # log σ² − log v
         if not problem.fit_noise:
             log_noise = float(self.begin[0])
         elif not problem.fit_scale:

@@ -166,6 +166,17 @@ class GaussianStatistics:
         """Return the statistics of consecutive targets, which share A."""
         return replace(self, c=np.ascontiguousarray(self.c[:, chosen]), yty=self.yty[chosen])
 
+    def divided(self, repetitions: float, n_samples: float) -> GaussianStatistics:
+        """Return the statistics of rows whose weights are divided, and which tell of the noise as `n_samples` rows."""
+        return replace(
+            self,
+            c=self.c / repetitions,
+            yty=self.yty / repetitions,
+            n_samples=n_samples,
+            gram=None if self.gram is None else self.gram / repetitions,
+            rows=None if self.rows is None else self.rows / np.sqrt(repetitions),
+        )
+
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GaussianStatistics:
         """Build from a design matrix.

@@ -46,16 +46,6 @@ class RotatedTarget:
         """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
         return replace(self, eigenvalues=self.eigenvalues * variance, c=self.c * np.sqrt(variance))
 
-    def averaged(self, repetitions: float) -> RotatedTarget:
-        """Return the statistics of rows that count 1/`repetitions` times: all sums divided."""
-        return replace(
-            self,
-            eigenvalues=self.eigenvalues / repetitions,
-            c=self.c / repetitions,
-            yty=self.yty / repetitions,
-            n_samples=self.n_samples / repetitions,
-        )
-
 
 @dataclass(frozen=True)
 class RotatedStatistics:
@@ -84,6 +74,16 @@ class RotatedStatistics:
     def n_outputs(self) -> int:
         """Number of targets that share A."""
         return self.c.shape[1]
+
+    def divided(self, repetitions: float, n_samples: float) -> RotatedStatistics:
+        """Return the statistics of rows whose weights are divided; see `GaussianStatistics.divided`."""
+        return replace(
+            self,
+            eigenvalues=self.eigenvalues / repetitions,
+            c=self.c / repetitions,
+            yty=self.yty / repetitions,
+            n_samples=n_samples,
+        )
 
     def outputs(self, chosen: slice) -> RotatedStatistics:
         """Return the statistics of consecutive targets, which share the rotation."""

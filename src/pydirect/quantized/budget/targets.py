@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from pydirect._validation import FloatArray
-from pydirect.features.evidence import distinct_rows, fit_hyperparameters
+from pydirect.features.evidence import fit_hyperparameters
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.features.maps import FourierFeatures
+from pydirect.features.repeated import distinct_rows
 from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.quantized.budget.costs import Form
 from pydirect.quantized.budget.draws import Problem, draw_samples

@@ -1,0 +1,120 @@
+"""Repeated rows and weights: the noise of measurements, and that copies and weights prove nothing about it."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data
+
+import pydirect
+from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV
+from pydirect.statistics.gaussian import GaussianStatistics
+
+
+def answers(n, n_columns=1, seed=0):
+    """Answers of 0 and 1 to few questions: rows repeat, and the noise is what each question leaves over."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 2, (n, n_columns)).astype(float)
+    return X, (rng.random(n) < 0.3 + 0.4 * X.mean(axis=1)).astype(float)
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+@pytest.mark.parametrize("n_columns", [1, 3])
+@pytest.mark.parametrize("n", [400, 4100])
+def test_noise_of_repeated_measurements_is_the_mean_squared_residual(basis, n_columns, n):
+    X, y = answers(n, n_columns)
+    model = DirectRegressor(basis=basis).fit(X, y)
+    assert model.noise_variance_ == pytest.approx(np.mean((y - model.predict(X)) ** 2), rel=0.03)
+    assert model.posterior_.noise.at_edge() is None
+    weighted = clone(model).fit(*counted(X, y))
+    np.testing.assert_array_equal(weighted.predict(X[:9]), model.predict(X[:9]))
+
+
+def counted(X, y):
+    rows, weight = np.unique(np.c_[X, y], axis=0, return_counts=True)
+    return rows[:, :-1], rows[:, -1], weight.astype(float)
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+def test_weights_that_say_nothing_of_precision_leave_the_noise(basis):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (200, 2))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 / 2 + 0.5 * rng.standard_normal(200)
+    for weight in (rng.choice([1.0, 20.0], 200), np.r_[200.0, np.ones(199)], np.full(200, 7.0)):
+        model = DirectRegressor(basis=basis).fit(X, y, weight)
+        assert 0.4 < np.sqrt(model.noise_variance_) < 0.8
+
+
+def test_copies_change_nothing():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((40, 2))
+    y = X[:, 0] + 0.3 * rng.standard_normal(40)
+    once = DirectRegressor().fit(X, y)
+    copied = DirectRegressor().fit(np.tile(X, (5, 1)), np.tile(y, 5))
+    for mine, other in zip(once.predict(X, return_std=True), copied.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+    assert copied.elbo_ == pytest.approx(once.elbo_, abs=1e-3)
+
+
+def test_elbo_of_repeated_measurements_is_the_log_evidence_of_all_rows():
+    X, y = answers(300)
+    model = DirectRegressor("linear", noise=0.2, n_levels=41).fit(X, y)
+    phi = model.features_.transform(X)
+    covariance = 0.2 * np.eye(300) + (model.y_scale_[0] * model.prior_scale_[0]) ** 2 * phi @ phi.T
+    exact = multivariate_normal(np.full(300, model.y_mean_[0]), covariance).logpdf(y)
+    assert model.elbo_ == pytest.approx(exact, abs=1e-3)
+    rows, targets, weight = counted(X, y)
+    merged = GaussianStatistics.from_arrays(model.features_.transform(rows), targets, weight)
+    every = GaussianStatistics.from_arrays(phi, y)
+    np.testing.assert_allclose(merged.A, every.A, rtol=1e-12, atol=1e-10)
+    assert (merged.n_samples, merged.yty[0]) == pytest.approx((every.n_samples, every.yty[0]), rel=1e-12)
+
+
+@pytest.mark.parametrize("parameters", [{"basis": "raw"}, {"basis": "raw", "posterior": "mean_field"}, {}])
+def test_weights_and_repeats_pass_scikit_learns_check(parameters):
+    check_sample_weight_equivalence_on_dense_data("DirectRegressor", DirectRegressor(**parameters))
+
+
+@pytest.mark.parametrize("estimator", [DirectRegressor, DirectClassifier])
+def test_the_same_rows_and_landmarks_are_drawn_for_weights_and_repeats_of_long_tables(estimator, monkeypatch):
+    rng = np.random.default_rng(3)
+    X, weight = rng.standard_normal((4300, 2)), rng.integers(1, 3, 4300)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(4300)
+    y = y if estimator is DirectRegressor else y > 0
+    given = rng.permutation(np.repeat(np.arange(4300), weight))
+    model = estimator(n_basis_functions=40, max_hyperparameter_rows=60)
+    weighted, repeated = clone(model).fit(X, y, weight.astype(float)), clone(model).fit(X[given], y[given])
+    np.testing.assert_array_equal(weighted.features_.map.landmarks, repeated.features_.map.landmarks)
+    if estimator is DirectRegressor:
+        np.testing.assert_array_equal(weighted.predict(X[:50]), repeated.predict(X[:50]))
+    else:
+        np.testing.assert_allclose(weighted.predict_proba(X[:50]), repeated.predict_proba(X[:50]), atol=1e-6)
+
+
+def test_known_noise_counts_every_repetition(tmp_path):
+    X, y = answers(60)
+    y = y + 0.1 * np.arange(60)  # no two targets are equal: as weights these would be copies
+    model = DirectRegressor("linear", noise=0.2, n_levels=41).fit(X, y, np.full(60, 3.0))
+    assert model.effective_rows_ == model.n_samples_ == 180
+    precision = model.prior_scale_[0] ** -2 * np.eye(2)
+    phi = model.features_.transform(X)
+    covariance = np.linalg.inv(precision + 3 * model.y_scale_[0] ** 2 / 0.2 * phi.T @ phi)
+    spread = model.y_scale_[0] * np.sqrt(np.einsum("ij,jk,ik->i", phi, covariance, phi))
+    np.testing.assert_allclose(model.predict_parts(X)[1], spread, rtol=1e-3)
+
+
+def test_effective_rows_are_saved(tmp_path):
+    X, y = np.random.default_rng(0).standard_normal((2, 30, 2))
+    model = DirectRegressor("linear").fit(X, y[:, 0], np.arange(1.0, 31.0))
+    model.save(tmp_path / "model")
+    loaded = pydirect.load(tmp_path / "model")
+    assert (loaded.effective_rows_, loaded.elbo_) == (model.effective_rows_, model.elbo_)
+    assert model.effective_rows_ < 30 < model.n_samples_ == 465
+
+
+def test_search_counts_repetitions_as_fit_does():
+    X, y = answers(200, 2)
+    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [15]}, cv=2).fit(X, y)
+    alone = DirectRegressor("linear").fit(X, y)
+    assert search.best_estimator_.noise_variance_ == pytest.approx(alone.noise_variance_, rel=1e-6)
+    assert search.best_estimator_.effective_rows_ == alone.effective_rows_ == 200

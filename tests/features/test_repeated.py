@@ -1,0 +1,84 @@
+"""Which rows are equal, and what repetitions of them count for."""
+
+import numpy as np
+import pytest
+
+from pydirect.features import repeated
+from pydirect.features.repeated import RowCounts, are_measurements, distinct_index, equal_rows, row_hashes
+
+RNG = np.random.default_rng(0)
+
+
+def table(n=300, n_values=4, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, n_values, (n, 3)) - 1.5, rng.integers(0, 2, (n, 1)) / 3
+
+
+@pytest.mark.parametrize("collide", [False, True])
+def test_equal_rows_are_those_of_a_sort(collide, monkeypatch):
+    x, y = table()
+    if collide:
+        monkeypatch.setattr(repeated, "row_hashes", lambda *tables: np.zeros(len(x), dtype=np.uint64))
+    first, where = equal_rows(x, y)
+    rows = np.hstack([x, y])
+    np.testing.assert_array_equal(rows[first][where], rows)
+    assert (np.diff(first) > 0).all() and len(first) == len(np.unique(rows, axis=0))
+
+
+def test_hashes_tell_rows_and_columns_apart_but_not_signs_of_zero():
+    x = np.r_[np.eye(64), 2.0 ** np.arange(-30, 34) * np.eye(64)[::-1], RNG.standard_normal((2000, 64))]
+    assert len(np.unique(row_hashes(x))) == len(np.unique(x, axis=0))
+    assert (row_hashes(np.zeros((1, 3))) == row_hashes(-np.zeros((1, 3)))).all()
+
+
+@pytest.mark.parametrize("most_sorted", [4000, 10])
+def test_distinct_rows_have_the_same_order_for_weights_and_shuffled_repeats(most_sorted, monkeypatch):
+    monkeypatch.setattr(repeated, "MOST_SORTED_ROWS", most_sorted)
+    x, y = RNG.standard_normal((50, 2)), RNG.standard_normal((50, 1))
+    weight = RNG.integers(0, 4, 50)
+    given = RNG.permutation(np.repeat(np.arange(50), weight))
+    (index, total), (other, counted) = (
+        distinct_index(x, y, weight.astype(float)),
+        distinct_index(x[given], y[given], None),
+    )
+    np.testing.assert_array_equal(index, given[other])
+    np.testing.assert_array_equal(total, weight[index])
+    np.testing.assert_array_equal(counted, total)
+    if most_sorted < 50:
+        np.testing.assert_array_equal(distinct_index(x, y, None)[0], np.arange(50))
+
+
+def counts_of(x, y, weight=None):
+    index, total = distinct_index(x, y, weight)
+    counts = RowCounts.of(x[index], y[index], total)
+    assert counts.where_learned(total).sum() == pytest.approx(counts.n_rows)
+    return counts
+
+
+def test_repeated_inputs_whose_few_targets_differ_are_measurements():
+    x, y = table(600, 2)
+    assert counts_of(x, y) == RowCounts(1.0, np.inf, 600.0)
+    index, total = distinct_index(x, y, None)
+    assert counts_of(x[index], y[index], total) == counts_of(x, y)
+    shares = counts_of(x[index], y[index], total / 600)  # weights that add up to one are no numbers of measurements
+    assert shares.repetitions == pytest.approx(1 / len(index)) and shares.n_rows == pytest.approx(len(index))
+
+
+@pytest.mark.parametrize("digits", [0, 12])
+def test_copies_count_once(digits):
+    x, y = RNG.standard_normal((80, 2)), np.round(RNG.standard_normal((80, 1)), digits)
+    assert counts_of(np.tile(x, (3, 1)), np.tile(y, (3, 1))) == RowCounts(3.0, 1.0, 80.0)
+    weight = np.r_[np.full(40, 20.0), np.ones(40)]
+    assert counts_of(x, y, weight) == RowCounts(10.5, 1.0, 40 + 40 / 10.5)
+
+
+def test_repeated_inputs_with_targets_of_their_own_are_distinct_rows():
+    x, y = np.repeat(RNG.standard_normal((10, 2)), 8, axis=0), RNG.standard_normal((80, 1))
+    assert counts_of(x, y) == RowCounts(1.0, np.inf, 80.0)
+    assert not are_measurements(x, y, np.full(80, 3.0))
+
+
+def test_few_contradictions_do_not_make_copies_measurements():
+    x, y = RNG.standard_normal((200, 1)), RNG.integers(0, 2, (200, 1)).astype(float)
+    x[1], y[:2, 0] = x[0], [0, 1]
+    assert not are_measurements(x, y, np.full(200, 5.0))
