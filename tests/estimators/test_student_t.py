@@ -35,6 +35,13 @@ def test_outliers_hardly_move_the_mean(model):
     assert error(model) < 1.6 * error(fitted(CLEAN, "constant"))
 
 
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e7])
+def test_a_gross_outlier_is_one_of_any_size(size):
+    gross = CLEAN.copy()
+    gross[7] += size
+    assert error(fitted(gross)) < 1.2 * error(fitted(CLEAN))
+
+
 def test_without_outliers_little_is_lost():
     assert error(fitted(CLEAN)) < 1.15 * error(fitted(CLEAN, "constant"))
 
@@ -107,7 +114,7 @@ def test_weights_count_rows():
 def test_sums_over_rows_and_the_raw_basis_are_refused():
     with pytest.raises(ValueError, match="needs the rows again"):
         DirectRegressor(noise="student_t").partial_fit(X, DIRTY)
-    with pytest.raises(ValueError, match="needs the rows again"):
+    with pytest.raises(ValueError, match="needs rows, but DirectSearchCV"):
         DirectSearchCV(DirectRegressor(noise="student_t"), {"n_basis_functions": [10]}).fit(X, DIRTY)
     with pytest.raises(ValueError, match="basis='decorrelated'"):
         fitted(DIRTY, basis="raw")

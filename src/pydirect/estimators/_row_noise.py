@@ -13,6 +13,7 @@ from pydirect.estimators._findings import words_of_constant_noise
 from pydirect.estimators._growing import GrowingModel
 from pydirect.estimators._noise_model import CONSTANT, MIN_ROWS_TO_CHOOSE, NoiseModel
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_type
+from pydirect.regression.student_t import within_reach
 
 NOISE_OF_ROWS = ("varying", "student_t")
 
@@ -43,6 +44,9 @@ class RowNoiseModel(GrowingModel):
                 f"target_transform must be None or 'sqrt' with noise={self.noise!r}, got {self.target_transform!r}: "
                 "the mean of exp(z) over uncertain noise variances is infinite"
             )
+
+    def _standardise_targets(self, targets: FloatArray, weight: FloatArray | None) -> FloatArray:
+        return super()._standardise_targets(within_reach(targets) if self.noise == "student_t" else targets, weight)
 
     def _may_fit_noise(self) -> bool:
         """Whether noise of rows was asked for, or goes with the rest."""

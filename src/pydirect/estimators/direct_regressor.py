@@ -105,7 +105,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         predicts left-out rows better. Predictive distributions are mixtures over the row's own noise variance, with
         heavy tails where left-out rows are likelier under them. ``"student_t"`` (likewise): for outliers, which hardly
         move the mean; noise is Student-t with three degrees of freedom during the fit, and of the tails that make
-        left-out rows likeliest in predictions. ``"auto"`` is ``"constant"``, but `fit` with a learned kernel and 200
+        left-out rows likeliest in predictions; targets farther than 20 median absolute deviations from the median count
+        as that far. ``"auto"`` is ``"constant"``, but `fit` with a learned kernel and 200
         rows or more chooses ``"varying"`` noise or heavy tails where left-out rows do not look like Gaussian noise of
         constant variance, and are likelier under them, and than with a local process; not with a transformed target or
         `store_loo`.

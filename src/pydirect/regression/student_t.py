@@ -17,6 +17,7 @@ from pydirect.statistics.gaussian import TargetStatistics
 
 DEGREES = 3.0
 SMALLEST_SCALE = 1e-10
+REACH = 20.0
 
 
 # Median of the squares of Student-t variables.
@@ -26,6 +27,16 @@ MEDIAN_SQUARE = float(student_t.ppf(0.75, DEGREES) ** 2)
 def robust_scale(squares: FloatArray) -> FloatArray:
     """Return the scale s² of each column of squared residuals from their median, to start from; positive."""
     return np.asarray(np.maximum(np.median(squares, axis=0) / MEDIAN_SQUARE, SMALLEST_SCALE))
+
+
+def within_reach(targets: FloatArray) -> FloatArray:
+    """Return targets, (n_rows, n_outputs), none farther from the median than `REACH` median absolute deviations.
+
+    The posterior hardly hears rows that far out, but means, deviations and the first fit, with Gaussian noise, do.
+    """
+    middle = np.median(targets, axis=0)
+    reach = REACH * np.median(np.abs(targets - middle), axis=0)
+    return np.where(reach > 0, np.clip(targets, middle - reach, middle + reach), targets)
 
 
 def mean_precision(squares: FloatArray, scale: FloatArray | float, degrees: float = DEGREES) -> FloatArray:
