@@ -274,12 +274,13 @@ def test_fits_under_mixture_priors_are_bounds_and_never_fall(make_problem, prior
 @pytest.mark.parametrize("n_components", [1, 3])
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_fits_under_mixture_priors_end_at_rest_with_the_bound_they_report(make_problem, prior, n_components):
-    problem = correlated_problem(make_problem, seed=3)
+    problem = correlated_problem(make_problem, seed=4)
     table = prior.table(problem.levels, 5)
     posterior = fit_mixture(
         problem.statistics, problem.levels, table, problem.noise_levels, problem.log_noise_prior,
         n_components=n_components,
     )  # fmt: skip
+    assert posterior.converged
     climb = climb_of(problem, table)
     state = mixture_ascent.MixtureState(posterior.alpha, posterior.component_q, posterior.noise.q, posterior.elbo)
     np.testing.assert_allclose(posterior.log_prior, climb.priors(posterior.component_q)[0])
