@@ -22,6 +22,7 @@ BLOCKS = blocks_of("streaming.md")
 # The engine of each block, and the rows that its model has seen.
 EXPECTED = [
     (None, "2700.0"),
+    (None, "70.0"),
     ("pyarrow", "20000.0"),
     ("pyarrow", "5000.0"),
     ("dask", "20000.0"),
@@ -42,7 +43,7 @@ def test_there_is_a_recipe_for_every_engine():
 @pytest.mark.parametrize(
     ("block", "engine", "rows"),
     [(block, *expected) for block, expected in zip(BLOCKS, EXPECTED, strict=False)],
-    ids=[engine or "one process" for engine, _ in EXPECTED],
+    ids=[f"{engine or 'one process'}, {rows} rows" for engine, rows in EXPECTED],
 )
 def test_a_recipe_runs(block, engine, rows, tmp_path, monkeypatch, capsys):
     if engine is not None and importlib.util.find_spec(engine) is None:
