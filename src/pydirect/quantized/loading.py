@@ -11,7 +11,7 @@ import numpy as np
 from pydirect._validation import as_choice, as_count, as_number
 from pydirect.persistence.container import read
 from pydirect.persistence.errors import CorruptFileError
-from pydirect.persistence.fields import build_one, classes_from_header, require_array, require_type
+from pydirect.persistence.fields import build_one, classes_from_header, require_array, require_positive, require_type
 from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.model import ARITHMETICS
 from pydirect.quantized.packing import BITS, LAYOUTS, PackedCodes
@@ -106,6 +106,7 @@ def _check(model: QuantizedPredictor) -> None:
     if isinstance(basis, NetworkBasis):
         n_inputs = basis.input_map.check(d)
         as_number(basis.largest, "largest", above=0.0)
+        require_positive(model.scale, "scale", n_outputs)  # weights are divided by it
         require_array(basis.matrix, "matrix", n_inputs, basis.shape.n_inputs)
         if packed.shape[0] != basis.shape.n_weights:
             raise ValueError("packed does not fit the network")
