@@ -190,6 +190,10 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
     interrupted_ : bool
     sparsity_ : float
         Expected fraction of weights that are exactly zero in a posterior sample.
+    n_samples_ : float
+        Sum of the weights.
+    effective_rows_ : float
+        Number of rows that tell of the noise: all of `n_samples_`, unless repetitions are copies; see `fit`.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y, or of the transformed y, averaged over the training rows where it
         varies.
