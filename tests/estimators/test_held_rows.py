@@ -247,3 +247,13 @@ def test_statistics_from_elsewhere_and_streams_replace_held_rows():
     assert model.partial_fit(X[:10], Y[:10]).n_samples_ == 70
     model = DirectRegressor("linear").partial_fit(X[:30], Y[:30]).fit_stream(X, Y, keep_features=True)
     assert model.partial_fit(X[:10], Y[:10]).n_samples_ == 70
+
+
+def test_rows_of_which_decay_leaves_nothing_are_dropped(tmp_path):
+    X, y = np.random.default_rng(0).standard_normal((2, 12))
+    model = DirectRegressor("linear").fit(X[:4, None], y[:4])
+    for x, target in zip(X[4:], y[4:], strict=True):
+        model.partial_fit([[x]], [target], decay=1e-12)
+    assert len(model.held_rows_) == 3 and model.held_rows_.count.min() > 1e-30
+    model.save(tmp_path / "model")
+    assert len(pydirect.load(tmp_path / "model").held_rows_) == 3

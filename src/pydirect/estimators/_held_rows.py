@@ -23,6 +23,8 @@ from pydirect.streams.tables import Column, Table, Text, as_text, label
 
 # A share of a row's weight that is rounding.
 ROUNDING = 1e-9
+# A row of which decay has left less is lost in sums with any later one.
+FADED = 1e-30
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,8 +91,10 @@ class HeldRows:
         )
 
     def decayed(self, factor: float) -> Self:
-        """Let the rows count `factor` times as much."""
-        return replace(self, weight=factor * self.weight, count=factor * self.count)
+        """Let the rows count `factor` times as much; those of which nothing is left are dropped."""
+        weight, count = factor * self.weight, factor * self.count
+        left = count > FADED
+        return replace(self, x=self.x[left], y=self.y[left], weight=weight[left], count=count[left])
 
     def without(self, table: Table, y: FloatArray, weight: FloatArray | None, decay: float) -> Self:
         """Return the rows that are left without some of them, whose weights have decayed since; equal rows are merged.
