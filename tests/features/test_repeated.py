@@ -51,30 +51,32 @@ def test_distinct_rows_have_the_same_order_for_weights_and_shuffled_repeats(most
 def counts_of(x, y, weight=None):
     index, total = distinct_index(x, y, weight)
     counts = RowCounts.of(x[index], y[index], total)
-    assert counts.where_learned(total).sum() == pytest.approx(counts.n_rows)
+    assert counts.where_learned(total).sum() == pytest.approx(total.sum() / counts.repetitions)
     return counts
 
 
 def test_repeated_inputs_whose_few_targets_differ_are_measurements():
     x, y = table(600, 2)
-    assert counts_of(x, y) == RowCounts(1.0, np.inf, 600.0)
+    assert counts_of(x, y) == RowCounts(1.0, np.inf, 1.0)
     index, total = distinct_index(x, y, None)
     assert counts_of(x[index], y[index], total) == counts_of(x, y)
     shares = counts_of(x[index], y[index], total / 600)  # weights that add up to one are no numbers of measurements
-    assert shares.repetitions == pytest.approx(1 / len(index)) and shares.n_rows == pytest.approx(len(index))
+    assert shares.repetitions == shares.unit == pytest.approx(1 / len(index))
 
 
 @pytest.mark.parametrize("digits", [0, 12])
 def test_copies_count_once(digits):
     x, y = RNG.standard_normal((80, 2)), np.round(RNG.standard_normal((80, 1)), digits)
-    assert counts_of(np.tile(x, (3, 1)), np.tile(y, (3, 1))) == RowCounts(3.0, 1.0, 80.0)
+    assert counts_of(np.tile(x, (3, 1)), np.tile(y, (3, 1))) == RowCounts(3.0, 1.0, 3.0)
     weight = np.r_[np.full(40, 20.0), np.ones(40)]
-    assert counts_of(x, y, weight) == RowCounts(10.5, 1.0, 40 + 40 / 10.5)
+    counts = counts_of(x, y, weight)
+    assert (counts.unit, counts.most) == (10.5, 1.0)
+    assert counts.repetitions == pytest.approx(840 / (40 + 40 / 10.5))
 
 
 def test_repeated_inputs_with_targets_of_their_own_are_distinct_rows():
     x, y = np.repeat(RNG.standard_normal((10, 2)), 8, axis=0), RNG.standard_normal((80, 1))
-    assert counts_of(x, y) == RowCounts(1.0, np.inf, 80.0)
+    assert counts_of(x, y) == RowCounts(1.0, np.inf, 1.0)
     assert not are_measurements(x, y, np.full(80, 3.0))
 
 

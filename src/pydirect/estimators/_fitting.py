@@ -40,16 +40,16 @@ class Training:
     given: TrainingRows | None = None  # as they were given to fit
     undivided: RotatedStatistics | None = None  # those of the weights as they were given
 
-    def divided(self, repetitions: float, n_rows: float) -> Training:
+    def divided(self, repetitions: float) -> Training:
         """Return the same with weights divided by a number; see `RowCounts`."""
         whole = replace(self, undivided=self.rotated)
-        if repetitions == 1.0 and n_rows == self.statistics.n_samples:
+        if repetitions == 1.0:
             return whole
         rotated, rows = self.rotated, self.rows
         return replace(
             whole,
-            statistics=self.statistics.divided(repetitions, n_rows),
-            rotated=None if rotated is None else rotated.divided(repetitions, n_rows),
+            statistics=self.statistics.divided(repetitions),
+            rotated=None if rotated is None else rotated.divided(repetitions),
             rows=None if rows is None else rows.divided(repetitions),
         )
 
@@ -73,11 +73,10 @@ class StatisticsModel(StreamedModel, ProbabilisticRegressor):
         """Whether inference begins with the decorrelated basis: to live there, or to learn the prior's scale."""
         raise NotImplementedError
 
-    def _set_counts(self, n_samples: float, repetitions: float, n_rows: float) -> None:
+    def _set_counts(self, n_samples: float, repetitions: float) -> None:
         """Set what weights count for: see `RowCounts`; all of it where the noise is known, as nothing is inferred."""
-        known = not isinstance(self.noise, str)
-        self.n_samples_ = n_samples
-        self.repetitions_, self.effective_rows_ = (1.0, n_samples) if known else (repetitions, n_rows)
+        self.repetitions_ = repetitions if isinstance(self.noise, str) else 1.0
+        self.n_samples_, self.effective_rows_ = n_samples, n_samples / self.repetitions_
 
     def _elbo_units(self) -> FloatArray:
         return self.effective_rows_ * np.log(self.y_scale_)  # a density in y's own units
@@ -128,7 +127,7 @@ def fit_to_rows(
                 statistics.form_gram()  # once for all, where its seconds belong
         for model, own in zip(models, rows, strict=True):
             model.features_, model.mean_missing_variance_ = basis, missing
-            model._set_counts(statistics.n_samples, own.counts.repetitions, own.counts.n_rows)
+            model._set_counts(statistics.n_samples, own.counts.repetitions)
 
         def trainings() -> list[Training]:
             rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
@@ -139,7 +138,7 @@ def fit_to_rows(
                 training = Training(statistics.outputs(outputs), rest, n_threads, rows=own, given=as_given)
                 if rotated is not None:
                     training = replace(training, rotated=rotated.outputs(outputs))
-                found.append(training.divided(model.repetitions_, model.effective_rows_))
+                found.append(training.divided(model.repetitions_))
             return found
 
         _infer_together(models, trainings, progress)
@@ -181,7 +180,7 @@ def fit_to_statistics(
         model._forget()
         model.y_mean_, model.y_scale_, model.calibration_scale_ = shared.location, shared.scale, 1.0
         model._log_derivative = statistics.log_derivative
-        model._set_counts(statistics.n_samples, shared.repetitions, shared.n_rows)
+        model._set_counts(statistics.n_samples, shared.repetitions)
         model.mean_missing_variance_ = statistics.missing_variance(mean_square)
 
     def trainings() -> list[Training]:
@@ -190,7 +189,7 @@ def fit_to_statistics(
             rotated = shared.rotated if model._needs_rotation() else None
             n_threads, rng = resolve_n_threads(model.n_threads), inference_rng(model._generator())
             training = Training(shared.gaussian, rng, n_threads, rotated=rotated)
-            found.append(training.divided(model.repetitions_, model.effective_rows_))
+            found.append(training.divided(model.repetitions_))
         return found
 
     with single_blas_thread():

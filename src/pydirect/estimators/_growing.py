@@ -20,7 +20,6 @@ from pydirect.estimators._held_rows import HeldRows
 from pydirect.estimators._streamed import FeatureMapWarning
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
-from pydirect.features.repeated import RowCounts
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
@@ -112,8 +111,8 @@ class GrowingModel(StatisticsModel):
         X : array_like of shape (n_samples, n_features_in)
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
         sample_weight : array_like of shape (n_samples,), optional
-            How many times each row is repeated; weights count relative to their mean, see `fit`, but for rows that are
-            no longer held equal ones are not merged.
+            How many times each row is repeated; weights count relative to each other, see `fit`, but for rows that
+            are no longer held equal ones are not merged.
         decay : float in (0, 1], default=1.0
             Factor by which the weights of all earlier rows are first multiplied.
 
@@ -252,7 +251,7 @@ class GrowingModel(StatisticsModel):
         x, statistics = self._encoded(table), self.new_statistics(targets.shape[1])
         return x, statistics.update(x, targets, weight, n_threads=resolve_n_threads(self.n_threads))
 
-    def _fit_to(self, statistics: RunningStatistics, progress: Progress, counts: RowCounts | None = None) -> None:
+    def _fit_to(self, statistics: RunningStatistics, progress: Progress, repetitions: float | None = None) -> None:
         """Set all fitted attributes from statistics."""
         unit = self.features_.target_scale
         if unit is not None and len(unit) != statistics.n_outputs:
@@ -260,8 +259,7 @@ class GrowingModel(StatisticsModel):
                 f"y must have {len(unit)} outputs, as when the kernel's hyperparameters were learned, got "
                 f"{statistics.n_outputs}"
             )
-        counted = None if counts is None else (counts.repetitions, counts.n_rows)
-        fit_to_statistics([self], statistics, Standardised.of(statistics, counted), progress)
+        fit_to_statistics([self], statistics, Standardised.of(statistics, repetitions), progress)
         self._forget_held()
 
     # --- rows that are held
@@ -324,7 +322,8 @@ class GrowingModel(StatisticsModel):
             statistics.n_rows = float(held.count.sum())  # rows fade with their weights
         # Rows that have faded are no copies: their weights tell how much of each is left.
         faded = (held.count != 1).any()
-        self._fit_to(statistics, progress, None if faded else TrainingRows(rows.x, held.y, held.weight).counts)
+        counts = TrainingRows(rows.x, held.y, held.weight).counts
+        self._fit_to(statistics, progress, None if faded else counts.repetitions)
         if many:
             self._warn_if_constant(rows.x, stacklevel=3)
         else:

@@ -305,8 +305,8 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
             How many times each row is repeated, as in scikit-learn; a row given twice is one of weight two. Repetitions
             count fully where they are measurements: where targets have few values and rows that agree in X often differ
             in y, or the noise is given as a number. Otherwise they are taken for copies, which prove nothing about the
-            noise: all weights then count relative to their mean. They are no precisions: the noise of a new row is the
-            same whatever weights rows like it had.
+            noise: all weights then count relative to each other, and together for no more than the rows that differ.
+            They are no precisions: the noise of a new row is the same whatever weights rows like it had.
 
         Warns
         -----

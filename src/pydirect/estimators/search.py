@@ -187,7 +187,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         same_features: dict[Hashable, list[int]] = {}
         for k, model in enumerate(models):
             same_features.setdefault(feature_key(model), []).append(k)
-        kept: dict[Hashable, tuple[DirectRegressor, RunningStatistics, tuple[float, float]]] = {}
+        kept: dict[Hashable, tuple[DirectRegressor, RunningStatistics, float]] = {}
         with single_blas_thread():
             for key, members in same_features.items():
                 data = _FoldedData(models[members[0]], x, targets, weight, folds, X)
@@ -217,9 +217,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if self.refit:
             begin = time.perf_counter()
             best = models[self.best_index_]
-            lead, total, counted = kept[feature_key(best)]
+            lead, total, repetitions = kept[feature_key(best)]
             with single_blas_thread():
-                shared = Standardised.of(total, counted)
+                shared = Standardised.of(total, repetitions)
                 (self.best_estimator_,) = _fitted([best], lead, total, shared)
                 if best.store_loo:
                     rows = standardised_rows(lead, lead.columns_.encode(x), targets, weight, shared)
@@ -376,15 +376,14 @@ class _FoldedData:
         for fold, statistics in enumerate(self._without_each(self.rest, self.folds)):
             kept = np.ones(len(self.x), dtype=bool)
             kept[self.rows[fold]] = False
-            yield statistics, Standardised.of(statistics, self._counted(kept))
+            yield statistics, Standardised.of(statistics, self._repetitions(kept))
 
-    def total(self) -> tuple[RunningStatistics, tuple[float, float]]:
-        """Return sums over all rows, and what their repetitions count for."""
-        return self._merged(self.rest, self.folds), self._counted(slice(None))
+    def total(self) -> tuple[RunningStatistics, float]:
+        """Return sums over all rows, and the repetitions of an average row."""
+        return self._merged(self.rest, self.folds), self._repetitions(slice(None))
 
-    def _counted(self, rows: Any) -> tuple[float, float]:
-        counts = TrainingRows(*self._selected(rows)).counts
-        return counts.repetitions, counts.n_rows
+    def _repetitions(self, rows: Any) -> float:
+        return TrainingRows(*self._selected(rows)).counts.repetitions
 
     def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
         """Yield, for each fold, the sums of all other folds, merged by halves.

@@ -7,8 +7,9 @@ measurements they would prove that there is none, as no other noise repeats itse
 
 A table tells which it is by the rows that agree in X. They are independent measurements where targets have few values,
 so that different inputs share them and agreement may be chance, and where rows that agree in X often differ in y. All
-other repetitions are copies: rows then count relative to their mean weight, at most once each towards the number of
-rows from which hyperparameters are learned.
+other repetitions are copies: rows then count relative to their mean weight, at most once each where the kernel is
+learned. The sums over all rows are divided by one number, for which they count as many rows: so the noise is the mean
+squared residual of weighted rows, and fewer rows tell of it where few have most of the weight.
 """
 
 from __future__ import annotations
@@ -115,32 +116,33 @@ class RowCounts:
 
     Attributes
     ----------
-    repetitions : float
-        Weight of a row that counts once.
+    unit : float
+        Weight of a row that counts once where the kernel is learned.
     most : float
-        What a row counts for at most where hyperparameters are learned; infinite for measurements, 1 for copies.
-    n_rows : float
-        What all rows count for there.
+        What a row counts for at most there; infinite for measurements, 1 for copies.
+    repetitions : float
+        What the sums over all rows are divided by in inference: their total weight is then what the rows count for
+        where the kernel is learned, and a residual has its share in the noise by its weight.
     """
 
-    repetitions: float
+    unit: float
     most: float
-    n_rows: float
+    repetitions: float
 
     @classmethod
     def of(cls, x: FloatArray, y: FloatArray, weight: FloatArray) -> RowCounts:
         """Return the counts of distinct rows: (n_rows, n_inputs), (n_rows, n_outputs) and (n_rows,)."""
         mean = float(weight.mean())
         if (weight == 1).all():
-            return cls(1.0, np.inf, float(len(weight)))
+            return cls(1.0, np.inf, 1.0)
         if are_measurements(x, y, weight):
             unit = min(mean, 1.0)  # numbers of measurements are at least one on average
-            return cls(unit, np.inf, float(weight.sum()) / unit)
-        return cls(mean, 1.0, float(np.minimum(weight / mean, 1.0).sum()))
+            return cls(unit, np.inf, unit)
+        return cls(mean, 1.0, float(weight.sum() / np.minimum(weight / mean, 1.0).sum()))
 
     def where_learned(self, weight: FloatArray) -> FloatArray:
-        """Return how many rows each distinct row counts for where hyperparameters are learned, (n_rows,)."""
-        return np.minimum(weight / self.repetitions, self.most)
+        """Return how many rows each distinct row counts for where the kernel is learned, (n_rows,)."""
+        return np.minimum(weight / self.unit, self.most)
 
 
 def are_measurements(x: FloatArray, y: FloatArray, weight: FloatArray) -> bool:

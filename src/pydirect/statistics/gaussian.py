@@ -166,13 +166,13 @@ class GaussianStatistics:
         """Return the statistics of consecutive targets, which share A."""
         return replace(self, c=np.ascontiguousarray(self.c[:, chosen]), yty=self.yty[chosen])
 
-    def divided(self, repetitions: float, n_samples: float) -> GaussianStatistics:
-        """Return the statistics of rows whose weights are divided, and which tell of the noise as `n_samples` rows."""
+    def divided(self, repetitions: float) -> GaussianStatistics:
+        """Return the statistics of rows whose weights are divided."""
         return replace(
             self,
             c=self.c / repetitions,
             yty=self.yty / repetitions,
-            n_samples=n_samples,
+            n_samples=self.n_samples / repetitions,
             gram=None if self.gram is None else self.gram / repetitions,
             rows=None if self.rows is None else self.rows / np.sqrt(repetitions),
         )

@@ -75,14 +75,14 @@ class RotatedStatistics:
         """Number of targets that share A."""
         return self.c.shape[1]
 
-    def divided(self, repetitions: float, n_samples: float) -> RotatedStatistics:
-        """Return the statistics of rows whose weights are divided; see `GaussianStatistics.divided`."""
+    def divided(self, repetitions: float) -> RotatedStatistics:
+        """Return the statistics of rows whose weights are divided."""
         return replace(
             self,
             eigenvalues=self.eigenvalues / repetitions,
             c=self.c / repetitions,
             yty=self.yty / repetitions,
-            n_samples=n_samples,
+            n_samples=self.n_samples / repetitions,
         )
 
     def outputs(self, chosen: slice) -> RotatedStatistics:

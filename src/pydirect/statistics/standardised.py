@@ -22,32 +22,27 @@ class Standardised:
     """Statistics of standardised targets, which models of one feature map can share.
 
     - `location`, `scale`, (n_outputs,): of the targets; the scale is 1 where they are constant.
-    - `repetitions`: weight of a row that counts once.
-    - `n_rows`: number of rows that tell of the noise.
+    - `repetitions`: number of times that an average row counts.
     """
 
     location: FloatArray
     scale: FloatArray
     gaussian: GaussianStatistics
     repetitions: float
-    n_rows: float
 
     __repr__ = short_repr
 
     @classmethod
-    def of(cls, statistics: RunningStatistics, counted: tuple[float, float] | None = None) -> Self:
-        """Standardise the targets.
-
-        `counted`: `repetitions` and `n_rows`; by default each row counts once, whatever the weights are on average.
-        """
+    def of(cls, statistics: RunningStatistics, repetitions: float | None = None) -> Self:
+        """Standardise the targets; by default each row counts once, whatever the weights are on average."""
         location, scale = statistics.target_location_scale()
         _require_squares(statistics, scale)
         constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
         gaussian = statistics.gaussian(location, scale)
         gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
-        if counted is None:
-            counted = statistics.n_samples / statistics.n_rows, statistics.n_rows
-        return cls(location, scale, gaussian, *counted)
+        if repetitions is None:
+            repetitions = statistics.n_samples / statistics.n_rows
+        return cls(location, scale, gaussian, repetitions)
 
     @cached_property
     def rotated(self) -> RotatedStatistics:
