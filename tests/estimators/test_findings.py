@@ -42,3 +42,11 @@ def test_nothing_is_said_of_a_search_that_was_not_made(parameters):
         DirectRegressor(n_basis_functions=20, **parameters).fit(RNG.standard_normal((60, 2)), np.arange(60.0)).summary()
     )
     assert "screen" not in words and ("Kernel" in words) == ("length_scale" in parameters)
+
+
+@pytest.mark.parametrize("weight", [None, [0.0, 2.0, 0.0]], ids=["one row", "one positive weight"])
+def test_a_summary_says_that_deviations_of_a_single_row_mean_nothing(weight):
+    n = 1 if weight is None else 3
+    model = DirectRegressor().fit(np.arange(2.0 * n).reshape(n, 2), np.arange(3.0, 3.0 + n), weight)
+    assert "Standard deviations mean nothing" in model.summary()
+    assert "mean nothing" not in DirectRegressor().fit([[0.0], [1.0]], [0.0, 1.0]).summary()

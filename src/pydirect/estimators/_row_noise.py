@@ -104,7 +104,9 @@ class RowNoiseModel(GrowingModel):
 
     def summary(self) -> str:
         lines = [super().summary()]
-        if self.noise_model_ is not None:
+        if self.effective_rows_ < 2:
+            lines.append("Standard deviations mean nothing: a single row does not tell how far targets vary.")
+        elif self.noise_model_ is not None:
             lines += self.noise_model_.words()
         elif self.noise == "auto" and getattr(self, "local_", None) is None:
             lines.append(words_of_constant_noise(self._why_noise_was_not_compared()))
