@@ -29,7 +29,8 @@ def _finite_variance(variance: float, converged: bool = True) -> float:
 class DensityPrior:
     """A prior with a density: the mass of a level is proportional to the density there.
 
-    Subclass with a method ``log_density(w)`` to make one of your own.
+    Subclass with a method ``log_density(w)`` to make one of your own: positive, continuous, and with its detail near
+    zero.
     """
 
     def log_density(self, w: FloatArray) -> FloatArray:

@@ -15,7 +15,6 @@ from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_verbosity
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, SpikeAndSlabPrior, as_prior
-from pydirect.estimators._deviations import LatentVariances
 from pydirect.estimators._findings import words_of_inputs
 from pydirect.estimators._tables import TableModel
 from pydirect.features.basis import Basis
@@ -48,6 +47,7 @@ from pydirect.persistence.fields import (
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
 from pydirect.regression.decorrelated import LARGE_ROTATION, with_precision
+from pydirect.regression.folded_variances import LatentVariances
 from pydirect.regression.referee import Referee
 from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior

@@ -7,7 +7,7 @@ read from a file.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar
@@ -281,6 +281,9 @@ class NystroemFeatures:
             "X must be within reach of its mean, or distances are lost to rounding, got rows that are "
             f"{far:.1g} length-scales away: drop far rows or raise length_scale"
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # what is computed once is left out
 
     def prepare(self, whitening: bool) -> None:
         """Compute what is computed once: rows scaled for the kernel and, on request, the whitening."""

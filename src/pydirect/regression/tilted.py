@@ -35,7 +35,8 @@ ABOUT_PEAK = np.array([-12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 8.0, 1
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Gauss quadrature of more nodes than about a sixth of those that it is found from is not accurate.
 MOST_LEVELS = 64
-# Times that panels are placed about a posterior that is not known yet.
+# Times that panels are placed about a posterior that is not known yet: enough for likelihoods whose centre is up to
+# some 3000 prior deviations from zero.
 PLACEMENTS = 3
 
 

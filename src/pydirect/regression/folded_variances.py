@@ -16,7 +16,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.maps import NystroemFeatures
 from pydirect.regression.decorrelated import DecorrelatedPosterior, latent_variances, with_precision
 
-# Of variances at landmarks and between them: the largest relative error of the folded product.
+# Largest relative error of the folded product, of variances at some landmarks and between them; elsewhere about that.
 FOLDING_ERROR = 1e-3
 N_TEST_LANDMARKS = 64
 # Directions of k(x, Z) that are multiplied in double precision.
