@@ -62,6 +62,12 @@ def test_grouped_digits_are_not_taken_for_decimals(csv_file):
     same(read_table(with_semicolons, decimal="comma").columns["weight"], [3.504, 3.693])
 
 
+def test_two_points_are_those_of_groups(csv_file):
+    table = read_table(csv_file("a;b\n7,97;7.974.123\n8,12;8.104.331\n3,31;950\n"))
+    same(table.columns["b"], [7974123, 8104331, 950])
+    assert read_table(csv_file("a;b\n1,5;12.11.2026\n2,5;13.11.2026\n")).unusable["b"].startswith("dates")
+
+
 def test_one_column_decides_for_the_file(csv_file):
     table = read_table(csv_file("a;b;c;d\n1,5;3,504;1.234;2.5\n2,5;3,693;2.500;3.5\n"))
     for name, numbers in {"a": [1.5, 2.5], "b": [3.504, 3.693], "c": [1234, 2500], "d": [2.5, 3.5]}.items():

@@ -52,8 +52,9 @@ def test_linear_predictions_are_the_closed_form(data, features, noise, weighted)
         x_mean, x_scale = location_scale(X, weight)
         phi, phi_new = (np.column_stack([(x - x_mean) / x_scale, np.ones(len(x))]) for x in (X, new))
     sigma2 = model.noise_variance_ / y_scale**2
+    counts = weight * model.effective_rows_ / weight.sum()
     expected, variance = bayesian_linear_regression(
-        phi, (y - y_mean) / y_scale, weight, sigma2, model.prior_scale_[0] ** 2, phi_new
+        phi, (y - y_mean) / y_scale, counts, sigma2, model.prior_scale_[0] ** 2, phi_new
     )
     np.testing.assert_allclose(mean, y_mean + y_scale * expected, rtol=1e-9)
     np.testing.assert_allclose(std, y_scale * np.sqrt(variance + sigma2), rtol=1e-8)
@@ -121,8 +122,9 @@ def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, 
     scale2 = model.prior_scale_[0] ** 2
     one = covariance_of(model.features_.hyperparameters)
     inputs, others = model.features_.inputs(X), model.features_.inputs(new)
+    counts = weight * model.effective_rows_ / weight.sum()
     expected, variance = gaussian_process(
-        lambda a, b: scale2 * one(a, b), inputs, (y - y_mean) / y_scale, sigma2 / weight, others
+        lambda a, b: scale2 * one(a, b), inputs, (y - y_mean) / y_scale, sigma2 / counts, others
     )
     np.testing.assert_allclose(mean, y_mean + y_scale * expected, rtol=1e-6, atol=1e-6 * y_scale)
     np.testing.assert_allclose(std, y_scale * np.sqrt(variance + sigma2), rtol=1e-8)

@@ -84,3 +84,15 @@ def test_few_contradictions_do_not_make_copies_measurements():
     x, y = RNG.standard_normal((200, 1)), RNG.integers(0, 2, (200, 1)).astype(float)
     x[1], y[:2, 0] = x[0], [0, 1]
     assert not are_measurements(x, y, np.full(200, 5.0))
+
+
+@pytest.mark.parametrize("decimals", [0, 1])
+def test_rounded_targets_of_few_inputs_are_measurements(decimals):
+    rng = np.random.default_rng(1)
+    x = np.repeat([[0.0], [1.0], [2.0], [3.0]], 500, axis=0)
+    y = np.round(x**2 + 0.5 * rng.standard_normal(x.shape), decimals)  # hardly a value at two inputs
+    index, total = distinct_index(x, y, None)
+    assert are_measurements(x[index], y[index], total)
+    y = x**2 + 0.5 * rng.standard_normal(x.shape)
+    index, total = distinct_index(x, y, rng.multinomial(len(x), np.full(len(x), 1 / len(x))))  # a bootstrap sample
+    assert not are_measurements(x[index], y[index], total)

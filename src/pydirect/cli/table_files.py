@@ -92,7 +92,8 @@ def _with_commas(
 ) -> dict[int, np.ndarray | str]:
     """Return the columns of numbers with commas, read with the file's decimal sign, or why they cannot be read."""
     texts = {i: _distinct(values) for i, values in enumerate(columns) if values.dtype == object and i not in forced}
-    possible = _possible_signs({i: found for i, found in texts.items() if any("," in text for text in found)})
+    signed = {i: found for i, found in texts.items() if any("," in text or text.count(".") > 1 for text in found)}
+    possible = _possible_signs(signed)
     sign = decimal or usual_sign(possible.values(), file.delimiter)
     if sign == COMMA:
         # What was read as a fraction may be an integer: 1.234 is 1234 here.

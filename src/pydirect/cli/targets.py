@@ -58,8 +58,8 @@ def wrong_targets(args: argparse.Namespace, table: Table, classes: bool) -> list
 def _wrong_classes(args: argparse.Namespace, table: Table, name: str) -> list[str]:
     if found := table.wrong_values(name):
         return found
-    if args.task == "auto" and table.is_mostly_numbers(name):
-        return [f"{table.wrong_numbers(name)[0]}; --task classification takes each text for a class"]
+    if args.task == "auto" and table.is_mostly_numbers(name) and (wrong := table.wrong_numbers(name)):
+        return [f"{wrong[0]}; --task classification takes each text for a class"]
     n_classes = len(set(table.columns[name][~table.missing(name)].tolist()))
     if args.task == "auto" and n_classes > _MOST_CLASSES:
         hint = "--task classification takes each for a class"

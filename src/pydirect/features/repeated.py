@@ -151,7 +151,7 @@ def are_measurements(x: FloatArray, y: FloatArray, weight: FloatArray) -> bool:
     Arguments as of `RowCounts.of`.
     """
     n_targets = len(equal_rows(y)[0])
-    if n_targets > max(2, len(y) / 2):
+    if n_targets > max(2, weight.sum() / weight.min() / 2):  # of rows as they were given
         return False
     where = equal_rows(x)[1]
     total, several = np.bincount(where, weights=weight), np.bincount(where) > 1
