@@ -121,3 +121,27 @@ def test_search_counts_repetitions_as_fit_does():
     alone = DirectRegressor("linear").fit(X, y)
     assert search.best_estimator_.noise_variance_ == pytest.approx(alone.noise_variance_, rel=1e-6)
     assert search.best_estimator_.effective_rows_ == alone.effective_rows_ == 200
+
+
+def test_measurements_are_left_out_one_by_one():
+    rng = np.random.default_rng(0)
+    share = np.repeat([0.1, 0.4, 0.6, 0.9], 100)
+    X, y = np.repeat(np.arange(4.0), 100)[:, None], (rng.random(400) < share).astype(float)
+    model = DirectRegressor(noise="constant", store_loo=True).fit(X, y)
+    row = int(np.flatnonzero(y)[0])
+    rest = np.arange(400) != row
+    assert model.noise_variance_ == pytest.approx((share * (1 - share)).mean(), rel=0.1)
+    assert model.loo_log_density_.mean() == pytest.approx(model.log_predictive_density(X, y).mean(), abs=0.02)
+    without = DirectRegressor(noise="constant").fit(X[rest], y[rest]).predict(X[[row]])
+    assert y[row] - model.loo_residuals_[row] == pytest.approx(without[0], abs=0.01)
+    lower, upper = model.predict_interval(X[[0, 399]], level=0.95, method="jackknife+")
+    assert (np.diff([lower, upper], axis=0) < 2).all()
+
+
+def test_varying_noise_of_rounded_measurements_is_theirs():
+    rng = np.random.default_rng(0)
+    deviation = np.repeat([1.0, 2.0, 5.0, 10.0], 300)
+    X = np.repeat(np.arange(4.0), 300)[:, None]
+    y = np.rint(np.repeat([10.0, 20.0, 30.0, 60.0], 300) + deviation * rng.standard_normal(1200))
+    _, std = DirectRegressor(noise="varying").fit(X, y).predict(X[::300], return_std=True)
+    np.testing.assert_allclose(std, deviation[::300], rtol=0.3)

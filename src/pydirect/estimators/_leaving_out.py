@@ -30,7 +30,8 @@ class LeftOut:
     """Predictions of distinct training rows without themselves, standardised.
 
     - `first`, (n_distinct,): index of each among the rows given; `where`, (n_rows,): the number of each row given.
-    - `count`, (n_distinct,): total weights; `precision`, (n_distinct, n_outputs): these over σ².
+    - `count`, (n_distinct,): total weights; `precision`, (n_distinct, n_outputs): over σ², those
+      of one measurement or of all copies.
     - `epistemic`, (n_distinct, n_outputs): variance of f, and of what the basis functions miss of it.
     """
 
@@ -64,7 +65,7 @@ def left_out(models: Sequence[StatisticsModel], rows: TrainingRows, rotated: Rot
         Of these rows.
     """
     first, count, where = rows.merged
-    x, y = rows.x[first], rows.y[first]
+    x, y, one = rows.x[first], rows.y[first], rows.counts.left_out(count)
     tau = np.array([[p.noise.precision / model.repetitions_ for p in model.posteriors_] for model in models])
     together = replace(rotated, c=np.tile(rotated.c, len(models)), yty=np.tile(rotated.yty, len(models)))
     prior_variance = np.concatenate([model.prior_scale_ for model in models]) ** 2
@@ -80,7 +81,7 @@ def left_out(models: Sequence[StatisticsModel], rows: TrainingRows, rotated: Rot
                 missing[block, m] = 0.0 if beyond is None else beyond
     results = []
     for m, model in enumerate(models):
-        precision, noise = count[:, None] * tau[m], model._mean_noise_variance()
+        precision, noise = one[:, None] * tau[m], model._mean_noise_variance()
         found = leave_one_out(y, mean[:, m], variance[:, m], precision, noise, missing[:, m])
         own = posterior.outputs(slice(m * rotated.n_outputs, (m + 1) * rotated.n_outputs))
         results.append(LeftOut(found, own, first, where, count, precision, found.latent_variances + missing[:, m]))
@@ -130,7 +131,7 @@ class LeavingOneOut(StreamedRegressor):
         if len(used) > MAX_ROWS:
             used = np.sort(inference_rng(self._generator()).choice(used, CHOSEN_ROWS, replace=False))
         self._jackknife = Jackknife.of(
-            rows.x[left.first], left.count, left.precision, left.found, left.posterior
+            rows.x[left.first], left.count / rows.counts.unit, left.precision, left.found, left.posterior
         ).chosen(used)
 
     # --- intervals
@@ -148,9 +149,9 @@ class LeavingOneOut(StreamedRegressor):
             ``"posterior"``: the central interval of the predictive distribution. ``"jackknife+"``: from the residuals
             of the training rows without themselves, in units of the predictive standard deviation, which holds at least
             approximately where the model is wrong about its noise; needs ``store_loo=True``. Copies of a row are left
-            out together and count as often as given; of more than 20,000 rows, 5000 random ones are used. A local
-            process is left out, with a warning. Hyperparameters are not learned again without each row, so the
-            guarantee of Barber et al. (2021) is that of the fit given them.
+            out together, measurements one by one, and count as often as given; of more than 20,000 rows, 5000 random
+            ones are used. A local process is left out, with a warning. Hyperparameters are not learned again without
+            each row, so the guarantee of Barber et al. (2021) is that of the fit given them.
 
         Returns
         -------

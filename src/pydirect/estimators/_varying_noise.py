@@ -146,7 +146,7 @@ def choose_noise(
 
 
 class NoiseFit:
-    """The rows of a fit, merged, and its mean with constant noise."""
+    """The rows of a fit, merged, what of each is left out at a time, and its mean with constant noise."""
 
     def __init__(self, model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics) -> None:
         assert training.rows is not None
@@ -154,6 +154,7 @@ class NoiseFit:
         first, counts, _ = training.rows.merged
         used = counts > 0
         self.x, self.y, self.counts = training.rows.x[first[used]], training.rows.y[first[used]], counts[used]
+        self.one = training.rows.counts.left_out(counts)[used]
         n = len(self.x)
         self.compared = np.arange(n)
         if n > MAX_COMPARED_ROWS:
@@ -167,7 +168,7 @@ class NoiseFit:
         """The fit with constant noise of every output."""
         mean, variance = self.moments(self.model.features_, self.ridge, len(self.fitted))
         return [
-            Mean(each, self.left_out(self.y[:, k], mean[:, k], variance[:, k], self.counts / self.noise[k]))
+            Mean(each, self.left_out(self.y[:, k], mean[:, k], variance[:, k], self.one / self.noise[k]))
             for k, each in enumerate(self.fitted)
         ]
 
@@ -175,7 +176,7 @@ class NoiseFit:
         """Whether left-out rows give no reason to compare kinds of noise."""
         rows, basis = self.compared, self.model.features_
         mean, variance = self.moments(basis, self.ridge, len(self.fitted), rows)
-        loo = leave_one_out(self.y[rows], mean, variance, self.counts[rows, None] / self.noise)
+        loo = leave_one_out(self.y[rows], mean, variance, self.one[rows, None] / self.noise)
         return looks_constant(loo.studentised, basis.inputs(self.x[rows]))
 
     def chosen(self) -> tuple[list[Fitted], NoiseModel | None]:
@@ -301,7 +302,7 @@ class NoiseFit:
         missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
         log_variance = LogVariance(basis, posterior, location, scale, missing)
         mean, variance = self.moments(basis, posterior, targets.shape[1])
-        loo = leave_one_out(targets, mean, variance, weight[:, None] / noise)
+        loo = leave_one_out(targets, mean, variance, (self.one / self.counts.mean())[:, None] / noise)
         left_out = [
             LogNoise(location[k] + scale[k] * loo.means[:, k], scale[k] ** 2 * loo.latent_variances[:, k])
             for k in range(targets.shape[1])
@@ -340,7 +341,7 @@ class NoiseFit:
         noise = posterior.noise.variance
         ridge = RidgePosterior.of(rotated, np.array([1 / noise]), np.array([scale**2]))
         mean, variance = self.moments(basis, ridge, 1)
-        loo = self.left_out(y, mean[:, 0], variance[:, 0], weight / noise)
+        loo = self.left_out(y, mean[:, 0], variance[:, 0], self.one * precision / noise)
         return Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)), rotated.target(0))
 
     def _start(self, mean: Mean) -> InitialHyperparameters:

@@ -211,9 +211,10 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         The local process: number of neighbours ``k``, length-scale ``rho``, noise ``eta`` and scale ``c`` of each
         output, and ``gain``, the nats per row by which it predicted left-out training rows better.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        When `store_loo`: (transformed) training targets minus their means predicted without the row and all its copies.
-        Exact refits, but that the feature map, the hyperparameters and the noise variance keep the row: compare models
-        of one feature map by them; on few rows with little noise they are too good for an estimate of the test error.
+        When `store_loo`: (transformed) training targets minus their means predicted without the row, and all its copies
+        unless they are measurements (see `fit`). Exact refits, but that the feature map, the hyperparameters and the
+        noise variance keep the row: compare models of one feature map by them; on few rows with little noise they are
+        too good for an estimate of the test error.
     loo_log_density_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         When `store_loo`: log densities of training targets, predicted like ``loo_residuals_``.
     fit_seconds_ : dict of str to float

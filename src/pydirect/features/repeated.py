@@ -144,6 +144,10 @@ class RowCounts:
         """Return how many rows each distinct row counts for where the kernel is learned, (n_rows,)."""
         return np.minimum(weight / self.unit, self.most)
 
+    def left_out(self, weight: FloatArray) -> FloatArray:
+        """Return the weight that leaving out takes of each distinct row: of one measurement, or of all copies."""
+        return np.minimum(weight, self.unit) if np.isinf(self.most) else weight
+
 
 def are_measurements(x: FloatArray, y: FloatArray, weight: FloatArray) -> bool:
     """Whether rows that agree in x are independent measurements, rather than copies of each other.

@@ -90,22 +90,21 @@ def jackknife_plus(
     scores : ndarray of shape (n_rows,)
         Absolute studentised leave-one-out residuals R.
     weights : ndarray of shape (n_rows,)
-        How many times each row counts among the others; a factor in all of them changes nothing.
+        How many rows each counts for; n is their sum.
     level : float
         1 − α
     """
-    n = len(scores)
+    n = float(weights.sum())
     rank = (1 - level) * (n + 1) * (1 + 1e-12)  # a whole number stays one
     if rank < 1:
-        raise ValueError(f"level must be at most {n / (n + 1):.4g}, which {n} residuals resolve, got {level:g}")
+        raise ValueError(f"level must be at most {n / (n + 1):.4g}, which {n:.6g} residuals resolve, got {level:g}")
     without, reach = mean[:, None] - shares, spread[:, None] * scores
-    share = weights / weights.mean()
-    return _lowest(without - reach, share, rank), -_lowest(-without - reach, share, rank)
+    return _lowest(without - reach, weights, rank), -_lowest(-without - reach, weights, rank)
 
 
 def _lowest(values: FloatArray, weights: FloatArray, rank: float) -> FloatArray:
     """Return the last of the smallest values of every row whose weights add up to `rank` at most."""
-    if (weights == weights[0]).all():
+    if (weights == 1).all():
         return np.partition(values, int(rank) - 1, axis=1)[:, int(rank) - 1]
     order = np.argsort(values, axis=1, kind="stable")
     used = np.maximum((np.cumsum(weights[order], axis=1) <= rank).sum(axis=1), 1)

@@ -99,7 +99,7 @@ class LeaveOneOut:
     leverages : ndarray
         h, between 0 and 1.
     n_effective : ndarray of shape (n_outputs,)
-        Effective number of weights that the data determine, Σh.
+        Effective number of weights that the data determine, Σh, if every row is left out with all its copies.
     """
 
     residuals: FloatArray
@@ -144,7 +144,8 @@ def leave_one_out(
     mean, variance : ndarray of shape (n_rows, n_outputs)
         Moments of f given all rows, as of `RidgePosterior.moments`.
     precision : ndarray of shape (n_outputs,) or (n_rows, n_outputs)
-        ω/σ², with which each row entered the posterior, all copies together; 0 for a row that did not.
+        ω/σ², with which what is left out of each row entered the posterior: one measurement, or all copies together;
+        0 for a row that did not enter.
     noise : ndarray of shape (n_outputs,) or (n_rows, n_outputs), optional
         Variance of the noise of one new observation; 1/`precision` by default.
     missing : ndarray of shape (n_rows, n_outputs), optional
