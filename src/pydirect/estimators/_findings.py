@@ -102,8 +102,8 @@ def words_of_constant_noise(untried: str | None) -> str:
     if untried is None:
         return "Noise: one variance for all rows; left-out rows speak for no other."
     return (
-        f"Noise: one variance for all rows; others are not compared {untried}. If it varies, noise='varying' or "
-        "DVIRegressor has likelier predictions."
+        f"Noise: one variance for all rows; others are not compared {untried}. If it varies, noise='varying' "
+        "in the decorrelated basis or DVIRegressor has likelier predictions."
     )
 
 

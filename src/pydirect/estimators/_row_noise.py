@@ -119,7 +119,7 @@ class RowNoiseModel(GrowingModel):
         if self.basis != "decorrelated":
             return f"with basis={self.basis!r}"
         if hasattr(self, "statistics_"):
-            return "where only sums over rows are kept"
+            return "by partial_fit or from sums over rows"
         if self.store_loo:
             return "with store_loo=True"
         if not self._may_fit_noise():
