@@ -84,8 +84,9 @@ def for_each(
     A KeyboardInterrupt reaches only the waiting thread: it sets `stop`, which tasks check.
     """
     if n_workers == 1 or len(items) == 1:
-        return [task(item) for item in items]
-    with ThreadPoolExecutor(n_workers) as pool:
+        with single_blas_thread():  # as beside other tasks, which may be inside it or not
+            return [task(item) for item in items]
+    with single_blas_thread(), ThreadPoolExecutor(n_workers) as pool:
         futures: list[Future[_Result]] = []
         try:
             futures.extend(pool.submit(task, item) for item in items)
