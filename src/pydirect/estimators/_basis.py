@@ -272,7 +272,7 @@ class BasisFunctionModel(TableModel):
         return search_hyperparameters(
             inputs,
             y,
-            weight,
+            counted,
             n_linear,
             rng,
             max_rows=self.max_hyperparameter_rows,

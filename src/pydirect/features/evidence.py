@@ -51,15 +51,16 @@ def fit_hyperparameters(
         From hyperparameters to the evidence of all rows, which chooses between searches on several subsets where there
         are many more rows than `max_rows`.
     """
-    return search_hyperparameters(
-        x, y, sample_weight, n_linear, rng, max_rows=max_rows, n_threads=n_threads, referee=referee
-    )[0]
+    counts = RowCounts.of(x, y, sample_weight).where_learned(sample_weight)
+    return search_hyperparameters(x, y, counts, n_linear, rng, max_rows=max_rows, n_threads=n_threads, referee=referee)[
+        0
+    ]
 
 
 def search_hyperparameters(
     x: FloatArray,
     y: FloatArray,
-    sample_weight: FloatArray,
+    counts: FloatArray,
     n_linear: int,
     rng: np.random.Generator,
     *,
@@ -70,12 +71,12 @@ def search_hyperparameters(
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Return what `fit_hyperparameters` does, and the record of the search.
 
-    `tied`, (n_inputs,): the length-scale of each input; see `MarginalLikelihood`.
+    `counts`, (n_samples,): how many rows each counts for, as of `RowCounts.where_learned`, for the referee too. `tied`,
+    (n_inputs,): the length-scale of each input; see `MarginalLikelihood`.
     """
-    weight = RowCounts.of(x, y, sample_weight).where_learned(sample_weight)
 
     def objective(rows: NDArray[np.intp]) -> MarginalLikelihood:
-        return MarginalLikelihood(x[rows], y[rows], weight[rows], n_linear, n_threads, tied)
+        return MarginalLikelihood(x[rows], y[rows], counts[rows], n_linear, n_threads, tied)
 
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], y, rng, n_threads)

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from pydirect._validation import FloatArray
-from pydirect.features.evidence import fit_hyperparameters
+from pydirect.features.evidence import search_hyperparameters
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.features.maps import FourierFeatures
-from pydirect.features.repeated import distinct_rows
+from pydirect.features.repeated import RowCounts, distinct_rows
 from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.quantized.budget.costs import Form
 from pydirect.quantized.budget.draws import Problem, draw_samples
@@ -51,15 +51,16 @@ class TargetTask(Task):
             raise ValueError(f"y must vary by less than {LARGEST_SCALE:g} and more than its inverse, got {scale}")
         standardised = np.ascontiguousarray((y - mean) / scale)
         input_map, inputs = mapped_inputs(x, weight)
-        hyperparameters = fit_hyperparameters(
+        counts = RowCounts.of(inputs, standardised, merged).where_learned(merged)
+        hyperparameters, _ = search_hyperparameters(
             inputs,
             standardised,
-            merged,
+            counts,
             input_map.n_standardised,
             settings.rng,
             max_rows=settings.max_hyperparameter_rows,
             n_threads=settings.n_threads,
-            referee=Referee(inputs, standardised, merged, settings.rng, settings.n_threads),
+            referee=Referee(inputs, standardised, counts, settings.rng, settings.n_threads),
         )
         return cls(
             input_map=input_map,
