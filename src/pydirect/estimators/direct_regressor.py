@@ -476,7 +476,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         return RawPolicy(
             levels,
             log_prior,
-            noise="evidence" if noise in ("auto", "constant") else noise,
+            noise="constant" if noise == "auto" else noise,
             n_noise_levels=self.n_noise_levels,
             n_components=self.n_components,
             entropy=self.entropy,

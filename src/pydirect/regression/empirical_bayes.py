@@ -238,7 +238,7 @@ class RawPolicy:
 
     - `levels`, (n_weights or 1, n_levels): in units of the prior standard deviation.
     - `log_prior`, (n_weights or 1, n_levels).
-    - `noise` ({"evidence", "grid", "fixed"}): ``"evidence"``: fixed where the evidence of continuous
+    - `noise` ({"constant", "grid", "fixed"}): ``"constant"``: fixed where the evidence of continuous
       weights is largest, and raised to what the levels cannot represent. ``"grid"``: inferred on a grid.
       ``"fixed"``: as the hyperparameters say.
     - `n_noise_levels`: size of the grid.
@@ -247,7 +247,7 @@ class RawPolicy:
 
     levels: FloatArray
     log_prior: FloatArray | MixturePriorTable
-    noise: str = "evidence"
+    noise: str = "constant"
     n_noise_levels: int = 15
     n_components: int = 1
     entropy: str = "pairwise"
@@ -288,7 +288,7 @@ class RawFit:
         """
         fit = self.cut_short() if interrupted else self
         posterior = fit._on_grid()
-        if fit.policy.noise == "evidence":
+        if fit.policy.noise == "constant":
             fit, posterior = fit._with_lattice_noise(posterior)
         interrupted = interrupted or posterior.interrupted
         if fit.policy.n_components > 1:

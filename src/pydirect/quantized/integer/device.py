@@ -13,6 +13,7 @@ from pydirect.quantized.integer.counts import RawInputs
 from pydirect.quantized.integer.fixed_point import FixedResults
 from pydirect.quantized.integer.probabilities import Probabilities
 from pydirect.quantized.integer.program import Program
+from pydirect.quantized.rows import as_rows
 
 Pair = tuple[Integers, Integers]
 
@@ -71,9 +72,7 @@ class FixedPointModel:
 
     def quantise(self, X: ArrayLike) -> Integers:
         """Return the inputs of the program, (n_rows, n_inputs)."""
-        rows = np.asarray(X, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.program.n_features_in:
-            raise ValueError(f"X must have shape (n_rows, {self.program.n_features_in}), got {rows.shape}")
+        rows = as_rows(X, self.program.n_features_in, ())
         if self.raw is None:
             return self.program.quantise_inputs(rows)
         if not ((rows == np.rint(rows)) & (rows >= -(2**31)) & (rows < 2**31)).all():
