@@ -1,10 +1,11 @@
-"""Classification: accuracy, log loss, calibration and time, beside scikit-learn's logistic regression.
+"""Classification: accuracy, log loss, calibration and time, beside scikit-learn's classifiers as their users take them.
 
-Four real data sets that come with scikit-learn, five folds, and two synthetic ones of 100,000 rows with 20,000 held
-out. With ``--models fourier`` the posteriors of the raw basis beside the decorrelated one, on equal features. The
-reference is `LogisticRegression` as it comes, on the same basis functions (``same ...``) and on standardised
-columns (``columns``). On linear features both bounds are fitted, and the final value of each is printed, in nats per
-row: both are lower bounds of the log-probability of the training labels. One thread.
+Five stratified folds of the sets in `classification_sets.py`, on one thread. Log loss, calibration error of the
+predicted class, Brier score and, for two classes, average precision are those of the held-out rows of all folds
+together; seconds are processor time per fold. `truth` are the probabilities that a synthetic set's labels were drawn
+with. Rivals: logistic regression and a support vector machine with Platt scaling, both on standardised columns, and
+histogram boosting, each as it comes; a Gaussian process with one length-scale where rows are few; LightGBM if it is
+installed, outside the summary. The summary compares our models with the best rival on equal folds.
 """
 
 from __future__ import annotations
@@ -18,125 +19,214 @@ import argparse  # noqa: E402
 import json  # noqa: E402
 import time  # noqa: E402
 import warnings  # noqa: E402
-from collections.abc import Iterator  # noqa: E402
+from dataclasses import dataclass, field  # noqa: E402
+from importlib.util import find_spec  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-from scipy.special import expit  # noqa: E402
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine  # noqa: E402
+from classification_sets import SETS, DataSet, Labelled  # noqa: E402
+from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
+from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: E402
+from sklearn.gaussian_process import GaussianProcessClassifier  # noqa: E402
+from sklearn.gaussian_process.kernels import RBF  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.metrics import log_loss  # noqa: E402
+from sklearn.metrics import average_precision_score, log_loss  # noqa: E402
 from sklearn.model_selection import StratifiedKFold  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.svm import SVC  # noqa: E402
 
 from pydirect import DirectClassifier  # noqa: E402
 from pydirect.metrics import expected_calibration_error  # noqa: E402
 
-REAL = {"breast_cancer": load_breast_cancer, "wine": load_wine, "iris": load_iris, "digits": load_digits}
-SYNTHETIC = ("linear", "curved")
-COLUMNS = ("accuracy", "log_loss", "calibration_error", "seconds", "bound", "inference", "zeros")
-MODELS = {
-    "nystroem": {"features": "nystroem"},
+MODELS: dict[str, dict[str, Any]] = {
+    "default": {},
     "linear": {"features": "linear"},
-    "linear, exponential": {"features": "linear", "bound": "exponential"},
+    "balanced": {"class_weight": "balanced"},
+    "linear-exponential": {"features": "linear", "bound": "exponential"},
     "fourier": {"features": "fourier"},
-    "fourier, sequential": {"features": "fourier", "basis": "raw"},
-    "fourier, mean field": {"features": "fourier", "basis": "raw", "posterior": "mean_field"},
+    "fourier-sequential": {"features": "fourier", "basis": "raw"},
+    "fourier-mean-field": {"features": "fourier", "basis": "raw", "posterior": "mean_field"},
 }
+RIVALS = ("LogisticRegression", "SVC, Platt", "HistGradientBoosting", "GaussianProcess")
+MAX_SVC_ROWS, MAX_PROCESS_ROWS = 20_000, 700
+RARE = 0.05  # a smallest class below this share gets the model of balanced classes too
+COLUMNS = ("accuracy", "log_loss", "calibration", "brier", "precision", "fit_seconds", "predict_seconds")
 
 
-def synthetic(name: str, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ten normal columns; the logit is linear in them, or has curved parts and an interaction."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((n, 10))
-    z = x @ np.linspace(1.5, -1.5, 10)
-    if name == "curved":
-        z = 2 * np.sin(2 * x[:, 0]) + 1.5 * x[:, 1] * x[:, 2] + x[:, 3] ** 2 - 1 + x[:, 4]
-    return x, (rng.random(n) < expit(z)).astype(int)
+@dataclass
+class Outcome:
+    """Labels and probabilities of each fold's held-out rows, seconds of fit and prediction, what a fit found."""
+
+    y: list[np.ndarray] = field(default_factory=list)
+    p: list[np.ndarray] = field(default_factory=list)
+    seconds: list[tuple[float, float]] = field(default_factory=list)
+    details: list[dict[str, Any]] = field(default_factory=list)
+
+    def scores(self, n_folds: int | None = None) -> dict[str, float]:
+        """Scores over the first folds, under the names of `COLUMNS`."""
+        y, p = np.concatenate(self.y[:n_folds]), np.vstack(self.p[:n_folds])
+        right = p.argmax(axis=1) == y
+        values = (
+            right.mean(),
+            log_loss(y, p, labels=np.arange(p.shape[1])),
+            expected_calibration_error(right, np.minimum(p.max(axis=1), 1.0)),
+            ((p - np.eye(p.shape[1])[y]) ** 2).sum(axis=1).mean() / 2,
+            average_precision_score(y, p[:, 1]) if p.shape[1] == 2 else np.nan,
+            *(np.mean(self.seconds[:n_folds], axis=0) if self.seconds else (np.nan, np.nan)),
+        )
+        return dict(zip(COLUMNS, map(float, values), strict=True))
+
+    def add(self, model: Any, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray) -> Any:
+        """Fit and predict; return the fitted model."""
+        begin = time.process_time()
+        model.fit(x, y)
+        middle = time.process_time()
+        p = model.predict_proba(x_test)
+        self.y.append(y_test)
+        self.p.append(p / p.sum(axis=1, keepdims=True))
+        self.seconds.append((middle - begin, time.process_time() - middle))
+        return model
+
+    def record(self) -> dict[str, Any]:
+        """All that goes into the file of figures."""
+        losses = [log_loss(y, p, labels=np.arange(p.shape[1])) for y, p in zip(self.y, self.p, strict=True)]
+        return {**self.scores(), "fold_log_losses": losses, "fold_seconds": self.seconds, "details": self.details}
 
 
-def splits(name: str, n_folds: int, n: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Training and held-out X and y."""
-    if name in REAL:
-        x, y = REAL[name](return_X_y=True)
-        for train, test in list(StratifiedKFold(5, shuffle=True, random_state=0).split(x, y))[:n_folds]:
-            yield x[train], y[train], x[test], y[test]
-    else:
-        x, y = synthetic(name, n + n // 5)
-        yield x[:n], y[:n], x[n:], y[n:]
+def rivals(n: int, d: int) -> dict[str, Any]:
+    """Rivals for n rows of d columns; those left out are None."""
+    process = GaussianProcessClassifier(1.0 * RBF(np.sqrt(d)), random_state=0)
+    found = {
+        "LogisticRegression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        "SVC, Platt": CalibratedClassifierCV(make_pipeline(StandardScaler(), SVC()), ensemble=False),
+        "HistGradientBoosting": HistGradientBoostingClassifier(random_state=0),
+        "GaussianProcess": make_pipeline(StandardScaler(), process),
+    }
+    if n > MAX_SVC_ROWS:
+        found["SVC, Platt"] = None
+    if n > MAX_PROCESS_ROWS:
+        found["GaussianProcess"] = None
+    if find_spec("lightgbm"):
+        from lightgbm import LGBMClassifier
+
+        found["LightGBM"] = LGBMClassifier(n_jobs=1, verbose=-1)
+    return found
 
 
-def scores(
-    y: np.ndarray,
-    p: np.ndarray,
-    seconds: float,
-    bound: float = np.nan,
-    inference: float = np.nan,
-    zeros: float = np.nan,
-) -> list[float]:
-    """Accuracy, log loss, expected calibration error of the predicted class, seconds to fit, the ELBO per row.
-
-    Then the seconds of inference alone and the share of weights that are zero in a draw.
-    """
-    right = p.argmax(axis=1) == y
-    error = expected_calibration_error(right, np.minimum(p.max(axis=1), 1.0))
-    return [right.mean(), log_loss(y, p), error, seconds, bound, inference, zeros]
+def found_by(model: DirectClassifier) -> dict[str, Any]:
+    """What explains a fit: stages, size, the ELBO per row, the weights' prior scales and the kernel."""
+    kernel = model.features_.hyperparameters
+    return {
+        "stages": model.fit_seconds_,
+        "n_weights": int(np.shape(model.coef_)[-1]),
+        "elbo_per_row": float(model.elbo_ / model.n_samples_),
+        "sparsity": float(model.sparsity_),
+        "prior_scale": np.ravel(model.prior_scale_).tolist(),
+        "kernel": None if kernel is None else str(kernel),
+    }
 
 
-def fitted(model: Any, x: np.ndarray, y: np.ndarray) -> float:
-    """Fit and return the seconds."""
-    begin = time.perf_counter()
-    model.fit(x, y)
-    return time.perf_counter() - begin
+def basis_functions(model: DirectClassifier, x: np.ndarray) -> np.ndarray:
+    """Φ of rows of X, block by block."""
+    return np.vstack([model.features_.transform(rows) for rows in np.array_split(x, max(len(x) // 5_000, 1))])
 
 
-def measure(name: str, labels: list[str], n_basis_functions: int, n_folds: int, n: int) -> dict[str, list[float]]:
-    """Scores of every model, averaged over folds."""
-    found: dict[str, list[list[float]]] = {}
-    for x, y, x_test, y_test in splits(name, n_folds, n):
-        for label in labels:
-            model = DirectClassifier(**MODELS[label], n_basis_functions=n_basis_functions, n_threads=1)
-            seconds = fitted(model, x, y)
-            inference = model.fit_seconds_["inference"], model.sparsity_
-            row = scores(y_test, model.predict_proba(x_test), seconds, model.elbo_ / len(y), *inference)
-            found.setdefault(f"pydirect {label}", []).append(row)
-            if model.bound == "exponential" or model.basis == "raw":
-                continue
-            phi, phi_test = (np.vstack([model._features_of(a)[1] for a in np.array_split(b, 20)]) for b in (x, x_test))
-            reference = LogisticRegression(max_iter=1000)
-            seconds = fitted(reference, phi, y)
-            found.setdefault(f"scikit-learn, same {label}", []).append(
-                scores(y_test, reference.predict_proba(phi_test), seconds)
-            )
-        columns = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-        seconds = fitted(columns, x, y)
-        found.setdefault("scikit-learn, columns", []).append(scores(y_test, columns.predict_proba(x_test), seconds))
-    return {label: np.mean(values, axis=0).tolist() for label, values in found.items()}
+def measure(data: Labelled, settings: DataSet, arguments: argparse.Namespace) -> dict[str, Outcome]:
+    """Outcomes of the truth, our models and the rivals on one set."""
+    outcomes: dict[str, Outcome] = {}
+
+    def outcome(label: str) -> Outcome:
+        return outcomes.setdefault(label, Outcome())
+
+    own = [m for m in arguments.models if m != "balanced" or np.bincount(data.y).min() < RARE * len(data.y)]
+    folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(data.x, data.y))
+    for fold, (train, test) in enumerate(folds[: min(arguments.folds, settings.max_folds)]):
+        rows = data.x[train], data.y[train], data.x[test], data.y[test]
+        if data.truth is not None:
+            outcome("truth").y.append(data.y[test])
+            outcome("truth").p.append(data.truth[test])
+        for label in own if fold < arguments.own_folds else ():
+            options = {**settings.options, **MODELS[label], "n_threads": 1}
+            if arguments.n_basis_functions is not None:
+                options["n_basis_functions"] = arguments.n_basis_functions
+            model = outcome(f"pydirect {label}").add(DirectClassifier(**options), *rows)
+            outcome(f"pydirect {label}").details.append(found_by(model))
+            if arguments.same_features and model.bound != "exponential" and model.basis != "raw":
+                phi, phi_test = basis_functions(model, rows[0]), basis_functions(model, rows[2])
+                reference = LogisticRegression(max_iter=1000, class_weight=options.get("class_weight"))
+                outcome(f"LogisticRegression, {label}").add(reference, phi, rows[1], phi_test, rows[3])
+        if not arguments.no_rivals:
+            for label, rival in rivals(*rows[0].shape).items():
+                if rival is not None:
+                    outcome(label).add(rival, *rows)
+                elif fold == 0:
+                    print(f"{label} left out: {len(train)} rows are too many for it")
+    return outcomes
+
+
+def print_table(name: str, data: Labelled, outcomes: dict[str, Outcome]) -> None:
+    """One line per model."""
+    shares = ", ".join(f"{share:.3g}" for share in np.bincount(data.y) / len(data.y))
+    print(f"\n{name}: {len(data.x)} rows, {data.x.shape[1]} columns, classes {shares}")
+    print(f"{'':32s}{'folds':>6s}" + "".join(f"{column:>17s}" for column in COLUMNS))
+    for label, outcome in outcomes.items():
+        values = outcome.scores().values()
+        print(f"{label:32s}{len(outcome.y):6d}" + "".join(f"{v:17.4f}" for v in values), flush=True)
+
+
+def print_summary(label: str, results: dict[str, dict[str, Outcome]]) -> None:
+    """A model beside the best rival of each set, on equal folds."""
+    columns = ("log loss", "best rival", "", "ratio", "calibration", "best rival", "x fastest", "x best")
+    print(f"\n{label}\n{'':16s}" + "".join(f"{column:>{22 if not column else 12}s}" for column in columns))
+    sets = {name: outcomes for name, outcomes in results.items() if label in outcomes and RIVALS[0] in outcomes}
+    met = []
+    for name, outcomes in sets.items():
+        own = outcomes[label].scores()
+        others = {rival: outcomes[rival].scores(len(outcomes[label].y)) for rival in RIVALS if rival in outcomes}
+        best = min(others, key=lambda rival: others[rival]["log_loss"])
+        calibration = min(scores["calibration"] for scores in others.values())
+        ratio = own["log_loss"] / others[best]["log_loss"]
+        multiple = own["fit_seconds"] / min(scores["fit_seconds"] for scores in others.values())
+        met.append((ratio <= 1.02, own["calibration"] <= calibration, multiple <= 10))
+        print(
+            f"{name:16s}{own['log_loss']:12.4f}{others[best]['log_loss']:12.4f}{best:>22s}{ratio:12.3f}"
+            f"{own['calibration']:12.4f}{calibration:12.4f}{multiple:12.1f}"
+            f"{own['fit_seconds'] / others[best]['fit_seconds']:12.1f}"
+        )
+    near, calibrated, quick = np.sum(met, axis=0, dtype=int) if met else (0, 0, 0)
+    print(f"log loss at most 2 % above the best rival's: {near} of {len(sets)} sets")
+    print(f"calibration error at most the best rival's: {calibrated} of {len(sets)} sets")
+    print(f"fitted in at most ten times the fastest rival's seconds: {quick} of {len(sets)} sets", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=[*REAL, *SYNTHETIC], help="data sets (default: all)")
-    parser.add_argument("--models", default="", help="only those whose names begin so (default: all)")
-    parser.add_argument(
-        "--n-basis-functions", type=int, default=300, help="landmarks or Fourier features (default: 300)"
-    )
+    parser.add_argument("names", nargs="*", help=f"data sets (default: all): {', '.join(SETS)}")
+    parser.add_argument("--models", nargs="+", default=["default", "linear", "balanced"], choices=MODELS)
+    parser.add_argument("--no-rivals", action="store_true")
+    parser.add_argument("--same-features", action="store_true", help="LogisticRegression on our basis functions too")
+    parser.add_argument("--n-basis-functions", type=int, help="default: the estimator's, 300 for the set large")
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=100_000, help="of the synthetic sets")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--own-folds", type=int, default=5, help="of our models, where these are slow")
+    parser.add_argument("--rows", type=int, help="of synthetic sets")
+    parser.add_argument("--json", type=Path, help="written after every set")
     arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(SETS):
+        parser.error(f"no such sets: {', '.join(sorted(unknown))}")
     warnings.simplefilter("ignore")
-    results = {}
-    for name in arguments.names:
-        labels = [label for label in MODELS if label.startswith(arguments.models)]
-        results[name] = measure(name, labels, arguments.n_basis_functions, arguments.folds, arguments.rows)
-        print(f"\n{name:32s}" + "".join(f"{c:>19s}" for c in COLUMNS))
-        for label, values in results[name].items():
-            print(f"{label:32s}" + "".join(f"{v:19.4f}" for v in values), flush=True)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(results, indent=2))
+    results: dict[str, dict[str, Outcome]] = {}
+    for name in arguments.names or SETS:
+        data = SETS[name].rows(arguments.rows)
+        results[name] = measure(data, SETS[name], arguments)
+        print_table(name, data, results[name])
+        if arguments.json is not None:
+            figures = {s: {label: o.record() for label, o in found.items()} for s, found in results.items()}
+            arguments.json.write_text(json.dumps(figures, indent=1))
+    for label in arguments.models:
+        if label != "balanced" and not arguments.no_rivals:
+            print_summary(f"pydirect {label}", results)
 
 
 if __name__ == "__main__":
