@@ -191,6 +191,26 @@ def pair_screen(
     n_threads: int,
 ) -> None: ...
 
+# Expectations over Gaussian logits. Of softmax: mean and probability are (n, n_classes), all others (n,), the variance
+# that of every logit of the row. Of a sigmoid all are (n,).
+
+def expected_softmax(
+    mean: _Double,
+    variance: _Double,
+    log_partition: _Double,
+    probability: _Double,
+    curvature: _Double,
+    n_threads: int,
+) -> None: ...
+def expected_sigmoid(
+    mean: _Double,
+    variance: _Double,
+    log_partition: _Double,
+    probability: _Double,
+    curvature: _Double,
+    n_threads: int,
+) -> None: ...
+
 # Exponential moments of rows. n rows; q, offsets and gradient are (n_levels, padded), first (padded,), log_terms,
 # factor and weight (n,).
 

@@ -348,3 +348,34 @@ def test_covariance_gradient_agrees_with_finite_differences(isa_level, n):
 def test_covariance_gradient_weights_are_symmetric_and_the_same_at_every_level(at_every_level):
     weight, _ = at_every_level(Covariance(45, seed=2).gradient)
     np.testing.assert_array_equal(weight, weight.T)
+
+
+# Expectations over Gaussian logits
+
+
+def expectations(mean, variance, n_threads=1):
+    shapes = [variance.shape, mean.shape, variance.shape]
+    out = [np.empty(shape) for shape in shapes]
+    kernel = _core.expected_softmax if mean.ndim == 2 else _core.expected_sigmoid
+    kernel(mean, variance, *out, n_threads)
+    return tuple(out)
+
+
+@pytest.mark.parametrize("n_classes", [None, 1, 2, 3, 10, 33])
+def test_expectations_have_the_same_bits_at_every_level_and_row_by_row(at_every_level, n_classes):
+    rng = np.random.default_rng(0)
+    mean = rng.normal(scale=4.0, size=150 if n_classes is None else (150, n_classes))
+    variance = np.exp(rng.normal(scale=3.0, size=150)) * (rng.random(150) > 0.1)
+    all_rows = at_every_level(lambda: expectations(mean, variance))
+    for i in (0, 17, 149):
+        for whole, alone in zip(all_rows, expectations(mean[i : i + 1], variance[i : i + 1]), strict=True):
+            assert whole[i].tobytes() == alone[0].tobytes()
+    for serial, parallel in zip(all_rows, expectations(mean, variance, 3), strict=True):
+        assert serial.tobytes() == parallel.tobytes()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308])
+def test_expectations_of_impossible_logits_end(isa_level, value):
+    for mean, variance in [(value, 1.0), (0.0, value), (value, value), (0.0, -abs(value))]:
+        expectations(np.array([[0.0, mean, 1.0]]), np.array([variance]))
+        expectations(np.array([mean]), np.array([variance]))

@@ -5,6 +5,7 @@
 #include "kernels/dense.hpp"
 #include "kernels/divergence.hpp"
 #include "kernels/draws.hpp"
+#include "kernels/expectations.hpp"
 #include "kernels/exponential.hpp"
 #include "kernels/factorisation.hpp"
 #include "kernels/fourier.hpp"
@@ -30,6 +31,7 @@ struct KernelTable {
   QuadraticKernels quadratic;
   UnitMomentKernels unit_moments;
   UnitCovarianceKernels unit_covariance;
+  ExpectationKernels expectations;
   ExponentialKernels exponential;
   DrawKernels draws;
   DivergenceKernels divergence;

@@ -23,6 +23,7 @@ namespace PYDIRECT_ISA {
 
 #include "kernels/tilt-inl.hpp"
 #include "kernels/mixture-inl.hpp"
+#include "kernels/expectations-inl.hpp"
 #include "kernels/exponential-inl.hpp"
 
 #include "kernels/moment_table-inl.hpp"
@@ -49,6 +50,7 @@ constexpr KernelTable all_kernels(const char* name) {
   fill(table.quadratic);
   fill(table.unit_moments);
   fill(table.unit_covariance);
+  fill(table.expectations);
   fill(table.exponential);
   fill(table.draws);
   fill(table.divergence);
