@@ -321,6 +321,39 @@ class Covariance:
         return self._fraction(self.time_gradient, EXP_FLOPS + 12, 56)
 
 
+class Expectations:
+    """Expectations of log Σ exp z and softmax(z) over Gaussian logits, 2000 rows; of one logit for one class.
+
+    Limit, at the rate of dsyrk: 24 times an exponential and 60 flops a logit, and 550 flops a row for its table; 300
+    flops where there is one logit.
+    """
+
+    params = ((1, 3, 10), (0.3, 1.0, 3.0))
+    param_names = ("n_classes", "sd")
+    n_rows = 2_000
+
+    def setup(self, n_classes: int, sd: float) -> None:
+        require("expected_softmax", "expected_sigmoid")
+        from pydirect.logistic import expectations
+
+        shape = self.n_rows if n_classes == 1 else (self.n_rows, n_classes)
+        self.mean = np.random.default_rng(0).normal(scale=2.0, size=shape)
+        self.variance = np.full(self.n_rows, sd**2)
+        self.expect = expectations.expected_sigmoid if n_classes == 1 else expectations.expected_softmax
+        self.expect(self.mean, self.variance)
+
+    def time_expectations(self, n_classes: int, sd: float) -> None:
+        self.expect(self.mean, self.variance)
+
+    @_unit
+    def track_expectations_fraction_of_limit(self, n_classes: int, sd: float) -> float:
+        flops = 300 if n_classes == 1 else 550 + n_classes * 24 * (EXP_FLOPS + 60)
+        return fraction_of_limit(
+            lambda: [self.expect(self.mean, self.variance) for _ in range(10)],
+            (multiplying("float64"), 10.0 * self.n_rows * flops),
+        )
+
+
 class Exponential:
     """exp of 4096 doubles that stay in the nearest cache.
 

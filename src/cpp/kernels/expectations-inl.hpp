@@ -1,8 +1,8 @@
 // Expectations of softmax and logistic likelihoods over independent Gaussian logits.
 
 // Softmax as a race (logistic/expectations.py has the identities): integrals over the time of the winner.
-constexpr double kRaceStart = 24.0;  // Σ −log F above which nobody has arrived
-constexpr double kRaceEnd = 5e-11;   // and below which everybody has
+constexpr double kRaceStart = 22.0;  // Σ −log F above which nobody has arrived
+constexpr double kRaceEnd = 2e-10;   // and below which everybody has
 
 // One over the products of differences of the integers 0 to 5.
 constexpr double kLagrange[kAngleOrder] = {-1.0 / 120, 1.0 / 24, -1.0 / 12, 1.0 / 12, -1.0 / 24, 1.0 / 120};
@@ -92,26 +92,35 @@ PYDIRECT_INLINE void softmax_row(const SoftmaxRows& p, const double* mean, doubl
   for (Index k = 1; k < n; ++k) largest = std::fmax(largest, mean[k]);
   const double sd = std::sqrt(variance), scale = std::sqrt(1.0 + variance), origin = largest + kRaceOrigin * sd;
   constexpr double per_node = 1.0 / kRunnerSpacing;
+  const double leader = kRaceOrigin * sd / scale;  // y at the origin
+  double equals = 0.0;
   for (Index k = 0; k < n; ++k) {
-    start[k] = ((origin - mean[k]) / scale - kRunnerFirst) * per_node;
+    const double gap = (largest - mean[k]) / scale;
+    start[k] = (leader + gap - kRunnerFirst) * per_node;
+    const double near = std::fmax(1.0 - 0.25 * gap, 0.0);
+    equals += near * near * near;
     store(wins + lanes * k, broadcast(0.0));
   }
-  const double leader = (kRaceOrigin * sd / scale - kRunnerFirst) * per_node;
+  // About where the race starts, lest packs of no use are run: where −log F of so many equals is kRaceStart, between
+  // its approximations for Gumbel and for Gaussian variables.
+  const double each = kRaceStart / equals, gumbel = -std::log(each), gaussian = 1.3 - 1.13 * std::sqrt(2.0 * each);
+  const double begin = gumbel + (gaussian - gumbel) * (sd / scale) - leader;
+  const double steps = (begin - p.node[0]) / (p.node[1] - p.node[0]);
+  const Index middle = Index(std::fmin(std::fmax(steps, 0.0), double(p.n_nodes - lanes)));
   const AngleStencil stencil = stencil_at(p.table, sd);
   double log_hazard[kRunnerStride];
   Index filled = kRunnerStride;
 
   PackD mass = broadcast(0.0), time = mass, bend = mass;
-  // Returns Σ −log F at both ends of a pack of nodes.
+  // Eight nodes; returns Σ −log F at both ends.
   double first = 0.0, last = 0.0;
-  const auto run = [&](Index pack) {
-    const PackD node = load(p.node + lanes * (p.n_before + pack)), weight = load(p.weight + lanes * (p.n_before + pack));
-    const PackD since = node * broadcast(per_node);
-    const double lowest = std::fmax(leader + p.node[lanes * (p.n_before + pack)] * per_node - 1.0, 0.0);
+  const auto run = [&](Index at) {
+    const PackD node = load(p.node + at), weight = load(p.weight + at), since = node * broadcast(per_node);
+    const double lowest = std::fmax((leader + p.node[at] - kRunnerFirst) * per_node - 1.0, 0.0);
     if (lowest * 3.0 < double(filled)) {
-      const Index begin = 3 * Index(lowest) / lanes * lanes;
-      combine(stencil, begin, filled, log_hazard);
-      filled = begin;
+      const Index from = 3 * Index(lowest) / lanes * lanes;
+      combine(stencil, from, filled, log_hazard);
+      filled = from;
     }
     PackD hazard = broadcast(0.0), rate = hazard, square = hazard;
     for (Index k = 0; k < n; ++k) {
@@ -132,11 +141,11 @@ PYDIRECT_INLINE void softmax_row(const SoftmaxRows& p, const double* mean, doubl
     first = ends[0];
     last = ends[lanes - 1];
   };
-  run(0);
-  const double left = first;
-  for (Index pack = 1; pack < p.n_after && last > kRaceEnd; ++pack) run(pack);
-  first = left;
-  for (Index pack = -1; pack >= -p.n_before && first < kRaceStart; --pack) run(pack);
+  run(middle);
+  const double earliest = first;
+  for (Index at = middle + lanes; at <= p.n_nodes - lanes && last > kRaceEnd; at += lanes) run(at);
+  first = earliest;
+  for (Index at = middle - lanes; at >= 0 && first < kRaceStart; at -= lanes) run(at);
 
   // The mass is one; its error is shared by all.
   const double total = sum_lanes(mass);

@@ -6,9 +6,9 @@
 namespace pydirect {
 
 // A runner arrives at mean + sd Z + G, Z standard normal, G standard Gumbel; F(time) = Pr(arrived by then).
-// Its log(−log F) in y = (time − mean) / √(1 + sd²), for angles atan(sd): with its first two derivatives in y (times the
-// spacing, and half its square) at evenly spaced y, for Hermite's interpolation of fifth degree; Lagrange's of the same
-// degree in the angle. Together some 1e-9 of F.
+// Its log(−log F) in y = (time − mean) / √(1 + sd²), for angles atan(sd): with its first two derivatives in y (times
+// the spacing, and half its square) at evenly spaced y, for Hermite's interpolation of fifth degree; Lagrange's of the
+// same degree in the angle. Together some 1e-9 of F.
 constexpr Index kRunnerAngles = 64;  // intervals from 0 to π/2
 constexpr Index kAngleOrder = 6;    // rows that are combined: two before the interval's first, three after it
 constexpr Index kRunnerRows = kRunnerAngles + kAngleOrder / 2;
@@ -21,8 +21,7 @@ struct SoftmaxRows {
   const double* mean;      // (n_rows, n_classes)
   const double* variance;  // (n_rows,) of every logit of the row
   const double* table;     // (kRunnerRows, kRunnerStride)
-  // Nodes in y since the origin, in packs: `n_before` before it and `n_after` from it on.
-  Index n_before, n_after;
+  Index n_nodes;  // in y since the origin
   const double *node, *weight;
   double* scratch;        // (n_classes, kRaceScratch)
   double* log_partition;  // (n_rows,)

@@ -150,18 +150,14 @@ std::vector<double> logit_table() {
 // Nodes y = ξ + κ (e^ξ − 1), which go far where the Gumbel distribution has its slow tail, at equal steps in ξ. The
 // winner of many equals is the surer, hence shorter steps.
 struct RaceNodes {
-  Index n_before, n_after;
   std::vector<double> node, weight;
 };
 
 RaceNodes race_nodes(Index n_classes) {
-  constexpr double stretch = 0.1, earliest = 13.0, latest = 6.5;
-  constexpr Index lanes = 8;
-  const double step = n_classes <= 10 ? 0.36 : 0.36 * std::pow(10.0 / double(n_classes), 0.2);
+  constexpr double stretch = 0.1, earliest = 16.0, latest = 9.0;
+  const double step = n_classes <= 10 ? 0.4 : 0.4 * std::pow(10.0 / double(n_classes), 0.2);
   RaceNodes r;
-  r.n_before = 1 + Index(earliest / (step * lanes));
-  r.n_after = 1 + Index(latest / (step * lanes));
-  for (Index i = -r.n_before * lanes; i < r.n_after * lanes; ++i) {
+  for (Index i = -Index(earliest / step); i <= Index(latest / step); ++i) {
     const double xi = step * double(i), stretched = stretch * std::exp(xi);
     r.node.push_back(xi + stretched - stretch);
     r.weight.push_back(step * (1.0 + stretched) / kRunnerSpacing);
@@ -181,8 +177,7 @@ void expected_softmax(const SoftmaxRows& rows, int n_threads) {
     part.mean += begin * rows.n_classes;
     part.variance += begin;
     part.table = table.data();
-    part.n_before = nodes.n_before;
-    part.n_after = nodes.n_after;
+    part.n_nodes = Index(nodes.node.size());
     part.node = nodes.node.data();
     part.weight = nodes.weight.data();
     part.scratch = scratch.data();
