@@ -227,7 +227,7 @@ class BasisFunctionModel(TableModel):
         if kind == "fourier":
             features = random_fourier_features(kernel, max(1, self.n_basis_functions // 2), rng)
         else:
-            features = NystroemFeatures.at(self._landmarks(inputs, rows, rng), kernel)
+            features = NystroemFeatures.at(self._landmarks(inputs, rows, rng, self._first_size()), kernel)
         return Basis(input_map, features, kernel, **record)
 
     def _fit_transformer(self, X: FloatArray) -> TransformerFeatures:
@@ -281,12 +281,16 @@ class BasisFunctionModel(TableModel):
             tied=tied,
         )
 
-    def _landmarks(self, inputs: FloatArray, rows: TrainingRows, rng: np.random.Generator) -> FloatArray:
+    def _first_size(self) -> int:
+        """Return the number of landmarks that features are fitted with."""
+        return self.n_basis_functions
+
+    def _landmarks(self, inputs: FloatArray, rows: TrainingRows, rng: np.random.Generator, size: int) -> FloatArray:
         used = inputs if rows.is_plain else inputs[rows.distinct[0]]
-        if len(used) <= max(4 * self.n_basis_functions, 4000):  # repeated landmarks add nothing
+        if len(used) <= max(4 * size, 4000):  # repeated landmarks add nothing
             used = np.unique(used, axis=0)
-        if len(used) > self.n_basis_functions:
-            used = used[np.sort(rng.choice(len(used), self.n_basis_functions, replace=False))]
+        if len(used) > size:
+            used = used[np.sort(rng.choice(len(used), size, replace=False))]
         return np.ascontiguousarray(used)
 
     @property

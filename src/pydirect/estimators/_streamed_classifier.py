@@ -21,7 +21,8 @@ from pydirect.logistic.fit import fit_passes_decorrelated
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, informative_directions
 from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows, RotatedFeatures
-from pydirect.logistic.sequential import Lattice, ascend_passes_to_rest, draw_at_rest
+from pydirect.logistic.sequential import DrawnRows, Lattice, draw_at_rest
+from pydirect.logistic.start import ascend_stream
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import block_rows
@@ -132,7 +133,6 @@ class StreamedClassifier(StreamedModel):
     """
 
     bound: str
-    batch_size: int | None
     classes_: np.ndarray
     intercept_: FloatArray
 
@@ -148,6 +148,12 @@ class StreamedClassifier(StreamedModel):
     def _variance_prior(self, mean_square: float) -> VariancePrior:
         raise NotImplementedError
 
+    def _bound(self) -> str:
+        """Return the bound that is maximised."""
+        if self.bound != "auto":
+            return self.bound
+        return "jaakkola" if self._is_mean_field() else "softmax"
+
     def fit_stream(
         self,
         X: Any,
@@ -162,7 +168,7 @@ class StreamedClassifier(StreamedModel):
 
         The first pass checks every value, counts the classes and draws `sample_rows` rows uniformly, which fix the
         feature map and its hyperparameters, and from a fit to which the iteration starts. The second finds the
-        directions about which the data carry information. Every other one is a step of Jaakkola and Jordan's bound, for
+        directions about which the data carry information. Every other one is a step of the ELBO, for
         all classes at once, until it converges: about ten of them where classes overlap, more where they are far apart.
         The posterior is that of `fit` at the same features, to the tolerance of the iteration.
 
@@ -187,7 +193,7 @@ class StreamedClassifier(StreamedModel):
         pydirect.StreamError
             When data cannot be read or used, or change between passes; the message says where.
         ValueError, TypeError
-            When a parameter is not as described: the exponential bound and batches need all rows in memory.
+            When a parameter is not as described: the published bounds need all rows in memory.
         KeyboardInterrupt
             After Ctrl-C before there is a posterior of all rows. Later it ends the iteration, and the best posterior
             found is kept, with ``interrupted_ = True``.
@@ -244,14 +250,10 @@ class StreamedClassifier(StreamedModel):
         return self
 
     def _require_streamable(self) -> None:
-        if self.bound != "jaakkola":
-            raise ValueError(
-                f"bound must be 'jaakkola' for fit_stream, whose passes keep only sums, got {self.bound!r}"
-            )
         if self._is_mean_field():
             raise ValueError("posterior must be 'sequential' for fit_stream in the raw basis, got 'mean_field'")
-        if self.batch_size is not None:
-            raise ValueError("batch_size must be None for fit_stream, which starts from a sample of the rows instead")
+        if self._bound() != "softmax":
+            raise ValueError(f"bound must be 'softmax' for fit_stream, got {self.bound!r}")
 
     def _one_against_rest(self, source: Source, labels: list[Any], mass: FloatArray) -> OneAgainstRest:
         """Set the classes, those of rows that count, and return the source of their problems."""
@@ -299,27 +301,24 @@ class StreamedClassifier(StreamedModel):
         rotated = RowPasses(RotatedFeatures(self.features_, vectors), blocks, self.intercept_, n_threads)
         assert sample.weight is not None
         weight = sample.weight * (total.n_samples / sample.weight.sum())
-        start = LabelledRows(rotated.features, sample.x, sample.y[:, 0], weight, n_threads=n_threads).held()
-        samples = [start.problem(t, offset) for t, offset in zip(sample.y.T, self.intercept_, strict=True)]
+        start = LabelledRows(rotated.features, sample.x, sample.y, weight, self.intercept_, "softmax", n_threads).held()
         if self._is_sequential():
-            ascents = ascend_passes_to_rest(rotated, samples, variance_prior, self.max_iter)
-            seeds = self._seeds(self._generator())
-            self._set_posteriors(self._draw_at_rest(ascents, vectors, variance_prior, seeds, n_threads, rotated.stop))
+            ascent = ascend_stream(rotated, start, variance_prior, self.max_iter, rotated.stop)
+            self._set_fit(self._draw(rotated, ascent, vectors, self._generator(), n_threads, rotated.stop))
         else:
             options = self._decorrelated_options(variance_prior)
-            fits = fit_passes_decorrelated(rotated, samples, max_iter=self.max_iter, **options)
-            self._set_posteriors(turned(fits, vectors))
+            self._set_fit(turned(fit_passes_decorrelated(rotated, start, max_iter=self.max_iter, **options), vectors))
 
-    def _draw_at_rest(
+    def _draw(
         self,
-        ascents: Sequence[Ascent[FullGaussian]],
+        source: DrawnRows,
+        ascent: Ascent[FullGaussian],
         vectors: FloatArray,
-        variance_prior: VariancePrior,
-        seeds: Sequence[int],
+        rng: np.random.Generator,
         n_threads: int,
         stop: threading.Event,
-    ) -> list[LogisticFit[SequentialPosterior]]:
-        """Draw the weights of the raw basis from problems whose continuous weights are at rest."""
+    ) -> LogisticFit[SequentialPosterior]:
+        """Draw the weights of the raw basis, when the continuous weights are at rest."""
         lattice = Lattice(
             as_prior(self.prior),
             self.n_levels,
@@ -328,14 +327,9 @@ class StreamedClassifier(StreamedModel):
             getattr(self.features_.map, "pairs", None),
             self.n_draws,
         )
+        seeds = [int(rng.integers(2**31)) for _ in self.intercept_]
         return draw_at_rest(
-            ascents,
-            lattice,
-            variance_prior,
-            directions=vectors,
-            random_states=seeds,
-            n_threads=n_threads,
-            interrupted=stop.is_set(),
+            source, ascent, lattice, directions=vectors, random_states=seeds, n_threads=n_threads, stop=stop
         )
 
     def _is_mean_field(self) -> bool:
@@ -349,14 +343,14 @@ class StreamedClassifier(StreamedModel):
             prior = GaussianPrior()
         return {"prior": prior, "variance_prior": variance_prior, "n_levels": self.n_levels}
 
-    def _seeds(self, rng: np.random.Generator) -> list[int]:
-        """Draw a seed for each problem."""
-        return [int(rng.integers(2**31)) for _ in self.intercept_]
+    def _set_fit(self, fit: LogisticFit[Any]) -> None:
+        """Set the posteriors of functions that are fitted together."""
+        self._set_posteriors(fit.posteriors, [fit.variance] * len(fit.posteriors))
 
-    def _set_posteriors(self, fits: Sequence[LogisticFit[Any]]) -> None:
-        """Set the problems' posteriors, in prior units."""
-        self.prior_scale_ = np.sqrt([fit.variance for fit in fits])
-        self.posteriors_ = [fit.posterior for fit in fits]
+    def _set_posteriors(self, posteriors: Sequence[Any], variances: Sequence[float]) -> None:
+        """Set the posteriors, in prior units."""
+        self.prior_scale_ = np.sqrt(variances)
+        self.posteriors_ = list(posteriors)
         self._set_coefficients()
 
 
@@ -391,8 +385,7 @@ def _all_rows(
         raise StreamError(f"{where}: the data end after {n_seen:,} rows, in the first pass {n_rows:,}")
 
 
-def turned(
-    fits: Sequence[LogisticFit[DecorrelatedPosterior]], vectors: FloatArray
-) -> list[LogisticFit[DecorrelatedPosterior]]:
-    """Return fits in some directions as fits in the whole space."""
-    return [replace(fit, posterior=replace(fit.posterior, vectors=vectors @ fit.posterior.vectors)) for fit in fits]
+def turned(fit: LogisticFit[DecorrelatedPosterior], vectors: FloatArray) -> LogisticFit[DecorrelatedPosterior]:
+    """Return a fit in some directions as one in the whole space."""
+    whole = vectors @ fit.posteriors[0].vectors  # the same for all functions
+    return replace(fit, posteriors=[replace(posterior, vectors=whole) for posterior in fit.posteriors])

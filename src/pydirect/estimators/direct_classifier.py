@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -22,15 +22,17 @@ from pydirect.estimators._classifier import ProbabilisticClassifier
 from pydirect.estimators._streamed_classifier import StreamedClassifier, turned
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import NystroemFeatures
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
-from pydirect.logistic.fit import BOUNDS, check_logistic_levels, fit_logistic, fit_logistic_decorrelated
+from pydirect.logistic.expectations import softmax_log_probability
+from pydirect.logistic.fit import check_logistic_levels, finish_decorrelated, fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, informative_directions
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
-from pydirect.logistic.predictive import averaged_log_odds, predictive_log_odds
+from pydirect.logistic.predictive import averaged_log_odds, averaged_softmax, predictive_log_odds
 from pydirect.logistic.rows import LabelledRows
-from pydirect.logistic.sequential import ascend_to_rest
+from pydirect.logistic.start import ascend_rows, state_of
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
 from pydirect.quantized.fitted import Outputs
@@ -39,7 +41,38 @@ from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import collect_statistics
 
+BOUNDS = ("softmax", "jaakkola", "exponential")
+# Standard deviation of the log prior variance about what the kernel's amplitudes say.
 KERNEL_LOG_VARIANCE_SD = 0.5
+# Numbers of landmarks that are tried before `n_basis_functions`, as long as the log loss of labels that are left out
+# falls by this fraction.
+SIZES = (128, 384)
+WORTH_WIDENING = 0.01
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows with labels, in the features and in the directions of them about which the rows say anything.
+
+    - `raw`, `rotated`: the rows in the features and in the directions.
+    - `vectors`, (n_weights, n_directions).
+    - `ascent`: of continuous weights, when they have been fitted.
+    - `log_loss`: of labels that are left out.
+    """
+
+    raw: LabelledRows
+    rotated: LabelledRows
+    vectors: FloatArray
+    variance_prior: VariancePrior
+    mean_missing_variance: float
+    stop: threading.Event = field(default_factory=threading.Event)
+    ascent: Ascent[FullGaussian] | None = None
+    log_loss: float = np.nan
+
+    def at_rest(self, max_iter: int) -> Problem:
+        """Return the problem with continuous weights fitted."""
+        ascent = ascend_rows(self.rotated, self.variance_prior, max_iter=max_iter, stop=self.stop)
+        return replace(self, ascent=ascent, log_loss=self.rotated.log_loss_left_out(ascent.best.solution.latent))
 
 
 class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
@@ -82,9 +115,10 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     n_draws : int, default=64
         Number of draws of a sequential posterior to keep, two or more, half a byte per weight each; probabilities are
         averages over them.
-    bound : {"jaakkola", "exponential"}, default="jaakkola"
-        Bound on the expected log-likelihood; see `pydirect.logistic`. The second is the published one, of factorised
-        posteriors only: tighter where classes are far apart, much looser where they overlap.
+    bound : {"auto", "softmax", "jaakkola", "exponential"}, default="auto"
+        What is maximised; see `pydirect.logistic`. ``"softmax"``, the default: the ELBO of Gaussian weights under the
+        softmax of all classes, exactly; the tightest and the most accurate. ``"jaakkola"`` and ``"exponential"``, the
+        published bounds, fit each class against the rest; a mean-field posterior has only these, by default the first.
     class_weight : dict, "balanced" or None, default=None
         Factors of the rows' weights by class; zero leaves a class out. Probabilities are then those of the weighted
         rows.
@@ -97,11 +131,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         How tables with text and missing numbers are encoded; see `DirectRegressor`.
     optimizer : str, default="pipeline"
         Optimiser of mean field in the raw basis; see `pydirect.fit_mean_field`.
-    batch_size : int, optional
-        Number of rows per stochastic step; all rows by default. For ``"jaakkola"``, batches find a starting point, and
-        a few steps of all rows, block by block, finish: worth it from about 100,000 rows on.
     max_iter : int, default=1000
-        Largest number of iterations over the bound's parameters; of L-BFGS, or epochs, for the exponential bound.
+        Largest number of evaluations of the ELBO at all rows; of iterations for the exponential bound.
     max_hyperparameter_rows : int, default=1000
         Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
     n_threads : int, optional
@@ -176,14 +207,13 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         levels: ArrayLike | str | None = None,
         level_scales: str = "own",
         n_draws: int = 64,
-        bound: str = "jaakkola",
+        bound: str = "auto",
         class_weight: Any = None,
         rank_inputs: bool = True,
         length_scale: float | ArrayLike | None = None,
         categories: Any = "auto",
         missing: str = "auto",
         optimizer: str = "pipeline",
-        batch_size: int | None = None,
         max_iter: int = 1000,
         max_hyperparameter_rows: int = 1000,
         n_threads: int | None = None,
@@ -207,7 +237,6 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         self.categories = categories
         self.missing = missing
         self.optimizer = optimizer
-        self.batch_size = batch_size
         self.max_iter = max_iter
         self.max_hyperparameter_rows = max_hyperparameter_rows
         self.n_threads = n_threads
@@ -243,38 +272,83 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         progress = Progress(self.verbose)
 
         labels = self._set_problems(index, _masses(index.astype(np.intp), weight))
+        rows = TrainingRows(x, labels, weight)
         with single_blas_thread():
             with progress.stage("features"):
-                self.features_ = self._fit_features(TrainingRows(x, labels, weight), rng, n_threads)
-            with progress.stage("statistics"), progress.rows(len(x)) as callback:
-                inputs = np.ascontiguousarray(self.features_.inputs(x))
-                statistics = collect_statistics(
-                    self.features_.map, inputs, labels, weight, n_threads=n_threads, progress=callback
-                )
-                self.mean_missing_variance_ = self.features_.mean_missing_variance(
-                    inputs, weight, statistics.mean_square
-                )
-                variance_prior = self._variance_prior(statistics.mean_square)
-                vectors = informative_directions(statistics, variance_prior.centre)
-                raw = LabelledRows(self.features_.map, inputs, labels[:, 0], weight, n_threads=n_threads)
-                rotated = raw.rotated(vectors)
+                self.features_ = self._fit_features(rows, rng, n_threads)
+            problem = self._problem(rows, n_threads, progress)
+            if self._bound() == "softmax":
+                problem = self._widened(problem, rows, rng, n_threads, progress)
             with progress.stage("inference"):
-                raw = raw.held() if self._is_mean_field() else raw
-                self._infer(labels, rotated, raw, vectors, variance_prior, rng)
+                self._infer(problem, rng)
+        self.mean_missing_variance_ = problem.mean_missing_variance
         self.fit_seconds_ = progress.seconds
-        self.n_samples_ = statistics.n_samples
+        self.n_samples_ = float(weight.sum())
         self._set_results()
         self._warn_if_unfinished()
         return self
 
     def _set_problems(self, index: FloatArray, mass: FloatArray) -> FloatArray:
-        """Set the problems' intercepts from the classes' total weights, and return the labels ±1 of each problem."""
-        # One problem for two classes, one per class for more.
+        """Set the functions' intercepts from the classes' total weights, and return the labels ±1 of each function."""
+        # One function for two classes, one per class for more.
         self._one_dimensional = len(self.classes_) == 2
-        problems = [1] if self._one_dimensional else list(range(len(self.classes_)))
-        positive = mass[problems]
-        self.intercept_ = np.log((positive + 0.5) / (mass.sum() - positive + 0.5))
-        return np.where(index[:, None] == problems, 1.0, -1.0)
+        functions = [1] if self._one_dimensional else list(range(len(self.classes_)))
+        own, total = mass[functions] + 0.5, mass.sum() + 1.0
+        self.intercept_ = np.log(own / (total - own))
+        if self._bound() == "softmax" and not self._one_dimensional:
+            self.intercept_ = np.log(own) - np.log(own).mean()
+        return np.where(index[:, None] == functions, 1.0, -1.0)
+
+    # --- the number of basis functions
+
+    def _first_size(self) -> int:
+        """Return the number of landmarks to begin with."""
+        return self._sizes()[0] if self._learns_kernel() and self._bound() == "softmax" else self.n_basis_functions
+
+    def _sizes(self) -> list[int]:
+        """Return the numbers of landmarks that are tried."""
+        return [size for size in SIZES if size < self.n_basis_functions] + [self.n_basis_functions]
+
+    def _widened(
+        self, problem: Problem, rows: TrainingRows, rng: np.random.Generator, n_threads: int, progress: Progress
+    ) -> Problem:
+        """Return the problem with as many landmarks as make probabilities of left-out labels better."""
+        with progress.stage("inference"):
+            problem = problem.at_rest(self.max_iter)
+        for size in self._sizes()[1:]:
+            earlier, kernel = self.features_, self.features_.hyperparameters
+            if kernel is None or not isinstance(earlier.map, NystroemFeatures) or self.length_scale is not None:
+                break
+            if problem.stop.is_set() or earlier.n_weights < self._sizes()[0]:
+                break  # all rows are landmarks
+            with progress.stage("features"):
+                landmarks = self._landmarks(earlier.input_map.transform(rows.x), rows, rng, size)
+                self.features_ = replace(earlier, map=NystroemFeatures.at(landmarks, kernel))
+            wider = self._problem(rows, n_threads, progress)
+            with progress.stage("inference"):
+                wider = wider.at_rest(self.max_iter)
+            if wider.log_loss >= problem.log_loss:
+                self.features_ = earlier
+                break
+            gain = 1 - wider.log_loss / problem.log_loss
+            problem = wider
+            if gain < WORTH_WIDENING:
+                break
+        return problem
+
+    def _problem(self, rows: TrainingRows, n_threads: int, progress: Progress) -> Problem:
+        """Return the rows of the present features, in the directions about which they say anything."""
+        with progress.stage("statistics"), progress.rows(len(rows.x)) as callback:
+            inputs = np.ascontiguousarray(self.features_.inputs(rows.x))
+            statistics = collect_statistics(
+                self.features_.map, inputs, rows.y, rows.weight, n_threads=n_threads, progress=callback
+            )
+            missing = self.features_.mean_missing_variance(inputs, rows.weight, statistics.mean_square)
+            variance_prior = self._variance_prior(statistics.mean_square)
+            vectors = informative_directions(statistics, variance_prior.centre)
+            assert rows.weight is not None
+            raw = LabelledRows(self.features_.map, inputs, rows.y, rows.weight, self.intercept_, "softmax", n_threads)
+            return Problem(raw, raw.rotated(vectors), vectors, variance_prior, missing)
 
     # --- parameters
 
@@ -282,22 +356,22 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         if isinstance(self.prior, MixturePrior):
             raise ValueError("prior must factorise over the weights, got a MixturePrior")
         self._check_basis_parameters()
-        as_choice(self.bound, "bound", BOUNDS)
+        as_choice(self.bound, "bound", ("auto", *BOUNDS))
         if self.basis == "decorrelated":
-            check_logistic_levels(self.n_levels, as_prior(self.prior), self.bound)
-        if self.batch_size is not None:
-            as_count(self.batch_size, "batch_size")
+            check_logistic_levels(self.n_levels, as_prior(self.prior), self._bound())
         if isinstance(self.class_weight, str):
             as_choice(self.class_weight, "class_weight", ("balanced",))
         elif self.class_weight is not None and not isinstance(self.class_weight, dict):
             raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
+        if self._is_mean_field() and self.bound == "softmax":
+            raise ValueError("bound must be 'jaakkola' or 'exponential' with posterior='mean_field', got 'softmax'")
         if self._is_sequential():
             self._check_sequential_parameters()
 
     def _check_sequential_parameters(self) -> None:
-        if self.bound != "jaakkola":
+        if self._bound() != "softmax":
             raise ValueError(
-                f"bound must be 'jaakkola' with posterior='sequential', got {self.bound!r}; use posterior='mean_field'"
+                f"bound must be 'softmax' with posterior='sequential', got {self.bound!r}; use posterior='mean_field'"
             )
         super()._check_sequential_parameters()
 
@@ -395,88 +469,97 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
 
     # --- inference
 
-    def _infer(
-        self,
-        labels: FloatArray,
-        rotated: LabelledRows,
-        raw: LabelledRows,
-        vectors: FloatArray,
-        variance_prior: VariancePrior,
-        rng: np.random.Generator,
-    ) -> None:
-        """Fit the problems, several at a time: in the informative directions, then in the raw basis if requested.
+    def _infer(self, problem: Problem, rng: np.random.Generator) -> None:
+        """Fit the posteriors in the informative directions, then in the raw basis if requested."""
+        if self._bound() != "softmax":
+            self._infer_one_against_rest(problem)
+        elif self._is_sequential():
+            assert problem.ascent is not None
+            rotated = problem.rotated
+            self._set_fit(self._draw(rotated, problem.ascent, problem.vectors, rng, rotated.n_threads, problem.stop))
+        else:
+            assert problem.ascent is not None
+            options = self._decorrelated_options(problem.variance_prior)
+            fit = finish_decorrelated(
+                problem.rotated, problem.ascent, **options, max_iter=self.max_iter, stop=problem.stop
+            )
+            self._set_fit(turned(fit, problem.vectors))
 
-        `labels`, (n_samples, n_problems). `rotated`, `raw`: in the informative directions and in the raw basis, with
-        any problem's labels. `vectors`, (n_weights, n_directions).
-        """
-        problems, stop, n_threads = range(labels.shape[1]), threading.Event(), raw.n_threads
+    def _infer_one_against_rest(self, problem: Problem) -> None:
+        """Fit each class against the rest, several at a time."""
+        labels, stop, n_threads = problem.raw.t, problem.stop, problem.raw.n_threads
+        problems = range(labels.shape[1])
         n_workers = min(len(problems), n_threads)
         n_inner = n_threads if n_workers == 1 else 1
-        rotated, raw = replace(rotated, n_threads=n_inner), replace(raw, n_threads=n_inner)
-        seeds = self._seeds(rng)
-        options: dict[str, Any] = {"batch_size": self.batch_size, "max_iter": self.max_iter, "stop": stop}
-
-        def rest(k: int) -> Ascent[FullGaussian]:
-            rows = rotated.problem(labels[:, k], self.intercept_[k])
-            return ascend_to_rest(rows, variance_prior, random_state=seeds[k], **options)
+        raw = problem.raw.held() if self._is_mean_field() else problem.raw
+        rotated, raw = replace(problem.rotated, n_threads=n_inner), replace(raw, n_threads=n_inner)
+        bound, published = self._bound(), "exponential" if self._bound() == "exponential" else None
 
         def decorrelated(k: int) -> LogisticFit[DecorrelatedPosterior]:
             return fit_logistic_decorrelated(
                 rotated.problem(labels[:, k], self.intercept_[k]),
-                bound=self.bound if self.basis == "decorrelated" else "jaakkola",
-                random_state=seeds[k],
-                **self._decorrelated_options(variance_prior),
-                **options,
+                bound=published if self.basis == "decorrelated" else None,
+                **self._decorrelated_options(problem.variance_prior),
+                max_iter=self.max_iter,
+                stop=stop,
             )
 
         def mean_field(k: int) -> LogisticFit[MeanFieldPosterior]:
             start = decorrelated(k)
             levels = shared_levels(self.levels, self.n_levels, raw.n_weights)
+            rows = raw.problem(labels[:, k], self.intercept_[k])
             posterior = fit_logistic(
-                raw.problem(labels[:, k], self.intercept_[k]),
+                rows,
                 levels * np.sqrt(start.variance),
                 as_prior(self.prior).log_mass(levels),
-                bound=self.bound,
-                xi=start.xi,
+                bound=bound,
+                start=state_of(rows, turned(start, problem.vectors)),
                 optimizer=self.optimizer,
-                random_state=seeds[k],
-                **options,
+                max_iter=self.max_iter,
+                stop=stop,
             )
-            return LogisticFit(posterior.in_units_of(np.sqrt(start.variance)), start.variance)
+            return LogisticFit([posterior.in_units_of(np.sqrt(start.variance))], start.variance)
 
-        if self.basis == "decorrelated":
-            self._set_posteriors(turned(for_each(decorrelated, problems, n_workers, stop), vectors))
-        elif self._is_mean_field():
-            self._set_posteriors(for_each(mean_field, problems, n_workers, stop))
+        fits: list[LogisticFit[Any]]
+        if self._is_mean_field():
+            fits = list(for_each(mean_field, problems, n_workers, stop))
         else:
-            ascents = for_each(rest, problems, n_workers, stop)
-            self._set_posteriors(self._draw_at_rest(ascents, vectors, variance_prior, seeds, n_threads, stop))
+            fits = [turned(fit, problem.vectors) for fit in for_each(decorrelated, problems, n_workers, stop)]
+        self._set_posteriors([fit.posterior for fit in fits], [fit.variance for fit in fits])
 
     # --- prediction
 
     def _log_odds(self, X: ArrayLike) -> FloatArray:
-        """Log-odds of the predictive probability of each problem, (n_rows, n_problems)."""
+        """Log-odds of the predictive probability of each function, or of each class where they are one softmax."""
         x = self._check_rows(X)
         if isinstance(self.posteriors_[0], SequentialPosterior):
             return self._log_odds_of_draws(x)
         mean, variance = self._latent_moments(x, with_variance=True)
         assert variance is not None
-        odds = np.empty_like(mean)
+        odds, several = np.empty_like(mean), self._is_softmax()
         for rows in self._blocks(x):  # quadrature needs much memory per row
-            odds[rows] = predictive_log_odds(self.intercept_ + mean[rows], variance[rows])
+            z = self.intercept_ + mean[rows]
+            odds[rows] = (softmax_log_probability if several else predictive_log_odds)(z, variance[rows])
         return odds
+
+    def _is_softmax(self) -> bool:
+        """Whether the functions are the logits of one softmax."""
+        return self._bound() == "softmax" and len(self.intercept_) > 1
 
     def _log_odds_of_draws(self, x: FloatArray) -> FloatArray:
         scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
-        weights = [np.ascontiguousarray(scale * posterior.draws.T) for posterior, scale in scaled]
-        odds = np.empty((len(x), len(weights)))
+        weights = np.stack([scale * posterior.draws.T for posterior, scale in scaled], axis=1)
+        odds = np.empty((len(x), weights.shape[1]))
         with single_blas_thread():  # the same bits for any number of threads
-            for rows in self._blocks(x):
+            for rows in self._blocks(x, weights[0].size):
                 inputs, phi = self._features_of(x[rows])
                 missing = self._missing_variance(inputs, phi)
-                for k, draws in enumerate(weights):
-                    logit = self.intercept_[k] + phi @ draws
-                    odds[rows, k] = averaged_log_odds(logit, None if missing is None else missing[:, k])
+                logit = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
+                logit += self.intercept_[:, None]
+                if self._is_softmax():
+                    odds[rows] = averaged_softmax(logit, None if missing is None else missing[:, 0])
+                else:
+                    odds[rows, 0] = averaged_log_odds(logit[:, 0], None if missing is None else missing[:, 0])
         return odds
 
     def decision_function(self, X: ArrayLike) -> FloatArray:

@@ -1,83 +1,115 @@
-"""Ascent of the Jaakkola bound: regression at given ξ, the posterior's moments at the rows, the best ξ, and again.
+"""Ascent of the ELBO of classification: regression at given precisions, moments at the rows, new precisions, and again.
 
-The rows answer through a `RowSource`: rows held in memory (`pydirect.logistic.rows`), or passes over a stream that
-several problems share (`pydirect.logistic.passes`). Plain steps converge linearly, and slowly where classes are far
-apart; Anderson's method extrapolates from the last few, and where that lowers the bound it is taken back.
+At logits of given moments every likelihood of `pydirect.logistic.likelihood` looks like Gaussian regression: with
+precisions h and residuals r of the rows, A = Φᵀdiag(h)Φ, and the mean of the weights moves by S(Φᵀr − m/τ),
+S = (A + I/τ)⁻¹. For the Jaakkola bound this is its fixed-point iteration, for the softmax Newton's. The rows answer
+through a `RowSource`: rows held in memory (`pydirect.logistic.rows`), or passes over a stream
+(`pydirect.logistic.passes`). Anderson's method extrapolates from the last few steps, and a step that lowers the bound
+is shortened.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
-from pydirect._threads import for_each, single_blas_thread
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.optimize.anderson import Anderson
 from pydirect.optimize.outcome import Outcome
-from pydirect.statistics.gaussian import GaussianStatistics
 
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
-RISE = 1e-4
+RISE = 1e-3
 RELATIVE_RISE = 1e-7
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13
+# Earlier steps that are combined with the last one, and shares of a plain step that are tried when it fails.
+MEMORY = 5
+SHARES = (1.0, 0.5, 0.25, 0.1, 0.03)
+# Change of the means that weighs as much as one of the log prior variance by 1, in prior standard deviations per √b.
+VARIANCE_UNIT = 1.0
 
 
 class Latent(Protocol):
-    """A posterior, by its moments of f* = φᵀw."""
-
-    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance for rows of Φ; (n_rows,) each."""
-
-
-class BoundParameters(Protocol):
-    """Parameters of the bound: ξ of every row or, where rows are not held, the sums that follow from it."""
-
-    memory: ClassVar[int]  # number of steps that Anderson's method remembers
+    """A posterior of the weights of all functions, by its moments."""
 
     @property
-    def coordinates(self) -> FloatArray:
-        """The parameters as the vector that Anderson's method extrapolates."""
+    def mean(self) -> FloatArray:
+        """Means of the weights, (n_weights, n_functions)."""
 
-    @property
-    def unit(self) -> float:
-        """Change of coordinates that weighs as much as one of the log prior variance by 1."""
+    def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw for rows of Φ."""
 
-    def moved(self, coordinates: FloatArray) -> Self:
-        """Return the parameters at extrapolated coordinates, where they are not too far from these."""
 
-    def regression(self) -> GaussianStatistics:
-        """Return the statistics of the regression that the bound is: A = Σ 2λω φφᵀ, c = Σ ω(t/2 − 2λ offset)φ."""
+@dataclass(frozen=True)
+class RowMoments:
+    """A posterior whose moments at all rows are known.
+
+    - `mean`, (n_weights, n_functions): of the weights.
+    - `row_mean`, (n_rows, n_functions) and `row_variance`, (n_rows,): of φᵀw.
+    """
+
+    mean: FloatArray
+    row_mean: FloatArray
+    row_variance: FloatArray
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A posterior at the rows of a problem.
+    """A posterior at the rows.
 
-    - `log_likelihood`: lower bound on Σ ω E log σ(t z), at the best ξ.
-    - `parameters`: at that ξ.
+    - `log_likelihood`: Σ ω E log p(y | z), or a lower bound on it.
+    - `gram`: A = Σ ω h φφᵀ, (n_weights, n_weights).
+    - `gradient`: Σ ω φ rᵀ, (n_weights, n_functions).
     """
 
     log_likelihood: float
-    parameters: BoundParameters
+    gram: FloatArray
+    gradient: FloatArray
 
 
 class RowSource(Protocol):
-    """Rows with labels ±1 of one problem or several."""
+    """Rows with labels."""
+
+    def evaluate(self, latent: Any) -> Evaluation:
+        """Evaluate a posterior at all rows. Raises KeyboardInterrupt when the user interrupts."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the iteration is: A, the weights' means (n_weights, n_functions), and the log of their prior variance."""
+
+    gram: FloatArray
+    mean: FloatArray
+    log_variance: float
+
+    @classmethod
+    def after(cls, found: Evaluation, mean: FloatArray, log_variance: float) -> State:
+        """Return the state that a step from given means leads to."""
+        precision, variance = found.gram.copy(), float(np.exp(log_variance))
+        np.einsum("jj->j", precision)[...] += 1 / variance
+        with single_blas_thread():
+            step = cho_solve(cho_factor(precision, lower=True, overwrite_a=True), found.gradient - mean / variance)
+        return cls(found.gram, mean + step, log_variance)
+
+    def towards(self, other: State, share: float) -> State:
+        """Return the state a share of the way to another."""
+        return State(
+            self.gram + share * (other.gram - self.gram),
+            self.mean + share * (other.mean - self.mean),
+            self.log_variance + share * (other.log_variance - self.log_variance),
+        )
 
     @property
-    def n_threads(self) -> int:
-        """Number of threads."""
-
-    def evaluate(self, latents: Sequence[Latent | None]) -> list[Evaluation | None]:
-        """Evaluate each problem's posterior, where one is given, at all rows.
-
-        Raises KeyboardInterrupt when the user interrupts.
-        """
+    def targets(self) -> FloatArray:
+        """Return c of the regression with these means, (n_weights, n_functions)."""
+        with single_blas_thread():
+            return self.gram @ self.mean + self.mean / np.exp(self.log_variance)
 
 
 Posterior = TypeVar("Posterior")
@@ -85,8 +117,9 @@ Posterior = TypeVar("Posterior")
 
 @dataclass(frozen=True)
 class Solution(Generic[Posterior]):
-    """The posterior of the regression at given parameters of the bound.
+    """The posterior at a state.
 
+    - `state`: the one given, or a better one that it was moved to.
     - `latent`: its moments, with weights in their own units.
     - `cost`: what is subtracted from the expected log-likelihood: the divergence from the prior, and −log of the prior
       variance's prior.
@@ -94,126 +127,103 @@ class Solution(Generic[Posterior]):
     - `interrupted`: whether the user interrupted the regression.
     """
 
+    state: State
     posterior: Posterior
-    latent: Latent
+    latent: Latent | RowMoments
     cost: float
     log_variance: float
     interrupted: bool = False
 
 
-Solve = Callable[[GaussianStatistics, float], Solution[Posterior]]
+Solve = Callable[[State], Solution[Posterior]]
 
 
 @dataclass(frozen=True)
 class Step(Generic[Posterior]):
-    """A step's bound, solution and log prior variance, and the parameters of the bound that follow from it."""
+    """A solution and its bound."""
 
-    bound: float
     solution: Solution[Posterior]
-    log_variance: float
-    parameters: BoundParameters
+    bound: float
 
 
 class Ascent(Generic[Posterior]):
-    """The iteration of one problem: solve, evaluate, solve, … until the bound no longer rises.
+    """The iteration: solve, evaluate, solve, … until the bound no longer rises.
 
-    - `solve`: from regression statistics and the log prior variance to a `Solution`.
-    - `log_variance`: log of the prior variance to start from.
+    - `solve`: from a `State` to a `Solution`.
     - `max_iter`: largest number of evaluations.
     - `solution`: the one to evaluate next.
     - `best`: the best step so far; the start, with a bound of −inf, until there is an evaluation.
     - `trace`: bound of the best step after each evaluation.
     """
 
-    def __init__(self, solve: Solve[Posterior], start: BoundParameters, log_variance: float, max_iter: int) -> None:
-        self.solve, self.max_iter, self._unit = solve, max_iter, start.unit
+    def __init__(self, solve: Solve[Posterior], start: State, max_iter: int) -> None:
+        self.solve, self.max_iter = solve, max_iter
         self.trace: list[float] = []
         self.converged = False
-        self._memory = Anderson(start.memory)
-        self._retreats: list[float] = []  # log variances of plain steps to take instead of what has failed
-        self._solve_at(start, log_variance)
-        self.best = Step(-np.inf, self.solution, log_variance, start)
+        self._memory = Anderson(MEMORY)
+        self._target = start
+        self._shares: list[float] = []  # of the step to the target that are left to try
+        self._solve_at(start, 1.0)
+        self.best = Step(self.solution, -np.inf)
 
     @property
     def finished(self) -> bool:
         """Whether no more evaluations are wanted."""
         return self.converged or len(self.trace) >= self.max_iter
 
-    @property
-    def latent(self) -> Latent | None:
-        """The posterior to evaluate next."""
-        return None if self.finished else self.solution.latent
-
-    def continue_trace(self, before: Ascent[Any]) -> None:
-        """Let the first evaluation, if there was one, be the last one of another ascent."""
-        self.trace = [*before.trace[:-1], *(self.trace or before.trace[-1:])]
-        self.converged = before.converged
-
-    def result(self, stop: threading.Event) -> Posterior:
-        """Return the best posterior with how the iteration ended.
+    def result(self, stop: threading.Event) -> Outcome:
+        """Return how the iteration ended, with the best bound.
 
         Raises KeyboardInterrupt when there is no bound: the user interrupted too early.
         """
         if not self.trace:
             raise KeyboardInterrupt
-        outcome = Outcome(self.trace[-1], np.array(self.trace), len(self.trace), self.converged)
-        return with_outcome(self.best.solution.posterior, outcome, stop)
+        return ended(Outcome(self.trace[-1], np.array(self.trace), len(self.trace), self.converged), stop)
 
     def take(self, found: Evaluation) -> None:
-        """Go on with the evaluation of `latent`."""
+        """Go on with the evaluation of `solution`."""
         bound, before = found.log_likelihood - self.solution.cost, self.best.bound
-        lower = bound < before - ROUNDING * (abs(before) + 1)
         self.trace.append(max(bound, before))
-        if lower:
-            if len(self._memory.steps) == 1:  # it was a plain step that failed
-                self._retreats = self._retreats[1:]
+        if bound < before - ROUNDING * (abs(before) + 1) or np.isnan(bound):
             self._memory.steps.clear()
-            self.converged = not self._retreats
-        else:
-            self.best = Step(bound, self.solution, self._log_variance, found.parameters)
-            self._retreats = list(dict.fromkeys((self.solution.log_variance, self._log_variance)))
-            self.converged = bound - before <= RISE + RELATIVE_RISE * abs(bound)
+            self.converged = not self._shares
+            if not self.finished:
+                share = self._shares.pop(0)
+                self._solve_at(self.best.solution.state.towards(self._target, share), share)
+            return
+        self.best = Step(self.solution, bound)
+        self.converged = bound - before <= self._share * (RISE + RELATIVE_RISE * abs(bound))
         if self.finished or self.solution.interrupted:
             return
-        if lower:
-            self._solve_at(self.best.parameters, self._retreats.pop(0))
-        else:
-            self._extrapolate()
+        self._target = State.after(found, self.solution.latent.mean, self.solution.log_variance)
+        moved = self._extrapolated(self.solution.state)
+        self._shares = list(SHARES if len(self._memory.steps) > 1 else SHARES[1:])
+        self._solve_at(moved, 1.0)
 
-    def _extrapolate(self) -> None:
-        parameters, log_variance = self.best.parameters, self.solution.log_variance
-        point, image = self._vector(self._parameters, self._log_variance), self._vector(parameters, log_variance)
+    def _extrapolated(self, state: State) -> State:
+        target, unit = self._target, VARIANCE_UNIT * np.sqrt(state.mean.shape[0] * np.exp(state.log_variance))
+        point, image = (np.append(s.mean.ravel(), unit * s.log_variance) for s in (state, target))
         combined = self._memory.extrapolated(point, image)
         # The prior variance changes by a factor of e beyond the plain step at most.
-        moved_variance = float(np.clip(combined[-1] / self._unit, log_variance - 1.0, log_variance + 1.0))
-        try:
-            self._solve_at(parameters.moved(combined[:-1]), moved_variance)
-        except np.linalg.LinAlgError:  # extrapolated sums need not be sums of squares
-            self._memory.steps.clear()
-            self._solve_at(parameters, log_variance)
+        log_variance = float(np.clip(combined[-1] / unit, target.log_variance - 1.0, target.log_variance + 1.0))
+        return State(target.gram, combined[:-1].reshape(state.mean.shape), log_variance)
 
-    def _solve_at(self, parameters: BoundParameters, log_variance: float) -> None:
-        self.solution = self.solve(parameters.regression(), log_variance)
-        self._parameters, self._log_variance = parameters, log_variance
-
-    def _vector(self, parameters: BoundParameters, log_variance: float) -> FloatArray:
-        return np.append(parameters.coordinates, self._unit * log_variance)
+    def _solve_at(self, state: State, share: float) -> None:
+        self.solution, self._share = self.solve(state), share
 
 
-def climb(source: RowSource, ascents: Sequence[Ascent[Any]], stop: threading.Event) -> None:
-    """Iterate problems, one evaluation of the rows for all, until they converge or `stop` is set.
+def climb(source: RowSource, ascent: Ascent[Any], stop: threading.Event) -> None:
+    """Iterate until the bound converges or `stop` is set.
 
     An interruption sets `stop`. There is one evaluation at least, unless the source refuses it.
     """
     try:
         with single_blas_thread():
             while True:
-                found = source.evaluate([ascent.latent for ascent in ascents])
-                steps = [(ascent, value) for ascent, value in zip(ascents, found, strict=True) if value is not None]
-                for_each(lambda step: step[0].take(step[1]), steps, min(len(steps), source.n_threads), stop)
-                if any(ascent.solution.interrupted for ascent in ascents):
+                ascent.take(source.evaluate(ascent.solution.latent))
+                if ascent.solution.interrupted:
                     stop.set()
-                if stop.is_set() or all(ascent.finished for ascent in ascents):
+                if stop.is_set() or ascent.finished:
                     return
     except KeyboardInterrupt:
         stop.set()
@@ -225,9 +235,13 @@ def raise_if_set(stop: threading.Event) -> None:
         raise KeyboardInterrupt
 
 
+def ended(outcome: Outcome, stop: threading.Event) -> Outcome:
+    """Return how an optimisation ended that `stop` may have ended."""
+    interrupted = outcome.interrupted or stop.is_set()
+    return replace(outcome, converged=outcome.converged and not stop.is_set(), interrupted=interrupted)
+
+
 def with_outcome(posterior: Posterior, outcome: Outcome, stop: threading.Event) -> Posterior:
     """Return a discrete posterior with its bound and how the optimisation ended."""
-    interrupted = outcome.interrupted or stop.is_set()
-    ended = replace(outcome, converged=outcome.converged and not stop.is_set(), interrupted=interrupted)
-    changed: Posterior = replace(cast(Any, posterior), outcome=ended)
+    changed: Posterior = replace(cast(Any, posterior), outcome=ended(outcome, stop))
     return changed

@@ -1,18 +1,18 @@
-"""Posteriors of discrete weights under the Jaakkola bound: in the decorrelated basis, or on shared levels."""
+"""Posteriors of discrete weights: in the decorrelated basis, or on shared levels."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, cast
 
 import numpy as np
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.distributions.priors import DensityPrior, GaussianPrior
-from pydirect.logistic.ascent import Ascent, BoundParameters, Latent, Posterior, RowSource, Solution, Solve, climb
-from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
+from pydirect.distributions.priors import DensityPrior
+from pydirect.logistic.ascent import Posterior, Solution, Solve, State
+from pydirect.logistic.gaussian import VariancePrior
+from pydirect.optimize.outcome import Outcome
 from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.statistics.gaussian import GaussianStatistics
@@ -21,48 +21,78 @@ from pydirect.statistics.rotated import decorrelate
 
 @dataclass(frozen=True)
 class LogisticFit(Generic[Posterior]):
-    """A posterior, decorrelated or sequential, and what was found with it.
+    """Posteriors, decorrelated or sequential, and what was found with them.
 
     Attributes
     ----------
-    posterior : DecorrelatedPosterior or SequentialPosterior
-        Of weights in units of √variance. Its `elbo` is a lower bound on log Pr(t), less the penalty of the variance's
-        prior.
+    posteriors : list of DecorrelatedPosterior or SequentialPosterior
+        One per function, of weights in units of √variance. The sum of their ELBOs, in equal shares, is that of the
+        problem, less the penalty of the variance's prior.
     variance : float
         Prior variance of the weights.
-    xi : ndarray of shape (n_samples,) or None
-        Jaakkola and Jordan's ξ at the end, of a decorrelated posterior; None for passes over a stream, which keep none.
+    log_loss : float
+        Mean −log predictive probability of the rows' labels, each left out of the posterior, to second order.
     """
 
-    posterior: Posterior
+    posteriors: list[Posterior]
     variance: float
-    xi: FloatArray | None = None
+    log_loss: float = np.nan
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of the only function."""
+        [posterior] = self.posteriors
+        return posterior
 
 
 @dataclass(frozen=True)
-class ScaledLatent:
-    """Moments of f* for weights in units of √variance."""
+class DiscreteLatent:
+    """Moments of f* of posteriors of several functions, with weights in units of √variance."""
 
-    posterior: Latent
-    variance: float
+    posteriors: list[DecorrelatedPosterior] | list[MeanFieldPosterior]
+    variance: float = 1.0
+    mean: FloatArray = field(init=False)
 
-    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance for rows of Φ; (n_rows,) each."""
-        mean, variance = self.posterior.latent_moments(phi, n_threads)
-        return np.sqrt(self.variance) * mean, self.variance * variance
+    def __post_init__(self) -> None:
+        coefficients = [posterior.coefficients for posterior in self.posteriors]
+        object.__setattr__(self, "mean", np.sqrt(self.variance) * np.stack(coefficients, axis=1))
+
+    def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw; the mean one where functions differ."""
+        moments = [posterior.latent_moments(phi) for posterior in self.posteriors]
+        mean, variance = (np.stack(part, axis=1) for part in zip(*moments, strict=True))
+        return np.sqrt(self.variance) * mean, self.variance * variance.mean(axis=1)
+
+
+def with_shares(posteriors: list[Posterior], outcome: Outcome) -> list[Posterior]:
+    """Return the posteriors of functions with equal shares of the bound."""
+    n = len(posteriors)
+    share = replace(outcome, elbo=outcome.elbo / n, trace=outcome.trace / n)
+    return [cast(Any, replace)(posterior, outcome=share) for posterior in posteriors]
 
 
 def decorrelated_solve(
     prior: DensityPrior, n_levels: int, variance_prior: VariancePrior
-) -> Solve[DecorrelatedPosterior]:
+) -> Solve[list[DecorrelatedPosterior]]:
     """Return the step with discrete weights in the basis where they do not interact, at a fixed prior variance."""
 
-    def solve(regression: GaussianStatistics, log_variance: float) -> Solution[DecorrelatedPosterior]:
-        variance = float(np.exp(log_variance))
-        rotated = decorrelate(regression).target(0).scaled(variance)
-        posterior = fit_decorrelated(rotated, 1.0, prior=prior, n_levels=n_levels, n_noise_levels=1)
-        cost = posterior.weights.kl(posterior.log_prior) + variance_prior.penalty(variance)
-        return Solution(posterior, ScaledLatent(posterior, variance), cost, log_variance, posterior.interrupted)
+    def solve(state: State) -> Solution[list[DecorrelatedPosterior]]:
+        variance = float(np.exp(state.log_variance))
+        n_functions = state.mean.shape[1]
+        rotated = decorrelate(GaussianStatistics(np.zeros_like(state.mean), np.zeros(n_functions), 0.0, state.gram))
+        with single_blas_thread():
+            c = rotated.vectors.T @ state.targets
+        rotated = replace(rotated, c=c, yty=(c**2 / rotated.eigenvalues[:, None]).sum(axis=0))  # the least that can be
+        posteriors = [
+            fit_decorrelated(rotated.target(k).scaled(variance), 1.0, prior=prior, n_levels=n_levels, n_noise_levels=1)
+            for k in range(n_functions)
+        ]
+        # Which directions the rows inform is the same for all: so are their vectors, which predictions turn to once.
+        posteriors = [replace(posterior, vectors=posteriors[0].vectors) for posterior in posteriors]
+        kl = sum(posterior.weights.kl(posterior.log_prior) for posterior in posteriors)
+        cost = kl + variance_prior.penalty(variance)
+        interrupted = any(posterior.interrupted for posterior in posteriors)
+        return Solution(state, posteriors, DiscreteLatent(posteriors, variance), cost, state.log_variance, interrupted)
 
     return solve
 
@@ -73,10 +103,10 @@ def mean_field_solve(
     """Return the step with discrete weights of the features themselves; each starts at the last posterior."""
     last: MeanFieldPosterior | None = None
 
-    def solve(regression: GaussianStatistics, log_variance: float) -> Solution[MeanFieldPosterior]:
+    def solve(state: State) -> Solution[MeanFieldPosterior]:
         nonlocal last
         last = fit_mean_field(
-            regression,
+            GaussianStatistics(state.targets, np.zeros(1), 0.0, gram=state.gram),
             levels,
             log_prior,
             [1.0],
@@ -84,60 +114,7 @@ def mean_field_solve(
             optimizer=optimizer,
             n_threads=n_threads,
         )
-        return Solution(last, last, last.weights.kl(last.log_prior), log_variance, last.interrupted)
+        kl = last.weights.kl(last.log_prior)
+        return Solution(state, last, DiscreteLatent([last]), kl, state.log_variance, last.interrupted)
 
     return solve
-
-
-def ascend_continuous(
-    source: RowSource,
-    starts: Sequence[tuple[BoundParameters, float]],
-    variance_prior: VariancePrior,
-    *,
-    max_iter: int,
-    stop: threading.Event,
-) -> list[Ascent[FullGaussian]]:
-    """Fit continuous weights of problems and their prior variance, by the Gaussian evidence whatever the prior's shape.
-
-    `starts`: for each problem, parameters of the bound and the log of the weights' prior variance. Raises
-    KeyboardInterrupt when the user interrupts before there is a posterior of all rows.
-    """
-    solve = gaussian_solve(variance_prior)
-    ascents = [Ascent(solve, parameters, log_variance, max_iter) for parameters, log_variance in starts]
-    climb(source, ascents, stop)
-    if not all(ascent.trace for ascent in ascents):
-        raise KeyboardInterrupt
-    return ascents
-
-
-def ascend_decorrelated(
-    source: RowSource,
-    starts: Sequence[tuple[BoundParameters, float]],
-    *,
-    prior: DensityPrior,
-    variance_prior: VariancePrior,
-    n_levels: int,
-    max_iter: int,
-    stop: threading.Event,
-) -> list[Ascent[DecorrelatedPosterior]]:
-    """Fit problems in the basis where weights do not interact.
-
-    ξ and, by empirical Bayes, the prior variance are found with continuous weights, for which a step is one
-    factorisation. The basis is then that of Φᵀdiag(2λ)Φ at this ξ; only a prior that is not Gaussian moves ξ again.
-
-    `starts`: as in `ascend_continuous`. `prior`: in units of the prior standard deviation. Raises KeyboardInterrupt
-    when the user interrupts before there is a posterior of all rows.
-    """
-    wide = variance_prior.scaled(prior.variance)
-    continuous = ascend_continuous(source, starts, wide, max_iter=max_iter, stop=stop)
-    single_step = isinstance(prior, GaussianPrior) or stop.is_set()
-    solve, shift = decorrelated_solve(prior, n_levels, variance_prior), float(np.log(prior.variance))
-    discrete = [
-        Ascent(solve, before.best.parameters, before.best.log_variance - shift, 1 if single_step else max_iter)
-        for before in continuous
-    ]
-    climb(source, discrete, stop)
-    for ascent, before in zip(discrete, continuous, strict=True):
-        if single_step or not ascent.trace:
-            ascent.continue_trace(before)
-    return discrete

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -17,8 +16,8 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.priors import DensityPrior, GaussianPrior
 from pydirect.logistic.ascent import RELATIVE_RISE, RISE, raise_if_set, with_outcome
 from pydirect.logistic.rows import LabelledRows
-from pydirect.logistic.start import sampled
-from pydirect.optimize.gradient import adam_on_logits, lbfgs
+from pydirect.logistic.start import start_size
+from pydirect.optimize.gradient import lbfgs
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
@@ -59,11 +58,11 @@ def exponential_log_terms(rows: LabelledRows, levels: FloatArray, q: FloatArray)
     terms = np.empty(rows.n_samples)
 
     def fill(phi: FloatArray, part: slice) -> None:
-        terms[part] = table.log_terms(phi, -rows.t[part], rows.weight[part], None, rows.n_threads)
+        terms[part] = table.log_terms(phi, -rows.t[part, 0], rows.weight[part], None, rows.n_threads)
 
     for _ in replace(rows, n_threads=1).map_blocks(fill):
         pass
-    return terms - rows.t * rows.offset
+    return terms - rows.t[:, 0] * rows.offset
 
 
 class _ExponentialTable:
@@ -108,7 +107,7 @@ def _over_blocks(
     gradient = np.empty((table.n_levels, table.padded)) if with_gradient else np.empty(0)
 
     def of_block(phi: FloatArray, part: slice) -> tuple[float, FloatArray]:
-        t = rows.t[part]
+        t = rows.t[part, 0]
         with np.errstate(over="ignore"):
             weight = rows.weight[part] * np.exp(-t * rows.offset)
             terms = table.log_terms(phi, -t, weight, gradient if with_gradient else None, rows.n_threads)
@@ -157,44 +156,30 @@ class _ExponentialObjective:
         log_q = allowed - logsumexp(allowed, axis=1, keepdims=True)
         return log_q, np.exp(log_q)
 
-    def batches(self, batch_size: int, rng: np.random.Generator) -> Iterator[Callable[[FloatArray], FloatArray]]:
-        """Yield an epoch's gradients in logits, one per batch of rows in random order."""
-        for batch, repetitions in self.rows.batches(batch_size, rng):
-            yield partial(self._gradient, batch, repetitions)
-
-    def _gradient(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> FloatArray:
-        return self.at_rows(rows, repetitions, logits)[1]
-
 
 def fit_exponential(
     rows: LabelledRows,
     start: _Posterior,
     *,
-    batch_size: int | None,
     max_iter: int,
-    rng: np.random.Generator,
     stop: threading.Event,
 ) -> _Posterior:
     """Maximise the exponential bound from a posterior on the same levels.
 
-    `batch_size`: number of rows per step of Adam; by default coordinate ascent, or L-BFGS for rows that are not held.
-    `max_iter`: largest number of iterations or epochs. `rng`: draws the batches. `stop`: ends the fit when it is set,
-    and is set by an interruption.
+    Coordinate ascent, or L-BFGS for rows that are not held. `max_iter`: largest number of iterations. `stop`: ends the
+    fit when it is set, and is set by an interruption.
     """
     objective = _ExponentialObjective(rows, start.levels, np.broadcast_to(start.log_prior, start.q.shape), stop)
-    if batch_size is None and rows.is_held:
+    if rows.is_held:
         q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
         weights = FactorizedCategorical(start.weights.levels, q)
         return with_outcome(replace(start, weights=weights), outcome, stop)
-    q, part = start.q, sampled(rows)
-    if part.is_held:
-        q, _ = _ascend_weight_by_weight(replace(objective, rows=part), q, max_iter)
+    q, size = start.q, start_size(rows)
+    if rows.n_samples >= 2 * size:
+        q, _ = _ascend_weight_by_weight(replace(objective, rows=rows.sample(size)), q, max_iter)
     logits = np.log(np.maximum(q, 1e-30))
-    if batch_size is None:
-        flat, outcome = lbfgs(objective.value_and_gradient, logits.ravel(), max_iter)
-        logits = flat.reshape(logits.shape)
-    else:
-        logits, outcome = adam_on_logits(objective.value, lambda: objective.batches(batch_size, rng), logits, max_iter)
+    flat, outcome = lbfgs(objective.value_and_gradient, logits.ravel(), max_iter)
+    logits = flat.reshape(logits.shape)
     q = objective.probabilities(logits)[1]
     weights = FactorizedCategorical(start.weights.levels, q / q.sum(axis=1, keepdims=True))
     return with_outcome(replace(start, weights=weights), replace(outcome, elbo=objective.value(logits)), stop)
@@ -210,7 +195,7 @@ def _ascend_weight_by_weight(
     """
     rows, q, outcome = objective.rows, np.array(q), Outcome()
     levels = np.broadcast_to(objective.levels, q.shape)
-    exponents = np.ascontiguousarray((-rows.t[:, None] * rows.x).T)
+    exponents = np.ascontiguousarray((-rows.t * rows.x).T)
     log_weight = np.log(rows.weight)[:, None]
     trace = [objective.value(_log(q))]
     try:
@@ -247,9 +232,7 @@ def fit_exponential_decorrelated(
     *,
     variance: float,
     prior: DensityPrior,
-    batch_size: int | None,
     max_iter: int,
-    rng: np.random.Generator,
     stop: threading.Event,
 ) -> DecorrelatedPosterior:
     """Maximise the exponential bound in the basis of a decorrelated posterior, moving levels along with the posterior.
@@ -261,8 +244,8 @@ def fit_exponential_decorrelated(
     directions that the rows hardly inform. The first levels surround zero and Jaakkola and Jordan's means: means under
     the exponential bound are about half of those.
 
-    `start`: of weights in units of √variance. `prior`: in units of √variance. `batch_size`, `max_iter`, `rng`, `stop`:
-    as in `fit_exponential`.
+    `start`: of weights in units of √variance. `prior`: in units of √variance. `max_iter`, `stop`: as in
+    `fit_exponential`.
     """
     turned = rows.rotated(np.sqrt(variance) * start.vectors)
     centre, spread = start.mean, np.maximum(start.std, 0.25 * np.abs(start.mean))
@@ -274,7 +257,7 @@ def fit_exponential_decorrelated(
         weights = FactorizedCategorical.from_logits(weights.levels, log_width - 0.5 * deviation**2)
         posterior = replace(posterior, weights=weights, log_prior=log_prior)
         iterations = min(max_iter, PLACEMENT_ITERATIONS) if left else max_iter
-        posterior = fit_exponential(turned, posterior, batch_size=batch_size, max_iter=iterations, rng=rng, stop=stop)
+        posterior = fit_exponential(turned, posterior, max_iter=iterations, stop=stop)
         if posterior.interrupted:
             break
         centre, spread = posterior.mean, np.maximum(posterior.std, 0.25 * spread)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator
+from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.distributions.levels import as_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, Prior, as_log_masses
-from pydirect.logistic.ascent import Ascent, BoundParameters, climb
-from pydirect.logistic.bound import SMALLEST_XI
-from pydirect.logistic.discrete import LogisticFit, ascend_decorrelated, mean_field_solve
+from pydirect.logistic.ascent import Ascent, RowSource, State, climb, with_outcome
+from pydirect.logistic.discrete import LogisticFit, decorrelated_solve, mean_field_solve, with_shares
 from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_exponential_decorrelated
-from pydirect.logistic.gaussian import VariancePrior
+from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.passes import RowPasses
-from pydirect.logistic.rows import LabelledRows, RowParameters
-from pydirect.logistic.start import ascend_gaussian, starting_point, starting_sums
+from pydirect.logistic.rows import LabelledRows
+from pydirect.logistic.start import ascend_rows, ascend_stream, starting_state
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.tilted import check_level_count
@@ -33,11 +31,9 @@ def fit_logistic(
     log_prior: ArrayLike,
     *,
     bound: str = "jaakkola",
-    xi: FloatArray | None = None,
+    start: State | None = None,
     optimizer: str = "pipeline",
-    batch_size: int | None = None,
     max_iter: int = 1000,
-    random_state: int = 0,
     stop: threading.Event | None = None,
 ) -> MeanFieldPosterior:
     """Fit the factorised posterior of logistic regression on given levels.
@@ -45,22 +41,19 @@ def fit_logistic(
     Parameters
     ----------
     rows : LabelledRows
+        Of one function, with ``likelihood="jaakkola"``.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
         Values that a weight can take.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
         Log masses of the levels; -inf forbids one.
     bound : {"jaakkola", "exponential"}
         On the expected log-likelihood; the second starts from the first's posterior.
-    xi : ndarray of shape (n_samples,), optional
-        Start of Jaakkola and Jordan's ξ; by default that of continuous weights.
+    start : State, optional
+        A and means to start from; by default those of continuous weights with the prior's variance.
     optimizer : str
         Of the quadratic problem at given ξ; see `fit_mean_field`.
-    batch_size : int, optional
-        Number of rows per stochastic step. For Jaakkola and Jordan's bound, natural gradients from batches find a
-        start if there is no `xi`, and steps of all rows finish; for the exponential bound, Adam replaces L-BFGS.
     max_iter : int
-        Largest number of evaluations of Jaakkola and Jordan's bound, then of L-BFGS iterations or epochs.
-    random_state : int
+        Largest number of evaluations of Jaakkola and Jordan's bound, then of iterations over the exponential one.
     stop : threading.Event, optional
         Set by another thread, it ends the fit as an interruption does; an interruption sets it.
 
@@ -82,46 +75,38 @@ def fit_logistic(
     >>> rng = np.random.default_rng(0)
     >>> phi = rng.standard_normal((500, 2))
     >>> t = np.where(phi @ [3.0, 0.0] + rng.logistic(size=500) > 0, 1, -1)
+    >>> rows = LabelledRows.from_arrays(phi, t, likelihood="jaakkola")
     >>> levels = evenly_spaced_levels(9, 4.0)
-    >>> posterior = fit_logistic(LabelledRows.from_arrays(phi, t), levels, GaussianPrior(2.0).log_mass(levels))
+    >>> posterior = fit_logistic(rows, levels, GaussianPrior(2.0).log_mass(levels))
     >>> posterior.weights.values(posterior.weights.most_probable()).tolist()
     [3.0, 0.0]
     """
-    _check_options(bound, batch_size, max_iter)
-    levels = as_levels(levels, rows.n_weights)
-    log_prior = as_log_masses(log_prior, levels, rows.n_weights)
-    if xi is not None:
-        xi = as_float_array(xi, "xi", (rows.n_samples,))
-        if not (xi >= 0).all():
-            raise ValueError(f"xi must not be negative, got {xi.min()}")
-        xi = np.maximum(xi, SMALLEST_XI)
-    stop = threading.Event() if stop is None else stop
-    rows = rows.held()
-    start: BoundParameters = RowParameters.at_one(rows)
-    # Continuous weights with the prior's variance, unless the prior is on one level only.
-    prior = VariancePrior(_prior_variance(levels, log_prior), 0.0)
-    if xi is not None:
-        start = RowParameters(rows, np.log(xi))
-    elif prior.centre > 0:
-        first = starting_point(
-            rows, prior, batch_size=batch_size, max_iter=max_iter, random_state=random_state, stop=stop
-        )
-        start = ascend_gaussian(*first, prior, max_iter, stop).best.parameters
-    solve = mean_field_solve(levels, log_prior, optimizer=optimizer, n_threads=rows.n_threads)
-    ascent = Ascent(solve, start, 0.0, max_iter)
-    climb(rows, [ascent], stop)
-    posterior = ascent.result(stop)
-    if bound == "jaakkola" or posterior.interrupted:
-        return posterior
-    rng = as_generator(random_state)
-    return fit_exponential(rows, posterior, batch_size=batch_size, max_iter=max_iter, rng=rng, stop=stop)
-
-
-def _check_options(bound: str, batch_size: int | None, max_iter: int) -> None:
     as_choice(bound, "bound", BOUNDS)
     as_count(max_iter, "max_iter")
-    if batch_size is not None:
-        as_count(batch_size, "batch_size")
+    _require_jaakkola(rows, "a factorised posterior")
+    levels = as_levels(levels, rows.n_weights)
+    log_prior = as_log_masses(log_prior, levels, rows.n_weights)
+    stop = threading.Event() if stop is None else stop
+    rows = rows.held()
+    if start is None:
+        # Continuous weights with the prior's variance, unless the prior is on one level only.
+        prior = VariancePrior(_prior_variance(levels, log_prior), 0.0)
+        if prior.centre > 0:
+            start = ascend_rows(rows, prior, max_iter=max_iter, stop=stop).best.solution.state
+        else:
+            start = starting_state(rows, rows.n_weights, 1, VariancePrior(1.0, 0.0))
+    solve = mean_field_solve(levels, log_prior, optimizer=optimizer, n_threads=rows.n_threads)
+    ascent = Ascent(solve, start, max_iter)
+    climb(rows, ascent, stop)
+    posterior = with_outcome(ascent.best.solution.posterior, ascent.result(stop), stop)
+    if bound == "jaakkola" or posterior.interrupted:
+        return posterior
+    return fit_exponential(rows, posterior, max_iter=max_iter, stop=stop)
+
+
+def _require_jaakkola(rows: LabelledRows, what: str) -> None:
+    if rows.likelihood != "jaakkola":
+        raise ValueError(f"rows must have likelihood='jaakkola' for {what}, got {rows.likelihood!r}")
 
 
 def check_logistic_levels(n_levels: int, prior: Prior, bound: str) -> None:
@@ -144,62 +129,70 @@ def fit_logistic_decorrelated(
     prior: DensityPrior | None = None,
     variance_prior: VariancePrior | None = None,
     n_levels: int = 15,
-    bound: str = "jaakkola",
-    batch_size: int | None = None,
+    bound: str | None = None,
     max_iter: int = 1000,
-    random_state: int = 0,
     stop: threading.Event | None = None,
 ) -> LogisticFit[DecorrelatedPosterior]:
     """Fit in the basis where weights do not interact, on levels that have the moments of each one's posterior.
 
-    ξ and, by empirical Bayes, the prior variance of the weights are found with continuous weights, for which a step is
-    one factorisation. The basis is then that of Φᵀdiag(2λ)Φ at this ξ; only a prior that is not Gaussian moves ξ again.
+    The ELBO's precisions and, by empirical Bayes, the prior variance of the weights are found with continuous weights.
+    The basis is then that of A = Φᵀdiag(h)Φ at these precisions; only a prior that is not Gaussian moves them again.
 
     Parameters
     ----------
     rows : LabelledRows
     prior : DensityPrior
-        In units of the prior standard deviation; standard Gaussian by default.
+        In units of the prior standard deviation; standard Gaussian by default. With another one, several functions have
+        their logits' mean variance in place of their own.
     variance_prior : VariancePrior
         By default a wide one around the variance at which z has a variance of 4 at a typical row.
     n_levels : int
-        As in `fit_decorrelated`: neither Jaakkola and Jordan's bound nor moments depend on it. The exponential bound
-        needs at least 7.
-    bound, batch_size, max_iter, random_state, stop
+        As in `fit_decorrelated`: neither moments nor the ELBO depend on it. The exponential bound needs at least 7.
+    bound : {None, "exponential"}
+        By default that of the rows' likelihood; the exponential one starts from Jaakkola's.
+    max_iter, stop
         As in `fit_logistic`.
     """
-    _check_options(bound, batch_size, max_iter)
+    if bound is not None:
+        as_choice(bound, "bound", ("exponential",))
+        _require_jaakkola(rows, "the exponential bound")
+    as_count(max_iter, "max_iter")
     prior = GaussianPrior() if prior is None else prior
-    check_logistic_levels(n_levels, prior, bound)
+    check_logistic_levels(n_levels, prior, bound or rows.likelihood)
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:
         variance_prior = VariancePrior.wide(rows.mean_square())
-    start = starting_point(
-        rows,
-        variance_prior.scaled(prior.variance),
-        batch_size=batch_size,
-        max_iter=max_iter,
-        random_state=random_state,
-        stop=stop,
+    continuous = ascend_rows(rows, variance_prior.scaled(prior.variance), max_iter=max_iter, stop=stop)
+    fit = finish_decorrelated(rows, continuous, prior, variance_prior, n_levels, max_iter, stop)
+    if bound is None or fit.posterior.interrupted or fit.posterior.vectors.shape[1] == 0:
+        return replace(fit, log_loss=rows.log_loss_left_out(continuous.best.solution.latent))
+    posterior = fit_exponential_decorrelated(
+        rows, fit.posterior, variance=fit.variance, prior=prior, max_iter=max_iter, stop=stop
     )
-    [ascent] = ascend_decorrelated(
-        rows, [start], prior=prior, variance_prior=variance_prior, n_levels=n_levels, max_iter=max_iter, stop=stop
-    )
-    posterior, variance = ascent.result(stop), float(np.exp(ascent.best.log_variance))
-    if bound == "exponential" and not posterior.interrupted and posterior.vectors.shape[1] > 0:
-        posterior = fit_exponential_decorrelated(
-            rows,
-            posterior,
-            variance=variance,
-            prior=prior,
-            batch_size=batch_size,
-            max_iter=max_iter,
-            rng=as_generator(random_state),
-            stop=stop,
-        )
-        posterior = replace(posterior, outcome=posterior.outcome.less(variance_prior.penalty(variance)))
-    return LogisticFit(posterior, variance, np.exp(ascent.best.parameters.coordinates))
+    outcome = posterior.outcome.less(variance_prior.penalty(fit.variance))
+    return replace(fit, posteriors=[replace(posterior, outcome=outcome)])
+
+
+def finish_decorrelated(
+    source: RowSource,
+    continuous: Ascent[FullGaussian],
+    prior: DensityPrior,
+    variance_prior: VariancePrior,
+    n_levels: int,
+    max_iter: int,
+    stop: threading.Event,
+) -> LogisticFit[DecorrelatedPosterior]:
+    """Put continuous weights on levels; with a prior that is not Gaussian, go on with the weights' own posteriors."""
+    solve, rest = decorrelated_solve(prior, n_levels, variance_prior), continuous.best.solution.state
+    start = replace(rest, log_variance=rest.log_variance - float(np.log(prior.variance)))
+    ascent = Ascent(solve, start, max_iter)
+    outcome = continuous.result(stop)
+    if not isinstance(prior, GaussianPrior) and not stop.is_set():
+        climb(source, ascent, stop)
+        outcome = ascent.result(stop) if ascent.trace else outcome
+    best = ascent.best
+    return LogisticFit(with_shares(best.solution.posterior, outcome), float(np.exp(best.solution.state.log_variance)))
 
 
 # --- rows that are not held
@@ -207,22 +200,18 @@ def fit_logistic_decorrelated(
 
 def fit_passes_decorrelated(
     passes: RowPasses,
-    samples: Sequence[LabelledRows],
+    sample: LabelledRows,
     *,
     prior: DensityPrior,
     variance_prior: VariancePrior,
     n_levels: int,
     max_iter: int,
-) -> list[LogisticFit[DecorrelatedPosterior]]:
-    """Fit several problems as `fit_logistic_decorrelated` does, in the same passes over rows that are not held.
+) -> LogisticFit[DecorrelatedPosterior]:
+    """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held.
 
-    `samples`: for each problem, some of its rows, reweighted to the total weight of all, from which the ascent starts.
-    `prior`, `variance_prior`, `n_levels`, `max_iter`: as in `fit_logistic_decorrelated`. Raises KeyboardInterrupt when
-    the user interrupts before there is a posterior of all rows. Later, the best posteriors are returned, flagged.
+    `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts. `prior`,
+    `variance_prior`, `n_levels`, `max_iter`: as in `fit_logistic_decorrelated`. Raises KeyboardInterrupt when the user
+    interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
     """
-    wide, stop = variance_prior.scaled(prior.variance), passes.stop
-    starts = [starting_sums(sample, wide, max_iter=max_iter, stop=stop) for sample in samples]
-    ascents = ascend_decorrelated(
-        passes, starts, prior=prior, variance_prior=variance_prior, n_levels=n_levels, max_iter=max_iter, stop=stop
-    )
-    return [LogisticFit(ascent.result(stop), float(np.exp(ascent.best.log_variance))) for ascent in ascents]
+    continuous = ascend_stream(passes, sample, variance_prior.scaled(prior.variance), max_iter, passes.stop)
+    return finish_decorrelated(passes, continuous, prior, variance_prior, n_levels, max_iter, passes.stop)

@@ -1,15 +1,22 @@
-"""The Gaussian posterior of continuous weights under the Jaakkola bound, and their prior variance."""
+"""The Gaussian posterior of continuous weights, and their prior variance.
+
+The functions of several classes share one covariance S. Their likelihood does not see the mean of the logits over the
+classes, in whose direction weights keep their prior: of K functions K − 1 contrasts are free, and each has covariance
+S, as have the logits themselves but for that direction. One factorisation serves all classes, and S = (A + I/τ)⁻¹ with
+the precisions of `RowTerms` maximises the ELBO among shared covariances.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.logistic.ascent import Solution, Solve
+from pydirect.logistic.ascent import RowMoments, Solution, Solve, State
 from pydirect.regression.decorrelated import NEGLIGIBLE_INFORMATION
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
@@ -23,14 +30,18 @@ VARIANCE_MARGIN = 10.0
 
 @dataclass(frozen=True)
 class FullGaussian:
-    """Posterior of continuous weights: covariance WWᵀ."""
+    """Posterior of continuous weights.
+
+    - `root`, (n_weights, n_weights): R, with covariance RRᵀ for each function.
+    - `mean`, (n_weights, n_functions).
+    """
 
     root: FloatArray
     mean: FloatArray
 
     @classmethod
-    def solve(cls, gram: FloatArray, c: FloatArray, variance: float) -> FullGaussian:
-        """Posterior of regression with statistics A and c, noise variance 1 and a prior of the given variance."""
+    def solve(cls, gram: FloatArray, mean: FloatArray, variance: float) -> FullGaussian:
+        """Posterior with given means, and the covariance of regression with A, noise variance 1 and a prior's."""
         precision = gram.copy()
         np.einsum("jj->j", precision)[...] += 1 / variance
         with single_blas_thread():
@@ -38,28 +49,38 @@ class FullGaussian:
             if info != 0:
                 raise np.linalg.LinAlgError("ΦᵀΦ must be positive semi-definite: rescale the features")
             inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
-        root = np.ascontiguousarray(np.tril(inverse).T)
-        return cls(root, root @ (root.T @ c))
+        return cls(np.ascontiguousarray(np.tril(inverse).T), mean)
+
+    @property
+    def n_free(self) -> int:
+        """Number of free contrasts of the functions."""
+        return max(self.mean.shape[1] - 1, 1)
 
     def kl(self, variance: float) -> float:
         """KL divergence from the prior of the given variance."""
+        return 0.5 * self._squares / variance + self.n_free * self.kl_of_spread(variance)
+
+    def kl_of_spread(self, variance: float) -> float:
+        """KL divergence of one function's weights whose mean is zero."""
         b, log_determinant = len(self.mean), 2 * np.log(self.root.diagonal()).sum()
-        return float(0.5 * (self._second_moments / variance - b + b * np.log(variance) - log_determinant))
+        return float(0.5 * (self._trace / variance - b + b * np.log(variance) - log_determinant))
 
     def better_variance(self, variance_prior: VariancePrior, variance: float) -> float:
         """Prior variance after a step of empirical Bayes."""
-        squares = float(self.mean @ self.mean)
-        trace = self._second_moments - squares
         # γ, positive whatever rounding does
-        determined = max(len(self.mean) - trace / variance, 1e-6)
-        return variance_prior.step(variance, squares, determined)
+        determined = max(self.n_free * (len(self.mean) - self._trace / variance), 1e-6)
+        return variance_prior.step(variance, self._squares, determined)
 
     @property
-    def _second_moments(self) -> float:
-        return float(np.vdot(self.root, self.root)) + float(self.mean @ self.mean)
+    def _trace(self) -> float:
+        return float(np.vdot(self.root, self.root))
 
-    def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of φᵀw for rows of Φ; (n_rows,) each."""
+    @property
+    def _squares(self) -> float:
+        return float(np.vdot(self.mean, self.mean))
+
+    def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw for rows of Φ."""
         turned = phi @ self.root
         return phi @ self.mean, np.einsum("ij,ij->i", turned, turned)
 
@@ -104,25 +125,35 @@ class VariancePrior:
         return float(variance * np.exp(np.clip(gradient / (0.5 * determined + precision), -2.0, 2.0)))
 
 
-def gaussian_solve(variance_prior: VariancePrior) -> Solve[FullGaussian]:
-    """Return the step with continuous weights: one factorisation, and a step of empirical Bayes."""
+def gaussian_solve(
+    variance_prior: VariancePrior, improved: Callable[[FullGaussian, float], RowMoments] | None = None
+) -> Solve[FullGaussian]:
+    """Return the step with continuous weights: one factorisation, and a step of empirical Bayes.
 
-    def solve(regression: GaussianStatistics, log_variance: float) -> Solution[FullGaussian]:
-        variance = float(np.exp(log_variance))
-        posterior = FullGaussian.solve(regression.A, regression.c[:, 0], variance)
+    `improved`: from a posterior and the prior variance to one with better means.
+    """
+
+    def solve(state: State) -> Solution[FullGaussian]:
+        variance = float(np.exp(state.log_variance))
+        posterior = FullGaussian.solve(state.gram, state.mean, variance)
+        latent: FullGaussian | RowMoments = posterior
+        if improved is not None:
+            latent = improved(posterior, variance)
+            posterior, state = replace(posterior, mean=latent.mean), replace(state, mean=latent.mean)
         cost = posterior.kl(variance) + variance_prior.penalty(variance)
         better = posterior.better_variance(variance_prior, variance)
-        following = log_variance if better == variance else float(np.log(better))
-        return Solution(posterior, posterior, cost, following)
+        following = state.log_variance if better == variance else float(np.log(better))
+        return Solution(state, posterior, latent, cost, following)
 
     return solve
 
 
 def informative_directions(statistics: GaussianStatistics, variance: float) -> FloatArray:
-    """Directions of Φ about which the data carry information at any ξ: (n_weights, n_directions), orthonormal.
+    """Directions of Φ about which the data carry information whatever the posterior.
 
-    2λ(ξ) is at most 1/4, so the information of a direction is at most a quarter of that of ΦᵀΦ; prior variances are
-    considered up to `VARIANCE_MARGIN` times `variance`, the typical one.
+    Returns orthonormal columns, (n_weights, n_directions). Precisions of rows are at most 1/4, so the information of a
+    direction is at most a quarter of that of ΦᵀΦ; prior variances are considered up to `VARIANCE_MARGIN` times
+    `variance`, the typical one.
     """
     rotated = decorrelate(statistics)
     informative = 0.25 * VARIANCE_MARGIN * variance * rotated.eigenvalues > NEGLIGIBLE_INFORMATION

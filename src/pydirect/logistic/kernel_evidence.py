@@ -193,8 +193,11 @@ class LabelReferee:
             for _ in range(REFEREE_ITERATIONS):
                 targets, precision = pseudo_targets(t, offset, xi)
                 scaled = phi * (precision * weight)[:, None]
-                posterior = FullGaussian.solve(scaled.T @ phi, scaled.T @ targets, LOGIT_UNIT**2)
+                posterior = FullGaussian.solve(scaled.T @ phi, np.zeros((phi.shape[1], 1)), LOGIT_UNIT**2)
+                root = posterior.root
+                posterior = FullGaussian(root, root @ (root.T @ (scaled.T @ targets[:, None])))
                 mean, variance = posterior.latent_moments(phi)
+                mean = mean[:, 0]
                 xi = np.sqrt((mean + offset) ** 2 + variance)
             total += jaakkola_bound(t, mean + offset, variance, weight) - posterior.kl(LOGIT_UNIT**2)
         return total * len(self.x) / len(self._order)

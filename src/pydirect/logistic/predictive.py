@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit, log_ndtr, logsumexp
 
 from pydirect._validation import FloatArray
+from pydirect.logistic.expectations import softmax_log_probability
 
 _HERMITE = np.polynomial.hermite_e.hermegauss(32)
 # Trapezoidal nodes of the logistic density, around the largest term of the sum.
@@ -51,3 +52,19 @@ def averaged_log_odds(logit: FloatArray, variance: FloatArray | None = None) -> 
     """
     odds = logit if variance is None else predictive_log_odds(logit, np.broadcast_to(variance[:, None], logit.shape))
     return logsumexp(log_expit(odds), axis=1) - logsumexp(log_expit(-odds), axis=1)
+
+
+def averaged_softmax(logit: FloatArray, variance: FloatArray | None = None) -> FloatArray:
+    """Log of the mean of softmax(z) over draws of z, blurred by a Gaussian if there is a variance; (n_rows, n_classes).
+
+    `logit`, (n_rows, n_classes, n_draws). `variance`, (n_rows,): of each logit.
+    """
+    n_draws = logit.shape[2]
+    if variance is None:
+        log_probability = logit - logsumexp(logit, axis=1, keepdims=True)
+    else:
+        flat = np.moveaxis(logit, 2, 1).reshape(-1, logit.shape[1])
+        spread = np.broadcast_to(np.repeat(variance, n_draws)[:, None], flat.shape)
+        each = softmax_log_probability(flat, spread).reshape(len(logit), n_draws, -1)
+        log_probability = np.moveaxis(each, 1, 2)
+    return logsumexp(log_probability, axis=2) - np.log(n_draws)

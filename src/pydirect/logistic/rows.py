@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+from scipy.special import log_expit, logsumexp
 
+from pydirect import _core
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_float_array, as_number, as_sample_weight
-from pydirect.logistic.ascent import Evaluation, Latent
-from pydirect.logistic.bound import best_log_xi, jaakkola_bound, pseudo_targets
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_sample_weight
+from pydirect.logistic.ascent import Evaluation, Latent, RowMoments
+from pydirect.logistic.gaussian import FullGaussian
+from pydirect.logistic.likelihood import LIKELIHOODS, Likelihood, RowTerms, label_log_probability
 from pydirect.statistics.gaussian import (
     Block,
     FeatureMap,
-    GaussianStatistics,
     IdentityFeatures,
     block_rows,
-    collect_statistics,
+    gram_of,
     row_blocks,
 )
 
 # Features of rows are held, instead of computed again at every iteration, up to this many bytes.
 HELD_BYTES = 2**30
+# Of L-BFGS for means at a given covariance; the next covariance moves them again.
+# Least share of a row's posterior variance that is left when its own site is taken out.
+LEAST_LEFT = 1e-6
+MEAN_OPTIONS = {"maxiter": 50, "ftol": 1e-9, "gtol": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -47,18 +55,19 @@ class RotatedFeatures:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Rows of basis functions with labels ±1: all that both bounds need of the data.
+    """Rows of basis functions with labels ±1: all that likelihoods need of the data.
 
     Parameters
     ----------
     features : FeatureMap
     x : ndarray of shape (n_samples, n_features_in)
-    t : ndarray of shape (n_samples,)
-        −1 or 1.
+    t : ndarray of shape (n_samples, n_functions)
+        −1 or 1. One function for two classes; else one per class, with a single 1 in every row.
     weight : ndarray of shape (n_samples,)
         How many times each row counts, positive.
-    offset : float
-        Added to φᵀw: the prior mean of z.
+    offset : ndarray of shape (n_functions,)
+        Added to φᵀw: prior means of the logits.
+    likelihood : {"softmax", "jaakkola"}
     n_threads : int
     """
 
@@ -66,7 +75,8 @@ class LabelledRows:
     x: FloatArray
     t: FloatArray
     weight: FloatArray
-    offset: float = 0.0
+    offset: FloatArray
+    likelihood: str = "softmax"
     n_threads: int = 1
 
     @classmethod
@@ -76,7 +86,8 @@ class LabelledRows:
         t: ArrayLike,
         sample_weight: ArrayLike | None = None,
         *,
-        offset: float = 0.0,
+        offset: ArrayLike = 0.0,
+        likelihood: str = "softmax",
         n_threads: int | None = None,
     ) -> LabelledRows:
         """Build from a design matrix.
@@ -84,28 +95,39 @@ class LabelledRows:
         Parameters
         ----------
         phi : array_like of shape (n_samples, n_weights)
-        t : array_like of shape (n_samples,)
-            Labels, −1 or 1.
+        t : array_like of shape (n_samples,) or (n_samples, n_functions)
+            Labels, −1 or 1; with several functions a single 1 in every row.
         sample_weight : array_like of shape (n_samples,), optional
-        offset : float
+        offset : float or array_like of shape (n_functions,)
+        likelihood : {"softmax", "jaakkola"}
+            The second is a bound, of one function; see `pydirect.logistic`.
         n_threads : int, optional
 
         Examples
         --------
-        >>> LabelledRows.from_arrays([[1.0], [2.0], [3.0]], [1, -1, 1], [1.0, 0.0, 2.0]).t.tolist()
+        >>> LabelledRows.from_arrays([[1.0], [2.0], [3.0]], [1, -1, 1], [1.0, 0.0, 2.0]).t.ravel().tolist()
         [1.0, 1.0]
         """
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
-        labels = as_float_array(t, "t", (len(phi),))
+        labels = np.asarray(t, dtype=np.float64)
+        labels = labels[:, None] if labels.ndim == 1 else labels
+        labels = as_float_array(labels, "t", (len(phi), "n_functions"))
         if not (np.abs(labels) == 1).all():
             raise ValueError(f"t must be -1 or 1, got {labels[np.abs(labels) != 1][0]}")
+        n_functions = labels.shape[1]
+        if n_functions > 1 and not ((labels > 0).sum(axis=1) == 1).all():
+            raise ValueError("t must have a single 1 in every row")
+        as_choice(likelihood, "likelihood", tuple(LIKELIHOODS))
+        if likelihood != "softmax" and n_functions > 1:
+            raise ValueError(f"t must have one function for likelihood={likelihood!r}, got {n_functions}")
         weight = as_sample_weight(sample_weight, len(phi))
         weight = np.ones(len(phi)) if weight is None else weight
         used = weight > 0  # rows of weight zero count as absent
         if not used.all():
             phi, labels, weight = phi[used], labels[used], weight[used]
-        offset, n_threads = as_number(offset, "offset"), resolve_n_threads(n_threads)
-        return cls(IdentityFeatures(phi.shape[1]), phi, labels, weight, offset, n_threads)
+        offsets = as_float_array(np.broadcast_to(np.asarray(offset, float), n_functions), "offset", (n_functions,))
+        n_threads = resolve_n_threads(n_threads)
+        return cls(IdentityFeatures(phi.shape[1]), phi, labels, weight, offsets, likelihood, n_threads)
 
     @property
     def n_weights(self) -> int:
@@ -117,9 +139,20 @@ class LabelledRows:
         """Number of rows."""
         return len(self.x)
 
+    @property
+    def n_functions(self) -> int:
+        """Number of logits."""
+        return self.t.shape[1]
+
+    @property
+    def terms(self) -> Likelihood:
+        """The likelihood in expectation."""
+        return LIKELIHOODS[self.likelihood]
+
     def problem(self, t: FloatArray, offset: float) -> LabelledRows:
-        """Return the same rows with other labels and another prior mean of z."""
-        return replace(self, t=np.ascontiguousarray(t), offset=float(offset))
+        """Return the same rows with one function of other labels and another prior mean, for Jaakkola's bound."""
+        labels, offsets = np.ascontiguousarray(t[:, None]), np.array([float(offset)])
+        return replace(self, t=labels, offset=offsets, likelihood="jaakkola")
 
     def map_blocks(self, function: Callable[[FloatArray, slice], Any]) -> Iterator[Any]:
         """Apply a function to blocks of Φ and the slice of rows that each holds; results in order."""
@@ -130,33 +163,93 @@ class LabelledRows:
 
         return ordered_map(of_block, row_blocks(self.n_samples, block_rows(self.n_weights, np.float64)), self.n_threads)
 
-    def weighted_statistics(self, xi: FloatArray) -> GaussianStatistics:
-        """Return A = Φᵀdiag(2λω)Φ and c = Φᵀdiag(ω)(t/2 − 2λ offset), the statistics of the bound's regression."""
-        targets, precision = pseudo_targets(self.t, self.offset, xi)
-        return collect_statistics(
-            self.features, self.x, targets[:, None], precision * self.weight, n_threads=self.n_threads
-        )
-
     def moments(self, latent: Latent) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of z at every row."""
-        mean, variance = np.empty(self.n_samples), np.empty(self.n_samples)
+        """Means (n_samples, n_functions) and variance (n_samples,) of the logits at every row."""
+        mean, variance = np.empty((self.n_samples, self.n_functions)), np.empty(self.n_samples)
 
         def fill(phi: FloatArray, rows: slice) -> None:
-            mean[rows], variance[rows] = latent.latent_moments(phi, n_threads=1)
+            mean[rows], variance[rows] = latent.latent_moments(phi)
 
         with single_blas_thread():
             for _ in self.map_blocks(fill):
                 pass
         return self.offset + mean, variance
 
-    def evaluate(self, latents: Sequence[Latent | None]) -> list[Evaluation | None]:
-        """Evaluate posteriors at all rows, as a `RowSource`."""
-        return [None if latent is None else self._evaluation(latent) for latent in latents]
+    def evaluate(self, latent: Latent | RowMoments) -> Evaluation:
+        """Evaluate a posterior at all rows, as a `RowSource`."""
+        b = self.n_weights
 
-    def _evaluation(self, latent: Latent) -> Evaluation:
-        mean, variance = self.moments(latent)
-        log_likelihood = jaakkola_bound(self.t, mean, variance, self.weight)
-        return Evaluation(log_likelihood, RowParameters(self, best_log_xi(mean, variance)))
+        def of_block(phi: FloatArray, rows: slice) -> Evaluation:
+            if isinstance(latent, RowMoments):
+                mean, variance = latent.row_mean[rows], latent.row_variance[rows]
+            else:
+                mean, variance = latent.latent_moments(phi)
+            return evaluated(phi, self.terms(self.t[rows], mean + self.offset, variance), self.weight[rows])
+
+        with single_blas_thread():
+            return total(self.map_blocks(of_block), b, self.n_functions)
+
+    def gradient(self, row_mean: FloatArray, row_variance: FloatArray) -> tuple[float, FloatArray]:
+        """Return Σ ω E log p(y | z) and Σ ω φ rᵀ for given moments of φᵀw at the rows."""
+        value, gradient = 0.0, np.zeros((self.n_weights, self.n_functions))
+
+        def of_block(phi: FloatArray, rows: slice) -> tuple[float, FloatArray]:
+            terms = self.terms(self.t[rows], row_mean[rows] + self.offset, row_variance[rows])
+            weight = self.weight[rows]
+            return float(weight @ terms.value), phi.T @ (weight[:, None] * terms.residual)
+
+        for part, slope in self.map_blocks(of_block):
+            value += part
+            gradient += slope
+        return value, gradient
+
+    def times(self, weights: FloatArray) -> FloatArray:
+        """Return Φ times weights (n_weights, n_functions)."""
+        return np.concatenate(list(self.map_blocks(lambda phi, _: phi @ weights)))
+
+    def improved(self, posterior: FullGaussian, variance: float) -> RowMoments:
+        """Return a posterior of the same covariance with the best means, by L-BFGS on coordinates of unit variance.
+
+        It costs two products of Φ with a vector per function and step, where a new covariance costs n_weights of them.
+        """
+        shape, row_variance = posterior.mean.shape, self.moments(posterior)[1]
+
+        def objective(flat: FloatArray) -> tuple[float, FloatArray]:
+            mean = posterior.root @ flat.reshape(shape)
+            value, gradient = self.gradient(self.times(mean), row_variance)
+            slope = posterior.root.T @ (gradient - mean / variance)
+            return 0.5 * float(np.vdot(mean, mean)) / variance - value, -slope.ravel()
+
+        with single_blas_thread():
+            start = solve_triangular(posterior.root, posterior.mean)
+            found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=MEAN_OPTIONS)
+            mean = posterior.root @ found.x.reshape(shape)
+            return RowMoments(mean, self.times(mean), row_variance)
+
+    def log_loss_left_out(self, latent: Latent | RowMoments) -> float:
+        """Mean −log predictive probability of the labels, each left out of the posterior to second order.
+
+        Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
+        that times r, as in regression.
+        """
+        if isinstance(latent, RowMoments):
+            mean, variance = latent.row_mean + self.offset, latent.row_variance
+        else:
+            mean, variance = self.moments(latent)
+        terms = self.terms(self.t, mean, variance)
+        without = variance / np.maximum(1 - self.weight * terms.precision * variance, LEAST_LEFT)
+        mean = mean - (without * self.weight)[:, None] * terms.residual
+        log_probability = label_log_probability(self.t, mean, without)
+        return -float(self.weight @ log_probability / self.weight.sum())
+
+    def log_likelihoods(self, weights: FloatArray) -> FloatArray:
+        """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
+
+        def of_block(phi: FloatArray, rows: slice) -> FloatArray:
+            return drawn_log_likelihoods(phi, self.t[rows], self.weight[rows], self.offset, weights)
+
+        with single_blas_thread():
+            return np.sum(list(self.map_blocks(of_block)), axis=0)
 
     def rotated(self, vectors: FloatArray) -> LabelledRows:
         """Return the rows of Φ·vectors, held when they fit into memory."""
@@ -165,13 +258,6 @@ class LabelledRows:
     def chosen(self, rows: NDArray[np.intp]) -> LabelledRows:
         """Return some of the rows."""
         return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows])
-
-    def batches(self, batch_size: int, rng: np.random.Generator) -> Iterator[tuple[LabelledRows, float]]:
-        """Yield all rows in batches, in random order, with the number of all rows per row of the batch."""
-        order = rng.permutation(self.n_samples)
-        for begin in range(0, self.n_samples, batch_size):
-            chosen = np.sort(order[begin : begin + batch_size])
-            yield self.chosen(chosen), self.n_samples / len(chosen)
 
     def sample(self, size: int) -> LabelledRows:
         """Return a random subset of the rows, held, reweighted to the total weight of all rows."""
@@ -197,34 +283,29 @@ class LabelledRows:
         return float(squares) / float(self.weight.sum())
 
 
-@dataclass(frozen=True)
-class RowParameters:
-    """ξ of every row, by its logarithm: the parameters of the bound for rows in memory."""
+def evaluated(phi: FloatArray, terms: RowTerms, weight: FloatArray) -> Evaluation:
+    """Return the sums over rows of Φ with given terms."""
+    root = np.sqrt(weight * terms.precision)
+    gradient = phi.T @ (weight[:, None] * terms.residual)
+    return Evaluation(float(weight @ terms.value), gram_of(phi * root[:, None]), gradient)
 
-    memory: ClassVar[int] = 5
-    unit: ClassVar[float] = 1.0
-    rows: LabelledRows
-    log_xi: FloatArray
 
-    @classmethod
-    def at_one(cls, rows: LabelledRows) -> RowParameters:
-        """Return ξ = 1 for every row."""
-        return cls(rows, np.zeros(rows.n_samples))
+def drawn_log_likelihoods(
+    phi: FloatArray, t: FloatArray, weight: FloatArray, offset: FloatArray, weights: FloatArray
+) -> FloatArray:
+    """Σ ω log p(y | w) over rows of Φ for draws of weights (n_weights, n_functions, n_draws); (n_draws,)."""
+    z = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:]) + offset[:, None]
+    if z.shape[1] == 1:
+        return weight @ log_expit(t * z[:, 0])
+    return weight @ (z[t > 0] - logsumexp(z, axis=1))
 
-    @property
-    def xi(self) -> FloatArray:
-        """ξ of every row."""
-        return np.exp(self.log_xi)
 
-    @property
-    def coordinates(self) -> FloatArray:
-        """Log ξ."""
-        return self.log_xi
-
-    def moved(self, coordinates: FloatArray) -> RowParameters:
-        """Return the parameters at other coordinates, each ξ within a factor of e of this one."""
-        return replace(self, log_xi=np.clip(coordinates, self.log_xi - 1.0, self.log_xi + 1.0))
-
-    def regression(self) -> GaussianStatistics:
-        """Return the statistics of the bound's regression."""
-        return self.rows.weighted_statistics(self.xi)
+def total(parts: Iterable[Evaluation], n_weights: int, n_functions: int, n_threads: int = 1) -> Evaluation:
+    """Return the sum of evaluations of blocks of rows."""
+    value, gram, gradient = 0.0, np.zeros((n_weights, n_weights)), np.zeros((n_weights, n_functions))
+    for part in parts:
+        value += part.log_likelihood
+        _core.add_upper_triangle(part.gram, gram, n_threads)
+        gradient += part.gradient
+    _core.mirror_upper_triangle(gram, n_threads)
+    return Evaluation(value, gram, gradient)

@@ -1,12 +1,14 @@
-"""Weights on levels, drawn one after another, under the Jaakkola bound.
+"""Weights on levels, drawn one after another.
 
-At given ξ the bound is a Gaussian regression of noise variance one,
+About the posterior of continuous weights the expected log-likelihood is, to second order, a Gaussian regression of
+noise variance one,
 
-    log Pr(t | w) ≥ constant + cᵀw − ½ wᵀAw,    A = Σ 2λω φφᵀ,  c = Σ ω(t/2 − 2λ offset) φ
+    log p(y | w) ≈ constant + Σ_k cₖᵀwₖ − ½ wₖᵀAwₖ,    A = Σ hω φφᵀ
 
-so that `fit_sequential` draws from it. Where four bits cost nothing ξ² = E z² hardly depends on the levels: ξ and the
-prior variance come from continuous weights, in the few directions about which the data say anything, and the weights
-are drawn once, when these are at rest.
+from which `fit_sequential` draws the weights of each function. Where four bits cost nothing h hardly depends on the
+levels: it and the prior variance come from continuous weights, in the few directions about which the data say
+anything, and the weights are drawn once, when these are at rest. The likelihood of the draws is then taken as it is, so
+that their ELBO is an unbiased estimate of a lower bound on the log evidence.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,12 +26,11 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array
 from pydirect.distributions.priors import GaussianPrior, Prior, variance_of
-from pydirect.logistic.ascent import Ascent, Step
-from pydirect.logistic.discrete import LogisticFit, ascend_continuous
+from pydirect.logistic.ascent import Ascent
+from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
-from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows
-from pydirect.logistic.start import starting_point, starting_sums
+from pydirect.logistic.start import ascend_rows
 from pydirect.optimize.outcome import Outcome
 from pydirect.regression.sequential import (
     CoarseLevelsWarning,
@@ -45,7 +47,7 @@ from pydirect.statistics.gaussian import TargetStatistics
 class Lattice:
     """Levels of the weights, their prior and the number of draws, as `fit_sequential` takes them.
 
-    The prior is scaled so that its variance is that which empirical Bayes finds. Problems that are drawn together have
+    The prior is scaled so that its variance is that which empirical Bayes finds. Functions that are drawn together have
     the same own scales, in units of their prior standard deviations, so that devices store them once.
     """
 
@@ -56,115 +58,101 @@ class Lattice:
     ties: NDArray[np.intp] | None = None
     n_draws: int = 64
 
-
-@dataclass(frozen=True)
-class RestingBound:
-    """The bound of one problem at the ξ and the prior variance of its best step of continuous weights.
-
-    - `gram`, `c`: A, (n_directions, n_directions), and c of the regression.
-    - `constant`: of the bound, less the penalty of the prior variance.
-    - `variance`: prior variance of the weights.
-    """
-
-    gram: FloatArray
-    c: FloatArray
-    constant: float
-    variance: float
-
-    @classmethod
-    def of(cls, step: Step[FullGaussian], variance_prior: VariancePrior) -> RestingBound:
-        """Return the bound at a step's ξ; its constant follows from its value at the step's posterior."""
-        sums, q, variance = step.parameters.regression(), step.solution.posterior, float(np.exp(step.log_variance))
-        gram, c = sums.A, sums.c[:, 0]
-        with single_blas_thread():
-            second_moment = np.vdot(q.root, gram @ q.root) + q.mean @ (gram @ q.mean)  # E wᵀAw
-        log_likelihood = step.bound + step.solution.cost
-        constant = log_likelihood - c @ q.mean + 0.5 * second_moment - variance_prior.penalty(variance)
-        return cls(gram, c, float(constant), variance)
-
-    def regression(self, directions: FloatArray | None) -> TargetStatistics:
-        """Return A and c of all weights from those of directions that hold all information; nothing of n or yᵀy."""
-        if directions is None:
-            return TargetStatistics(self.gram, self.c, 0.0, 0.0)
-        with single_blas_thread():
-            return TargetStatistics(directions @ self.gram @ directions.T, directions @ self.c, 0.0, 0.0)
-
     def draw(
         self,
-        lattice: Lattice,
-        directions: FloatArray | None,
+        regression: TargetStatistics,
+        variance: float,
         random_state: int,
         n_threads: int,
         level_exponents: NDArray[np.int8] | None = None,
     ) -> SequentialPosterior:
-        """Draw weights, in units of √variance; the log weights are those of the bound."""
+        """Draw weights, in units of √variance."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoarseLevelsWarning)  # left to the caller
             posterior = fit_sequential(
-                self.regression(directions),
+                regression,
                 1.0,
-                self.variance / variance_of(lattice.prior),
-                prior=lattice.prior,
-                n_levels=lattice.n_levels,
-                levels=lattice.levels,
-                level_scales=lattice.level_scales,
-                ties=lattice.ties if lattice.level_scales == "own" else None,
+                variance / variance_of(self.prior),
+                prior=self.prior,
+                n_levels=self.n_levels,
+                levels=self.levels,
+                level_scales=self.level_scales,
+                ties=self.ties if self.level_scales == "own" else None,
                 level_exponents=level_exponents,
-                n_draws=lattice.n_draws,
+                n_draws=self.n_draws,
                 random_state=random_state,
                 n_threads=n_threads,
             )
-        return replace(
-            posterior.in_units_of(float(np.sqrt(self.variance))),
-            log_weights=self.constant + posterior.log_weights,
-            log_evidence_continuous=self.constant + posterior.log_evidence_continuous,
-        )
+        return posterior.in_units_of(float(np.sqrt(variance)))
 
 
-def ascend_to_rest(
-    rows: LabelledRows,
-    variance_prior: VariancePrior,
-    *,
-    batch_size: int | None,
-    max_iter: int,
-    random_state: int,
-    stop: threading.Event,
-) -> Ascent[FullGaussian]:
-    """Fit continuous weights and their prior variance to rows in memory; arguments as of `fit_logistic_sequential`."""
-    start = starting_point(
-        rows, variance_prior, batch_size=batch_size, max_iter=max_iter, random_state=random_state, stop=stop
-    )
-    return ascend_continuous(rows, [start], variance_prior, max_iter=max_iter, stop=stop)[0]
+class DrawnRows(Protocol):
+    """Rows at which draws of the weights are evaluated."""
+
+    def log_likelihoods(self, weights: FloatArray) -> FloatArray:
+        """Σ ω log p(y | w) of each draw, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
 
 
 def draw_at_rest(
-    ascents: Sequence[Ascent[FullGaussian]],
+    source: DrawnRows,
+    ascent: Ascent[FullGaussian],
     lattice: Lattice,
-    variance_prior: VariancePrior,
     *,
     directions: FloatArray | None,
     random_states: Sequence[int],
     n_threads: int,
-    interrupted: bool,
-) -> list[LogisticFit[SequentialPosterior]]:
-    """Draw the weights of problems whose continuous weights have come to rest, or were interrupted on the way.
+    stop: threading.Event,
+) -> LogisticFit[SequentialPosterior]:
+    """Draw the weights of functions whose continuous weights have come to rest, or were interrupted on the way.
 
-    `directions`: those in which the ascents' rows are given, as of `fit_logistic_sequential`. `random_states`: for each
-    problem.
+    `directions`: those in which the ascent's rows are given, as of `fit_logistic_sequential`. `random_states`: for each
+    function.
     """
-    bounds = [RestingBound.of(ascent.best, variance_prior) for ascent in ascents]
+    state, outcome = ascent.best.solution.state, ascent.result(stop)
+    variance, latent = float(np.exp(state.log_variance)), ascent.best.solution.posterior
+    regressions = [_regression(state.gram, c, directions) for c in state.targets.T]
     draws = [
-        partial(bound.draw, lattice, directions, seed, n_threads)
-        for bound, seed in zip(bounds, random_states, strict=True)
+        partial(lattice.draw, regression, variance, seed, n_threads)
+        for regression, seed in zip(regressions, random_states, strict=True)
     ]
     posteriors = with_common_scales(draws) if lattice.level_scales == "own" else [draw(None) for draw in draws]
+    n = len(posteriors)
+    weights = np.sqrt(variance) * np.stack([posterior.draws.T for posterior in posteriors], axis=1)
+    if directions is not None:
+        weights = np.tensordot(directions.T, weights, 1)
+    continuous = outcome.elbo - (n - latent.n_free) * latent.kl_of_spread(variance)
+    with single_blas_thread():
+        expansions = _expansions(state.gram, state.targets, weights)
+        # The log-likelihood that the expansion stands for, on average over the continuous posterior.
+        expected = state.targets - 0.5 * state.gram @ latent.mean
+        second = np.vdot(latent.root, state.gram @ latent.root)
+        average = float(np.vdot(expected, latent.mean)) - 0.5 * n * float(second)
+    if stop.is_set():
+        log_likelihood = ascent.best.bound + ascent.best.solution.cost - average + expansions.sum(axis=0)
+    else:
+        log_likelihood = source.log_likelihoods(weights)
     fits = []
-    for ascent, bound, posterior in zip(ascents, bounds, posteriors, strict=True):
-        elbo = float(posterior.log_weights.mean())
-        trace = np.append(ascent.trace, elbo)
-        outcome = Outcome(elbo, trace, len(trace), ascent.converged and not interrupted, interrupted)
-        fits.append(LogisticFit(replace(posterior, outcome=outcome), bound.variance))
-    return fits
+    for posterior, expansion in zip(posteriors, expansions, strict=True):
+        log_weights = posterior.log_weights - expansion + log_likelihood / n
+        elbo = float(log_weights.mean())
+        trace = np.append(outcome.trace / n, elbo)
+        own = Outcome(elbo, trace, len(trace), outcome.converged, outcome.interrupted)
+        fits.append(replace(posterior, log_weights=log_weights, log_evidence_continuous=continuous / n, outcome=own))
+    return LogisticFit(fits, variance)
+
+
+def _regression(gram: FloatArray, c: FloatArray, directions: FloatArray | None) -> TargetStatistics:
+    """Return A and c of all weights from those of directions that hold all information; nothing of n or yᵀy."""
+    if directions is None:
+        return TargetStatistics(gram, np.ascontiguousarray(c), 0.0, 0.0)
+    with single_blas_thread():
+        return TargetStatistics(directions @ gram @ directions.T, directions @ c, 0.0, 0.0)
+
+
+def _expansions(gram: FloatArray, targets: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return ``cₖᵀwₖ − ½ wₖᵀAwₖ`` of each draw, (n_functions, n_draws)."""
+    linear = np.einsum("jk,jks->ks", targets, weights)
+    return linear - 0.5 * np.einsum("jks,jks->ks", weights, np.tensordot(gram, weights, 1))
 
 
 def fit_logistic_sequential(
@@ -173,14 +161,13 @@ def fit_logistic_sequential(
     *,
     directions: FloatArray | None = None,
     variance_prior: VariancePrior | None = None,
-    batch_size: int | None = None,
     max_iter: int = 1000,
     random_state: int = 0,
     stop: threading.Event | None = None,
 ) -> LogisticFit[SequentialPosterior]:
     """Draw weights on levels one after another, each given those before it.
 
-    ξ and, by empirical Bayes, the prior variance are those of continuous weights.
+    The precisions of the rows and, by empirical Bayes, the prior variance are those of continuous weights.
 
     Parameters
     ----------
@@ -193,8 +180,10 @@ def fit_logistic_sequential(
     variance_prior : VariancePrior
         Of a weight's variance; by default a wide one around the variance at which z has a variance of 4 at a typical
         row.
-    batch_size, max_iter, random_state, stop
+    max_iter, stop
         As in `fit_logistic`.
+    random_state : int
+        Seed of the draws.
 
     Warns
     -----
@@ -204,43 +193,27 @@ def fit_logistic_sequential(
     Returns
     -------
     LogisticFit
-        Its posterior, of weights in units of √variance, has the continuous weights' bound at the same ξ for
+        Its posteriors, of weights in units of √variance, have the share of the continuous weights' ELBO for
         `log_evidence_continuous`, so that `gap` is what the levels cost.
     """
     as_count(max_iter, "max_iter")
-    if batch_size is not None:
-        as_count(batch_size, "batch_size")
     if directions is not None:
         directions = as_float_array(directions, "directions", ("n_weights", rows.n_weights))
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:
         variance_prior = VariancePrior.wide(rows.mean_square())
-    ascent = ascend_to_rest(
-        rows, variance_prior, batch_size=batch_size, max_iter=max_iter, random_state=random_state, stop=stop
-    )
-    [fit] = draw_at_rest(
-        [ascent],
+    ascent = ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop)
+    fit = draw_at_rest(
+        rows,
+        ascent,
         Lattice() if lattice is None else lattice,
-        variance_prior,
         directions=directions,
-        random_states=[random_state],
+        random_states=[random_state + k for k in range(rows.n_functions)],
         n_threads=rows.n_threads,
-        interrupted=stop.is_set(),
+        stop=stop,
     )
-    if is_coarse(fit.posterior):
-        warn_of_coarse_levels(fit.posterior)
-    return fit
-
-
-def ascend_passes_to_rest(
-    passes: RowPasses, samples: Sequence[LabelledRows], variance_prior: VariancePrior, max_iter: int
-) -> list[Ascent[FullGaussian]]:
-    """Fit several problems as `ascend_to_rest` does, in the same passes over rows that are not held.
-
-    `samples`: as in `fit_passes_decorrelated`. Raises KeyboardInterrupt when the user interrupts before there is a
-    posterior of all rows.
-    """
-    stop = passes.stop
-    starts = [starting_sums(sample, variance_prior, max_iter=max_iter, stop=stop) for sample in samples]
-    return ascend_continuous(passes, starts, variance_prior, max_iter=max_iter, stop=stop)
+    for posterior in fit.posteriors:
+        if is_coarse(posterior):
+            warn_of_coarse_levels(posterior)
+    return replace(fit, log_loss=rows.log_loss_left_out(ascent.best.solution.latent))
