@@ -17,12 +17,12 @@ def data():
 
 @pytest.fixture
 def interrupted_ascents(monkeypatch):
-    """Interrupt every ascent of a classifier's bound at its second evaluation, when there is a posterior."""
+    """Interrupt every ascent of a classifier's bound at its third evaluation, when there is a posterior."""
     seen, original = Counter(), LabelledRows.evaluate
 
     def evaluate(self, latents):
         seen[id(self)] += 1
-        if seen[id(self)] == 2:
+        if seen[id(self)] == 3:
             raise KeyboardInterrupt
         return original(self, latents)
 

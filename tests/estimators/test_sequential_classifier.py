@@ -94,7 +94,6 @@ def test_classes_share_the_scales_of_their_levels(three):
         {"prior": SpikeAndSlabPrior(0.5)},
         {"prior": TablePrior(np.exp(-0.5 * np.linspace(-4, 4, 15) ** 2)), "level_scales": "shared"},
         {"bound": "exponential", "posterior": "mean_field"},
-        {"features": "linear", "length_scale": None, "batch_size": 50},
     ],
     ids=str,
 )
@@ -131,7 +130,7 @@ def test_an_interrupted_ascent_ends_in_draws(interrupted_ascents, n_threads):
     ("parameters", "message"),
     [
         ({"posterior": "exact"}, "posterior must be one of"),
-        ({"bound": "exponential"}, "bound must be 'jaakkola' with posterior='sequential'"),
+        ({"bound": "exponential"}, "bound must be 'softmax' with posterior='sequential'"),
         ({"n_levels": 4}, "n_levels must be odd with level_scales='own'"),
         ({"level_scales": "mine"}, "level_scales must be one of"),
         ({"n_draws": 0}, "n_draws must be at least 2"),

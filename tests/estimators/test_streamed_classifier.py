@@ -147,8 +147,7 @@ def test_classes_without_weight_are_left_out():
 @pytest.mark.parametrize(
     ("parameters", "data", "error", "message"),
     [
-        ({"bound": "exponential"}, (X, TWO), ValueError, "bound must be 'jaakkola' for fit_stream"),
-        ({"batch_size": 10}, (X, TWO), ValueError, "batch_size must be None for fit_stream"),
+        ({"bound": "exponential"}, (X, TWO), ValueError, "bound must be 'softmax' for fit_stream"),
         ({}, (as_blocks(),), ValueError, "X must be readable several times"),
         ({}, (X, np.c_[THREE, THREE]), (ValueError, TypeError), "labels must be one column"),
         ({}, (X, Z), ValueError, "y must hold labels, got the number"),

@@ -1,13 +1,21 @@
-"""Logistic classification with discrete weights (DIRECT for classes): Pr(t | w) = σ(t z), z = offset + φᵀw, t = ±1.
+"""Classification with discrete weights: p(y | w) = σ(tz) for two classes, t = ±1, softmax(z) for more; z = offset + φᵀw.
 
-The expectation of log σ has no closed form, but two lower bounds do:
+What is maximised:
 
+- ``"softmax"``: the ELBO itself. For Gaussian weights the expectation of the log-likelihood is an integral of one
+  dimension for any number of classes (`pydirect.logistic.expectations`), so that the bound on the log evidence is as
+  tight as a Gaussian allows. The classes share the covariance of their weights, and with it one factorisation. In the
+  decorrelated basis discrete weights have the moments of these Gaussian ones, and the ELBO is reported for the latter.
 - ``"jaakkola"``: log σ(tz) ≥ log σ(ξ) + (tz − ξ)/2 − λ(ξ)(z² − ξ²), λ(ξ) = tanh(ξ/2)/(4ξ), best at ξ² = E z²
-  (Jaakkola & Jordan 2000). It is quadratic in z: for given ξ this is Gaussian regression with A = Φᵀdiag(2λ)Φ and
-  c = Φᵀ(t/2 − 2λ offset), and everything that solves that solves this.
+  (Jaakkola & Jordan 2000); each class against the rest. It needs only the first two moments of z, and so is a bound for
+  discrete weights of any kind: mean field's.
 - ``"exponential"``: log σ(tz) ≥ −exp(−tz), whose expectation is a product over the weights (Evans & Nair 2018,
-  Theorem 2). It is the tighter of the two where z is large and determines t, as for well-separated classes; where they
-  overlap it is much looser, and its best z is half the log-odds, so that its probabilities are underconfident.
+  Theorem 2); each class against the rest. It is tighter than Jaakkola's where z is large and determines t, as for
+  well-separated classes; where they overlap it is much looser, and its best z is half the log-odds, so that its
+  probabilities are underconfident.
+
+Weights drawn one after another come from a quadratic expansion of the softmax about its Gaussian posterior. Their ELBO
+takes the likelihood of the draws as it is: an unbiased estimate of a lower bound.
 """
 
 from pydirect.logistic.discrete import LogisticFit

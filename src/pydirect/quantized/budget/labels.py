@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from pydirect._validation import FloatArray
 from pydirect.features.maps import FourierFeatures
@@ -60,7 +60,7 @@ class LabelTask(Task):
         reference = _fitted(fits, settings.rng, x, labels, given, "fourier", REFERENCE_FEATURES)
         assert reference.hyperparameters is not None
         classes, index = np.unique(labels, return_inverse=True)
-        z, p = reference.logit, expit(reference.logit)
+        z, p = reference.logit, _probabilities(reference.logit)
         curvature = np.maximum((p * (1 - p)).mean(axis=1), LEAST_CURVATURE)
         n_problems = z.shape[1]
         right = index[:, None] == (np.arange(n_problems) if n_problems > 1 else 1)
@@ -103,7 +103,7 @@ class LabelTask(Task):
         """Fit the classifier on these features and draw samples about its mean, with Laplace's precision."""
         phi = np.ascontiguousarray(features.transform(self.inputs))
         fit = _fitted(self.fits, self.rng, phi, self.index, self.row_weight, "precomputed", phi.shape[1])
-        p = expit(fit.logit)
+        p = _probabilities(fit.logit)
         problems = []
         for k, (posterior, scale) in enumerate(zip(fit.posteriors, fit.prior_scale, strict=True)):
             precision = phi.T @ (phi * (self.row_weight * p[:, k] * (1 - p[:, k]))[:, None])
@@ -111,6 +111,11 @@ class LabelTask(Task):
             problems.append(gaussian_problem(precision, scale * posterior.coefficients, float(scale**2)))
         samples = draw_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
         return self.assembled(features, samples, replace(self.outputs, offset=fit.intercept), form)
+
+
+def _probabilities(z: FloatArray) -> FloatArray:
+    """Return σ(z) of one logit, (n_rows, 1), or softmax(z) of one per class."""
+    return expit(z) if z.shape[1] == 1 else softmax(z, axis=1)
 
 
 def _fitted(
