@@ -134,6 +134,7 @@ class StreamedClassifier(StreamedModel):
 
     bound: str
     classes_: np.ndarray
+    left_out_probability_: FloatArray
     intercept_: FloatArray
 
     def _check_parameters(self) -> None:
@@ -294,6 +295,7 @@ class StreamedClassifier(StreamedModel):
             Of all rows.
         """
         statistics, n_threads = total.gaussian(), resolve_n_threads(self.n_threads)
+        self.left_out_probability_ = np.empty(0)
         self.mean_missing_variance_ = total.missing_variance(statistics.mean_square)
         variance_prior = self._variance_prior(statistics.mean_square)
         with single_blas_thread():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,21 +17,21 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior
 from pydirect.distributions.priors import as_prior
-from pydirect.estimators._classifier import ProbabilisticClassifier
+from pydirect.estimators._label_problem import LabelProblem
+from pydirect.estimators._label_sets import LabelSets
 from pydirect.estimators._streamed_classifier import StreamedClassifier, turned
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.expectations import softmax_log_probability
 from pydirect.logistic.fit import check_logistic_levels, finish_decorrelated, fit_logistic, fit_logistic_decorrelated
-from pydirect.logistic.gaussian import FullGaussian, VariancePrior, informative_directions
+from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.predictive import averaged_log_odds, averaged_softmax, predictive_log_odds
 from pydirect.logistic.rows import LabelledRows
-from pydirect.logistic.start import ascend_rows, state_of
+from pydirect.logistic.start import state_of
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
 from pydirect.quantized.fitted import Outputs
@@ -50,45 +49,20 @@ SIZES = (128, 384)
 WORTH_WIDENING = 0.01
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Rows with labels, in the features and in the directions of them about which the rows say anything.
-
-    - `raw`, `rotated`: the rows in the features and in the directions.
-    - `vectors`, (n_weights, n_directions).
-    - `ascent`: of continuous weights, when they have been fitted.
-    - `log_loss`: of labels that are left out.
-    """
-
-    raw: LabelledRows
-    rotated: LabelledRows
-    vectors: FloatArray
-    variance_prior: VariancePrior
-    mean_missing_variance: float
-    stop: threading.Event = field(default_factory=threading.Event)
-    ascent: Ascent[FullGaussian] | None = None
-    log_loss: float = np.nan
-
-    def at_rest(self, max_iter: int) -> Problem:
-        """Return the problem with continuous weights fitted."""
-        ascent = ascend_rows(self.rotated, self.variance_prior, max_iter=max_iter, stop=self.stop)
-        return replace(self, ascent=ascent, log_loss=self.rotated.log_loss_left_out(ascent.best.solution.latent))
-
-
-class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
+class DirectClassifier(LabelSets, StreamedClassifier):
     """Bayesian logistic regression on basis functions, with discrete weights.
 
-    ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw``. Several classes are fitted one against the rest; their
-    probabilities are conditional on exactly one of them being right.
+    ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw`` for two classes, ``softmax(z)`` with one z per class for more.
 
     Parameters
     ----------
     features : str or transformer, default="auto"
-        As in `DirectRegressor`. The kernel's length-scales and amplitudes maximise Jaakkola and Jordan's bound on the
-        marginal likelihood of the labels under a Gaussian process: that of regression on pseudo-targets with their own
-        noise variance per row, alternately with the bound's ξ. Several classes share them.
-    n_basis_functions : int, default=2000
-        Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
+        As in `DirectRegressor`. The kernel's length-scales and amplitudes maximise the ELBO of the labels under a
+        Gaussian process. Several classes share them.
+    n_basis_functions : int, default=1000
+        Largest number of basis functions of ``"nystroem"``, which begins with 128 and goes on to 384 and to this number
+        as long as the log loss of labels that are left out falls by a hundredth; number of sines and cosines of
+        ``"fourier"``.
     degree : int, default=2
         Degree of ``"polynomial"`` features.
     basis : {"decorrelated", "raw"}, default="decorrelated"
@@ -156,9 +130,12 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     coef_ : ndarray of shape (n_weights,) or (n_classes, n_weights)
         Posterior means of the weights of `features_`.
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Prior mean of the logit: the log-odds of the class in the data.
+        Prior means of the logits: the log-odds of the second class in the data, or log frequencies about their mean; of
+        the published bounds log-odds of each class against the rest.
+    left_out_probability_ : ndarray of shape (n_kept,)
+        Probabilities of the training labels, each left out, in ascending order or their quantiles; see `predict_set`.
     elbo_ : float
-        Lower bound on the log-probability of the labels, in nats, summed over the one-against-rest problems.
+        Lower bound on the log-probability of the labels, in nats; of the published bounds the sum over classes.
     elbo_trace_ : ndarray of shape (n_iter,), or a list of them
     n_iter_ : int
         Number of evaluations of the bound, steps taken back included.
@@ -173,13 +150,9 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
 
     Notes
     -----
-    Several classes have no softmax because it does not improve predictions. Log losses on the standardised columns of
-    scikit-learn's digits (wine, iris), five folds: one against the rest 0.137 (0.043, 0.116); a softmax with Knowles
-    and Minka's tilted bound, a full-covariance Gaussian per class and the prior variance found by empirical Bayes 0.141
-    (0.072, 0.082); `LogisticRegression` with its defaults, whose C = 1 is nearly optimal for digits, 0.108 (0.063,
-    0.155). The softmax's posterior itself, sampled at the prior variance 1 that corresponds to C = 1, has about 0.13 on
-    digits, and on two of the folds variances of 0.3 and 3 are no better: there it is the average over this posterior
-    that is worse than the point estimate, and no tighter bound changes that.
+    With the default bound the posterior is the Gaussian that maximises the ELBO, Kullback and Leibler's nearest to the
+    exact one; probabilities are integrals over it, not those of its mean. Log losses on held-out rows beside those of
+    scikit-learn's classifiers: ``bench/paper/classification.py``.
 
     Examples
     --------
@@ -198,7 +171,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     def __init__(
         self,
         features: Any = "auto",
-        n_basis_functions: int = 2000,
+        n_basis_functions: int = 1000,
         degree: int = 2,
         basis: str = "decorrelated",
         posterior: str = "sequential",
@@ -281,6 +254,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
                 problem = self._widened(problem, rows, rng, n_threads, progress)
             with progress.stage("inference"):
                 self._infer(problem, rng)
+            self._keep_left_out(problem.left_out, weight)
         self.mean_missing_variance_ = problem.mean_missing_variance
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(weight.sum())
@@ -310,8 +284,8 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return [size for size in SIZES if size < self.n_basis_functions] + [self.n_basis_functions]
 
     def _widened(
-        self, problem: Problem, rows: TrainingRows, rng: np.random.Generator, n_threads: int, progress: Progress
-    ) -> Problem:
+        self, problem: LabelProblem, rows: TrainingRows, rng: np.random.Generator, n_threads: int, progress: Progress
+    ) -> LabelProblem:
         """Return the problem with as many landmarks as make probabilities of left-out labels better."""
         with progress.stage("inference"):
             problem = problem.at_rest(self.max_iter)
@@ -336,7 +310,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
                 break
         return problem
 
-    def _problem(self, rows: TrainingRows, n_threads: int, progress: Progress) -> Problem:
+    def _problem(self, rows: TrainingRows, n_threads: int, progress: Progress) -> LabelProblem:
         """Return the rows of the present features, in the directions about which they say anything."""
         with progress.stage("statistics"), progress.rows(len(rows.x)) as callback:
             inputs = np.ascontiguousarray(self.features_.inputs(rows.x))
@@ -348,7 +322,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             vectors = informative_directions(statistics, variance_prior.centre)
             assert rows.weight is not None
             raw = LabelledRows(self.features_.map, inputs, rows.y, rows.weight, self.intercept_, "softmax", n_threads)
-            return Problem(raw, raw.rotated(vectors), vectors, variance_prior, missing)
+            return LabelProblem(raw, raw.rotated(vectors), vectors, variance_prior, missing)
 
     # --- parameters
 
@@ -469,7 +443,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
 
     # --- inference
 
-    def _infer(self, problem: Problem, rng: np.random.Generator) -> None:
+    def _infer(self, problem: LabelProblem, rng: np.random.Generator) -> None:
         """Fit the posteriors in the informative directions, then in the raw basis if requested."""
         if self._bound() != "softmax":
             self._infer_one_against_rest(problem)
@@ -485,7 +459,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
             )
             self._set_fit(turned(fit, problem.vectors))
 
-    def _infer_one_against_rest(self, problem: Problem) -> None:
+    def _infer_one_against_rest(self, problem: LabelProblem) -> None:
         """Fit each class against the rest, several at a time."""
         labels, stop, n_threads = problem.raw.t, problem.stop, problem.raw.n_threads
         problems = range(labels.shape[1])
@@ -563,7 +537,9 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         return odds
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Log-odds of the predictive probability: of the second class, or of each class against the rest.
+        """Log-odds of the predictive probability of the second class, or log-probabilities of several classes.
+
+        With the published bounds, log-odds of each class against the rest.
 
         Returns an array (n_rows,) or (n_rows, n_classes).
         """
@@ -572,8 +548,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Predict log-probabilities of the classes, which are finite even if the probabilities underflow.
 
-        They are averages of σ(z) over the draws of a sequential posterior, and else expectations under the posterior's
-        Gaussian approximation of z.
+        Probabilities are averages over the draws of a sequential posterior, and else expectations over Gaussian z.
 
         Returns an array (n_rows, n_classes).
         """
@@ -594,7 +569,7 @@ class DirectClassifier(ProbabilisticClassifier, StreamedClassifier):
         Returns
         -------
         mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Logit of the second class, or of each class against the rest.
+            Logit of the second class, or of each class.
         std : ndarray of the same shape
         """
         mean, variance = self._latent_moments(self._check_rows(X), with_variance=return_std)

@@ -1,4 +1,4 @@
-"""Classification with discrete weights: p(y | w) = σ(tz) for two classes, t = ±1, softmax(z) for more; z = offset + φᵀw.
+"""Classification with discrete weights: p(y | w) = σ(tz) for two classes, softmax(z) for more, z = offset + φᵀw.
 
 What is maximised:
 

@@ -30,13 +30,10 @@ class LogisticFit(Generic[Posterior]):
         problem, less the penalty of the variance's prior.
     variance : float
         Prior variance of the weights.
-    log_loss : float
-        Mean −log predictive probability of the rows' labels, each left out of the posterior, to second order.
     """
 
     posteriors: list[Posterior]
     variance: float
-    log_loss: float = np.nan
 
     @property
     def posterior(self) -> Posterior:

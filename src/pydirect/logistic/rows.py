@@ -226,8 +226,8 @@ class LabelledRows:
             mean = posterior.root @ found.x.reshape(shape)
             return RowMoments(mean, self.times(mean), row_variance)
 
-    def log_loss_left_out(self, latent: Latent | RowMoments) -> float:
-        """Mean −log predictive probability of the labels, each left out of the posterior to second order.
+    def left_out_log_probability(self, latent: Latent | RowMoments) -> FloatArray:
+        """Log predictive probabilities of the labels, each left out of the posterior to second order; (n_samples,).
 
         Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
         that times r, as in regression.
@@ -239,8 +239,7 @@ class LabelledRows:
         terms = self.terms(self.t, mean, variance)
         without = variance / np.maximum(1 - self.weight * terms.precision * variance, LEAST_LEFT)
         mean = mean - (without * self.weight)[:, None] * terms.residual
-        log_probability = label_log_probability(self.t, mean, without)
-        return -float(self.weight @ log_probability / self.weight.sum())
+        return label_log_probability(self.t, mean, without)
 
     def log_likelihoods(self, weights: FloatArray) -> FloatArray:
         """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""

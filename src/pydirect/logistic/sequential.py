@@ -216,4 +216,4 @@ def fit_logistic_sequential(
     for posterior in fit.posteriors:
         if is_coarse(posterior):
             warn_of_coarse_levels(posterior)
-    return replace(fit, log_loss=rows.log_loss_left_out(ascent.best.solution.latent))
+    return fit

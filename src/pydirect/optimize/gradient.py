@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +96,6 @@ def lbfgs(
 # Adam's memory of gradients and of their squares (Kingma & Ba 2015).
 ADAM_DECAY = (0.9, 0.999)
 ADAM_STEP = 0.1
-ADAM_HALVINGS = 6
 # Adam is at rest where it gains less than this, in nats per row, while every parameter could move by one.
 ADAM_REST = 0.05
 
@@ -116,39 +115,6 @@ class Adam:
         self._second += (1 - b) * (gradient**2 - self._second)
         size = np.sqrt(self._second / (1 - b**self._n)) + 1e-8
         return self.step / (1 - a**self._n) * self._first / size
-
-
-def adam_on_logits(
-    value: Callable[[FloatArray], float],
-    gradients: Callable[[], Iterator[Callable[[FloatArray], FloatArray]]],
-    logits: FloatArray,
-    max_epochs: int,
-) -> tuple[FloatArray, Outcome]:
-    """Maximise over softmax logits by stochastic gradients; the step is halved when an epoch gains little.
-
-    `value`: the objective at given logits, evaluated after every epoch. `gradients`: returns an epoch's functions from
-    logits to unbiased gradients, one per batch. `logits`, (n_weights, n_levels). Returns the best of all epochs' ends.
-    """
-    adam = Adam(logits.shape)
-    best, trace = logits, [value(logits)]
-    outcome = Outcome()
-    smallest = adam.step * 0.5**ADAM_HALVINGS
-    try:
-        while outcome.n_iter < max_epochs and not outcome.converged:
-            for gradient in gradients():
-                logits = logits + adam(gradient(logits))
-            outcome.n_iter += 1
-            reached = value(logits)
-            if reached <= trace[-1] + 1e-4 * (abs(trace[-1]) + 1):
-                adam.step /= 2
-                outcome.converged = adam.step < smallest
-            if reached > trace[-1]:
-                best = logits
-            trace.append(max(reached, trace[-1]))
-    except KeyboardInterrupt:
-        outcome.interrupted = True
-    outcome.elbo, outcome.trace = trace[-1], np.array(trace)
-    return best, outcome
 
 
 def through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
