@@ -24,7 +24,7 @@ from pydirect.optimize.anderson import Anderson
 from pydirect.optimize.outcome import Outcome
 
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
-RISE = 1e-3
+RISE = 3e-3
 RELATIVE_RISE = 1e-7
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13

@@ -32,7 +32,7 @@ HELD_BYTES = 2**30
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
 # Least share of a row's posterior variance that is left when its own site is taken out.
 LEAST_LEFT = 1e-6
-MEAN_OPTIONS = {"maxiter": 50, "ftol": 1e-9, "gtol": 1e-3}
+MEAN_OPTIONS = {"maxiter": 50, "ftol": 1e-8, "gtol": 1e-3}
 
 
 @dataclass(frozen=True)
