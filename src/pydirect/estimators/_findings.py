@@ -83,7 +83,7 @@ def words_of_kernel(basis: Basis, kernel: KernelHyperparameters, names: Sequence
         found.setdefault(names[inputs.kept[j]], shortest[j])
     scales = ", ".join(f"{name} {scale:.2g}" for name, scale in list(found.items())[:MOST_NAMES])
     why = ""
-    if basis.search is not None:
+    if basis.search is not None and basis.search.smoothness_values.size:
         values = basis.search.smoothness_values.max(axis=0)
         chosen = SMOOTHNESS.index(kernel.smoothness)
         others = np.delete(values, chosen)

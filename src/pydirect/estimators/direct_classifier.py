@@ -57,8 +57,9 @@ class DirectClassifier(LabelSets, StreamedClassifier):
     Parameters
     ----------
     features : str or transformer, default="auto"
-        As in `DirectRegressor`. The kernel's length-scales and amplitudes maximise the ELBO of the labels under a
-        Gaussian process. Several classes share them.
+        As in `DirectRegressor`. The kernel's length-scales and amplitudes, shared by all classes, maximise the ELBO of
+        Gaussian processes under the softmax, of at most `max_hyperparameter_rows` rows; its gradient is that of a
+        regression on working responses (Khan & Lin 2017).
     n_basis_functions : int, default=1000
         Largest number of basis functions of ``"nystroem"``, which begins with 128 and goes on to 384 and to this number
         as long as the log loss of labels that are left out falls by a hundredth; number of sines and cosines of
@@ -96,7 +97,7 @@ class DirectClassifier(LabelSets, StreamedClassifier):
     class_weight : dict, "balanced" or None, default=None
         Factors of the rows' weights by class; zero leaves a class out. Probabilities are then those of the weighted
         rows.
-    rank_inputs : bool, default=True
+    rank_inputs : bool, default=False
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
@@ -107,8 +108,8 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         Optimiser of mean field in the raw basis; see `pydirect.fit_mean_field`.
     max_iter : int, default=1000
         Largest number of evaluations of the ELBO at all rows; of iterations for the exponential bound.
-    max_hyperparameter_rows : int, default=1000
-        Largest number of rows in the marginal likelihood that finds the kernel's hyperparameters.
+    max_hyperparameter_rows : int, default=500
+        Largest number of rows that find the kernel's hyperparameters, drawn by class: up to an equal share of each.
     n_threads : int, optional
         By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
@@ -182,13 +183,13 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         n_draws: int = 64,
         bound: str = "auto",
         class_weight: Any = None,
-        rank_inputs: bool = True,
+        rank_inputs: bool = False,
         length_scale: float | ArrayLike | None = None,
         categories: Any = "auto",
         missing: str = "auto",
         optimizer: str = "pipeline",
         max_iter: int = 1000,
-        max_hyperparameter_rows: int = 1000,
+        max_hyperparameter_rows: int = 500,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -413,7 +414,6 @@ class DirectClassifier(LabelSets, StreamedClassifier):
             inputs,
             y,
             weight,
-            self.intercept_,
             n_linear=n_linear,
             rng=rng,
             max_rows=max_rows,

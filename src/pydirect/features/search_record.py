@@ -36,7 +36,7 @@ class HyperparameterSearch:
     start_values : ndarray of shape (n_subsets, n_starts)
         Posterior density of the hyperparameters to which each start has led on the rows of the race.
     smoothness_values : ndarray of shape (n_subsets, 3)
-        The same with a kernel of smoothness 1/2, 3/2, 5/2, from the best start.
+        The same with a kernel of smoothness 1/2, 3/2, 5/2, from the best start; (n_subsets, 0) if only one was tried.
     evidences : ndarray of shape (n_results,)
         Evidence of all rows for the result on each subset and, where they share a smoothness, their mean; empty if
         there was one subset.
@@ -86,14 +86,16 @@ class HyperparameterSearch:
         few, many, n = self.n_rows
         best = int(self.start_values.max(axis=0).argmax())
         found = ", ".join(map(str, self.relevant[:12])) + (", …" if len(self.relevant) > 12 else "")
-        shape = " ".join(f"{v:g}: {e:.1f}" for v, e in zip(SMOOTHNESS, self.smoothness_values.max(axis=0), strict=True))
         begun = ", ".join(f"{s} {v:.1f}" for s, v in zip(self.starts, self.start_values.max(axis=0), strict=True))
         lines = [
             f"HyperparameterSearch: {self.n_evaluations} evaluations on {few} and {many} of {n} rows",
             f"  columns screened in: {found or 'none'}",
             f"  starts: {begun}; best: {self.starts[best]}",
-            f"  smoothness: {shape}; chosen: {self.smoothness:g} (1.5 unless another clearly gains)",
         ]
+        if self.smoothness_values.size:
+            best_of = zip(SMOOTHNESS, self.smoothness_values.max(axis=0), strict=True)
+            tried = " ".join(f"{v:g}: {e:.1f}" for v, e in best_of)
+            lines.append(f"  smoothness: {tried}; chosen: {self.smoothness:g} (1.5 unless another clearly gains)")
         if self.n_subsets > 1:
             values = ", ".join(f"{v:.1f}" for v in self.evidences)
             how = "agree" if self.agreed else f"differ by {self.disagreement:.2g} nats a row"
@@ -116,7 +118,8 @@ class HyperparameterSearch:
         """Raise unless parts fit together."""
         require_array(self.scores, "scores", len(self.columns))
         n_subsets = len(require_array(self.start_values, "start_values", "n_subsets", len(self.starts)))
-        require_array(self.smoothness_values, "smoothness_values", n_subsets, len(SMOOTHNESS))
+        n_tried = len(SMOOTHNESS) if np.size(self.smoothness_values) else 0
+        require_array(self.smoothness_values, "smoothness_values", n_subsets, n_tried)
         if n_subsets > 1:
             require_array(self.evidences, "evidences", "n_results")
         if len(self.evidences) not in ((0,) if n_subsets == 1 else (n_subsets, n_subsets + 1)):

@@ -1,8 +1,15 @@
 """Kernel hyperparameters by empirical Bayes, from labels instead of targets.
 
-For given ξ, Jaakkola and Jordan's bound on the logistic likelihood is a Gaussian likelihood of pseudo-targets, each
-with its own noise variance. The marginal likelihood of this regression, maximised alternately with ξ, is a bound on
-that of the labels.
+The logits are Gaussian processes of one kernel: one for two classes, and K for more, of which softmax sees K − 1
+orthogonal contrasts u. For any Gaussian q(u) with one covariance for all contrasts, the log evidence of the labels is
+at least
+
+    ELBO = Σ ω E log p(label | u) − Σ KL(q(u) ‖ p(u | θ)),
+
+and the best q (Opper & Archambeau 2009) is the posterior of a regression on working responses E u + g/h with noise
+variances 1/(ω h), where g is the expected gradient of the log-likelihood and h its expected curvature per contrast.
+There, the ELBO has the gradient in θ of this regression's evidence at fixed responses, so that q and θ are improved in
+turn: q by natural gradients (Khan & Lin 2017, Conjugate-computation variational inference), θ by L-BFGS.
 """
 
 from __future__ import annotations
@@ -13,37 +20,141 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_expit
+from scipy.linalg import helmert, lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import NystroemFeatures
 from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.race import Patience, descend, race
+from pydirect.features.repeated import RowCounts
 from pydirect.features.screen import screen_columns
-from pydirect.features.search import MAX_ROWS, search
+from pydirect.features.search import starting_points
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.logistic.bound import jaakkola_bound, jaakkola_lambda, pseudo_targets
-from pydirect.logistic.gaussian import FullGaussian
-from pydirect.regression.referee import N_LANDMARKS
+from pydirect.logistic.likelihood import RowTerms, softmax_terms
 
 # Unit of logits: divided by it, they have the priors of standardised targets.
 LOGIT_UNIT = 3.0
-# Number of updates of ξ between two searches for the hyperparameters.
-XI_ITERATIONS = 4
-# Rows of the referee, and iterations of its ξ.
-REFEREE_ROWS = 8192
-REFEREE_ITERATIONS = 6
+# Rows and iterations of the race, then rows of the best run, its most iterations, and when it stops.
+RACE_ROWS = 256
+RACE_ITERATIONS = 10
+MAX_ROWS = 500
+ITERATIONS = (20, Patience(4, 0.001))
+# Steps of q between searches for θ, at first and later, and nats per row from which another is worth it.
+FIRST_STEPS, STEPS = 6, 3
+STEP_GAIN = 0.001
+# With less, a row says nothing.
+LEAST_PRECISION = 1e-5
+
+
+@dataclass(frozen=True)
+class LabelLikelihood:
+    """Likelihood of labels, as a function of contrasts of the logits.
+
+    - `t`, (n_rows, n_problems): −1 or 1; one column for two classes, one per class for more.
+    - `weight`, (n_rows,).
+    """
+
+    t: FloatArray
+    weight: FloatArray
+
+    @cached_property
+    def contrasts(self) -> FloatArray:
+        """From contrasts to logits, (n_problems, n_contrasts): orthonormal, without the logits' mean."""
+        n_problems = self.t.shape[1]
+        return np.ones((1, 1)) if n_problems == 1 else np.ascontiguousarray(helmert(n_problems).T)
+
+    @cached_property
+    def offset(self) -> FloatArray:
+        """Prior means of the logits, (n_problems,): of the rows at hand, in whatever shares classes were drawn.
+
+        Where rows are drawn by class, the logits differ from those of all rows by constants.
+        """
+        mass = self.weight @ (self.t > 0) + 0.5
+        return np.log(mass) - (np.log(self.weight.sum() + 1.0 - mass) if len(mass) == 1 else 0.0)
+
+    def expected(self, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        """Integrate over contrasts of given means, (n_rows, n_contrasts), and variances, (n_rows,)."""
+        terms = softmax_terms(self.t, self.offset + mean @ self.contrasts.T, variance)
+        return RowTerms(terms.value, terms.residual @ self.contrasts, np.maximum(terms.precision, LEAST_PRECISION))
+
+
+@dataclass(frozen=True)
+class Sites:
+    """A Gaussian likelihood per row, exp(first·u − ½ second |u|²) up to a factor.
+
+    - `first`, (n_rows, n_contrasts).
+    - `second`, (n_rows,).
+    """
+
+    first: FloatArray
+    second: FloatArray
+
+    @classmethod
+    def at(cls, moments: Moments, terms: RowTerms, weight: FloatArray) -> Sites:
+        """Return those of which the best q is the posterior, if it has these moments."""
+        first = weight[:, None] * (terms.residual + terms.precision[:, None] * moments.mean)
+        return cls(first, weight * terms.precision)
+
+    @property
+    def responses(self) -> FloatArray:
+        """What regression is on, (n_rows, n_contrasts)."""
+        return self.first / self.second[:, None]
+
+    def towards(self, other: Sites, step: float) -> Sites:
+        """Return the sites a step of the natural gradient ahead."""
+        return Sites(*((1 - step) * a + step * b for a, b in zip(self._pair, other._pair, strict=True)))
+
+    @property
+    def _pair(self) -> tuple[FloatArray, FloatArray]:
+        return self.first, self.second
+
+    def posterior(self, prior: FloatArray) -> Moments:
+        """Return the posterior under a prior covariance, (n_rows, n_rows)."""
+        n, n_contrasts = self.first.shape
+        root = np.sqrt(self.second)
+        scaled = root[:, None] * prior * root
+        scaled[np.diag_indices(n)] += 1.0
+        factor = lapack.dpotrf(scaled.T, lower=0, overwrite_a=1, clean=0)[0]
+        whitened = self.first / root[:, None]
+        solved = lapack.dpotrs(factor, whitened, lower=0)[0]
+        evidence = -0.5 * np.vdot(whitened, solved) - n_contrasts * np.log(factor.diagonal()).sum()
+        evidence += 0.5 * n_contrasts * np.log(self.second / (2 * np.pi)).sum()
+        mean = prior @ (root[:, None] * solved)
+        inverse = lapack.dpotri(factor, lower=0, overwrite_c=1)[0]
+        variance = np.maximum(1.0 - inverse.diagonal(), 0.0) / self.second
+        return Moments(mean, variance, float(evidence), float(evidence) - self._expected_log(mean, variance))
+
+    def _expected_log(self, mean: FloatArray, variance: FloatArray) -> float:
+        distance = ((self.responses - mean) ** 2).sum(axis=1) + self.first.shape[1] * variance
+        normalisers = self.first.shape[1] * np.log(self.second / (2 * np.pi))
+        return float(0.5 * (normalisers - self.second * distance).sum())
+
+
+@dataclass(frozen=True)
+class Moments:
+    """A Gaussian q of the contrasts at the rows.
+
+    - `mean`, (n_rows, n_contrasts).
+    - `variance`, (n_rows,).
+    - `log_evidence`: of the sites' responses.
+    - `minus_kl`: −KL from its prior.
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+    log_evidence: float
+    minus_kl: float
 
 
 class LabelMarginalLikelihood:
-    """Negative log posterior of the log parameters θ under the Jaakkola bound, summed over one-against-rest problems.
+    """Negative ELBO of labels and negative log prior of the log parameters θ, see `MarginalLikelihood`, and gradient.
+
+    The value and the gradient are exact where q was last brought up to date.
 
     - `x`, (n_rows, n_inputs).
     - `t`, (n_rows, n_problems): labels, −1 or 1.
     - `weight`, (n_rows,).
-    - `offset`, (n_problems,): prior means of the logits.
     """
 
     iterations_between_updates = 5
@@ -53,71 +164,84 @@ class LabelMarginalLikelihood:
         x: FloatArray,
         t: FloatArray,
         weight: FloatArray,
-        offset: FloatArray,
         *,
         n_linear: int,
         n_threads: int,
         tied: NDArray[np.intp] | None = None,
     ) -> None:
-        self.x, self.t, self.weight, self.offset, self.n_threads = x, t, weight, offset, n_threads
-        self.parts = [MarginalLikelihood(x, t_k[:, None], weight, n_linear, n_threads, tied) for t_k in t.T]
-        first = self.parts[0]
-        self.n_rows, self.d, self.tied, self.mean = len(x), first.d, first.tied, first.mean
-        self.start = self.parts[0].start.copy()
-        self.start[0] = -2 * np.log(LOGIT_UNIT)  # the noise variance of the bound: 1 in units of the logit
-        self.bounds = [(self.start[0], self.start[0]), *self.parts[0].bounds[1:]]
-        self.xi = np.ones_like(t)
-        self._set_targets()
+        self.x, self.n_threads, self.n_rows = x, n_threads, len(x)
+        self.likelihood = LabelLikelihood(t, weight)
+        self.weight = weight
+        self.shape = (len(x), self.likelihood.contrasts.shape[1])
+        self.regression = MarginalLikelihood(x, np.zeros(self.shape), np.ones(len(x)), n_linear, n_threads, tied)
+        self.d, self.tied, self.mean = self.regression.d, self.regression.tied, self.regression.mean
+        self.start = self.regression.start.copy()
+        self.start[0] = -2 * np.log(LOGIT_UNIT)  # noise variances 1/h in units of the logit
+        self.bounds = [(self.start[0], self.start[0]), *self.regression.bounds[1:]]
+        self._forget()
+
+    def _forget(self) -> None:
+        self.sites: Sites | None = None
+        self.step, self.constant = 1.0, 0.0
 
     def at(self, smoothness: float) -> LabelMarginalLikelihood:
-        """Return the same with a kernel of this smoothness; both share their memory but for ξ."""
+        """Return the same with a kernel of this smoothness; both share their memory but for q."""
         other = copy.copy(self)
-        other.parts = [part.at(smoothness) for part in self.parts]
-        other.xi = np.ones_like(self.t)
-        other._set_targets()
+        other.regression = self.regression.at(smoothness)
+        other._forget()
         return other
 
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
         """Return the hyperparameters of θ."""
-        return self.parts[0].unpack(theta, n_evaluations)
-
-    def _set_targets(self) -> None:
-        targets, precision = pseudo_targets(self.t, self.offset, self.xi)
-        for k, part in enumerate(self.parts):
-            part.y, part.weight = targets[:, k, None] / LOGIT_UNIT, precision[:, k] * self.weight
-        self.constant = -regression_constant(self.xi, self.weight[:, None])
+        return self.regression.unpack(theta, n_evaluations)
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value, up to a constant, and the gradient."""
-        value, gradient = self.parts[0].penalty(theta)
-        value += self.constant
-        for part in self.parts:
-            of_part = part.negative_log_likelihood(theta)
-            value, gradient = value + of_part[0], gradient + of_part[1]
-        return value, gradient
+        """Return the value and the gradient."""
+        penalty, pull = self.regression.penalty(theta)
+        value, gradient = self.regression.negative_log_likelihood(theta)
+        return value + self.constant + penalty, gradient + pull
 
     def update(self, theta: FloatArray) -> None:
-        """Iterate ξ² ← E z² at given hyperparameters."""
-        hyperparameters = self.parts[0].unpack(theta)
-        lower = np.tril(hyperparameters.covariance(self.x, self.x, self.n_threads))
-        prior = LOGIT_UNIT**2 * (lower + np.tril(lower, -1).T)
-        for _ in range(XI_ITERATIONS):
-            for k in range(self.t.shape[1]):
-                target, precision = pseudo_targets(self.t[:, k], self.offset[k], self.xi[:, k])
-                root = np.sqrt(precision * self.weight)
-                factor = cho_factor(np.eye(len(root)) + root[:, None] * prior * root, lower=True, check_finite=False)
-                smoother = root[:, None] * cho_solve(factor, root[:, None] * prior, check_finite=False)
-                mean = self.offset[k] + smoother.T @ target
-                variance = prior.diagonal() - np.einsum("ij,ij->j", prior, smoother)
-                self.xi[:, k] = np.sqrt(mean**2 + np.maximum(variance, 0.0))
-        self._set_targets()
+        """Bring q up to date at given hyperparameters, by steps of the natural gradient that raise the ELBO.
+
+        One curvature for all contrasts is less than that in some directions, where whole steps go too far.
+        """
+        prior = LOGIT_UNIT**2 * self.unpack(theta).covariance(self.x, self.x, self.n_threads)
+        if self.sites is None:
+            moments, n_steps = Moments(np.zeros(self.shape), np.zeros(self.n_rows), 0.0, 0.0), FIRST_STEPS
+            elbo, expected = -np.inf, self._elbo(moments)[1]
+        else:
+            moments, n_steps = self.sites.posterior(prior), STEPS
+            elbo, expected = self._elbo(moments)
+        for _ in range(n_steps):
+            full = Sites.at(moments, expected, self.weight)
+            sites = full if self.sites is None else self.sites.towards(full, self.step)
+            tried = sites.posterior(prior)
+            value, of_tried = self._elbo(tried)
+            if value < elbo:
+                self.step *= 0.5
+                continue
+            gain, self.step = value - elbo, min(1.0, 1.5 * self.step)
+            self.sites, moments, elbo, expected = sites, tried, value, of_tried
+            if gain < STEP_GAIN * self.n_rows:
+                break
+        self._set_regression(moments.log_evidence - elbo)
+
+    def _elbo(self, moments: Moments) -> tuple[float, RowTerms]:
+        expected = self.likelihood.expected(moments.mean, moments.variance)
+        return float(self.weight @ expected.value) + moments.minus_kl, expected
+
+    def _set_regression(self, constant: float) -> None:
+        """Set the regression on the sites' responses, and what makes its value that of the ELBO."""
+        assert self.sites is not None
+        self.regression.y, self.regression.weight = self.sites.responses / LOGIT_UNIT, self.sites.second
+        self.constant = constant + self.regression.y.size * np.log(LOGIT_UNIT)
 
 
 def fit_label_hyperparameters(
     x: FloatArray,
     t: FloatArray,
     sample_weight: FloatArray,
-    offset: FloatArray,
     *,
     n_linear: int,
     rng: np.random.Generator,
@@ -125,79 +249,74 @@ def fit_label_hyperparameters(
     n_threads: int = 1,
     tied: NDArray[np.intp] | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-    """Maximise the bound on the marginal likelihood of labels times the priors, as `search_hyperparameters` does.
+    """Maximise the bound on the evidence of labels times the priors: a race of starts on few rows, then the best.
 
     - `x`, (n_samples, n_inputs): standardised inputs, then their normal scores.
-    - `t`, (n_samples, n_problems): labels, −1 or 1, of one-against-rest problems, which share the hyperparameters.
+    - `t`, (n_samples, n_problems): labels, −1 or 1; one column for two classes, one per class for more.
     - `sample_weight`, (n_samples,).
-    - `offset`, (n_problems,).
     - `n_linear`: leading inputs that the linear part sees.
     - `rng`: chooses the rows.
-    - `max_rows`: largest number of rows for one problem; for several, fewer, at the same cost.
+    - `max_rows`: largest number of rows, drawn by class.
     - `tied`, (n_inputs,): the length-scale of each input; see `MarginalLikelihood`.
 
     Returns the hyperparameters, amplitudes in squared units of `LOGIT_UNIT`, and the record of the search.
     """
+    index = t.argmax(axis=1) if t.shape[1] > 1 else (t[:, 0] > 0).astype(np.intp)
+    weight = counts_without_classes(x, index, sample_weight)
 
     def objective(rows: NDArray[np.intp]) -> LabelMarginalLikelihood:
         return LabelMarginalLikelihood(
-            x[rows], t[rows], sample_weight[rows], offset, n_linear=n_linear, n_threads=n_threads, tied=tied
+            x[rows], t[rows], weight[rows], n_linear=n_linear, n_threads=n_threads, tied=tied
         )
 
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], t, rng, n_threads)
-        largest = min(len(x), max(2, round(max_rows * t.shape[1] ** (-1 / 3))))
-        referee = LabelReferee(x, t, sample_weight, offset, rng, n_threads)
-        return search(objective, len(x), scores, rng, max_rows=largest, referee=referee)
+        chosen = rows_by_class(index, max_rows, rng)
+        few = objective(np.sort(chosen[:RACE_ROWS]))
+        raced = race(few, starting_points(few, scores), RACE_ITERATIONS)
+        many = objective(np.sort(chosen)) if len(chosen) > RACE_ROWS else few
+        best = descend(many, min(raced, key=lambda run: run.value), *ITERATIONS)
+    n_evaluations = sum(run.n_evaluations for run in [*raced, best])
+    record = HyperparameterSearch(
+        columns=np.arange(len(scores)),
+        scores=scores,
+        starts=tuple(run.name for run in raced),
+        start_values=-np.array([[run.value for run in raced]]),
+        smoothness_values=np.empty((1, 0)),
+        evidences=np.empty(0),
+        smoothness=best.smoothness,
+        n_rows=(few.n_rows, many.n_rows, len(x)),
+        n_evaluations=n_evaluations,
+    )
+    return many.unpack(best.theta, n_evaluations), record
 
 
-def regression_constant(xi: FloatArray, weight: FloatArray) -> float:
-    """Log of the factor by which the Jaakkola bound at ξ differs from the density of its pseudo-targets.
+def rows_by_class(index: NDArray[np.intp], size: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Draw rows, up to an equal share of each class, and fill up with others; any first part of them has the same mix.
 
-    Σ ω (1/(16λ) + log σ(ξ) − ξ/2 + λξ²) + ½ log(π/λ), up to a function of the weights.
+    `index`, (n_rows,): class of each row.
     """
-    lam = jaakkola_lambda(xi)
-    rows = weight * (1 / (16 * lam) + log_expit(xi) - 0.5 * xi + lam * xi**2) + 0.5 * np.log(np.pi / lam)
-    return float(rows.sum())
+    n_of = np.bincount(index)
+    size = min(size, len(index))
+    share = size // np.count_nonzero(n_of)
+    equal = np.minimum(n_of, share)
+    quota = equal + (n_of - equal) * ((size - equal.sum()) / max(len(index) - equal.sum(), 1))
+    place = np.empty(len(index))
+    for k in np.flatnonzero(n_of):
+        place[rng.permutation(np.flatnonzero(index == k))] = (np.arange(n_of[k]) + 0.5) / quota[k]
+    return np.argsort(place, kind="stable")[:size]
 
 
-@dataclass(frozen=True)
-class LabelReferee:
-    """Bound on the log evidence of a kernel's Nyström features for the labels of all rows.
+def counts_without_classes(x: FloatArray, index: NDArray[np.intp], weight: FloatArray) -> FloatArray:
+    """Return how many rows each counts for where the kernel is learned, whatever the classes' own weights, (n_rows,).
 
-    - `x`, (n_rows, n_inputs).
-    - `t`, (n_rows, n_problems): −1 or 1; the bound is summed over problems.
-    - `sample_weight`, (n_rows,).
-    - `offset`, (n_problems,).
-    - `rng`: chooses the landmarks, the same for all kernels.
+    Weights of classes shift the logits, as drawing by class does, but a class does not know more for them.
+    `index`, (n_rows,): class of each row. For repetitions see `pydirect.features.repeated`.
     """
-
-    x: FloatArray
-    t: FloatArray
-    sample_weight: FloatArray
-    offset: FloatArray
-    rng: np.random.Generator
-    n_threads: int = 1
-
-    @cached_property
-    def _order(self) -> NDArray[np.intp]:
-        return self.rng.permutation(len(self.x))[:REFEREE_ROWS]
-
-    def __call__(self, kernel: KernelHyperparameters) -> float:
-        """Return the bound."""
-        landmarks = np.unique(self.x[self._order[:N_LANDMARKS]], axis=0)
-        phi = NystroemFeatures.at(landmarks, kernel).transform(self.x[self._order], n_threads=self.n_threads)
-        weight, total = self.sample_weight[self._order], 0.0
-        for t, offset in zip(self.t[self._order].T, self.offset, strict=True):
-            xi = np.ones(len(t))
-            for _ in range(REFEREE_ITERATIONS):
-                targets, precision = pseudo_targets(t, offset, xi)
-                scaled = phi * (precision * weight)[:, None]
-                posterior = FullGaussian.solve(scaled.T @ phi, np.zeros((phi.shape[1], 1)), LOGIT_UNIT**2)
-                root = posterior.root
-                posterior = FullGaussian(root, root @ (root.T @ (scaled.T @ targets[:, None])))
-                mean, variance = posterior.latent_moments(phi)
-                mean = mean[:, 0]
-                xi = np.sqrt((mean + offset) ** 2 + variance)
-            total += jaakkola_bound(t, mean + offset, variance, weight) - posterior.kl(LOGIT_UNIT**2)
-        return total * len(self.x) / len(self._order)
+    _, first, where = np.unique(index, return_index=True, return_inverse=True)
+    relative = weight / weight[first][where]  # exactly one if the classes differ alone
+    relative /= (np.bincount(where, relative) / np.bincount(where))[where]
+    if (relative == 1).all():
+        return relative
+    counts = relative * weight.mean()
+    return RowCounts.of(x, index[:, None].astype(np.float64), counts).where_learned(counts)
