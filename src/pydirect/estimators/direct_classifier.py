@@ -513,7 +513,10 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         odds, several = np.empty_like(mean), self._is_softmax()
         for rows in self._blocks(x):  # quadrature needs much memory per row
             z = self.intercept_ + mean[rows]
-            odds[rows] = (softmax_log_probability if several else predictive_log_odds)(z, variance[rows])
+            if several:  # whose variances are equal, but for a prior that is not Gaussian
+                odds[rows] = softmax_log_probability(z, variance[rows].mean(axis=1))
+            else:
+                odds[rows] = predictive_log_odds(z, variance[rows])
         return odds
 
     def _is_softmax(self) -> bool:

@@ -49,16 +49,15 @@ def softmax_terms(t: FloatArray, mean: FloatArray, variance: FloatArray) -> RowT
     if t.shape[1] == 1:
         wrong = expected_sigmoid(-t[:, 0] * mean[:, 0], variance)
         return RowTerms(-wrong.log_partition, t * wrong.probability[:, None], wrong.curvature)
-    expected, right = expected_softmax(mean, np.broadcast_to(variance[:, None], mean.shape)), t > 0
-    curvature = expected.curvature.sum(axis=1) / (t.shape[1] - 1)
-    return RowTerms(mean[right] - expected.log_partition, right - expected.probability, curvature)
+    expected, right = expected_softmax(mean, variance), t > 0
+    return RowTerms(mean[right] - expected.log_partition, right - expected.probability, expected.curvature)
 
 
 def label_log_probability(t: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
     """Log E p(y | z) of the rows' labels, (n_rows,); arguments as of `softmax_terms`."""
     if t.shape[1] == 1:
         return log_expit(predictive_log_odds(t[:, 0] * mean[:, 0], variance))
-    return softmax_log_probability(mean, np.broadcast_to(variance[:, None], mean.shape))[t > 0]
+    return softmax_log_probability(mean, variance)[t > 0]
 
 
 def jaakkola_terms(t: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:

@@ -64,7 +64,6 @@ def averaged_softmax(logit: FloatArray, variance: FloatArray | None = None) -> F
         log_probability = logit - logsumexp(logit, axis=1, keepdims=True)
     else:
         flat = np.moveaxis(logit, 2, 1).reshape(-1, logit.shape[1])
-        spread = np.broadcast_to(np.repeat(variance, n_draws)[:, None], flat.shape)
-        each = softmax_log_probability(flat, spread).reshape(len(logit), n_draws, -1)
+        each = softmax_log_probability(flat, np.repeat(variance, n_draws)).reshape(len(logit), n_draws, -1)
         log_probability = np.moveaxis(each, 1, 2)
     return logsumexp(log_probability, axis=2) - np.log(n_draws)
