@@ -33,9 +33,10 @@ class LabelProblem:
     ascent: Ascent[FullGaussian] | None = None
     left_out: FloatArray = field(default_factory=lambda: np.empty(0))
 
-    def at_rest(self, max_iter: int) -> LabelProblem:
-        """Return the problem with continuous weights fitted."""
-        ascent = ascend_rows(self.rotated, self.variance_prior, max_iter=max_iter, stop=self.stop)
+    def at_rest(self, max_iter: int, near: LabelProblem | None = None) -> LabelProblem:
+        """Return the problem with continuous weights fitted, from those of other features on."""
+        start = None if near is None else near.ascent
+        ascent = ascend_rows(self.rotated, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
         left_out = self.rotated.left_out_log_probability(ascent.best.solution.latent)
         return replace(self, ascent=ascent, left_out=left_out)
 

@@ -46,7 +46,7 @@ KERNEL_LOG_VARIANCE_SD = 0.5
 # Numbers of landmarks that are tried before `n_basis_functions`, as long as the log loss of labels that are left out
 # falls by this fraction.
 SIZES = (128, 384)
-WORTH_WIDENING = 0.01
+WORTH_WIDENING = 0.025
 
 
 class DirectClassifier(LabelSets, StreamedClassifier):
@@ -62,7 +62,7 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         regression on working responses (Khan & Lin 2017).
     n_basis_functions : int, default=1000
         Largest number of basis functions of ``"nystroem"``, which begins with 128 and goes on to 384 and to this number
-        as long as the log loss of labels that are left out falls by a hundredth; number of sines and cosines of
+        as long as the log loss of labels that are left out falls by a fortieth; number of sines and cosines of
         ``"fourier"``.
     degree : int, default=2
         Degree of ``"polynomial"`` features.
@@ -301,7 +301,7 @@ class DirectClassifier(LabelSets, StreamedClassifier):
                 self.features_ = replace(earlier, map=NystroemFeatures.at(landmarks, kernel))
             wider = self._problem(rows, n_threads, progress)
             with progress.stage("inference"):
-                wider = wider.at_rest(self.max_iter)
+                wider = wider.at_rest(self.max_iter, problem)
             if wider.log_loss >= problem.log_loss:
                 self.features_ = earlier
                 break

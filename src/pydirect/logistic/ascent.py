@@ -24,15 +24,13 @@ from pydirect.optimize.anderson import Anderson
 from pydirect.optimize.outcome import Outcome
 
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
-RISE = 3e-3
-RELATIVE_RISE = 1e-7
+RISE = 0.03
+RELATIVE_RISE = 1e-5
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13
 # Earlier steps that are combined with the last one, and shares of a plain step that are tried when it fails.
 MEMORY = 5
 SHARES = (1.0, 0.5, 0.25, 0.1, 0.03)
-# Change of the means that weighs as much as one of the log prior variance by 1, in prior standard deviations per √b.
-VARIANCE_UNIT = 1.0
 
 
 class Latent(Protocol):
@@ -201,12 +199,8 @@ class Ascent(Generic[Posterior]):
         self._solve_at(moved, 1.0)
 
     def _extrapolated(self, state: State) -> State:
-        target, unit = self._target, VARIANCE_UNIT * np.sqrt(state.mean.shape[0] * np.exp(state.log_variance))
-        point, image = (np.append(s.mean.ravel(), unit * s.log_variance) for s in (state, target))
-        combined = self._memory.extrapolated(point, image)
-        # The prior variance changes by a factor of e beyond the plain step at most.
-        log_variance = float(np.clip(combined[-1] / unit, target.log_variance - 1.0, target.log_variance + 1.0))
-        return State(target.gram, combined[:-1].reshape(state.mean.shape), log_variance)
+        means = self._memory.extrapolated(state.mean.ravel(), self._target.mean.ravel())
+        return replace(self._target, mean=means.reshape(state.mean.shape))
 
     def _solve_at(self, state: State, share: float) -> None:
         self.solution, self._share = self.solve(state), share

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
@@ -26,13 +26,17 @@ TYPICAL_LOGIT_VARIANCE = 4.0
 LOG_VARIANCE_SD = 1.5
 # Directions are kept that would carry information at this many times the typical prior variance.
 VARIANCE_MARGIN = 10.0
+# Of the search for the prior variance: most secants, their lengths, and the least curvature relative to the largest.
+SECANTS = 4
+SMALLEST_STEP, LARGEST_STEP = 0.02, 1.5
+LEAST_CURVATURE = 0.1
 
 
 @dataclass(frozen=True)
 class FullGaussian:
     """Posterior of continuous weights.
 
-    - `root`, (n_weights, n_weights): R, with covariance RRᵀ for each function.
+    - `root`, (n_weights, n_weights): R, upper triangular, with covariance RRᵀ for each function.
     - `mean`, (n_weights, n_functions).
     """
 
@@ -65,11 +69,13 @@ class FullGaussian:
         b, log_determinant = len(self.mean), 2 * np.log(self.root.diagonal()).sum()
         return float(0.5 * (self._trace / variance - b + b * np.log(variance) - log_determinant))
 
-    def better_variance(self, variance_prior: VariancePrior, variance: float) -> float:
-        """Prior variance after a step of empirical Bayes."""
-        # γ, positive whatever rounding does
-        determined = max(self.n_free * (len(self.mean) - self._trace / variance), 1e-6)
-        return variance_prior.step(variance, self._squares, determined)
+    def determined(self, variance: float) -> float:
+        """Return γ, the number of weights that the rows determine; positive whatever rounding does."""
+        return max(self.n_free * (len(self.mean) - self._trace / variance), 1e-6)
+
+    def slope(self, variance: float) -> float:
+        """Return the derivative of the log evidence in the log prior variance τ, ½ (‖m‖²/τ − γ) (MacKay 1992)."""
+        return 0.5 * (self._squares / variance - self.determined(variance))
 
     @property
     def _trace(self) -> float:
@@ -81,8 +87,9 @@ class FullGaussian:
 
     def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw for rows of Φ."""
-        turned = phi @ self.root
-        return phi @ self.mean, np.einsum("ij,ij->i", turned, turned)
+        # The root is upper triangular, and BLAS reads the rows of Φ as columns.
+        turned = blas.dtrmm(1.0, self.root.T, np.asarray(phi, dtype=np.float64).T, lower=1)
+        return phi @ self.mean, np.einsum("ij,ij->j", turned, turned)
 
 
 @dataclass(frozen=True)
@@ -113,16 +120,28 @@ class VariancePrior:
         """Return −log density, zero at the median."""
         return 0.5 * (np.log(variance / self.centre) / self.sd) ** 2 if self.sd > 0 else 0.0
 
-    def step(self, variance: float, squares: float, determined: float) -> float:
-        """Approximate Newton step in log variance, from ‖m‖² and the number of weights that the data determine.
-
-        With prior variance t the evidence's gradient is ½ (‖m‖²/t − γ), its curvature at most γ/2 (MacKay 1992).
-        """
+    def best(self, gram: FloatArray, posterior: FullGaussian, log_variance: float) -> float:
+        """Log of the best prior variance for given A and c of the regression, by secants from where a posterior is."""
         if self.sd == 0:
-            return variance
-        precision = self.sd**-2
-        gradient = 0.5 * (squares / variance - determined) - precision * np.log(variance / self.centre)
-        return float(variance * np.exp(np.clip(gradient / (0.5 * determined + precision), -2.0, 2.0)))
+            return log_variance
+        precision, centre, variance = self.sd**-2, float(np.log(self.centre)), float(np.exp(log_variance))
+        with single_blas_thread():
+            targets = gram @ posterior.mean + posterior.mean / variance
+        slope = posterior.slope(variance) - precision * (log_variance - centre)
+        curvature = 0.5 * posterior.determined(variance) + precision  # the largest it can be
+        least = LEAST_CURVATURE * curvature
+        for _ in range(SECANTS):
+            step = float(np.clip(slope / curvature, -LARGEST_STEP, LARGEST_STEP))
+            log_variance += step
+            if abs(step) < SMALLEST_STEP:
+                break
+            variance = float(np.exp(log_variance))
+            posterior = FullGaussian.solve(gram, posterior.mean, variance)
+            with single_blas_thread():
+                posterior = replace(posterior, mean=posterior.root @ (posterior.root.T @ targets))
+            before, slope = slope, posterior.slope(variance) - precision * (log_variance - centre)
+            curvature = max((before - slope) / step, least)
+        return log_variance
 
 
 def gaussian_solve(
@@ -141,9 +160,7 @@ def gaussian_solve(
             latent = improved(posterior, variance)
             posterior, state = replace(posterior, mean=latent.mean), replace(state, mean=latent.mean)
         cost = posterior.kl(variance) + variance_prior.penalty(variance)
-        better = posterior.better_variance(variance_prior, variance)
-        following = state.log_variance if better == variance else float(np.log(better))
-        return Solution(state, posterior, latent, cost, following)
+        return Solution(state, posterior, latent, cost, variance_prior.best(state.gram, posterior, state.log_variance))
 
     return solve
 

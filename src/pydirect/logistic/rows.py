@@ -32,7 +32,7 @@ HELD_BYTES = 2**30
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
 # Least share of a row's posterior variance that is left when its own site is taken out.
 LEAST_LEFT = 1e-6
-MEAN_OPTIONS = {"maxiter": 50, "ftol": 1e-8, "gtol": 1e-3}
+MEAN_OPTIONS = {"maxiter": 30, "ftol": 1e-6, "gtol": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,16 @@ class LabelledRows:
 
         with single_blas_thread():
             return total(self.map_blocks(of_block), b, self.n_functions)
+
+    def summed(self, terms: RowTerms) -> Evaluation:
+        """Return the sums over all rows of given terms."""
+
+        def of_block(phi: FloatArray, rows: slice) -> Evaluation:
+            part = RowTerms(terms.value[rows], terms.residual[rows], terms.precision[rows])
+            return evaluated(phi, part, self.weight[rows])
+
+        with single_blas_thread():
+            return total(self.map_blocks(of_block), self.n_weights, self.n_functions)
 
     def gradient(self, row_mean: FloatArray, row_variance: FloatArray) -> tuple[float, FloatArray]:
         """Return Σ ω E log p(y | z) and Σ ω φ rᵀ for given moments of φᵀw at the rows."""

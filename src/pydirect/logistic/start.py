@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pydirect._validation import FloatArray
-from pydirect.logistic.ascent import Ascent, RowSource, State, climb, raise_if_set
+from pydirect.logistic.ascent import Ascent, RowMoments, RowSource, State, climb, raise_if_set
 from pydirect.logistic.discrete import DiscreteLatent, LogisticFit
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.rows import LabelledRows
@@ -42,16 +42,36 @@ def state_of(rows: LabelledRows, fit: LogisticFit[DecorrelatedPosterior]) -> Sta
     return State.after(rows.evaluate(latent), latent.mean, float(np.log(fit.variance)))
 
 
+def state_from(rows: LabelledRows, moments: RowMoments, log_variance: float) -> State:
+    """Return the state of weights that are nearest to logits of given moments: by regression on them at their precisions."""
+    terms = rows.terms(rows.t, moments.row_mean + rows.offset, moments.row_variance)
+    mean = np.zeros((rows.n_weights, rows.n_functions))
+    # Precision h and residual r of a logit f are those of a Gaussian target f + r/h.
+    target = replace(terms, residual=terms.residual + terms.precision[:, None] * moments.row_mean)
+    return State.after(rows.summed(target), mean, log_variance)
+
+
 def ascend_rows(
-    rows: LabelledRows, variance_prior: VariancePrior, *, max_iter: int, stop: threading.Event
+    rows: LabelledRows,
+    variance_prior: VariancePrior,
+    *,
+    max_iter: int,
+    stop: threading.Event,
+    near: Ascent[FullGaussian] | None = None,
 ) -> Ascent[FullGaussian]:
     """Fit continuous weights and their prior variance to rows in memory, on a sample of them first where they are many.
+
+    `near`: a fit of the same rows in other features, to start from.
 
     Raises KeyboardInterrupt when the user interrupts before there is a posterior of all rows.
     """
     size = start_size(rows)
     solve = gaussian_solve(variance_prior, rows.improved)
-    if rows.n_samples >= 2 * size:
+    if near is not None:
+        found = near.best.solution
+        assert isinstance(found.latent, RowMoments)
+        state = state_from(rows, found.latent, found.state.log_variance)
+    elif rows.n_samples >= 2 * size:
         raise_if_set(stop)
         state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.solution.state
     else:
