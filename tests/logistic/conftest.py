@@ -2,20 +2,26 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import softmax
 
 from pydirect.logistic import LabelledRows
 
 
 @pytest.fixture(scope="session")
 def make_rows():
-    """Return a function that draws rows with labels and whole weights."""
+    """Return a function that draws rows with labels and whole weights; one function for two classes."""
 
-    def make(n=12, b=4, seed=0, scale=1.0, offset=0.3):
+    def make(n=12, b=4, seed=0, scale=1.0, offset=0.3, n_functions=1, likelihood="softmax"):
         rng = np.random.default_rng(seed)
         phi = scale * rng.standard_normal((n, b))
-        t = np.where(rng.random(n) < expit(phi @ rng.standard_normal(b)), 1.0, -1.0)
-        return LabelledRows.from_arrays(phi, t, rng.integers(1, 4, n), offset=offset, n_threads=1)
+        logits = phi @ rng.standard_normal((b, max(n_functions, 2)))
+        y = (rng.random(n)[:, None] > np.cumsum(softmax(logits, axis=1), axis=1)).sum(axis=1)
+        t = 2.0 * np.eye(logits.shape[1])[np.minimum(y, logits.shape[1] - 1)] - 1.0
+        offsets = offset * np.linspace(1.0, -1.0, n_functions)
+        weight = rng.integers(1, 4, n)
+        return LabelledRows.from_arrays(
+            phi, t[:, :n_functions], weight, offset=offsets, likelihood=likelihood, n_threads=1
+        )
 
     return make
 

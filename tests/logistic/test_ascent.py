@@ -7,59 +7,55 @@ from threading import Event
 import numpy as np
 import pytest
 
-from pydirect.logistic.ascent import Ascent, Evaluation, Solution, climb
+from pydirect.logistic.ascent import Ascent, Evaluation, Solution, State, climb, with_outcome
 from pydirect.optimize.outcome import Outcome, WithOutcome
 
 
-@dataclass
-class Point:
-    """A parameter of a toy problem, whose regression is itself."""
-
-    x: float
-    unit: float = 1.0
-    memory: int = 5
-
-    @property
-    def coordinates(self):
-        return np.array([self.x])
-
-    def moved(self, coordinates):
-        return Point(float(coordinates[0]))
-
-    def regression(self):
-        return self.x
-
-
-@dataclass
-class Toy:
-    """A source whose plain step goes from x to step(x), with the bound −x²."""
-
-    step: object
-    n_threads: int = 1
-    visited: list = field(default_factory=list)
-
-    def evaluate(self, latents):
-        self.visited += [x for x in latents if x is not None]
-        return [None if x is None else Evaluation(-(x**2), Point(self.step(x))) for x in latents]
-
-
 @dataclass(frozen=True)
-class Answer(WithOutcome):
-    """A posterior that says how its fit ended."""
+class Point(WithOutcome):
+    """A posterior of one weight, by its mean, that says how its fit ended."""
 
     x: float
     outcome: Outcome | None = None
 
+    @property
+    def mean(self):
+        return np.array([[self.x]])
 
-def solve(x, log_variance):
-    return Solution(Answer(x), x, 0.0, log_variance)
+
+@dataclass
+class Toy:
+    """A source whose plain step goes from x to step(x) where the prior variance is 1, with the bound −x²."""
+
+    step: object
+    visited: list = field(default_factory=list)
+
+    def evaluate(self, latent):
+        x = latent.x
+        self.visited.append(x)
+        return Evaluation(-(x**2), np.eye(1), np.array([[2.0 * (self.step(x) - x) + x]]))
 
 
-def ascend(step, start=10.0, max_iter=1000, solve=solve):
+def solve(state):
+    point = Point(float(state.mean[0, 0]))
+    return Solution(state, point, point, 0.0, state.log_variance)
+
+
+def ascend(step, start=10.0, max_iter=1000, solve=solve, log_variance=0.0):
     source, stop = Toy(step), Event()
-    ascent = Ascent(solve, Point(start), 0.0, max_iter)
-    climb(source, [ascent], stop)
-    return ascent.result(stop), source.visited
+    ascent = Ascent(solve, State(np.eye(1), np.array([[start]]), log_variance), max_iter)
+    climb(source, ascent, stop)
+    return with_outcome(ascent.best.solution.posterior, ascent.result(stop), stop), source.visited
+
+
+def test_a_step_is_that_of_regression():
+    rng = np.random.default_rng(0)
+    phi, y, mean = rng.standard_normal((9, 3)), rng.standard_normal((9, 2)), rng.standard_normal((3, 2))
+    found = Evaluation(0.0, phi.T @ phi, phi.T @ (y - phi @ mean))
+    state = State.after(found, mean, np.log(0.4))
+    targets = phi.T @ y
+    np.testing.assert_allclose(state.mean, np.linalg.solve(phi.T @ phi + 2.5 * np.eye(3), targets), rtol=1e-10)
+    np.testing.assert_allclose(state.targets, targets, rtol=1e-10)
 
 
 def test_linear_convergence_is_extrapolated_to_its_limit():
@@ -78,35 +74,39 @@ def test_an_extrapolation_that_lowers_the_bound_is_taken_back():
     assert posterior.elbo == -(min(map(abs, visited)) ** 2) == posterior.elbo_trace[-1]
 
 
-def test_a_regression_without_a_solution_is_taken_back():
-    def positive(x, log_variance):
-        if x < 0.5:
-            raise np.linalg.LinAlgError
-        return solve(x, log_variance)
-
-    posterior, visited = ascend(lambda x: 1.0 + 0.8 * (x - 1.0) if x < 5 else 0.9 * x, solve=positive)
-    assert posterior.converged and min(visited) >= 0.5
+def test_a_step_too_far_is_shortened():
+    posterior, visited = ascend(lambda x: -1.5 * x)
+    assert posterior.converged and abs(posterior.x) < 0.1
+    assert visited[1] == pytest.approx(-15.0) and abs(visited[2]) < 10.0
+    assert (np.diff(posterior.elbo_trace) >= 0).all()
 
 
-def test_a_variance_whose_step_fails_stays_as_it_was():
-    def solve_best_at_zero(x, log_variance):  # the step of the variance is downhill
-        return Solution(Answer(x), x, 10.0 * log_variance**2, log_variance + 1.0)
+def test_a_variance_that_steps_too_far_is_shortened():
+    def solve_best_at_one(state):
+        point = Point(float(state.mean[0, 0]))
+        return Solution(state, point, point, 10.0 * state.log_variance**2, -1.5 * state.log_variance)
 
-    posterior, _ = ascend(lambda x: 0.5 * x, start=1.0, solve=solve_best_at_zero)
-    assert posterior.converged and posterior.elbo == pytest.approx(0.0, abs=1e-3)
+    posterior, _ = ascend(lambda x: 0.5 * x, start=1.0, solve=solve_best_at_one, log_variance=1.0)
+    assert posterior.converged and posterior.elbo == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_step_that_no_share_of_raises_the_bound_is_the_last():
+    posterior, visited = ascend(lambda x: x + 1.0, start=1.0)
+    assert posterior.converged and posterior.x == 1.0 and posterior.elbo == -1.0
+    assert 2 < len(visited) < 10
+
+
+def test_the_solution_may_move_to_a_better_state():
+    def halved(state):
+        return solve(State(state.gram, 0.5 * state.mean, state.log_variance))
+
+    posterior, visited = ascend(lambda x: 0.9 * x, solve=halved)
+    assert visited[0] == 5.0 and posterior.converged and abs(posterior.x) < 0.1
 
 
 def test_max_iter_is_the_number_of_evaluations():
     posterior, visited = ascend(lambda x: x - 0.1, max_iter=3)
     assert posterior.n_iter == len(visited) == 3 and not posterior.converged
-
-
-def test_problems_share_evaluations_until_each_has_converged():
-    source, stop = Toy(lambda x: 0.5 * x), Event()
-    ascents = [Ascent(solve, Point(start), 0.0, 100) for start in (0.0, 10.0)]
-    climb(source, ascents, stop)
-    assert [ascent.converged for ascent in ascents] == [True, True] and not stop.is_set()
-    assert len(ascents[0].trace) < len(ascents[1].trace)
 
 
 def test_an_interruption_keeps_the_best_so_far():
@@ -128,8 +128,9 @@ def test_an_interruption_before_any_evaluation_is_passed_on():
 
 
 def test_an_interrupted_regression_ends_the_ascent():
-    def interrupted(x, log_variance):
-        return Solution(Answer(x), x, 0.0, log_variance, interrupted=x < 9.5)
+    def interrupted(state):
+        point = Point(float(state.mean[0, 0]))
+        return Solution(state, point, point, 0.0, state.log_variance, interrupted=point.x < 9.5)
 
     posterior, visited = ascend(lambda x: 0.9 * x, solve=interrupted)
     assert posterior.interrupted and visited == [10.0] and posterior.x == 10.0
