@@ -21,8 +21,8 @@ LEVELS = evenly_spaced_levels(5, 2.0)
 def exact_log_terms(rows, levels, q):
     phi, q, levels = (np.asarray(a, dtype=np.longdouble) for a in (rows.x, q, levels))
     out = np.empty(len(phi), dtype=np.longdouble)
-    for i, t in enumerate(rows.t):
-        out[i] = -t * rows.offset + np.log((q * np.exp(-t * phi[i][:, None] * levels)).sum(axis=1)).sum()
+    for i, t in enumerate(rows.t[:, 0]):
+        out[i] = -t * rows.offset[0] + np.log((q * np.exp(-t * phi[i][:, None] * levels)).sum(axis=1)).sum()
     return out
 
 
@@ -72,8 +72,6 @@ def test_the_objective_in_logits_has_its_gradient(make_rows, random_q):
     assert value == pytest.approx(objective.value(np.log(q)), rel=1e-12)
     differences = finite_difference_gradient(objective.value, np.log(q))
     np.testing.assert_allclose(gradient, differences.ravel(), rtol=1e-6, atol=1e-8)
-    batches = [f(np.log(q)) for f in objective.batches(4, np.random.default_rng(0))]
-    assert len(batches) == 3 and all(b.shape == q.shape for b in batches)
 
 
 def test_the_kernel_has_the_same_bits_for_any_threads_and_instruction_set(make_rows, random_q, at_every_level):
@@ -81,7 +79,7 @@ def test_the_kernel_has_the_same_bits_for_any_threads_and_instruction_set(make_r
     levels = evenly_spaced_levels(15)[None]
     results = []
     for n_threads in (1, 2, 3):
-        threaded = LabelledRows(rows.features, rows.x, rows.t, rows.weight, rows.offset, n_threads)
+        threaded = replace(rows, n_threads=n_threads)
         value, gradient = at_every_level(lambda r=threaded: exponential_bound(r, levels, q))
         results.append(np.asarray(value).tobytes() + gradient.tobytes())
     assert results[0] == results[1] == results[2]
@@ -99,7 +97,7 @@ def test_no_weight_alone_can_raise_the_fitted_exponential_bound(weighted):
     x = rng.standard_normal((300, 3))
     t = np.where(rng.random(300) < expit(1.5 * x[:, 0] - 3.0), 1.0, -1.0)
     weight = np.where(t > 0, 6.0, 0.5) if weighted else None
-    rows = LabelledRows.from_arrays(np.c_[np.ones(300), x], t, weight)
+    rows = LabelledRows.from_arrays(np.c_[np.ones(300), x], t, weight, likelihood="jaakkola")
     levels = evenly_spaced_levels(15, 6.0)
     log_prior = GaussianPrior(2.0).log_mass(levels)
     posterior = fit_logistic(rows, levels, log_prior, bound="exponential")
@@ -107,36 +105,21 @@ def test_no_weight_alone_can_raise_the_fitted_exponential_bound(weighted):
     gradient = exponential_bound(rows, levels[None], posterior.q)[1]
     best = softmax(log_prior + gradient, axis=1)
     np.testing.assert_allclose(posterior.q, best, atol=0.02)
-    batches = fit_logistic(rows, levels, log_prior, bound="exponential", batch_size=20)
-    assert batches.elbo == pytest.approx(posterior.elbo, abs=0.5)
 
 
-def test_gradients_of_batches_of_weighted_rows_are_unbiased(make_rows, random_q):
-    rows, q = make_rows(40, 3), random_q(3, 5)
-    rows = LabelledRows.from_arrays(rows.x, rows.t, np.where(np.arange(40) < 4, 10.0, 0.1))
-    log_prior = np.broadcast_to(GaussianPrior().log_mass(LEVELS), q.shape)
-    objective = exponential_module._ExponentialObjective(rows, np.broadcast_to(LEVELS, q.shape), log_prior, Event())
-    full = objective.at_rows(rows, 1.0, np.log(q))[1]
-    for size in (1, 8):  # an epoch of batches of one size is every row once
-        epoch = [f(np.log(q)) for f in objective.batches(size, np.random.default_rng(0))]
-        np.testing.assert_allclose(np.mean(epoch, axis=0), full, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("batch_size", [None, 5])
-def test_a_forbidden_level_keeps_no_mass_under_the_exponential_bound(make_rows, batch_size):
+def test_a_forbidden_level_keeps_no_mass_under_the_exponential_bound(make_rows):
     log_prior = GaussianPrior().log_mass(LEVELS)
     log_prior[1] = -np.inf
-    posterior = fit_logistic(make_rows(), LEVELS, log_prior, bound="exponential", batch_size=batch_size)
+    posterior = fit_logistic(make_rows(likelihood="jaakkola"), LEVELS, log_prior, bound="exponential")
     assert (posterior.q[:, 1] == 0).all() and np.isfinite(posterior.elbo)
 
 
-@pytest.mark.parametrize("batch_size", [None, 5])
-def test_rows_too_large_to_be_held_are_fitted_too(make_rows, monkeypatch, batch_size):
+def test_rows_too_large_to_be_held_are_fitted_too(make_rows, monkeypatch):
     rows = make_rows(30, 4)
-    held = LabelledRows.from_arrays(np.hstack([rows.x, rows.x**2]), rows.t)
+    held = LabelledRows.from_arrays(np.hstack([rows.x, rows.x**2]), rows.t, likelihood="jaakkola")
     wide = replace(held, features=RotatedFeatures(held.features, np.eye(8)[:, ::-1]))
     log_prior = GaussianPrior().log_mass(LEVELS)
-    expected = fit_logistic(held, LEVELS, log_prior, bound="exponential", batch_size=batch_size)
+    expected = fit_logistic(held, LEVELS, log_prior, bound="exponential")
     monkeypatch.setattr(rows_module, "HELD_BYTES", 0)
-    posterior = fit_logistic(wide, LEVELS, log_prior, bound="exponential", batch_size=batch_size)
+    posterior = fit_logistic(wide, LEVELS, log_prior, bound="exponential")
     assert posterior.q.shape == (8, 5) and posterior.elbo == pytest.approx(expected.elbo, abs=0.6)

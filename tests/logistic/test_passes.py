@@ -5,32 +5,48 @@ import threading
 import numpy as np
 import pytest
 
-from pydirect.logistic.bound import jaakkola_bound
+from pydirect.logistic import VariancePrior
 from pydirect.logistic.gaussian import FullGaussian
-from pydirect.logistic.passes import RowPasses, SumParameters
-from pydirect.logistic.rows import LabelledRows
+from pydirect.logistic.passes import RowPasses
+from pydirect.logistic.start import ascend_rows, ascend_stream
 from pydirect.statistics.gaussian import IdentityFeatures
 from pydirect.streams.rows import Rows
 
 
-def test_a_pass_has_the_sums_and_the_bound_of_rows_in_memory():
+def passes_over(rows, n_threads=1, n_cuts=7, stop=None):
+    cuts = [Rows(rows.x[i], rows.t[i], rows.weight[i]) for i in np.array_split(np.arange(rows.n_samples), n_cuts)]
+    stop = threading.Event() if stop is None else stop
+    return RowPasses(IdentityFeatures(rows.n_weights), lambda: iter(cuts), rows.offset, n_threads, stop)
+
+
+@pytest.mark.parametrize("n_functions", [1, 3])
+def test_a_pass_has_the_sums_and_the_bound_of_rows_in_memory(make_rows, n_functions):
     rng = np.random.default_rng(1)
-    phi, root = rng.standard_normal((90, 5)), 0.3 * np.tril(rng.standard_normal((5, 5))).T
-    latent = FullGaussian(root, rng.standard_normal(5))
-    t, weight = np.where(rng.random((90, 2)) > 0.4, 1.0, -1.0), rng.uniform(0.5, 2.0, 90)
-    offset = np.array([0.3, -0.7])
-    cuts = [Rows(phi[i], t[i], weight[i]) for i in np.array_split(np.arange(90), 7)]
+    rows = make_rows(30, 4, n_functions=n_functions)
+    latent = FullGaussian(0.3 * np.triu(rng.standard_normal((4, 4))), rng.standard_normal((4, n_functions)))
+    weights, expected = rng.standard_normal((4, n_functions, 3)), rows.evaluate(latent)
+    bits = []
     for n_threads in (1, 3):
-        passes = RowPasses(IdentityFeatures(5), lambda: iter(cuts), offset, n_threads)
-        first, second = passes.evaluate([None, latent])
-        assert first is None
-        rows = LabelledRows.from_arrays(phi, t[:, 1], weight, offset=-0.7)
-        mean, variance = rows.moments(latent)
-        expected = rows.weighted_statistics(np.sqrt(mean**2 + variance))
-        np.testing.assert_allclose(second.parameters.sums.A, expected.A, rtol=0, atol=1e-12 * np.abs(expected.A).max())
-        np.testing.assert_allclose(second.parameters.sums.c, expected.c, rtol=0, atol=1e-12 * np.abs(expected.c).max())
-        np.testing.assert_allclose(second.parameters.sums.yty, expected.yty, rtol=1e-12)
-        assert second.log_likelihood == pytest.approx(jaakkola_bound(t[:, 1], mean, variance, weight), rel=1e-12)
+        passes = passes_over(rows, n_threads)
+        found = passes.evaluate(latent)
+        assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-7)
+        np.testing.assert_allclose(found.gram, expected.gram, rtol=0, atol=1e-7 * np.abs(expected.gram).max())
+        np.testing.assert_allclose(found.gradient, expected.gradient, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(passes.log_likelihoods(weights), rows.log_likelihoods(weights), rtol=1e-12)
+        bits.append((found.log_likelihood, found.gram.tobytes(), found.gradient.tobytes()))
+    assert bits[0] == bits[1], "the number of threads changes no bit"
+
+
+@pytest.mark.parametrize(("n", "n_functions"), [(60, 1), (15, 3)])
+def test_passes_lead_to_the_bound_of_rows_in_memory(make_rows, n, n_functions):
+    rows, prior = make_rows(n, 3, n_functions=n_functions), VariancePrior(1.0, 1.5)
+    held = ascend_rows(rows, prior, max_iter=1000, stop=threading.Event())
+    streamed = ascend_stream(passes_over(rows), rows.sample(n // 2), prior, 1000, threading.Event())
+    assert streamed.converged and held.converged
+    assert streamed.best.bound == pytest.approx(held.best.bound, abs=2e-3)
+    one, other = (rows.moments(ascent.best.solution.posterior) for ascent in (held, streamed))
+    np.testing.assert_allclose(one[0], other[0], atol=0.05)
+    np.testing.assert_allclose(one[1], other[1], rtol=0.05)
 
 
 def test_there_is_no_pass_after_an_interruption():
@@ -38,13 +54,11 @@ def test_there_is_no_pass_after_an_interruption():
     stop.set()
     passes = RowPasses(IdentityFeatures(2), lambda: pytest.fail("a pass was made"), np.zeros(1), 1, stop)
     with pytest.raises(KeyboardInterrupt):
-        passes.evaluate([FullGaussian(np.eye(2), np.zeros(2))])
+        passes.evaluate(FullGaussian(np.eye(2), np.zeros((2, 1))))
 
 
-@pytest.mark.unperturbed
-def test_coordinates_of_sums_are_those_that_they_move_to(make_rows):
-    sums = make_rows().weighted_statistics(np.ones(12))
-    parameters = SumParameters(sums)
-    moved = parameters.moved(2 * parameters.coordinates).regression()
-    np.testing.assert_array_equal(moved.A, 2 * sums.A)
-    np.testing.assert_array_equal(moved.c, 2 * sums.c)
+def test_an_interruption_before_any_pass_is_passed_on(make_rows):
+    rows, stop = make_rows(20, 2, likelihood="jaakkola"), threading.Event()
+    stop.set()
+    with pytest.raises(KeyboardInterrupt):
+        ascend_stream(passes_over(rows, stop=stop), rows, VariancePrior(1.0, 1.5), 1000, stop)

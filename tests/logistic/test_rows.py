@@ -1,21 +1,212 @@
-"""Labelled rows in memory: what the bound's regression sees of them."""
+"""Labelled rows in memory: sums over them, better means, and losses of rows left out."""
+
+from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import pytest
+from scipy.special import log_expit, log_softmax
 
-from pydirect.logistic import LabelledRows
-from pydirect.logistic.bound import jaakkola_lambda
+from pydirect.logistic import LabelledRows, VariancePrior
+from pydirect.logistic.ascent import RowMoments
+from pydirect.logistic.gaussian import FullGaussian
+from pydirect.logistic.likelihood import LIKELIHOODS, label_log_probability
+from pydirect.logistic.rows import RotatedFeatures
+from pydirect.logistic.start import ascend_rows
+
+# Quadrature is exact to about 1e-8, and its rounding may depend on the other rows of a block.
+QUADRATURE = 1e-7
+KINDS = [(1, "softmax"), (1, "jaakkola"), (3, "softmax")]
 
 
-def test_pseudo_regression_has_the_statistics_of_the_bound(make_rows):
-    rows, xi = make_rows(), np.linspace(0.1, 4.0, 12)
-    statistics = rows.weighted_statistics(xi)
-    lam = jaakkola_lambda(xi) * rows.weight
-    np.testing.assert_allclose(statistics.A, (rows.x * (2 * lam)[:, None]).T @ rows.x, rtol=1e-12)
-    c = rows.x.T @ (0.5 * rows.weight * rows.t - 2 * lam * rows.offset)
-    np.testing.assert_allclose(statistics.c[:, 0], c, rtol=1e-10, atol=1e-12)
+def draw_posterior(b, n_functions, seed=0, spread=0.4):
+    rng = np.random.default_rng(seed)
+    root = spread * np.triu(rng.standard_normal((b, b)))
+    root[np.diag_indices(b)] = spread * rng.uniform(0.5, 1.5, b)
+    mean = rng.standard_normal((b, n_functions))
+    return FullGaussian(root, mean if n_functions == 1 else mean - mean.mean(axis=1, keepdims=True))
 
 
-def test_labels_must_be_signs():
-    with pytest.raises(ValueError, match=r"t must be -1 or 1, got 0\.0"):
-        LabelledRows.from_arrays([[1.0], [2.0]], [0, 1])
+def bound(rows, posterior, variance):
+    return rows.evaluate(posterior).log_likelihood - posterior.kl(variance)
+
+
+@pytest.mark.parametrize(("n_functions", "likelihood"), KINDS)
+def test_an_evaluation_is_a_sum_over_the_rows(make_rows, n_functions, likelihood):
+    rows = make_rows(10, 3, n_functions=n_functions, likelihood=likelihood)
+    posterior = draw_posterior(3, n_functions)
+    found, covariance = rows.evaluate(posterior), posterior.root @ posterior.root.T
+    value, gram, gradient = 0.0, np.zeros((3, 3)), np.zeros((3, n_functions))
+    for phi, t, weight in zip(rows.x, rows.t, rows.weight, strict=True):
+        mean, variance = rows.offset + phi @ posterior.mean, phi @ covariance @ phi
+        terms = LIKELIHOODS[likelihood](t[None], mean[None], np.array([variance]))
+        value += weight * terms.value[0]
+        gram += weight * terms.precision[0] * np.outer(phi, phi)
+        gradient += weight * np.outer(phi, terms.residual[0])
+    assert found.log_likelihood == pytest.approx(value, rel=QUADRATURE)
+    np.testing.assert_allclose(found.gram, gram, rtol=QUADRATURE, atol=QUADRATURE)
+    np.testing.assert_allclose(found.gradient, gradient, rtol=QUADRATURE, atol=QUADRATURE)
+
+    mean, variance = rows.moments(posterior)
+    again = rows.evaluate(RowMoments(posterior.mean, mean - rows.offset, variance))
+    assert again.log_likelihood == pytest.approx(value, rel=QUADRATURE)
+    np.testing.assert_allclose(again.gram, gram, rtol=QUADRATURE, atol=QUADRATURE)
+    assert rows.gradient(mean - rows.offset, variance)[0] == pytest.approx(value, rel=QUADRATURE)
+    np.testing.assert_allclose(
+        rows.gradient(mean - rows.offset, variance)[1], gradient, rtol=QUADRATURE, atol=QUADRATURE
+    )
+
+
+def test_the_gradient_is_that_of_the_log_likelihood(make_rows):
+    for n_functions, likelihood in KINDS:
+        rows = make_rows(6, 2, n_functions=n_functions, likelihood=likelihood)
+        posterior = draw_posterior(2, n_functions)
+        gradient = rows.evaluate(posterior).gradient
+        for index in np.ndindex(gradient.shape):
+            step = np.zeros(gradient.shape)
+            step[index] = 1e-3
+            above, below = (
+                rows.evaluate(replace(posterior, mean=posterior.mean + s * step)).log_likelihood for s in (1, -1)
+            )
+            assert (above - below) / 2e-3 == pytest.approx(gradient[index], abs=1e-4)
+
+
+@pytest.mark.parametrize(("n_functions", "likelihood"), KINDS)
+def test_weights_are_repetitions(make_rows, n_functions, likelihood):
+    rows, posterior = (
+        make_rows(9, 3, n_functions=n_functions, likelihood=likelihood),
+        draw_posterior(3, n_functions),
+    )
+    each = np.repeat(np.arange(9), rows.weight.astype(int))
+    repeated = replace(rows.chosen(each), weight=np.ones(len(each)))
+    one, other = rows.evaluate(posterior), repeated.evaluate(posterior)
+    assert one.log_likelihood == pytest.approx(other.log_likelihood, rel=QUADRATURE)
+    np.testing.assert_allclose(one.gram, other.gram, rtol=QUADRATURE, atol=QUADRATURE)
+    np.testing.assert_allclose(one.gradient, other.gradient, rtol=QUADRATURE, atol=QUADRATURE)
+    weights = np.random.default_rng(0).standard_normal((3, n_functions, 4))
+    np.testing.assert_allclose(rows.log_likelihoods(weights), repeated.log_likelihoods(weights), rtol=1e-10)
+
+
+def test_classes_that_change_places_change_their_gradients(make_rows):
+    rows, posterior, order = make_rows(8, 2, n_functions=3), draw_posterior(2, 3), [2, 0, 1]
+    other = replace(rows, t=rows.t[:, order], offset=rows.offset[order])
+    one, two = rows.evaluate(posterior), other.evaluate(replace(posterior, mean=posterior.mean[:, order]))
+    assert two.log_likelihood == pytest.approx(one.log_likelihood, rel=QUADRATURE)
+    np.testing.assert_allclose(two.gram, one.gram, rtol=QUADRATURE, atol=QUADRATURE)
+    np.testing.assert_allclose(two.gradient, one.gradient[:, order], rtol=QUADRATURE, atol=QUADRATURE)
+
+
+@pytest.mark.parametrize(("n_functions", "likelihood"), [(1, "jaakkola"), (1, "softmax"), (3, "softmax")])
+def test_threads_change_no_bit(make_rows, small_blocks, n_functions, likelihood):
+    rows = make_rows(600 if likelihood == "jaakkola" else 70, 3, n_functions=n_functions, likelihood=likelihood)
+    posterior, weights = draw_posterior(3, n_functions), np.ones((3, n_functions, 2))
+    results = []
+    for n_threads in (1, 3):
+        threaded = replace(rows, n_threads=n_threads)
+        found = threaded.evaluate(posterior)
+        mean, variance = threaded.moments(posterior)
+        arrays = (found.log_likelihood, found.gram, found.gradient, mean, variance, threaded.log_likelihoods(weights))
+        results.append([np.asarray(a).tobytes() for a in arrays])
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(("n_functions", "likelihood"), KINDS)
+@pytest.mark.parametrize("spread", [0.1, 1.0])
+def test_better_means_raise_the_bound_to_where_its_gradient_vanishes(make_rows, n_functions, likelihood, spread):
+    rows = make_rows(8, 2, n_functions=n_functions, likelihood=likelihood)
+    posterior = draw_posterior(2, n_functions, spread=spread)
+    found = rows.improved(posterior, 1.3)
+    better = replace(posterior, mean=found.mean)
+    assert bound(rows, better, 1.3) > bound(rows, posterior, 1.3)
+    np.testing.assert_allclose(rows.evaluate(better).gradient, found.mean / 1.3, atol=0.02)
+    mean, variance = rows.moments(better)
+    np.testing.assert_allclose(found.row_mean + rows.offset, mean, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.row_variance, variance, rtol=1e-10)
+    assert bound(rows, replace(better, mean=rows.improved(better, 1.3).mean), 1.3) == pytest.approx(
+        bound(rows, better, 1.3), abs=1e-4
+    )
+
+
+def test_log_likelihoods_of_draws_are_those_of_every_row(make_rows):
+    rng = np.random.default_rng(0)
+    for n_functions in (1, 3):
+        rows, weights = make_rows(7, 2, n_functions=n_functions), rng.standard_normal((2, n_functions, 5))
+        found = rows.log_likelihoods(weights)
+        for s in range(5):
+            z = rows.offset + rows.x @ weights[:, :, s]
+            log_p = log_expit(rows.t * z)[:, 0] if n_functions == 1 else log_softmax(z, axis=1)[rows.t > 0]
+            assert found[s] == pytest.approx(rows.weight @ log_p, rel=1e-12)
+
+
+def rest(rows, variance=1.3):
+    return ascend_rows(rows, VariancePrior(variance, 0.0), max_iter=1000, stop=Event()).best.solution.posterior
+
+
+@pytest.mark.parametrize(("n", "n_functions", "tolerance"), [(24, 1, 0.005), (12, 3, 0.01)])
+def test_the_loss_left_out_is_that_of_fits_without_each_row(make_rows, n, n_functions, tolerance):
+    rows = make_rows(n, 2, 1, 0.7, n_functions=n_functions)
+    rows = replace(rows, weight=np.ones(n))
+    posterior = rest(rows)
+    losses = np.empty(n)
+    for i in range(n):
+        without = rest(rows.chosen(np.delete(np.arange(n), i)))
+        row = rows.chosen(np.array([i]))
+        losses[i] = -label_log_probability(row.t, *row.moments(without))[0]
+    found = rows.log_loss_left_out(posterior)
+    assert found == pytest.approx(losses.mean(), rel=tolerance)
+    fitted = -label_log_probability(rows.t, *rows.moments(posterior)).mean()
+    assert abs(found - losses.mean()) < 0.05 * (losses.mean() - fitted), "far closer than the loss of fitted rows"
+
+
+def test_the_loss_left_out_weighs_rows(make_rows):
+    rows = make_rows(12, 2)
+    mean, variance = rows.moments(posterior := draw_posterior(2, 1, spread=0.1))
+    found = rows.log_loss_left_out(posterior)
+    assert found == rows.log_loss_left_out(RowMoments(posterior.mean, mean - rows.offset, variance))
+    # Rows of next to no weight have no site to take out.
+    light = replace(rows, weight=1e-12 * rows.weight)
+    loss = rows.weight @ -label_log_probability(rows.t, mean, variance) / rows.weight.sum()
+    assert light.log_loss_left_out(posterior) == pytest.approx(loss, rel=QUADRATURE)
+    assert found != pytest.approx(loss, rel=1e-3)
+
+
+def test_a_rotation_moves_no_moment(make_rows):
+    rows, posterior = make_rows(9, 3, n_functions=3), draw_posterior(3, 3)
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
+    turned = FullGaussian(turn.T @ posterior.root, turn.T @ posterior.mean)
+    lazy = replace(rows, features=RotatedFeatures(rows.features, turn))
+    for other in (rows.rotated(turn), lazy):
+        for found, expected in zip(other.moments(turned), rows.moments(posterior), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    assert rows.rotated(turn).is_held and not lazy.is_held and lazy.held().is_held
+    assert lazy.mean_square() == pytest.approx(rows.mean_square(), rel=1e-12)
+
+
+def test_a_sample_has_the_weight_of_all_rows(make_rows):
+    rows = make_rows(50, 2, n_functions=3)
+    part = rows.sample(20)
+    assert part.n_samples == 20 and part.weight.sum() == pytest.approx(rows.weight.sum(), rel=1e-12)
+    assert ((part.t > 0).sum(axis=1) == 1).all()
+
+
+def test_rows_of_weight_zero_count_as_absent():
+    rows = LabelledRows.from_arrays([[1.0], [2.0], [3.0]], np.eye(3) * 2 - 1, [1.0, 0.0, 2.0])
+    assert rows.x.tolist() == [[1.0], [3.0]] and rows.n_functions == 3 and rows.offset.tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("t", "options", "message"),
+    [
+        ([0, 1], {}, r"t must be -1 or 1, got 0\.0"),
+        ([1, -1, 1], {}, "t must have shape"),
+        ([[1, 1], [1, -1]], {}, "t must have a single 1 in every row"),
+        ([[-1, -1], [1, -1]], {}, "t must have a single 1 in every row"),
+        ([[1, -1], [1, -1]], {"likelihood": "jaakkola"}, "t must have one function for likelihood='jaakkola', got 2"),
+        ([1, -1], {"likelihood": "probit"}, "likelihood must be one of"),
+        ([1, -1], {"offset": np.nan}, "offset must be finite"),
+    ],
+    ids=["sign", "length", "two", "none", "one function", "unknown", "offset"],
+)
+def test_wrong_arguments_are_named(t, options, message):
+    with pytest.raises(ValueError, match=message):
+        LabelledRows.from_arrays([[1.0], [2.0]], t, **options)
