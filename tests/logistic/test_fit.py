@@ -1,80 +1,226 @@
-"""Fits of logistic regression: below the evidence, monotone, interruptible."""
+"""Fits of logistic regression: below the evidence, monotone, at rest, interruptible."""
 
+from dataclasses import replace
 from threading import Event
 
 import numpy as np
 import pytest
-from scipy.special import expit, log_expit, logsumexp
+from scipy.special import expit, log_expit, log_softmax, logsumexp
 
 from pydirect import GaussianPrior, LaplacePrior, StudentTPrior, evenly_spaced_levels, fit_logistic
-from pydirect.logistic import LabelledRows, fit_logistic_decorrelated
-from pydirect.logistic.bound import jaakkola_bound
-from pydirect.logistic.discrete import ScaledLatent
+from pydirect.logistic import LabelledRows, VariancePrior, fit_logistic_decorrelated
+from pydirect.logistic.discrete import DiscreteLatent
 from pydirect.logistic.fit import BOUNDS
-from pydirect.logistic.gaussian import VariancePrior
+from pydirect.logistic.gaussian import FullGaussian
+from pydirect.logistic.start import ascend_rows
 from pydirect.testing import enumerate_hypotheses, enumerate_logistic_evidence
 
 LEVELS = evenly_spaced_levels(5, 2.0)
+KNOWN = VariancePrior(1.3, 0.0)
+
+
+def elbo_of(fit):
+    return sum(posterior.elbo for posterior in fit.posteriors)
+
+
+# --- continuous weights
+
+
+def log_evidence(rows, prior, variance=1.0):
+    """Log p(y) of continuous weights, by the trapezoidal rule over every weight of every function."""
+    n_axes = rows.n_weights * rows.n_functions
+    t = np.linspace(-9.0, 9.0, {1: 2001, 2: 401, 3: 121}[n_axes])
+    w, width = 0.01 * np.sinh(t), 0.01 * np.cosh(t) * (t[1] - t[0])  # as fine about zero as Laplace priors need
+    log_mass = prior.log_density(w) + np.log(width)
+    codes = np.stack([axis.ravel() for axis in np.indices([len(w)] * n_axes)], axis=1)
+    log_p = log_mass[codes].sum(axis=1)
+    weights = np.sqrt(variance) * w[codes].reshape(-1, rows.n_weights, rows.n_functions)
+    for phi, t_row, weight in zip(rows.x, rows.t, rows.weight, strict=True):
+        z = rows.offset + phi @ weights
+        log_likelihood = log_expit(t_row * z)[:, 0] if len(t_row) == 1 else log_softmax(z, axis=1)[:, t_row > 0][:, 0]
+        log_p = log_p + weight * log_likelihood
+    return logsumexp(log_p)
+
+
+@pytest.mark.parametrize(("n", "b", "scale"), [(15, 1, 0.3), (15, 2, 1.0), (6, 2, 3.0), (40, 2, 2.0)])
+def test_the_bound_of_two_classes_is_below_the_evidence_and_above_jaakkola(make_rows, n, b, scale):
+    rows = make_rows(n, b, seed=n, scale=scale)
+    truth = log_evidence(rows, GaussianPrior(), 1.3)
+    softmax = fit_logistic_decorrelated(rows, variance_prior=KNOWN).posterior
+    jaakkola = fit_logistic_decorrelated(replace(rows, likelihood="jaakkola"), variance_prior=KNOWN).posterior
+    assert jaakkola.elbo - 2e-3 < softmax.elbo < truth
+    assert truth - softmax.elbo < 0.6 * (truth - jaakkola.elbo) + 2e-3
+    assert softmax.converged and (np.diff(softmax.elbo_trace) >= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_the_bound_of_three_classes_is_below_the_evidence_of_independent_logits(make_rows, seed, scale):
+    rows = make_rows(9, 1, seed, scale, n_functions=3)
+    truth = log_evidence(rows, GaussianPrior(), 1.3)
+    fit = fit_logistic_decorrelated(rows, variance_prior=KNOWN)
+    assert truth - 0.5 < elbo_of(fit) < truth
+    assert all(p.converged for p in fit.posteriors) and (np.diff(fit.posteriors[0].elbo_trace) >= 0).all()
+
+
+def test_two_classes_may_have_one_function_or_two(make_rows):
+    one = make_rows(10, 2)
+    two = replace(one, t=np.hstack([one.t, -one.t]), offset=np.array([0.3, 0.0]))
+    fits = [fit_logistic_decorrelated(r, variance_prior=VariancePrior(v, 0.0)) for r, v in ((one, 2.0), (two, 1.0))]
+    assert elbo_of(fits[1]) == pytest.approx(elbo_of(fits[0]), abs=1e-3)
+    assert fits[1].log_loss == pytest.approx(fits[0].log_loss, rel=1e-3)
+    difference = fits[1].posteriors[0].coefficients - fits[1].posteriors[1].coefficients
+    np.testing.assert_allclose(difference, 2**0.5 * fits[0].posterior.coefficients, atol=0.01)
+
+
+@pytest.mark.parametrize("n_functions", [1, 3])
+def test_nothing_near_a_fit_at_rest_has_a_higher_bound(make_rows, n_functions):
+    rows, prior = make_rows(10, 2, n_functions=n_functions), VariancePrior(0.8, 1.5)
+    step = ascend_rows(rows, prior, max_iter=1000, stop=Event()).best
+    rest, variance = step.solution.posterior, float(np.exp(step.solution.state.log_variance))
+
+    def bound(posterior, variance):
+        return rows.evaluate(posterior).log_likelihood - posterior.kl(variance) - prior.penalty(variance)
+
+    assert bound(rest, variance) == pytest.approx(step.bound, abs=1e-6)
+    gradient = rows.evaluate(rest).gradient - rest.mean / variance
+    assert np.abs(rest.root.T @ gradient).max() < 0.02
+    # The covariance is that of the precisions of its own logits.
+    best = FullGaussian.solve(rows.evaluate(rest).gram, rest.mean, variance)
+    np.testing.assert_allclose(best.root @ best.root.T, rest.root @ rest.root.T, rtol=0, atol=0.02 * variance)
+    rng = np.random.default_rng(0)
+    for scale in (0.1, 0.3):
+        for _ in range(3):
+            move = scale * rng.standard_normal(rest.mean.shape)
+            turn = np.eye(2) + scale * np.triu(rng.standard_normal((2, 2)))
+            changes = [
+                (replace(rest, mean=rest.mean + rest.root @ move), variance),
+                (replace(rest, root=rest.root @ turn), variance),
+                (replace(rest, root=rest.root * np.exp(scale)), variance),
+                (replace(rest, root=rest.root * np.exp(-scale)), variance),
+                (rest, variance * np.exp(scale)),
+                (rest, variance * np.exp(-scale)),
+            ]
+            for posterior, changed in changes:
+                assert bound(posterior, changed) < step.bound + 1e-3
+    assert bound(replace(rest, root=rest.root * np.exp(0.5)), variance) < step.bound - 0.01
+
+
+@pytest.mark.parametrize(("likelihood", "n"), [("jaakkola", 60), ("softmax", 40)])
+def test_the_prior_variance_maximises_the_bound(make_rows, likelihood, n):
+    rows = make_rows(n, 8, likelihood=likelihood)
+    free = fit_logistic_decorrelated(rows, variance_prior=VariancePrior(1.0, 1.5))
+    for factor in (0.8, 1.25):
+        fixed = fit_logistic_decorrelated(rows, variance_prior=VariancePrior(free.variance * factor, 0.0))
+        assert fixed.variance == pytest.approx(free.variance * factor, rel=1e-12)
+        penalty = 0.5 * (np.log(fixed.variance) / 1.5) ** 2
+        assert fixed.posterior.elbo - penalty < free.posterior.elbo + 2e-3
+
+
+@pytest.mark.parametrize(("n", "n_functions"), [(14, 1), (8, 3)])
+def test_weights_are_repetitions(make_rows, n, n_functions):
+    rows = make_rows(n, 2, n_functions=n_functions)
+    each = np.repeat(np.arange(n), rows.weight.astype(int))
+    again = replace(rows.chosen(each), weight=np.ones(len(each)))
+    one, other = (fit_logistic_decorrelated(r, variance_prior=KNOWN) for r in (rows, again))
+    assert elbo_of(one) == pytest.approx(elbo_of(other), abs=2e-3)
+
+
+def test_classes_may_change_places(make_rows):
+    rows, order = make_rows(9, 2, n_functions=3), [2, 0, 1]
+    other = replace(rows, t=rows.t[:, order], offset=rows.offset[order])
+    one, two = (fit_logistic_decorrelated(r, variance_prior=KNOWN) for r in (rows, other))
+    assert elbo_of(two) == pytest.approx(elbo_of(one), abs=2e-3)
+    assert two.log_loss == pytest.approx(one.log_loss, rel=0.01)
+    for k in range(3):
+        np.testing.assert_allclose(two.posteriors[k].coefficients, one.posteriors[order[k]].coefficients, atol=0.03)
+
+
+def test_the_weights_of_classes_are_centred_and_have_one_basis(make_rows):
+    fit = fit_logistic_decorrelated(make_rows(9, 2, n_functions=3), variance_prior=KNOWN)
+    np.testing.assert_allclose(sum(p.coefficients for p in fit.posteriors), 0.0, atol=1e-4)
+    assert all(p.vectors is fit.posteriors[0].vectors for p in fit.posteriors)
+    assert np.ptp([p.elbo for p in fit.posteriors]) == 0.0
+    with pytest.raises(ValueError, match="too many values"):
+        fit.posterior  # noqa: B018
+
+
+def test_classes_with_another_prior_have_posteriors_of_their_own(make_rows):
+    fit = fit_logistic_decorrelated(make_rows(8, 1, n_functions=3), prior=LaplacePrior(), variance_prior=KNOWN)
+    assert np.isfinite(elbo_of(fit)) and all(p.converged for p in fit.posteriors)
+    assert abs(elbo_of(fit) - log_evidence(make_rows(8, 1, n_functions=3), LaplacePrior(), 1.3)) < 0.5
+
+
+# --- discrete weights
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
 def test_fitted_bounds_are_below_the_evidence(make_rows, seed, scale):
-    rows, log_prior = make_rows(15, 3, seed, scale), GaussianPrior().log_mass(LEVELS)
+    rows, log_prior = make_rows(15, 3, seed, scale, likelihood="jaakkola"), GaussianPrior().log_mass(LEVELS)
     jaakkola = fit_logistic(rows, LEVELS, log_prior)
     exponential = fit_logistic(rows, LEVELS, log_prior, bound="exponential")
-    truth = enumerate_logistic_evidence(rows.x, rows.t, LEVELS, log_prior, weight=rows.weight, offset=rows.offset)
+    truth = enumerate_logistic_evidence(
+        rows.x, rows.t[:, 0], LEVELS, log_prior, weight=rows.weight, offset=rows.offset[0]
+    )
     assert exponential.elbo <= truth and jaakkola.elbo <= truth
     assert jaakkola.converged and exponential.converged
     assert (np.diff(jaakkola.elbo_trace) >= -1e-9 * abs(jaakkola.elbo)).all()
-    batches = fit_logistic(rows, LEVELS, log_prior, bound="exponential", batch_size=5)
-    assert exponential.elbo - 0.1 < batches.elbo <= exponential.elbo + 0.01
+
+
+def test_a_given_start_leads_to_the_same_bound(make_rows):
+    rows, log_prior = make_rows(40, 3, likelihood="jaakkola"), GaussianPrior().log_mass(LEVELS)
+    start = ascend_rows(rows, VariancePrior(0.5, 0.0), max_iter=100, stop=Event()).best.solution.state
+    found, expected = fit_logistic(rows, LEVELS, log_prior, start=start), fit_logistic(rows, LEVELS, log_prior)
+    assert found.elbo == pytest.approx(expected.elbo, abs=0.02)
+
+
+def test_a_prior_on_one_level_needs_no_fit_of_continuous_weights(make_rows):
+    rows = make_rows(20, 3, likelihood="jaakkola")
+    posterior = fit_logistic(rows, LEVELS, np.where(LEVELS == 0.0, 0.0, -np.inf))
+    assert posterior.elbo == pytest.approx(rows.weight @ log_expit(rows.t * rows.offset)[:, 0], rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_jaakkola_bound_is_tighter_where_classes_overlap(seed):
     rng = np.random.default_rng(seed)
-    rows = LabelledRows.from_arrays(rng.standard_normal((60, 2)), rng.choice([-1.0, 1.0], 60))
+    rows = LabelledRows.from_arrays(
+        rng.standard_normal((60, 2)), rng.choice([-1.0, 1.0], 60), likelihood="jaakkola", n_threads=1
+    )
     log_prior = GaussianPrior(2.0).log_mass(LEVELS)
     jaakkola, exponential = (fit_logistic(rows, LEVELS, log_prior, bound=bound).elbo for bound in BOUNDS)
     assert jaakkola > exponential + 1.0
 
 
-def test_rows_of_negligible_weight_leave_the_prior(make_rows):
-    rows = make_rows(30, 3)
-    light = LabelledRows.from_arrays(rows.x, rows.t, np.full(30, 1e-12))
-    for bound in BOUNDS:
-        assert abs(fit_logistic_decorrelated(light, bound=bound).posterior.elbo) < 1e-6
+@pytest.mark.parametrize("bound", [None, "exponential"])
+def test_rows_of_negligible_weight_leave_the_prior(make_rows, bound):
+    rows = make_rows(30, 3, likelihood="jaakkola")
+    light = replace(rows, weight=np.full(30, 1e-12), offset=np.zeros(1))
+    assert abs(fit_logistic_decorrelated(light, bound=bound).posterior.elbo) < 1e-6
 
 
-@pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior()])
+@pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior()], ids=str)
 @pytest.mark.parametrize("n", [10, 200])
 def test_decorrelated_bounds_rise_and_are_ordered(make_rows, n, prior):
-    rows = make_rows(n, 8, scale=0.7)
+    rows = make_rows(n, 8, scale=0.7, likelihood="jaakkola")
     fit = fit_logistic_decorrelated(rows, prior=prior)
-    trace = fit.posterior.elbo_trace
-    assert fit.posterior.converged
-    assert (np.diff(trace[:-1]) >= -1e-9 * abs(trace[-1])).all()
-    assert abs(trace[-1] - trace[-2]) < 0.01, "discretisation costs next to nothing"
+    assert fit.posterior.converged and (np.diff(fit.posterior.elbo_trace) >= 0).all()
     loose = fit_logistic_decorrelated(rows, prior=prior, bound="exponential", max_iter=30).posterior
     assert np.isfinite(loose.elbo) and loose.converged
-    mean, variance = rows.moments(ScaledLatent(fit.posterior, fit.variance))
-    bound = jaakkola_bound(rows.t, mean, variance, rows.weight) - fit.posterior.weights.kl(fit.posterior.log_prior)
-    assert fit.posterior.elbo <= bound + 1e-9
+    # What is reported is the bound of the posterior, less what its variance's prior costs.
+    bound = rows.evaluate(DiscreteLatent(fit.posteriors, fit.variance)).log_likelihood
+    bound -= fit.posterior.weights.kl(fit.posterior.log_prior)
+    penalty = VariancePrior.wide(rows.mean_square()).penalty(fit.variance)
+    assert fit.posterior.elbo == pytest.approx(bound - penalty, abs=0.01), "discretisation costs next to nothing"
 
 
 @pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior(), StudentTPrior(3.0)], ids=str)
 @pytest.mark.parametrize(("n", "scale"), [(3, 0.3), (15, 1.0), (60, 2.0)])
 def test_the_number_of_levels_changes_neither_bound_nor_moments(make_rows, prior, n, scale):
-    rows, known = make_rows(n, 2, scale=scale), VariancePrior(1.0, 0.0)
+    rows, known = make_rows(n, 2, scale=scale, likelihood="jaakkola"), VariancePrior(1.0, 0.0)
     many = fit_logistic_decorrelated(rows, prior=prior, variance_prior=known).posterior
-    t = np.linspace(-9.0, 9.0, 401)
-    w, step = 0.01 * np.sinh(t), 0.01 * np.cosh(t) * (t[1] - t[0])
-    log_prior = prior.log_density(w) + np.log(step)
-    x = rows.x @ many.vectors
-    z = rows.offset + x[:, 0, None, None] * w[:, None] + x[:, 1, None, None] * w
-    log_likelihood = np.tensordot(rows.weight, log_expit(rows.t[:, None, None] * z), 1)
-    evidence = logsumexp(log_likelihood + log_prior[:, None] + log_prior)
+    # Weights with a prior that is not Gaussian are independent in the posterior's own basis.
+    evidence = log_evidence(replace(rows, x=rows.x @ many.vectors), prior)
     assert evidence - 2.0 < many.elbo < evidence
     for n_levels in (2, 3, 5):
         few = fit_logistic_decorrelated(rows, prior=prior, variance_prior=known, n_levels=n_levels).posterior
@@ -86,7 +232,7 @@ def test_the_number_of_levels_changes_neither_bound_nor_moments(make_rows, prior
 @pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior(), StudentTPrior(3.0)], ids=str)
 @pytest.mark.parametrize(("n", "scale"), [(3, 0.3), (60, 2.0)])
 def test_few_levels_serve_the_exponential_bound(make_rows, prior, n, scale):
-    rows, known = make_rows(n, 2, scale=scale), VariancePrior(1.0, 0.0)
+    rows, known = make_rows(n, 2, scale=scale, likelihood="jaakkola"), VariancePrior(1.0, 0.0)
     options = {"prior": prior, "variance_prior": known, "bound": "exponential"}
     many = fit_logistic_decorrelated(rows, n_levels=63, **options).posterior
     for n_levels in (7, 9, 15):
@@ -99,63 +245,32 @@ def test_few_levels_serve_the_exponential_bound(make_rows, prior, n, scale):
         fit_logistic_decorrelated(rows, n_levels=6, **options)
 
 
-def test_the_prior_variance_maximises_the_bound(make_rows):
-    rows = make_rows(60, 8)
-    free = fit_logistic_decorrelated(rows, variance_prior=VariancePrior(1.0, 1.5))
-    for factor in (0.8, 1.25):
-        fixed = fit_logistic_decorrelated(rows, variance_prior=VariancePrior(free.variance * factor, 0.0))
-        assert fixed.variance == pytest.approx(free.variance * factor, rel=1e-12)
-        penalty = 0.5 * (np.log(fixed.variance) / 1.5) ** 2
-        assert fixed.posterior.elbo - penalty < free.posterior.elbo + 1e-3
-
-
-def test_weights_are_repetitions(make_rows):
-    rows = make_rows(14, 3)
-    again = LabelledRows.from_arrays(
-        np.repeat(rows.x, rows.weight.astype(int), axis=0), np.repeat(rows.t, rows.weight.astype(int)), offset=0.3
-    )
-    one, other = (fit_logistic_decorrelated(r).posterior for r in (rows, again))
-    assert one.elbo == pytest.approx(other.elbo, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"log_prior": np.zeros(4)}, "log_prior"),
-        ({"xi": np.ones(3)}, r"xi must have shape \(40,\)"),
-        ({"xi": -np.ones(40)}, "xi must not be negative"),
-        ({"xi": np.full(40, np.nan)}, "xi must be finite"),
-    ],
-    ids=["prior", "shape", "sign", "nan"],
-)
-def test_arrays_are_checked_before_anything_is_done(make_rows, arguments, message):
-    given = {"log_prior": GaussianPrior().log_mass(LEVELS), **arguments}
-    with pytest.raises(ValueError, match=message):
-        fit_logistic(make_rows(40, 3), LEVELS, **given)
-    fit_logistic(make_rows(40, 3), LEVELS, GaussianPrior().log_mass(LEVELS), xi=np.zeros(40))
+# --- interruptions and arguments
 
 
 def test_an_event_ends_a_fit_as_an_interruption_does(make_rows):
-    stop = Event()
+    stop, rows = Event(), make_rows(likelihood="jaakkola")
     stop.set()
     for posterior in (
-        fit_logistic_decorrelated(make_rows(), stop=stop).posterior,
-        fit_logistic(make_rows(), LEVELS, GaussianPrior().log_mass(LEVELS), bound="exponential", stop=stop),
+        fit_logistic_decorrelated(rows, stop=stop).posterior,
+        fit_logistic_decorrelated(rows, prior=LaplacePrior(), stop=stop).posterior,
+        fit_logistic_decorrelated(rows, bound="exponential", stop=stop).posterior,
+        fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS), bound="exponential", stop=stop),
     ):
         assert posterior.interrupted and not posterior.converged and np.isfinite(posterior.elbo)
 
 
 def test_an_interrupted_fit_keeps_the_best(make_rows, monkeypatch):
-    rows, calls = make_rows(), []
-    original = LabelledRows.weighted_statistics
+    rows, calls = make_rows(likelihood="jaakkola"), []
+    original = LabelledRows.evaluate
 
-    def interrupt(self, xi):
+    def interrupt(self, latent):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(self, xi)
+        return original(self, latent)
 
-    monkeypatch.setattr(LabelledRows, "weighted_statistics", interrupt)
+    monkeypatch.setattr(LabelledRows, "evaluate", interrupt)
     posterior = fit_logistic_decorrelated(rows).posterior
     assert posterior.interrupted and not posterior.converged and np.isfinite(posterior.elbo)
 
@@ -164,15 +279,29 @@ def test_an_interrupted_fit_keeps_the_best(make_rows, monkeypatch):
     ("arguments", "message"),
     [
         ({"bound": "probit"}, "bound must be one of"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
     ],
 )
 def test_wrong_arguments_are_named(make_rows, arguments, message):
+    rows = make_rows(likelihood="jaakkola")
     with pytest.raises(ValueError, match=message):
-        fit_logistic(make_rows(), LEVELS, GaussianPrior().log_mass(LEVELS), **arguments)
+        fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS), **arguments)
     with pytest.raises(ValueError, match=message):
-        fit_logistic_decorrelated(make_rows(), **arguments)
+        fit_logistic_decorrelated(rows, **arguments)
+
+
+def test_the_prior_of_levels_is_checked_before_anything_is_done(make_rows):
+    with pytest.raises(ValueError, match="log_prior"):
+        fit_logistic(make_rows(likelihood="jaakkola"), LEVELS, np.zeros(4))
+
+
+@pytest.mark.parametrize("n_functions", [1, 3])
+def test_bounds_of_one_quadratic_function_are_refused_elsewhere(make_rows, n_functions):
+    rows = make_rows(6, 2, n_functions=n_functions)
+    with pytest.raises(ValueError, match="rows must have likelihood='jaakkola' for a factorised posterior"):
+        fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS))
+    with pytest.raises(ValueError, match="rows must have likelihood='jaakkola' for the exponential bound"):
+        fit_logistic_decorrelated(rows, bound="exponential")
 
 
 def test_the_evidence_of_the_oracle_is_a_sum_over_weight_vectors():
