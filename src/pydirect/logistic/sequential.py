@@ -132,8 +132,9 @@ def draw_at_rest(
     else:
         log_likelihood = source.log_likelihoods(weights)
     fits = []
+    penalty = ascent.best.solution.cost - latent.kl(variance)
     for posterior, expansion in zip(posteriors, expansions, strict=True):
-        log_weights = posterior.log_weights - expansion + log_likelihood / n
+        log_weights = posterior.log_weights - expansion + (log_likelihood - penalty) / n
         elbo = float(log_weights.mean())
         trace = np.append(outcome.trace / n, elbo)
         own = Outcome(elbo, trace, len(trace), outcome.converged, outcome.interrupted)
