@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit
 
 from pydirect.logistic import LabelledRows
 
@@ -14,14 +14,14 @@ def make_rows():
     def make(n=12, b=4, seed=0, scale=1.0, offset=0.3, n_functions=1, likelihood="softmax"):
         rng = np.random.default_rng(seed)
         phi = scale * rng.standard_normal((n, b))
-        logits = phi @ rng.standard_normal((b, max(n_functions, 2)))
-        y = (rng.random(n)[:, None] > np.cumsum(softmax(logits, axis=1), axis=1)).sum(axis=1)
-        t = 2.0 * np.eye(logits.shape[1])[np.minimum(y, logits.shape[1] - 1)] - 1.0
+        if n_functions == 1:
+            t = np.where(rng.random(n) < expit(phi @ rng.standard_normal(b)), 1.0, -1.0)
+        else:  # the class of the largest logit with Gumbel noise has the probabilities of a softmax
+            y = np.argmax(phi @ rng.standard_normal((b, n_functions)) + rng.gumbel(size=(n, n_functions)), axis=1)
+            t = 2.0 * np.eye(n_functions)[y] - 1.0
         offsets = offset * np.linspace(1.0, -1.0, n_functions)
         weight = rng.integers(1, 4, n)
-        return LabelledRows.from_arrays(
-            phi, t[:, :n_functions], weight, offset=offsets, likelihood=likelihood, n_threads=1
-        )
+        return LabelledRows.from_arrays(phi, t, weight, offset=offsets, likelihood=likelihood, n_threads=1)
 
     return make
 

@@ -6,6 +6,7 @@ from scipy.special import expit
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
 from pydirect.logistic import predictive_probability
+from pydirect.logistic.discrete import DiscreteLatent
 from pydirect.logistic.predictive import averaged_log_odds, predictive_log_odds
 from pydirect.testing import enumerate_factorized, enumerate_logistic_predictive
 
@@ -30,12 +31,12 @@ def test_log_odds_stay_finite_and_monotone_far_out():
 
 
 def test_the_gaussian_prediction_agrees_with_enumeration_and_sampling(make_rows):
-    rows = make_rows(40, 6, scale=0.6)
+    rows = make_rows(40, 6, scale=0.6, likelihood="jaakkola")
     levels = evenly_spaced_levels(7, 2.0)
     posterior = fit_logistic(rows, levels, GaussianPrior().log_mass(levels))
     exact = enumerate_logistic_predictive(rows.x, enumerate_factorized(levels, posterior.q, [1.0], [1.0]), rows.offset)
-    mean, variance = rows.moments(posterior)
-    np.testing.assert_allclose(predictive_probability(mean, variance), exact, atol=2e-3)
+    mean, variance = rows.moments(DiscreteLatent([posterior]))
+    np.testing.assert_allclose(predictive_probability(mean[:, 0], variance), exact, atol=2e-3)
     drawn = expit(rows.offset + posterior.sample_weights(4000, np.random.default_rng(0)) @ rows.x.T)
     error = drawn.std(axis=0, ddof=1) / np.sqrt(4000)
     assert (np.abs(drawn.mean(axis=0) - exact) < 4.5 * error).all()
