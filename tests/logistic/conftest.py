@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from pydirect.logistic import LabelledRows
+from pydirect.logistic import LabelledRows, ascent
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +34,10 @@ def random_q():
         return np.random.default_rng(seed).dirichlet(np.full(m, 0.7), size=b)
 
     return draw
+
+
+@pytest.fixture
+def to_the_end(monkeypatch):
+    """Iterate until hardly anything is gained."""
+    monkeypatch.setattr(ascent, "RISE", 1e-6)
+    monkeypatch.setattr(ascent, "RELATIVE_RISE", 1e-9)

@@ -81,7 +81,7 @@ def test_a_step_too_far_is_shortened():
     assert (np.diff(posterior.elbo_trace) >= 0).all()
 
 
-def test_a_variance_that_steps_too_far_is_shortened():
+def test_a_variance_that_steps_too_far_is_shortened(to_the_end):
     def solve_best_at_one(state):
         point = Point(float(state.mean[0, 0]))
         return Solution(state, point, point, 10.0 * state.log_variance**2, -1.5 * state.log_variance)

@@ -111,7 +111,7 @@ def test_nothing_near_a_fit_at_rest_has_a_higher_bound(make_rows, n_functions):
 
 
 @pytest.mark.parametrize(("likelihood", "n"), [("jaakkola", 60), ("softmax", 40)])
-def test_the_prior_variance_maximises_the_bound(make_rows, likelihood, n):
+def test_the_prior_variance_maximises_the_bound(to_the_end, make_rows, likelihood, n):
     rows = make_rows(n, 8, likelihood=likelihood)
     free = fit_logistic_decorrelated(rows, variance_prior=VariancePrior(1.0, 1.5))
     for factor in (0.8, 1.25):
@@ -122,7 +122,7 @@ def test_the_prior_variance_maximises_the_bound(make_rows, likelihood, n):
 
 
 @pytest.mark.parametrize(("n", "n_functions"), [(14, 1), (8, 3)])
-def test_weights_are_repetitions(make_rows, n, n_functions):
+def test_weights_are_repetitions(to_the_end, make_rows, n, n_functions):
     rows = make_rows(n, 2, n_functions=n_functions)
     each = np.repeat(np.arange(n), rows.weight.astype(int))
     again = replace(rows.chosen(each), weight=np.ones(len(each)))

@@ -38,7 +38,7 @@ def test_a_pass_has_the_sums_and_the_bound_of_rows_in_memory(make_rows, n_functi
 
 
 @pytest.mark.parametrize(("n", "n_functions"), [(60, 1), (15, 3)])
-def test_passes_lead_to_the_bound_of_rows_in_memory(make_rows, n, n_functions):
+def test_passes_lead_to_the_bound_of_rows_in_memory(to_the_end, make_rows, n, n_functions):
     rows, prior = make_rows(n, 3, n_functions=n_functions), VariancePrior(1.0, 1.5)
     held = ascend_rows(rows, prior, max_iter=1000, stop=threading.Event())
     streamed = ascend_stream(passes_over(rows), rows.sample(n // 2), prior, 1000, threading.Event())

@@ -172,7 +172,9 @@ def test_a_row_without_weight_has_nothing_to_leave_out(make_rows):
 def test_a_rotation_moves_no_moment(make_rows):
     rows, posterior = make_rows(9, 3, n_functions=3), draw_posterior(3, 3)
     turn = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
-    turned = FullGaussian(turn.T @ posterior.root, turn.T @ posterior.mean)
+    covariance = (turn.T @ posterior.root) @ (turn.T @ posterior.root).T
+    root = np.linalg.cholesky(covariance[::-1, ::-1])[::-1, ::-1]  # upper triangular
+    turned = FullGaussian(np.ascontiguousarray(root), turn.T @ posterior.mean)
     lazy = replace(rows, features=RotatedFeatures(rows.features, turn))
     for other in (rows.rotated(turn), lazy):
         for found, expected in zip(other.moments(turned), rows.moments(posterior), strict=True):

@@ -90,9 +90,12 @@ class LabelSets(ProbabilisticClassifier):
         return np.ma.masked_array(self.classes_[probability.argmax(axis=1)], probability.max(axis=1) < least)
 
     def _to_fields(self, writer: Writer) -> Header:
-        writer.arrays["left_out_probability"] = self.left_out_probability_
+        if len(self.left_out_probability_):
+            writer.arrays["left_out_probability"] = self.left_out_probability_
         return super()._to_fields(writer)
 
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
         super()._from_fields(header, arrays)
-        self.left_out_probability_ = require_array(arrays["left_out_probability"], "left_out_probability", "n")
+        self.left_out_probability_ = np.empty(0)
+        if "left_out_probability" in arrays:
+            self.left_out_probability_ = require_array(arrays["left_out_probability"], "left_out_probability", "n")

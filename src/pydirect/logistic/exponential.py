@@ -14,7 +14,7 @@ from pydirect import _core
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.priors import DensityPrior, GaussianPrior
-from pydirect.logistic.ascent import RELATIVE_RISE, RISE, raise_if_set, with_outcome
+from pydirect.logistic.ascent import raise_if_set, with_outcome
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.start import start_size
 from pydirect.optimize.gradient import lbfgs
@@ -23,6 +23,9 @@ from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.tilted import TiltedPriors, tilt
 
+# An iteration that raises the bound by less than this many nats and this fraction of it is the last.
+RISE = 1e-4
+RELATIVE_RISE = 1e-7
 # exp(−t φ (w − w_0)) stays a normal number up to this exponent.
 LARGEST_EXPONENT = 600.0
 # With fewer, deviations of weights with a prior that is not Gaussian are wrong by more than some per cent.
@@ -127,19 +130,14 @@ class _ExponentialObjective:
 
     def value_and_gradient(self, flat_logits: FloatArray) -> tuple[float, FloatArray]:
         """Return value and gradient at raveled logits."""
-        value, gradient = self.at_rows(self.rows, 1.0, flat_logits.reshape(self.log_prior.shape))
-        return value, gradient.ravel()
-
-    def at_rows(self, rows: LabelledRows, repetitions: float, logits: FloatArray) -> tuple[float, FloatArray]:
-        """Return value and gradient with the likelihood of some rows, counted `repetitions` times."""
         raise_if_set(self.stop)
-        log_q, q = self.probabilities(logits)
-        value, gradient = exponential_bound(rows, self.levels, q)
+        log_q, q = self.probabilities(flat_logits.reshape(self.log_prior.shape))
+        value, gradient = exponential_bound(self.rows, self.levels, q)
         gain = self._gain(log_q, q)
-        slope = repetitions * gradient + gain
+        slope = gradient + gain
         # ∂/∂θ_j = q_j ⊙ (g_j − q_jᵀg_j)
         slope -= np.einsum("jk,jk->j", q, slope)[:, None]
-        return repetitions * value + float(np.vdot(q, gain)), q * slope
+        return value + float(np.vdot(q, gain)), (q * slope).ravel()
 
     def value(self, logits: FloatArray) -> float:
         """Return the value alone."""

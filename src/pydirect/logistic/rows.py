@@ -29,9 +29,9 @@ from pydirect.statistics.gaussian import (
 
 # Features of rows are held, instead of computed again at every iteration, up to this many bytes.
 HELD_BYTES = 2**30
-# Of L-BFGS for means at a given covariance; the next covariance moves them again.
 # Least share of a row's posterior variance that is left when its own site is taken out.
 LEAST_LEFT = 1e-6
+# Of L-BFGS for means at a given covariance; the next covariance moves them again.
 MEAN_OPTIONS = {"maxiter": 30, "ftol": 1e-6, "gtol": 1e-3}
 
 

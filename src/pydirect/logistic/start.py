@@ -43,7 +43,7 @@ def state_of(rows: LabelledRows, fit: LogisticFit[DecorrelatedPosterior]) -> Sta
 
 
 def state_from(rows: LabelledRows, moments: RowMoments, log_variance: float) -> State:
-    """Return the state of weights that are nearest to logits of given moments: by regression on them at their precisions."""
+    """Return the state of weights that come nearest to logits of given moments, by regression at their precisions."""
     terms = rows.terms(rows.t, moments.row_mean + rows.offset, moments.row_variance)
     mean = np.zeros((rows.n_weights, rows.n_functions))
     # Precision h and residual r of a logit f are those of a Gaussian target f + r/h.
