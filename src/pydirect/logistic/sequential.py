@@ -120,7 +120,6 @@ def draw_at_rest(
     weights = np.sqrt(variance) * np.stack([posterior.draws.T for posterior in posteriors], axis=1)
     if directions is not None:
         weights = np.tensordot(directions.T, weights, 1)
-    continuous = outcome.elbo - (n - latent.n_free) * latent.kl_of_spread(variance)
     with single_blas_thread():
         expansions = _expansions(state.gram, state.targets, weights)
         # The log-likelihood that the expansion stands for, on average over the continuous posterior.
@@ -132,13 +131,16 @@ def draw_at_rest(
     else:
         log_likelihood = source.log_likelihoods(weights)
     fits = []
-    penalty = ascent.best.solution.cost - latent.kl(variance)
-    for posterior, expansion in zip(posteriors, expansions, strict=True):
+    cost, spread = ascent.best.solution.cost, latent.kl_of_spread(variance)
+    penalty = cost - latent.kl(variance)
+    for posterior, expansion, mean in zip(posteriors, expansions, latent.mean.T, strict=True):
+        # Each function has its share of the likelihood and the divergence of its own weights.
+        continuous = (outcome.elbo + cost - penalty) / n - 0.5 * float(mean @ mean) / variance - spread
         log_weights = posterior.log_weights - expansion + (log_likelihood - penalty) / n
         elbo = float(log_weights.mean())
         trace = np.append(outcome.trace / n, elbo)
         own = Outcome(elbo, trace, len(trace), outcome.converged, outcome.interrupted)
-        fits.append(replace(posterior, log_weights=log_weights, log_evidence_continuous=continuous / n, outcome=own))
+        fits.append(replace(posterior, log_weights=log_weights, log_evidence_continuous=continuous, outcome=own))
     return LogisticFit(fits, variance)
 
 
@@ -194,7 +196,7 @@ def fit_logistic_sequential(
     Returns
     -------
     LogisticFit
-        Its posteriors, of weights in units of √variance, have the share of the continuous weights' ELBO for
+        Its posteriors, of weights in units of √variance, have their share of the continuous weights' ELBO for
         `log_evidence_continuous`, so that `gap` is what the levels cost.
     """
     as_count(max_iter, "max_iter")
