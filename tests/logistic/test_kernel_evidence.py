@@ -131,6 +131,7 @@ def test_the_column_that_matters_has_the_shortest_length_scale():
     t = np.where(6 * np.sin(3 * x[:, :1]) + rng.logistic(size=(150, 1)) > 0, 1.0, -1.0)
     found, record = fit_label_hyperparameters(x, t, np.ones(150), n_linear=3, rng=rng)
     assert record.starts[-1] == "screened" and record.relevant.tolist() == [0]
+    assert record.n_subsets == 1 and "smoothness" not in repr(record)  # nothing was compared
     assert found.length_scales.argmin() == 0 and found.length_scales[0] < 0.5 * found.length_scales[1:].min()
 
 
@@ -152,3 +153,16 @@ def test_evaluations_are_of_a_regression_on_responses():
         for theta in (objective.start, objective.start + 0.3 * (np.arange(len(objective.start)) > 0))
     ]
     np.testing.assert_allclose(gaps[0], gaps[1])
+
+
+def test_threads_do_not_matter():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((90, 3))
+    index = (x[:, 0] + rng.logistic(size=90) > 0).astype(int) + (x[:, 1] > 0)
+    t = np.where(index[:, None] == np.arange(3), 1.0, -1.0)
+    one, two = (
+        fit_label_hyperparameters(x, t, np.ones(90), n_linear=3, rng=np.random.default_rng(0), n_threads=n)[0]
+        for n in (1, 2)
+    )
+    np.testing.assert_array_equal(one.length_scales, two.length_scales)
+    assert one.amplitudes.tolist() == two.amplitudes.tolist()
