@@ -108,8 +108,9 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         Optimiser of mean field in the raw basis; see `pydirect.fit_mean_field`.
     max_iter : int, default=1000
         Largest number of evaluations of the ELBO at all rows; of iterations for the exponential bound.
-    max_hyperparameter_rows : int, default=500
+    max_hyperparameter_rows : int, default=1000
         Largest number of rows that find the kernel's hyperparameters, drawn by class: up to an equal share of each.
+        More than 500 are at most a quarter of all.
     n_threads : int, optional
         By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
@@ -189,7 +190,7 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         missing: str = "auto",
         optimizer: str = "pipeline",
         max_iter: int = 1000,
-        max_hyperparameter_rows: int = 500,
+        max_hyperparameter_rows: int = 1000,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,

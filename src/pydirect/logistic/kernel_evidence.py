@@ -35,11 +35,17 @@ from pydirect.logistic.likelihood import RowTerms, softmax_terms
 
 # Unit of logits: divided by it, they have the priors of standardised targets.
 LOGIT_UNIT = 3.0
-# Rows and iterations of the race, then rows of the best run, its most iterations, and when it stops.
+# Rows and iterations of the race.
 RACE_ROWS = 256
 RACE_ITERATIONS = 10
-MAX_ROWS = 500
-ITERATIONS = (20, Patience(4, 0.001))
+# Rows of the best run: all up to the first number, then a share of them up to the second: twice as many cost eight
+# times as much an iteration, more than all of inference where there are few rows.
+ALL_ROWS = 500
+SHARE_OF_ROWS = 0.25
+MAX_ROWS = 1000
+# Its iterations at the first number of rows, fewer at more, and when it stops.
+ITERATIONS = 20
+PATIENCE = Patience(4, 0.001)
 # Steps of q between searches for θ, at first and later, and nats per row from which another is worth it.
 FIRST_STEPS, STEPS = 6, 3
 STEP_GAIN = 0.001
@@ -256,7 +262,7 @@ def fit_label_hyperparameters(
     - `sample_weight`, (n_samples,).
     - `n_linear`: leading inputs that the linear part sees.
     - `rng`: chooses the rows.
-    - `max_rows`: largest number of rows, drawn by class.
+    - `max_rows`: largest number of rows, drawn by class; of more than 500, at most a quarter of all.
     - `tied`, (n_inputs,): the length-scale of each input; see `MarginalLikelihood`.
 
     Returns the hyperparameters, amplitudes in squared units of `LOGIT_UNIT`, and the record of the search.
@@ -271,11 +277,12 @@ def fit_label_hyperparameters(
 
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], t, rng, n_threads)
-        chosen = rows_by_class(index, max_rows, rng)
+        chosen = rows_by_class(index, min(max_rows, max(ALL_ROWS, round(SHARE_OF_ROWS * len(x)))), rng)
         few = objective(np.sort(chosen[:RACE_ROWS]))
         raced = race(few, starting_points(few, scores), RACE_ITERATIONS)
         many = objective(np.sort(chosen)) if len(chosen) > RACE_ROWS else few
-        best = descend(many, min(raced, key=lambda run: run.value), *ITERATIONS)
+        n_iterations = round(ITERATIONS * min(1.0, ALL_ROWS / many.n_rows))
+        best = descend(many, min(raced, key=lambda run: run.value), n_iterations, PATIENCE)
     n_evaluations = sum(run.n_evaluations for run in [*raced, best])
     record = HyperparameterSearch(
         columns=np.arange(len(scores)),
