@@ -51,7 +51,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 RIVALS = ("LogisticRegression", "SVC, Platt", "HistGradientBoosting", "GaussianProcess")
 MAX_SVC_ROWS, MAX_PROCESS_ROWS = 20_000, 700
-RARE = 0.05  # a smallest class below this share gets the model of balanced classes too
+RARE = 0.05  # two classes, one of them below this share, get the model of balanced classes too
 COLUMNS = ("accuracy", "log_loss", "calibration", "brier", "precision", "fit_seconds", "predict_seconds")
 
 
@@ -140,7 +140,8 @@ def measure(data: Labelled, settings: DataSet, arguments: argparse.Namespace) ->
     def outcome(label: str) -> Outcome:
         return outcomes.setdefault(label, Outcome())
 
-    own = [m for m in arguments.models if m != "balanced" or np.bincount(data.y).min() < RARE * len(data.y)]
+    shares = np.bincount(data.y) / len(data.y)
+    own = [m for m in arguments.models if m != "balanced" or (len(shares) == 2 and shares.min() < RARE)]
     folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(data.x, data.y))
     for fold, (train, test) in enumerate(folds[: min(arguments.folds, settings.max_folds)]):
         rows = data.x[train], data.y[train], data.x[test], data.y[test]
