@@ -129,19 +129,53 @@ def test_one_class_is_refused():
         DirectClassifier().fit(X, Y, sample_weight=(Y == "yes").astype(float))
 
 
-def test_balanced_weights_are_repetitions_of_the_rare_class():
+def test_balanced_weights_multiply_the_odds():
     rare = np.flatnonzero(Y == "yes")[:9]
     rows = np.concatenate([np.flatnonzero(Y == "no")[:36], rare])
     x, y = X[rows], Y[rows]
     balanced = DirectClassifier("linear", class_weight="balanced").fit(x, y)
     given = DirectClassifier("linear", class_weight={"yes": 45 / 18, "no": 45 / 72}).fit(x, y)
     np.testing.assert_allclose(balanced.predict_proba(NEW), given.predict_proba(NEW), rtol=1e-12)
-    repeated = np.concatenate([rows[:36], np.repeat(rare, 4)])
-    four = DirectClassifier("linear").fit(X[repeated], Y[repeated])
-    weighted = DirectClassifier("linear", class_weight={"yes": 4}).fit(x, y)
-    np.testing.assert_allclose(four.predict_proba(NEW), weighted.predict_proba(NEW), rtol=1e-9)
-    plain = DirectClassifier("linear").fit(x, y)
+    plain, weighted = (DirectClassifier("linear", class_weight=w).fit(x, y) for w in (None, {"yes": 4}))
+    np.testing.assert_allclose(weighted.predict_logit(NEW), plain.predict_logit(NEW) + np.log(4.0), rtol=1e-9)
     assert plain.predict_proba(x)[:, 1].mean() < balanced.predict_proba(x)[:, 1].mean()
+
+
+def test_weights_of_classes_are_repetitions_under_the_published_bounds():
+    rare = np.flatnonzero(Y == "yes")[:9]
+    rows = np.concatenate([np.flatnonzero(Y == "no")[:36], rare])
+    repeated = np.concatenate([rows[:36], np.repeat(rare, 4)])
+    options = {"features": "linear", "bound": "jaakkola"}
+    four = DirectClassifier(**options).fit(X[repeated], Y[repeated])
+    weighted = DirectClassifier(**options, class_weight={"yes": 4}).fit(X[rows], Y[rows])
+    np.testing.assert_allclose(four.predict_proba(NEW), weighted.predict_proba(NEW), rtol=1e-9)
+
+
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
+def test_sets_hold_the_right_label_as_often_as_asked(y):
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((2000, 3))
+    z = 2 * x[:, 0] + np.sin(2 * x[:, 1]) + rng.logistic(size=2000)
+    labels = (z > 0).astype(int) if y is Y else np.digitize(z, [-1.0, 1.0])
+    model = DirectClassifier("linear").fit(x[:600], labels[:600])
+    for coverage in (0.8, 0.95):
+        sets = model.predict_set(x[600:], coverage)
+        hit = sets[np.arange(1400), labels[600:]].mean()
+        assert coverage - 0.05 < hit and (hit < coverage + 0.05 or hit < model.score(x[600:], labels[600:]) + 0.01)
+        assert sets.any(axis=1).all()
+    assert model.predict_set(x[600:], 0.99).sum() > model.predict_set(x[600:], 0.8).sum()
+    for options in ({"bound": "jaakkola"}, {"class_weight": "balanced"}):
+        with pytest.raises(ValueError, match="predict_set needs labels that were left out"):
+            DirectClassifier("linear", **options).fit(x[:100], labels[:100]).predict_set(x[:5])
+    with pytest.raises(ValueError, match="coverage must be above 0.0 and below 1.0"):
+        model.predict_set(x, 1.0)
+
+
+def test_rows_without_a_probable_class_are_masked(two):
+    found, probability = two.predict_or_reject(NEW, 0.9), two.predict_proba(NEW)
+    np.testing.assert_array_equal(found.mask, probability.max(axis=1) < 0.9)
+    assert found.mask.any() and (found[~found.mask] == two.predict(NEW)[~found.mask]).all()
+    assert not np.ma.getmaskarray(two.predict_or_reject(NEW, 0.0)).any()
 
 
 def test_rare_classes_keep_their_rate():

@@ -325,10 +325,11 @@ class BasisFunctionModel(TableModel):
             f"{type(self).__name__} on {basis.n_weights} {basis.map.kind} basis functions, fitted to {rows}: ELBO "
             f"{self.elbo_:.2f} nats."
         ]
-        several = len(self.posteriors_) > 1
-        for k, posterior in enumerate(self.posteriors_):
-            own = posterior.summary() if isinstance(posterior, SequentialPosterior) else self._words_of(posterior)
-            lines.append(f"Output {k}: {own}" if several else own)
+        words = [p.summary() if isinstance(p, SequentialPosterior) else self._words_of(p) for p in self.posteriors_]
+        if len(set(words)) == 1:
+            lines.append(words[0])
+        else:
+            lines += [f"Output {k}: {own}" for k, own in enumerate(words)]
         return "\n".join(lines + words_of_inputs(basis, getattr(self, "columns_", None)))
 
     def _words_of(self, posterior: Any) -> str:

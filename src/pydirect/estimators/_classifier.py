@@ -35,10 +35,10 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
         super()._from_fields(header, arrays)
         self.classes_ = classes_from_header(header["classes"])
 
-    def _class_weighted(
+    def _rows_that_count(
         self, x: FloatArray, y: np.ndarray, weight: FloatArray
     ) -> tuple[FloatArray, np.ndarray, FloatArray]:
-        """Multiply the rows' weights by those of their classes; here all classes have the same weight."""
+        """Return the rows that the fit sees, and their weights; here all classes count the same."""
         return x, y, weight
 
     def _start_fit(
@@ -53,7 +53,7 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
         weight = np.ones(len(x)) if given is None else given
         used = weight > 0
         x = self._fit_columns(x, _indicators(given_y, weight), weight)
-        x, used_y, weight = self._class_weighted(np.ascontiguousarray(x[used]), given_y[used], weight[used])
+        x, used_y, weight = self._rows_that_count(np.ascontiguousarray(x[used]), given_y[used], weight[used])
         self.classes_, index = np.unique(used_y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}")

@@ -43,8 +43,9 @@ class LabelSets(ProbabilisticClassifier):
 
         A label is in the set when its predictive probability is at least that which the right labels of this share of
         the training rows have without their own row. Whatever the model, that is what conformal prediction takes for
-        calibration (Sadinle, Lei & Wasserman 2019), with leaving out in place of rows held back; an uncertain row has
-        several labels, and a row that is like none has none.
+        calibration (Sadinle, Lei & Wasserman 2019), with leaving out in place of rows held back. An uncertain row has
+        several labels; the most probable one is always in the set, so that coverage is at least the accuracy. In the
+        raw basis, and with a prior that is not Gaussian, left-out probabilities are those of Gaussian weights.
 
         Parameters
         ----------
@@ -60,16 +61,20 @@ class LabelSets(ProbabilisticClassifier):
         Raises
         ------
         ValueError
-            If labels were not left out: of fits to streams, and of the published bounds.
+            If labels were not left out: of fits to streams, with a `class_weight`, and of the published bounds.
         """
         check_is_fitted(self)
         coverage = as_number(coverage, "coverage", above=0.0, below=1.0)
         known = self.left_out_probability_
         if not len(known):
-            raise ValueError("predict_set needs labels that were left out: fit rows in memory with bound='softmax'")
+            raise ValueError(
+                "predict_set needs labels that were left out: fit rows in memory with bound='softmax' and "
+                "class_weight=None"
+            )
         rank = int((1 - coverage) * (len(known) + 1))  # of the least probability that is in a set
         least = known[rank - 1] if rank else 0.0
-        return np.asarray(self.predict_proba(X) >= least)
+        probability = self.predict_proba(X)
+        return (probability >= least) | (np.arange(probability.shape[1]) == probability.argmax(axis=1)[:, None])
 
     def predict_or_reject(self, X: ArrayLike, least: float = 0.8) -> np.ma.MaskedArray[Any, Any]:
         """Predict the most probable class where it is probable enough.

@@ -15,6 +15,7 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._streamed import StreamedModel
+from pydirect.features.evidence import TrainingRows
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.fit import fit_passes_decorrelated
@@ -135,6 +136,7 @@ class StreamedClassifier(StreamedModel):
     bound: str
     classes_: np.ndarray
     left_out_probability_: FloatArray
+    _log_factors: FloatArray  # of the classes' odds
     intercept_: FloatArray
 
     def _check_parameters(self) -> None:
@@ -147,6 +149,16 @@ class StreamedClassifier(StreamedModel):
         raise NotImplementedError
 
     def _variance_prior(self, mean_square: float) -> VariancePrior:
+        raise NotImplementedError
+
+    def _multiply_odds(self) -> None:
+        """Multiply the odds of the classes by their factors, if there are any."""
+        if len(self._log_factors):
+            log_factors = self._log_factors
+            move = np.diff(log_factors) if self._one_dimensional else log_factors - log_factors.mean()
+            self.intercept_ = self.intercept_ + move
+
+    def _widen(self, rows: TrainingRows) -> None:
         raise NotImplementedError
 
     def _bound(self) -> str:
@@ -170,7 +182,7 @@ class StreamedClassifier(StreamedModel):
         The first pass checks every value, counts the classes and draws `sample_rows` rows uniformly, which fix the
         feature map and its hyperparameters, and from a fit to which the iteration starts. The second finds the
         directions about which the data carry information. Every other one is a step of the ELBO, for
-        all classes at once, until it converges: about ten of them where classes overlap, more where they are far apart.
+        all classes at once, until it converges: three to twelve of them, more where classes are far apart.
         The posterior is that of `fit` at the same features, to the tolerance of the iteration.
 
         Parameters
@@ -231,6 +243,7 @@ class StreamedClassifier(StreamedModel):
         else:
             with run.uncounted("features"):
                 x = self._fix_features_by(labelled, run.names, self._one_dimensional, source.codes)
+                self._widen(TrainingRows(x, labelled.y, labelled.weight))
         labelled = replace(labelled, x=x)
         problems = replace(problems, source=EncodedSource(source, self.columns_, drop_missing))
         run = StreamRun(problems, progress, self.n_threads, drop_missing)
@@ -244,6 +257,7 @@ class StreamedClassifier(StreamedModel):
                 self._infer_by_passes(blocks, labelled, total)
             except KeyboardInterrupt:
                 raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
+        self._multiply_odds()
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = total.n_samples
         self._set_results()
@@ -267,7 +281,8 @@ class StreamedClassifier(StreamedModel):
         if present:
             factors = self._class_factors(np.array([labels[code] for code in present]), mass[present])
             present = [code for code, used in zip(present, factors > 0, strict=True) if used]
-            factors = factors[factors > 0]
+            self._log_factors = np.log(factors[factors > 0])
+            factors = np.ones(len(present))  # of the rows' weights; those of the odds are left for the end
         if len(present) < 2:
             found = f"one class, {labels[present[0]]!r}" if present else "none"
             raise ValueError(f"y must have at least two classes, got {found}")
@@ -309,7 +324,8 @@ class StreamedClassifier(StreamedModel):
             self._set_fit(self._draw(rotated, ascent, vectors, self._generator(), n_threads, rotated.stop))
         else:
             options = self._decorrelated_options(variance_prior)
-            self._set_fit(turned(fit_passes_decorrelated(rotated, start, max_iter=self.max_iter, **options), vectors))
+            fit = fit_passes_decorrelated(rotated, start, max_iter=self.max_iter, sharpen=True, **options)
+            self._set_fit(turned(fit, vectors))
 
     def _draw(
         self,

@@ -24,6 +24,7 @@ from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.search_record import HyperparameterSearch
+from pydirect.logistic.ascent import raise_if_set
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.expectations import softmax_log_probability
 from pydirect.logistic.fit import check_logistic_levels, finish_decorrelated, fit_logistic, fit_logistic_decorrelated
@@ -95,8 +96,9 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         softmax of all classes, exactly; the tightest and the most accurate. ``"jaakkola"`` and ``"exponential"``, the
         published bounds, fit each class against the rest; a mean-field posterior has only these, by default the first.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the rows' weights by class; zero leaves a class out. Probabilities are then those of the weighted
-        rows.
+        Factors of the classes' odds; zero leaves a class out. Probabilities are those of rows that are weighted so, but
+        the fit takes the rows as they are, so that classes are told apart as well as without. With the published
+        bounds, factors of the rows' weights.
     rank_inputs : bool, default=False
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
@@ -137,7 +139,8 @@ class DirectClassifier(LabelSets, StreamedClassifier):
     left_out_probability_ : ndarray of shape (n_kept,)
         Probabilities of the training labels, each left out, in ascending order or their quantiles; see `predict_set`.
     elbo_ : float
-        Lower bound on the log-probability of the labels, in nats; of the published bounds the sum over classes.
+        Lower bound on the log-probability of the labels, in nats; of the published bounds the sum over classes. With
+        the softmax and a prior that is not Gaussian, an approximation of it.
     elbo_trace_ : ndarray of shape (n_iter,), or a list of them
     n_iter_ : int
         Number of evaluations of the bound, steps taken back included.
@@ -153,7 +156,9 @@ class DirectClassifier(LabelSets, StreamedClassifier):
     Notes
     -----
     With the default bound the posterior is the Gaussian that maximises the ELBO, Kullback and Leibler's nearest to the
-    exact one; probabilities are integrals over it, not those of its mean. Log losses on held-out rows beside those of
+    exact one; probabilities are integrals over it, not those of its mean. Several classes share one covariance, which
+    is too cautious where few of them are in question: in the decorrelated basis its precision is multiplied by the
+    factor for which left-out labels are likeliest; see `pydirect.logistic.sharpness`. Log losses on held-out rows beside those of
     scikit-learn's classifiers: ``bench/paper/classification.py``.
 
     Examples
@@ -256,7 +261,8 @@ class DirectClassifier(LabelSets, StreamedClassifier):
                 problem = self._widened(problem, rows, rng, n_threads, progress)
             with progress.stage("inference"):
                 self._infer(problem, rng)
-            self._keep_left_out(problem.left_out, weight)
+            self._keep_left_out(problem.left_out if self.class_weight is None else np.empty(0), weight)
+        self._multiply_odds()
         self.mean_missing_variance_ = problem.mean_missing_variance
         self.fit_seconds_ = progress.seconds
         self.n_samples_ = float(weight.sum())
@@ -291,18 +297,25 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         """Return the problem with as many landmarks as make probabilities of left-out labels better."""
         with progress.stage("inference"):
             problem = problem.at_rest(self.max_iter)
+        tried = self._sizes()[0]
         for size in self._sizes()[1:]:
             earlier, kernel = self.features_, self.features_.hyperparameters
             if kernel is None or not isinstance(earlier.map, NystroemFeatures) or self.length_scale is not None:
                 break
-            if problem.stop.is_set() or earlier.n_weights < self._sizes()[0]:
+            if problem.stop.is_set() or earlier.n_weights < tried:
                 break  # all rows are landmarks
-            with progress.stage("features"):
-                landmarks = self._landmarks(earlier.input_map.transform(rows.x), rows, rng, size)
-                self.features_ = replace(earlier, map=NystroemFeatures.at(landmarks, kernel))
-            wider = self._problem(rows, n_threads, progress)
-            with progress.stage("inference"):
-                wider = wider.at_rest(self.max_iter, problem)
+            tried = size
+            try:
+                with progress.stage("features"):
+                    landmarks = self._landmarks(earlier.input_map.transform(rows.x), rows, rng, size)
+                    self.features_ = replace(earlier, map=NystroemFeatures.at(landmarks, kernel))
+                wider = replace(self._problem(rows, n_threads, progress), stop=problem.stop)
+                with progress.stage("inference"):
+                    wider = wider.at_rest(self.max_iter, problem)
+            except KeyboardInterrupt:
+                problem.stop.set()
+                self.features_ = earlier
+                break
             if wider.log_loss >= problem.log_loss:
                 self.features_ = earlier
                 break
@@ -310,7 +323,16 @@ class DirectClassifier(LabelSets, StreamedClassifier):
             problem = wider
             if gain < WORTH_WIDENING:
                 break
-        return problem
+        with progress.stage("inference"):
+            return problem.sharpened() if self.basis == "decorrelated" else problem
+
+    def _widen(self, rows: TrainingRows) -> None:
+        """Choose the number of landmarks by a sample of the rows of a stream."""
+        progress, n_threads = Progress(0), resolve_n_threads(self.n_threads)
+        with single_blas_thread():
+            problem = self._problem(rows, n_threads, progress)
+            problem = self._widened(problem, rows, self._generator(), n_threads, progress)
+        raise_if_set(problem.stop)
 
     def _problem(self, rows: TrainingRows, n_threads: int, progress: Progress) -> LabelProblem:
         """Return the rows of the present features, in the directions about which they say anything."""
@@ -376,6 +398,18 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         logit = np.reshape(model.predict_logit(x), (len(x), -1))
         hyperparameters = model.features_.hyperparameters
         return ClassifierFit(logit, model.intercept_, model.posteriors_, model.prior_scale_, hyperparameters)
+
+    def _rows_that_count(
+        self, x: FloatArray, y: np.ndarray, weight: FloatArray
+    ) -> tuple[FloatArray, np.ndarray, FloatArray]:
+        """Return rows of classes that count; factors of one softmax's odds are left for the end."""
+        self._log_factors = np.empty(0)
+        if self._bound() != "softmax" or self.class_weight is None:
+            return self._class_weighted(x, y, weight)
+        classes, index = np.unique(y, return_inverse=True)
+        factors = self._class_factors(classes, _masses(index, weight))
+        self._log_factors, used = np.log(factors[factors > 0]), factors[index] > 0
+        return np.ascontiguousarray(x[used]), y[used], weight[used]
 
     def _class_weighted(
         self, x: FloatArray, y: np.ndarray, weight: FloatArray
@@ -456,7 +490,12 @@ class DirectClassifier(LabelSets, StreamedClassifier):
             assert problem.ascent is not None
             options = self._decorrelated_options(problem.variance_prior)
             fit = finish_decorrelated(
-                problem.rotated, problem.ascent, **options, max_iter=self.max_iter, stop=problem.stop
+                problem.rotated,
+                problem.ascent,
+                **options,
+                max_iter=self.max_iter,
+                stop=problem.stop,
+                precision_factor=problem.precision_factor,
             )
             self._set_fit(turned(fit, problem.vectors))
 

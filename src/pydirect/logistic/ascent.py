@@ -184,6 +184,8 @@ class Ascent(Generic[Posterior]):
         self.trace.append(max(bound, before))
         if bound < before - ROUNDING * (abs(before) + 1) or np.isnan(bound):
             self._memory.steps.clear()
+            if not np.isfinite(self.best.bound):
+                raise FloatingPointError("the bound is not a number: rescale the features")
             self.converged = not self._shares
             if not self.finished:
                 share = self._shares.pop(0)

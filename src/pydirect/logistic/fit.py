@@ -17,6 +17,7 @@ from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_ex
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows
+from pydirect.logistic.sharpness import sharpest
 from pydirect.logistic.start import ascend_rows, ascend_stream, starting_state
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
@@ -182,10 +183,16 @@ def finish_decorrelated(
     n_levels: int,
     max_iter: int,
     stop: threading.Event,
+    precision_factor: float = 1.0,
 ) -> LogisticFit[DecorrelatedPosterior]:
-    """Put continuous weights on levels; with a prior that is not Gaussian, go on with the weights' own posteriors."""
+    """Put continuous weights on levels; with a prior that is not Gaussian, go on with the weights' own posteriors.
+
+    `precision_factor`: of A in the covariance with a Gaussian prior; see `pydirect.logistic.sharpness`.
+    """
     solve, rest = decorrelated_solve(prior, n_levels, variance_prior), continuous.best.solution.state
     start = replace(rest, log_variance=rest.log_variance - float(np.log(prior.variance)))
+    if isinstance(prior, GaussianPrior):
+        start = replace(start, gram=precision_factor * rest.gram)
     ascent = Ascent(solve, start, max_iter)
     outcome = continuous.result(stop)
     if not isinstance(prior, GaussianPrior) and not stop.is_set():
@@ -206,12 +213,15 @@ def fit_passes_decorrelated(
     variance_prior: VariancePrior,
     n_levels: int,
     max_iter: int,
+    sharpen: bool = False,
 ) -> LogisticFit[DecorrelatedPosterior]:
     """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held.
 
     `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts. `prior`,
-    `variance_prior`, `n_levels`, `max_iter`: as in `fit_logistic_decorrelated`. Raises KeyboardInterrupt when the user
-    interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
+    `variance_prior`, `n_levels`, `max_iter`: as in `fit_logistic_decorrelated`. `sharpen`: with the factor of
+    the precision by which several classes predict left-out labels of the sample best. Raises KeyboardInterrupt when
+    the user interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
     """
     continuous = ascend_stream(passes, sample, variance_prior.scaled(prior.variance), max_iter, passes.stop)
-    return finish_decorrelated(passes, continuous, prior, variance_prior, n_levels, max_iter, passes.stop)
+    factor = sharpest(sample, continuous)[0] if sharpen and sample.n_functions > 1 and not passes.stop.is_set() else 1.0
+    return finish_decorrelated(passes, continuous, prior, variance_prior, n_levels, max_iter, passes.stop, factor)

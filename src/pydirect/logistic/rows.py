@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import eigh, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_expit, logsumexp
 
 from pydirect import _core
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_sample_weight
-from pydirect.logistic.ascent import Evaluation, Latent, RowMoments
+from pydirect.logistic.ascent import Evaluation, Latent, RowMoments, State
 from pydirect.logistic.gaussian import FullGaussian
 from pydirect.logistic.likelihood import LIKELIHOODS, Likelihood, RowTerms, label_log_probability
 from pydirect.statistics.gaussian import (
@@ -32,7 +32,7 @@ HELD_BYTES = 2**30
 # Least share of a row's posterior variance that is left when its own site is taken out.
 LEAST_LEFT = 1e-6
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
-MEAN_OPTIONS = {"maxiter": 30, "ftol": 1e-6, "gtol": 1e-3}
+MEAN_OPTIONS = {"maxiter": 5, "ftol": 1e-6, "gtol": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -236,20 +236,32 @@ class LabelledRows:
             mean = posterior.root @ found.x.reshape(shape)
             return RowMoments(mean, self.times(mean), row_variance)
 
-    def left_out_log_probability(self, latent: Latent | RowMoments) -> FloatArray:
-        """Log predictive probabilities of the labels, each left out of the posterior to second order; (n_samples,).
+    def left_out_log_probabilities(
+        self, latent: Latent | RowMoments, relative: FloatArray | None = None
+    ) -> Iterator[FloatArray]:
+        """Yield log probabilities of the labels, each left out of the posterior to second order; (n_samples,).
 
         Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
-        that times r, as in regression.
+        that times r, as in regression. Of a row that is repeated, one repetition is left out. `relative`, (n_samples,
+        n_variances): for each column the variance is multiplied by it; by default once by one.
         """
         if isinstance(latent, RowMoments):
             mean, variance = latent.row_mean + self.offset, latent.row_variance
         else:
             mean, variance = self.moments(latent)
-        terms = self.terms(self.t, mean, variance)
-        without = variance / np.maximum(1 - self.weight * terms.precision * variance, LEAST_LEFT)
-        mean = mean - (without * self.weight)[:, None] * terms.residual
-        return label_log_probability(self.t, mean, without)
+        terms, one = self.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
+        without = variance / np.maximum(1 - one * terms.precision * variance, LEAST_LEFT)
+        mean = mean - (without * one)[:, None] * terms.residual
+        for factor in np.ones((1, len(mean))) if relative is None else relative.T:
+            yield label_log_probability(self.t, mean, without * factor)
+
+    def sharpened_variances(self, state: State, factors: Sequence[float]) -> FloatArray:
+        """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors)."""
+        with single_blas_thread():
+            eigenvalues, vectors = eigh(state.gram, check_finite=False)
+            information = np.maximum(eigenvalues, 0.0)[:, None] * np.array(factors)
+            variances = 1 / (information + np.exp(-state.log_variance))
+            return np.concatenate(list(self.map_blocks(lambda phi, _: (phi @ vectors) ** 2 @ variances)))
 
     def log_likelihoods(self, weights: FloatArray) -> FloatArray:
         """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
