@@ -167,7 +167,7 @@ def test_sets_hold_the_right_label_as_often_as_asked(y):
     for options in ({"bound": "jaakkola"}, {"class_weight": "balanced"}):
         with pytest.raises(ValueError, match="predict_set needs labels that were left out"):
             DirectClassifier("linear", **options).fit(x[:100], labels[:100]).predict_set(x[:5])
-    with pytest.raises(ValueError, match="coverage must be above 0.0 and below 1.0"):
+    with pytest.raises(ValueError, match=r"coverage must be above 0\.0 and below 1\.0"):
         model.predict_set(x, 1.0)
 
 
