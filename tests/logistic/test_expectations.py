@@ -162,3 +162,11 @@ def test_log_probabilities_of_hopeless_classes_stay_finite_and_true(gap, sd):
 def test_no_rows_give_no_results():
     assert expected_softmax(np.empty((0, 3)), np.empty(0)).probability.shape == (0, 3)
     assert expected_sigmoid(np.empty(0), np.empty(0)).probability.shape == (0,)
+
+
+def test_a_zero_may_have_a_sign():
+    for found, expected in (
+        [expected_sigmoid([-1.13, 0.5], [v, v]) for v in (-0.0, 0.0)],
+        [expected_softmax([[1.0, 0.0, 2.0]], [v]) for v in (-0.0, 0.0)],
+    ):
+        np.testing.assert_array_equal(found.probability, expected.probability)

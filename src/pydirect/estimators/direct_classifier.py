@@ -48,6 +48,8 @@ KERNEL_LOG_VARIANCE_SD = 0.5
 # falls by this fraction.
 SIZES = (128, 384)
 WORTH_WIDENING = 0.025
+# Multiply-adds of a pass over the rows beyond which there are no more landmarks.
+LARGEST_PASS = 3e10
 
 
 class DirectClassifier(LabelSets, StreamedClassifier):
@@ -63,8 +65,8 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         regression on working responses (Khan & Lin 2017).
     n_basis_functions : int, default=1000
         Largest number of basis functions of ``"nystroem"``, which begins with 128 and goes on to 384 and to this number
-        as long as the log loss of labels that are left out falls by a fortieth; number of sines and cosines of
-        ``"fourier"``.
+        as long as the log loss of labels that are left out falls by a fortieth and the rows are not too many (384 from
+        30,000 rows on, 128 from 200,000 on); number of sines and cosines of ``"fourier"``.
     degree : int, default=2
         Degree of ``"polynomial"`` features.
     basis : {"decorrelated", "raw"}, default="decorrelated"
@@ -302,8 +304,8 @@ class DirectClassifier(LabelSets, StreamedClassifier):
             earlier, kernel = self.features_, self.features_.hyperparameters
             if kernel is None or not isinstance(earlier.map, NystroemFeatures) or self.length_scale is not None:
                 break
-            if problem.stop.is_set() or earlier.n_weights < tried:
-                break  # all rows are landmarks
+            if problem.stop.is_set() or earlier.n_weights < tried or len(rows.x) * size**2 > LARGEST_PASS:
+                break  # with fewer than were asked for, all rows are landmarks
             tried = size
             try:
                 with progress.stage("features"):
@@ -338,14 +340,17 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         """Return the rows of the present features, in the directions about which they say anything."""
         with progress.stage("statistics"), progress.rows(len(rows.x)) as callback:
             inputs = np.ascontiguousarray(self.features_.inputs(rows.x))
+            assert rows.weight is not None
+            raw = LabelledRows(self.features_.map, inputs, rows.y, rows.weight, self.intercept_, "softmax", n_threads)
+            raw = raw.held()
             statistics = collect_statistics(
-                self.features_.map, inputs, rows.y, rows.weight, n_threads=n_threads, progress=callback
+                raw.features, raw.x, rows.y, rows.weight, n_threads=n_threads, progress=callback
             )
             missing = self.features_.mean_missing_variance(inputs, rows.weight, statistics.mean_square)
             variance_prior = self._variance_prior(statistics.mean_square)
             vectors = informative_directions(statistics, variance_prior.centre)
-            assert rows.weight is not None
-            raw = LabelledRows(self.features_.map, inputs, rows.y, rows.weight, self.intercept_, "softmax", n_threads)
+            if vectors.shape[1] == raw.n_weights:  # a rotation would gain nothing
+                return LabelProblem(raw, raw, np.eye(raw.n_weights), variance_prior, missing)
             return LabelProblem(raw, raw.rotated(vectors), vectors, variance_prior, missing)
 
     # --- parameters

@@ -62,7 +62,7 @@ def expected_softmax(mean: ArrayLike, variance: ArrayLike, n_threads: int = 1) -
     Gumbel (1954), Statistical theory of extreme values and some practical applications; Maddison, Tarlow & Minka
     (2014), A* sampling.
     """
-    mean, variance = _in_order(mean), _in_order(variance)
+    mean, variance = _in_order(mean), _in_order(variance) + 0.0  # no −0
     out = ExpectedLikelihood(np.empty(variance.shape), np.empty(mean.shape), np.empty(variance.shape))
     _core.expected_softmax(mean, variance, out.log_partition, out.probability, out.curvature, n_threads)
     return out
@@ -81,7 +81,7 @@ def expected_sigmoid(mean: ArrayLike, variance: ArrayLike, n_threads: int = 1) -
     n_threads : int
         Results do not depend on it.
     """
-    mean, variance = _in_order(mean), _in_order(variance)
+    mean, variance = _in_order(mean), _in_order(variance) + 0.0  # no −0
     out = ExpectedLikelihood(*(np.empty(mean.shape) for _ in range(3)))
     _core.expected_sigmoid(mean, variance, out.log_partition, out.probability, out.curvature, n_threads)
     return out

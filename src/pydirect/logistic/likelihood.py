@@ -24,6 +24,8 @@ from pydirect.logistic.expectations import expected_sigmoid, expected_softmax, s
 from pydirect.logistic.predictive import predictive_log_odds
 
 SMALLEST_XI = 1e-10
+# Probability from which `expected_sigmoid` has digits enough for its logarithm.
+LEAST_PROBABILITY = 1e-5
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,12 @@ def softmax_terms(t: FloatArray, mean: FloatArray, variance: FloatArray) -> RowT
 def label_log_probability(t: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
     """Log E p(y | z) of the rows' labels, (n_rows,); arguments as of `softmax_terms`."""
     if t.shape[1] == 1:
-        return log_expit(predictive_log_odds(t[:, 0] * mean[:, 0], variance))
+        z = t[:, 0] * mean[:, 0]
+        probability = expected_sigmoid(z, variance).probability
+        log_probability = np.log(np.clip(probability, LEAST_PROBABILITY, 1.0))
+        small = probability < LEAST_PROBABILITY  # whose digits are lost
+        log_probability[small] = log_expit(predictive_log_odds(z[small], variance[small]))
+        return log_probability
     return softmax_log_probability(mean, variance)[t > 0]
 
 

@@ -66,10 +66,10 @@ def ascend_rows(
     Raises KeyboardInterrupt when the user interrupts before there is a posterior of all rows.
     """
     size = start_size(rows)
-    solve = gaussian_solve(variance_prior, rows.improved)
-    if near is not None:
-        found = near.best.solution
-        assert isinstance(found.latent, RowMoments)
+    # Rows that are not held are computed again for every step of the means.
+    solve = gaussian_solve(variance_prior, rows.improved if rows.is_held else None)
+    found = None if near is None else near.best.solution
+    if found is not None and isinstance(found.latent, RowMoments):
         state = state_from(rows, found.latent, found.state.log_variance)
     elif rows.n_samples >= 2 * size:
         raise_if_set(stop)
