@@ -18,20 +18,17 @@ from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior
 from pydirect.distributions.priors import as_prior
 from pydirect.estimators._label_problem import LabelProblem
-from pydirect.estimators._label_sets import LabelSets
-from pydirect.estimators._streamed_classifier import StreamedClassifier, turned
+from pydirect.estimators._streamed_classifier import turned
+from pydirect.estimators._widening import WideningClassifier
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import NystroemFeatures
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.logistic.ascent import raise_if_set
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.expectations import softmax_log_probability
 from pydirect.logistic.fit import check_logistic_levels, finish_decorrelated, fit_logistic, fit_logistic_decorrelated
-from pydirect.logistic.gaussian import VariancePrior, informative_directions
+from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.predictive import averaged_log_odds, averaged_softmax, predictive_log_odds
-from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.start import state_of
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
@@ -39,20 +36,13 @@ from pydirect.quantized.fitted import Outputs
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.sequential_posterior import SequentialPosterior
-from pydirect.statistics.gaussian import collect_statistics
 
 BOUNDS = ("softmax", "jaakkola", "exponential")
 # Standard deviation of the log prior variance about what the kernel's amplitudes say.
 KERNEL_LOG_VARIANCE_SD = 0.5
-# Numbers of landmarks that are tried before `n_basis_functions`, as long as the log loss of labels that are left out
-# falls by this fraction.
-SIZES = (128, 384)
-WORTH_WIDENING = 0.025
-# Multiply-adds of a pass over the rows beyond which there are no more landmarks.
-LARGEST_PASS = 3e10
 
 
-class DirectClassifier(LabelSets, StreamedClassifier):
+class DirectClassifier(WideningClassifier):
     """Bayesian logistic regression on basis functions, with discrete weights.
 
     ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw`` for two classes, ``softmax(z)`` with one z per class for more.
@@ -282,76 +272,6 @@ class DirectClassifier(LabelSets, StreamedClassifier):
         if self._bound() == "softmax" and not self._one_dimensional:
             self.intercept_ = np.log(own) - np.log(own).mean()
         return np.where(index[:, None] == functions, 1.0, -1.0)
-
-    # --- the number of basis functions
-
-    def _first_size(self) -> int:
-        """Return the number of landmarks to begin with."""
-        return self._sizes()[0] if self._learns_kernel() and self._bound() == "softmax" else self.n_basis_functions
-
-    def _sizes(self) -> list[int]:
-        """Return the numbers of landmarks that are tried."""
-        return [size for size in SIZES if size < self.n_basis_functions] + [self.n_basis_functions]
-
-    def _widened(
-        self, problem: LabelProblem, rows: TrainingRows, rng: np.random.Generator, n_threads: int, progress: Progress
-    ) -> LabelProblem:
-        """Return the problem with as many landmarks as make probabilities of left-out labels better."""
-        with progress.stage("inference"):
-            problem = problem.at_rest(self.max_iter)
-        tried = self._sizes()[0]
-        for size in self._sizes()[1:]:
-            earlier, kernel = self.features_, self.features_.hyperparameters
-            if kernel is None or not isinstance(earlier.map, NystroemFeatures) or self.length_scale is not None:
-                break
-            if problem.stop.is_set() or earlier.n_weights < tried or len(rows.x) * size**2 > LARGEST_PASS:
-                break  # with fewer than were asked for, all rows are landmarks
-            tried = size
-            try:
-                with progress.stage("features"):
-                    landmarks = self._landmarks(earlier.input_map.transform(rows.x), rows, rng, size)
-                    self.features_ = replace(earlier, map=NystroemFeatures.at(landmarks, kernel))
-                wider = replace(self._problem(rows, n_threads, progress), stop=problem.stop)
-                with progress.stage("inference"):
-                    wider = wider.at_rest(self.max_iter, problem)
-            except KeyboardInterrupt:
-                problem.stop.set()
-                self.features_ = earlier
-                break
-            if wider.log_loss >= problem.log_loss:
-                self.features_ = earlier
-                break
-            gain = 1 - wider.log_loss / problem.log_loss
-            problem = wider
-            if gain < WORTH_WIDENING:
-                break
-        with progress.stage("inference"):
-            return problem.sharpened() if self.basis == "decorrelated" else problem
-
-    def _widen(self, rows: TrainingRows) -> None:
-        """Choose the number of landmarks by a sample of the rows of a stream."""
-        progress, n_threads = Progress(0), resolve_n_threads(self.n_threads)
-        with single_blas_thread():
-            problem = self._problem(rows, n_threads, progress)
-            problem = self._widened(problem, rows, self._generator(), n_threads, progress)
-        raise_if_set(problem.stop)
-
-    def _problem(self, rows: TrainingRows, n_threads: int, progress: Progress) -> LabelProblem:
-        """Return the rows of the present features, in the directions about which they say anything."""
-        with progress.stage("statistics"), progress.rows(len(rows.x)) as callback:
-            inputs = np.ascontiguousarray(self.features_.inputs(rows.x))
-            assert rows.weight is not None
-            raw = LabelledRows(self.features_.map, inputs, rows.y, rows.weight, self.intercept_, "softmax", n_threads)
-            raw = raw.held()
-            statistics = collect_statistics(
-                raw.features, raw.x, rows.y, rows.weight, n_threads=n_threads, progress=callback
-            )
-            missing = self.features_.mean_missing_variance(inputs, rows.weight, statistics.mean_square)
-            variance_prior = self._variance_prior(statistics.mean_square)
-            vectors = informative_directions(statistics, variance_prior.centre)
-            if vectors.shape[1] == raw.n_weights:  # a rotation would gain nothing
-                return LabelProblem(raw, raw, np.eye(raw.n_weights), variance_prior, missing)
-            return LabelProblem(raw, raw.rotated(vectors), vectors, variance_prior, missing)
 
     # --- parameters
 
