@@ -132,7 +132,8 @@ class DirectClassifier(WideningClassifier):
         Probabilities of the training labels, each left out, in ascending order or their quantiles; see `predict_set`.
     elbo_ : float
         Lower bound on the log-probability of the labels, in nats; of the published bounds the sum over classes. With
-        the softmax and a prior that is not Gaussian, an approximation of it.
+        the softmax and a prior that is not Gaussian, an approximation of it. It is that of the posterior before the
+        precision of several classes is multiplied; see the notes.
     elbo_trace_ : ndarray of shape (n_iter,), or a list of them
     n_iter_ : int
         Number of evaluations of the bound, steps taken back included.
