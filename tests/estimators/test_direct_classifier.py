@@ -138,7 +138,18 @@ def test_balanced_weights_multiply_the_odds():
     np.testing.assert_allclose(balanced.predict_proba(NEW), given.predict_proba(NEW), rtol=1e-12)
     plain, weighted = (DirectClassifier("linear", class_weight=w).fit(x, y) for w in (None, {"yes": 4}))
     np.testing.assert_allclose(weighted.predict_logit(NEW), plain.predict_logit(NEW) + np.log(4.0), rtol=1e-9)
+    np.testing.assert_allclose(weighted.decision_function(NEW), plain.decision_function(NEW) + np.log(4.0), rtol=1e-9)
     assert plain.predict_proba(x)[:, 1].mean() < balanced.predict_proba(x)[:, 1].mean()
+
+
+@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+def test_factors_of_several_classes_multiply_their_predictive_odds(basis, tmp_path):
+    factors = {0: 1.0, 1: 3.0, 2: 0.5}
+    plain, weighted = (fit(THREE, features="linear", basis=basis, class_weight=w) for w in (None, factors))
+    p = plain.predict_proba(NEW) * list(factors.values())
+    np.testing.assert_allclose(weighted.predict_proba(NEW), p / p.sum(axis=1, keepdims=True), rtol=1e-9)
+    weighted.save(tmp_path / "m")
+    assert pydirect.load(tmp_path / "m").predict_proba(NEW).tobytes() == weighted.predict_proba(NEW).tobytes()
 
 
 def test_weights_of_classes_are_repetitions_under_the_published_bounds():

@@ -137,6 +137,7 @@ class StreamedClassifier(StreamedModel):
     classes_: np.ndarray
     left_out_probability_: FloatArray
     _log_factors: FloatArray  # of the classes' odds
+    _moves: FloatArray  # of the intercepts, by these factors
     intercept_: FloatArray
 
     def _check_parameters(self) -> None:
@@ -153,10 +154,11 @@ class StreamedClassifier(StreamedModel):
 
     def _multiply_odds(self) -> None:
         """Multiply the odds of the classes by their factors, if there are any."""
+        self._moves = np.zeros(len(self.intercept_))
         if len(self._log_factors):
             log_factors = self._log_factors
-            move = np.diff(log_factors) if self._one_dimensional else log_factors - log_factors.mean()
-            self.intercept_ = self.intercept_ + move
+            self._moves += np.diff(log_factors) if self._one_dimensional else log_factors - log_factors.mean()
+            self.intercept_ = self.intercept_ + self._moves
 
     def _widen(self, rows: TrainingRows) -> None:
         raise NotImplementedError

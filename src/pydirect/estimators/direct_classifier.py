@@ -88,9 +88,8 @@ class DirectClassifier(WideningClassifier):
         softmax of all classes, exactly; the tightest and the most accurate. ``"jaakkola"`` and ``"exponential"``, the
         published bounds, fit each class against the rest; a mean-field posterior has only these, by default the first.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the classes' odds; zero leaves a class out. Probabilities are those of rows that are weighted so, but
-        the fit takes the rows as they are, so that classes are told apart as well as without. With the published
-        bounds, factors of the rows' weights.
+        Factors of the classes' predictive odds; zero leaves a class out. The fit takes the rows as they are, so that
+        rows rank as without. With the published bounds, factors of the rows' weights.
     rank_inputs : bool, default=False
         Give the kernel every column twice: standardised, and as its normal scores.
     length_scale : float or array_like of shape (n_features_in,), optional
@@ -391,7 +390,7 @@ class DirectClassifier(WideningClassifier):
     # --- files
 
     def _to_fields(self, writer: Writer) -> Header:
-        writer.arrays["intercept"] = self.intercept_
+        writer.arrays |= {"intercept": self.intercept_, "moves": self._moves}
         return super()._to_fields(writer)
 
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
@@ -401,6 +400,7 @@ class DirectClassifier(WideningClassifier):
             raise ValueError("posteriors do not fit the classes")
         self.intercept_ = arrays["intercept"]
         require_array(self.intercept_, "intercept", n_outputs)
+        self._moves = require_array(arrays["moves"], "moves", n_outputs)
 
     # --- inference
 
@@ -472,13 +472,19 @@ class DirectClassifier(WideningClassifier):
     def _log_odds(self, X: ArrayLike) -> FloatArray:
         """Log-odds of the predictive probability of each function, or of each class where they are one softmax."""
         x = self._check_rows(X)
-        if isinstance(self.posteriors_[0], SequentialPosterior):
-            return self._log_odds_of_draws(x)
+        drawn = isinstance(self.posteriors_[0], SequentialPosterior)
+        odds = self._log_odds_of_draws(x) if drawn else self._log_odds_of_moments(x)
+        if self._moves.any():  # of predictive odds, so that rows rank as without
+            odds += self._moves
+            odds = _normalised(odds) if self._is_softmax() else odds
+        return odds
+
+    def _log_odds_of_moments(self, x: FloatArray) -> FloatArray:
         mean, variance = self._latent_moments(x, with_variance=True)
         assert variance is not None
         odds, several = np.empty_like(mean), self._is_softmax()
         for rows in self._blocks(x):  # quadrature needs much memory per row
-            z = self.intercept_ + mean[rows]
+            z = self.intercept_ - self._moves + mean[rows]
             if several:  # whose variances are equal, but for a prior that is not Gaussian
                 odds[rows] = softmax_log_probability(z, variance[rows].mean(axis=1))
             else:
@@ -498,7 +504,7 @@ class DirectClassifier(WideningClassifier):
                 inputs, phi = self._features_of(x[rows])
                 missing = self._missing_variance(inputs, phi)
                 logit = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
-                logit += self.intercept_[:, None]
+                logit += (self.intercept_ - self._moves)[:, None]
                 if self._is_softmax():
                     odds[rows] = averaged_softmax(logit, None if missing is None else missing[:, 0])
                 else:
