@@ -283,15 +283,14 @@ class StreamedClassifier(StreamedModel):
         if present:
             factors = self._class_factors(np.array([labels[code] for code in present]), mass[present])
             present = [code for code, used in zip(present, factors > 0, strict=True) if used]
-            self._log_factors = np.log(factors[factors > 0])
-            factors = np.ones(len(present))  # of the rows' weights; those of the odds are left for the end
+            self._log_factors = np.log(factors[factors > 0])  # of the odds, left for the end
         if len(present) < 2:
             found = f"one class, {labels[present[0]]!r}" if present else "none"
             raise ValueError(f"y must have at least two classes, got {found}")
         self.classes_ = np.array([labels[code] for code in present])
         factor, index = np.zeros(len(labels)), np.full(len(labels), -1.0)
-        factor[present], index[present] = factors, np.arange(len(present))
-        sign = self._set_problems(index, mass[present] * factors)
+        factor[present], index[present] = 1.0, np.arange(len(present))
+        sign = self._set_problems(index, mass[present])
         return OneAgainstRest(source, sign, factor, self._one_dimensional)
 
     def _standardised(self, rows: Rows) -> FloatArray:
@@ -326,7 +325,7 @@ class StreamedClassifier(StreamedModel):
             self._set_fit(self._draw(rotated, ascent, vectors, self._generator(), n_threads, rotated.stop))
         else:
             options = self._decorrelated_options(variance_prior)
-            fit = fit_passes_decorrelated(rotated, start, max_iter=self.max_iter, sharpen=True, **options)
+            fit = fit_passes_decorrelated(rotated, start, max_iter=self.max_iter, **options)
             self._set_fit(turned(fit, vectors))
 
     def _draw(

@@ -46,11 +46,11 @@ class WideningClassifier(LabelSets, StreamedClassifier):
         """Return the problem with as many landmarks as make probabilities of left-out labels better."""
         with progress.stage("inference"):
             problem = problem.at_rest(self.max_iter)
+        kernel = self.features_.hyperparameters
         tried = self._sizes()[0]
-        for size in self._sizes()[1:]:
-            earlier, kernel = self.features_, self.features_.hyperparameters
-            if kernel is None or not isinstance(earlier.map, NystroemFeatures) or self.length_scale is not None:
-                break
+        for size in self._sizes()[1:] if self._widens() else []:
+            earlier = self.features_
+            assert kernel is not None
             if problem.stop.is_set() or earlier.n_weights < tried or len(rows.x) * size**2 > LARGEST_PASS:
                 break  # with fewer than were asked for, all rows are landmarks
             tried = size
@@ -72,11 +72,16 @@ class WideningClassifier(LabelSets, StreamedClassifier):
             problem = wider
             if gain < WORTH_WIDENING:
                 break
-        with progress.stage("inference"):
-            return problem.sharpened() if self.basis == "decorrelated" else problem
+        return problem
+
+    def _widens(self) -> bool:
+        """Whether there may be more landmarks than to begin with."""
+        return self._learns_kernel() and isinstance(self.features_.map, NystroemFeatures) and len(self._sizes()) > 1
 
     def _widen(self, rows: TrainingRows) -> None:
         """Choose the number of landmarks by a sample of the rows of a stream."""
+        if not self._widens():
+            return
         progress, n_threads = Progress(0), resolve_n_threads(self.n_threads)
         with single_blas_thread():
             problem = self._problem(rows, n_threads, progress)

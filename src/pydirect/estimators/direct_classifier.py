@@ -25,7 +25,13 @@ from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.expectations import softmax_log_probability
-from pydirect.logistic.fit import check_logistic_levels, finish_decorrelated, fit_logistic, fit_logistic_decorrelated
+from pydirect.logistic.fit import (
+    BOUNDS,
+    check_logistic_levels,
+    finish_decorrelated,
+    fit_logistic,
+    fit_logistic_decorrelated,
+)
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.predictive import averaged_log_odds, averaged_softmax, predictive_log_odds
@@ -37,7 +43,6 @@ from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.sequential_posterior import SequentialPosterior
 
-BOUNDS = ("softmax", "jaakkola", "exponential")
 # Standard deviation of the log prior variance about what the kernel's amplitudes say.
 KERNEL_LOG_VARIANCE_SD = 0.5
 
@@ -252,6 +257,7 @@ class DirectClassifier(WideningClassifier):
             if self._bound() == "softmax":
                 problem = self._widened(problem, rows, rng, n_threads, progress)
             with progress.stage("inference"):
+                problem = problem.sharpened() if self.basis == "decorrelated" else problem
                 self._infer(problem, rng)
             self._keep_left_out(problem.left_out if self.class_weight is None else np.empty(0), weight)
         self._multiply_odds()
@@ -279,7 +285,7 @@ class DirectClassifier(WideningClassifier):
         if isinstance(self.prior, MixturePrior):
             raise ValueError("prior must factorise over the weights, got a MixturePrior")
         self._check_basis_parameters()
-        as_choice(self.bound, "bound", ("auto", *BOUNDS))
+        as_choice(self.bound, "bound", ("auto", "softmax", *BOUNDS))
         if self.basis == "decorrelated":
             check_logistic_levels(self.n_levels, as_prior(self.prior), self._bound())
         if isinstance(self.class_weight, str):
@@ -408,15 +414,15 @@ class DirectClassifier(WideningClassifier):
         """Fit the posteriors in the informative directions, then in the raw basis if requested."""
         if self._bound() != "softmax":
             self._infer_one_against_rest(problem)
-        elif self._is_sequential():
-            assert problem.ascent is not None
-            rotated = problem.rotated
+            return
+        rotated = problem.rotated
+        assert problem.ascent is not None
+        if self._is_sequential():
             self._set_fit(self._draw(rotated, problem.ascent, problem.vectors, rng, rotated.n_threads, problem.stop))
         else:
-            assert problem.ascent is not None
             options = self._decorrelated_options(problem.variance_prior)
             fit = finish_decorrelated(
-                problem.rotated,
+                rotated,
                 problem.ascent,
                 **options,
                 max_iter=self.max_iter,

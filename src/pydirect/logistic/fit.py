@@ -213,15 +213,14 @@ def fit_passes_decorrelated(
     variance_prior: VariancePrior,
     n_levels: int,
     max_iter: int,
-    sharpen: bool = False,
 ) -> LogisticFit[DecorrelatedPosterior]:
-    """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held.
+    """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held, and sharpen several classes.
 
     `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts. `prior`,
-    `variance_prior`, `n_levels`, `max_iter`: as in `fit_logistic_decorrelated`. `sharpen`: with the factor of
-    the precision by which several classes predict left-out labels of the sample best. Raises KeyboardInterrupt when
-    the user interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
+    `variance_prior`, `n_levels`, `max_iter`: as in `fit_logistic_decorrelated`. The sample's left-out labels choose the
+    factor of the classes' precision; see `pydirect.logistic.sharpness`. Raises KeyboardInterrupt when the user
+    interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
     """
     continuous = ascend_stream(passes, sample, variance_prior.scaled(prior.variance), max_iter, passes.stop)
-    factor = sharpest(sample, continuous)[0] if sharpen and sample.n_functions > 1 and not passes.stop.is_set() else 1.0
+    factor = sharpest(sample, continuous)[0] if sample.n_functions > 1 and not passes.stop.is_set() else 1.0
     return finish_decorrelated(passes, continuous, prior, variance_prior, n_levels, max_iter, passes.stop, factor)

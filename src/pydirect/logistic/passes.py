@@ -41,9 +41,8 @@ class RowPasses:
         raise_if_set(self.stop)
 
         def of_block(rows: Rows) -> Evaluation:
-            phi = np.ascontiguousarray(self.features.transform(rows.x, np.float64, 1))
+            phi, weight = self._weighted(rows)
             mean, variance = latent.latent_moments(phi)
-            weight = np.ones(len(rows)) if rows.weight is None else rows.weight
             return evaluated(phi, softmax_terms(rows.y, mean + self.offset, variance), weight)
 
         with single_blas_thread():
@@ -54,9 +53,13 @@ class RowPasses:
         """Σ ω log p(y | w) of draws of the weights, in one pass; see `LabelledRows.log_likelihoods`."""
 
         def of_block(rows: Rows) -> FloatArray:
-            phi = np.ascontiguousarray(self.features.transform(rows.x, np.float64, 1))
-            weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+            phi, weight = self._weighted(rows)
             return drawn_log_likelihoods(phi, rows.y, weight, self.offset, weights)
 
         with single_blas_thread():
             return np.sum(list(ordered_map(of_block, self.open(), self.n_threads)), axis=0)
+
+    def _weighted(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
+        """Return Φ and the weights of a block of rows."""
+        phi = np.ascontiguousarray(self.features.transform(rows.x, np.float64, 1))
+        return phi, np.ones(len(rows)) if rows.weight is None else rows.weight

@@ -163,8 +163,10 @@ class LabelledRows:
 
         return ordered_map(of_block, row_blocks(self.n_samples, block_rows(self.n_weights, np.float64)), self.n_threads)
 
-    def moments(self, latent: Latent) -> tuple[FloatArray, FloatArray]:
+    def moments(self, latent: Latent | RowMoments) -> tuple[FloatArray, FloatArray]:
         """Means (n_samples, n_functions) and variance (n_samples,) of the logits at every row."""
+        if isinstance(latent, RowMoments):
+            return self.offset + latent.row_mean, latent.row_variance
         mean, variance = np.empty((self.n_samples, self.n_functions)), np.empty(self.n_samples)
 
         def fill(phi: FloatArray, rows: slice) -> None:
@@ -245,10 +247,7 @@ class LabelledRows:
         that times r, as in regression. Of a row that is repeated, one repetition is left out. `relative`, (n_samples,
         n_variances): for each column the variance is multiplied by it; by default once by one.
         """
-        if isinstance(latent, RowMoments):
-            mean, variance = latent.row_mean + self.offset, latent.row_variance
-        else:
-            mean, variance = self.moments(latent)
+        mean, variance = self.moments(latent)
         terms, one = self.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
         without = variance / np.maximum(1 - one * terms.precision * variance, LEAST_LEFT)
         mean = mean - (without * one)[:, None] * terms.residual

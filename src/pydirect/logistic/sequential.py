@@ -110,7 +110,7 @@ def draw_at_rest(
     """
     state, outcome = ascent.best.solution.state, ascent.result(stop)
     variance, latent = float(np.exp(state.log_variance)), ascent.best.solution.posterior
-    regressions = [_regression(state.gram, c, directions) for c in state.targets.T]
+    regressions = _regressions(state.gram, state.targets, directions)
     draws = [
         partial(lattice.draw, regression, variance, seed, n_threads)
         for regression, seed in zip(regressions, random_states, strict=True)
@@ -144,12 +144,16 @@ def draw_at_rest(
     return LogisticFit(fits, variance)
 
 
-def _regression(gram: FloatArray, c: FloatArray, directions: FloatArray | None) -> TargetStatistics:
-    """Return A and c of all weights from those of directions that hold all information; nothing of n or yᵀy."""
+def _regressions(gram: FloatArray, targets: FloatArray, directions: FloatArray | None) -> list[TargetStatistics]:
+    """Return A and each function's c of all weights, from those of directions that hold all information.
+
+    There is nothing of n or yᵀy.
+    """
     if directions is None:
-        return TargetStatistics(gram, np.ascontiguousarray(c), 0.0, 0.0)
+        return [TargetStatistics(gram, np.ascontiguousarray(c), 0.0, 0.0) for c in targets.T]
     with single_blas_thread():
-        return TargetStatistics(directions @ gram @ directions.T, directions @ c, 0.0, 0.0)
+        whole = directions @ gram @ directions.T
+        return [TargetStatistics(whole, directions @ c, 0.0, 0.0) for c in targets.T]
 
 
 def _expansions(gram: FloatArray, targets: FloatArray, weights: FloatArray) -> FloatArray:

@@ -44,7 +44,7 @@ def state_of(rows: LabelledRows, fit: LogisticFit[DecorrelatedPosterior]) -> Sta
 
 def state_from(rows: LabelledRows, moments: RowMoments, log_variance: float) -> State:
     """Return the state of weights that come nearest to logits of given moments, by regression at their precisions."""
-    terms = rows.terms(rows.t, moments.row_mean + rows.offset, moments.row_variance)
+    terms = rows.terms(rows.t, *rows.moments(moments))
     mean = np.zeros((rows.n_weights, rows.n_functions))
     # Precision h and residual r of a logit f are those of a Gaussian target f + r/h.
     target = replace(terms, residual=terms.residual + terms.precision[:, None] * moments.row_mean)
@@ -76,11 +76,7 @@ def ascend_rows(
         state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.solution.state
     else:
         state = starting_state(rows, rows.n_weights, rows.n_functions, variance_prior)
-    ascent = Ascent(solve, state, max_iter)
-    climb(rows, ascent, stop)
-    if not ascent.trace:
-        raise KeyboardInterrupt
-    return ascent
+    return _climbed(rows, Ascent(solve, state, max_iter), stop)
 
 
 def ascend_stream(
@@ -94,7 +90,11 @@ def ascend_stream(
         sample.sample(min(start_size(sample), sample.n_samples)), variance_prior, max_iter=max_iter, stop=stop
     )
     raise_if_set(stop)
-    ascent = Ascent(gaussian_solve(variance_prior), first.best.solution.state, max_iter)
+    return _climbed(source, Ascent(gaussian_solve(variance_prior), first.best.solution.state, max_iter), stop)
+
+
+def _climbed(source: RowSource, ascent: Ascent[FullGaussian], stop: threading.Event) -> Ascent[FullGaussian]:
+    """Return an ascent at rest or interrupted; raise KeyboardInterrupt when there is no posterior yet."""
     climb(source, ascent, stop)
     if not ascent.trace:
         raise KeyboardInterrupt
