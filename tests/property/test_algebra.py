@@ -15,6 +15,7 @@ from pydirect.regression.evidence import log_evidence
 from pydirect.regression.mean_field import MeanFieldRegression
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import RotatedTarget
+from pydirect.statistics.rotation import Rotation
 from pydirect.testing import enumerate_elbo, enumerate_log_evidence
 
 finite = st.floats(-5.0, 5.0)
@@ -236,7 +237,7 @@ def test_evidence_from_eigenvalues_is_the_gaussian_density(phi, seed, noise, sca
     n = len(phi)
     y = np.random.default_rng(seed).standard_normal(n)
     eigenvalues, vectors = np.linalg.eigh(phi.T @ phi)
-    rotated = RotatedTarget(vectors, np.maximum(eigenvalues, 0.0), vectors.T @ phi.T @ y, float(y @ y), n)
+    rotated = RotatedTarget(Rotation(vectors), np.maximum(eigenvalues, 0.0), vectors.T @ phi.T @ y, float(y @ y), n)
     value, _ = log_evidence(rotated, noise, scale)
     covariance = noise * np.eye(n) + scale * phi @ phi.T
     expected = -0.5 * (n * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1] + y @ np.linalg.solve(covariance, y))

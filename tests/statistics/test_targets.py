@@ -42,5 +42,5 @@ def test_the_squared_error_of_a_rotated_target_is_that_of_the_target(data):
     rotated, rng = decorrelate(statistics).target(1), np.random.default_rng(0)
     mean, variance = rng.standard_normal(statistics.n_weights), 0.3  # an isotropic variance does not change by rotation
     expected = statistics.target(1).squared_error(mean, np.full(len(mean), variance))
-    turned = rotated.vectors.T @ mean
+    turned = rotated.rotation.transposed_times(mean)
     assert rotated.squared_error(turned, turned**2 + variance) == pytest.approx(expected, rel=1e-9)

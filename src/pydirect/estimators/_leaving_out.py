@@ -177,7 +177,7 @@ class LeavingOneOut(StreamedRegressor):
         inputs, phi = self._features_of(x)
         missing = self._missing_variance(inputs, phi)
         posteriors = [
-            kept.posterior(k, p.vectors, self.coefficients_[:, k], float(self.prior_scale_[k] ** 2))
+            kept.posterior(k, p.rotation, self.coefficients_[:, k], float(self.prior_scale_[k] ** 2))
             for k, p in enumerate(self.posteriors_)
         ]
         covariances = np.vstack([posterior.covariances(phi) for posterior in posteriors])
@@ -210,7 +210,7 @@ class LeavingOneOut(StreamedRegressor):
         n_outputs = len(self.posteriors_)
         self._jackknife = build_one((Jackknife,), header["jackknife"], arrays, "jackknife")
         self._jackknife.check(self.features_.n_features_in, n_outputs)
-        n_directions = max(p.vectors.shape[1] for p in self.posteriors_)
+        n_directions = max(p.rotation.shape[1] for p in self.posteriors_)
         if len(self._jackknife.variances) < n_directions:
             raise ValueError("jackknife does not fit the posteriors")
         self.loo_residuals_, self.loo_log_density_ = arrays["loo_residuals"], arrays["loo_log_density"]

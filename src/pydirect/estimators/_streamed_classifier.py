@@ -27,6 +27,7 @@ from pydirect.logistic.start import ascend_stream
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import block_rows
+from pydirect.statistics.rotation import Rotation
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.codes import TableCodes
 from pydirect.streams.dask import is_dask
@@ -406,5 +407,5 @@ def _all_rows(
 
 def turned(fit: LogisticFit[DecorrelatedPosterior], vectors: FloatArray) -> LogisticFit[DecorrelatedPosterior]:
     """Return a fit in some directions as one in the whole space."""
-    whole = vectors @ fit.posteriors[0].vectors  # the same for all functions
-    return replace(fit, posteriors=[replace(posterior, vectors=whole) for posterior in fit.posteriors])
+    whole = Rotation(vectors @ fit.posteriors[0].vectors)  # the same for all functions
+    return replace(fit, posteriors=[replace(posterior, rotation=whole) for posterior in fit.posteriors])

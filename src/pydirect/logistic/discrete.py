@@ -7,7 +7,6 @@ from typing import Any, Generic, cast
 
 import numpy as np
 
-from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.distributions.priors import DensityPrior
 from pydirect.logistic.ascent import Posterior, Solution, Solve, State
@@ -77,15 +76,14 @@ def decorrelated_solve(
         variance = float(np.exp(state.log_variance))
         n_functions = state.mean.shape[1]
         rotated = decorrelate(GaussianStatistics(np.zeros_like(state.mean), np.zeros(n_functions), 0.0, state.gram))
-        with single_blas_thread():
-            c = rotated.vectors.T @ state.targets
+        c = rotated.rotation.transposed_times(state.targets)
         rotated = replace(rotated, c=c, yty=(c**2 / rotated.eigenvalues[:, None]).sum(axis=0))  # the least that can be
         posteriors = [
             fit_decorrelated(rotated.target(k).scaled(variance), 1.0, prior=prior, n_levels=n_levels, n_noise_levels=1)
             for k in range(n_functions)
         ]
-        # Which directions the rows inform is the same for all: so are their vectors, which predictions turn to once.
-        posteriors = [replace(posterior, vectors=posteriors[0].vectors) for posterior in posteriors]
+        # Which directions the rows inform is the same for all: so is their rotation, which predictions turn to once.
+        posteriors = [replace(posterior, rotation=posteriors[0].rotation) for posterior in posteriors]
         kl = sum(posterior.weights.kl(posterior.log_prior) for posterior in posteriors)
         cost = kl + variance_prior.penalty(variance)
         interrupted = any(posterior.interrupted for posterior in posteriors)

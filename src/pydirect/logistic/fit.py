@@ -166,7 +166,7 @@ def fit_logistic_decorrelated(
         variance_prior = VariancePrior.wide(rows.mean_square())
     continuous = ascend_rows(rows, variance_prior.scaled(prior.variance), max_iter=max_iter, stop=stop)
     fit = finish_decorrelated(rows, continuous, prior, variance_prior, n_levels, max_iter, stop)
-    if bound is None or fit.posterior.interrupted or fit.posterior.vectors.shape[1] == 0:
+    if bound is None or fit.posterior.interrupted or fit.posterior.rotation.shape[1] == 0:
         return fit
     posterior = fit_exponential_decorrelated(
         rows, fit.posterior, variance=fit.variance, prior=prior, max_iter=max_iter, stop=stop

@@ -175,4 +175,4 @@ def informative_directions(statistics: GaussianStatistics, variance: float) -> F
     rotated = decorrelate(statistics)
     informative = 0.25 * VARIANCE_MARGIN * variance * rotated.eigenvalues > NEGLIGIBLE_INFORMATION
     informative[np.argmax(rotated.eigenvalues)] = True  # one at least
-    return rotated.target(0).keep(informative).vectors
+    return rotated.target(0).keep(informative).rotation.matrix

@@ -23,6 +23,7 @@ from pydirect.persistence.fields import require_array, require_number, require_s
 from pydirect.regression.mean_field import MeanFieldPosterior
 from pydirect.regression.tilted import TiltedPriors, check_level_count, tilt
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
+from pydirect.statistics.rotation import Rotation
 
 # A direction whose data would narrow its prior by less than this fraction of the variance is dropped.
 NEGLIGIBLE_INFORMATION = 1e-5
@@ -40,21 +41,26 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
     Attributes
     ----------
-    vectors : ndarray of shape (n_weights, n_directions)
-        The rotation; `weights` lives in its columns. Fitted models hold it in single precision where it is large.
+    rotation : Rotation
+        `weights` lives in its columns. Fitted models hold it in single precision where it is large.
     prior_variance : float
         Variance of the directions that were dropped, which stay at their prior.
     """
 
-    vectors: NDArray[Any] = field(kw_only=True)
+    rotation: Rotation = field(kw_only=True)
     prior_variance: float = field(kw_only=True)
 
     __repr__ = short_repr
 
     @property
+    def vectors(self) -> NDArray[Any]:
+        """The rotation's columns, (n_weights, n_directions); formed when they are first asked for."""
+        return self.rotation.matrix
+
+    @property
     def coefficients(self) -> FloatArray:
         """Posterior mean of the weights of Φ, (n_weights,)."""
-        return self.vectors @ self.mean
+        return self.rotation.times(self.mean)
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of ``f* = φᵀw`` for rows of Φ; (n_rows,) each."""
@@ -63,7 +69,7 @@ class DecorrelatedPosterior(MeanFieldPosterior):
     def rotated(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return Φ in the kept directions, (n_rows, n_directions), and squared lengths of the rest, (n_rows,)."""
         rotated, outside = phi @ self.vectors, np.zeros(len(phi))
-        if self.vectors.shape[1] < self.vectors.shape[0]:
+        if rotated.shape[1] < phi.shape[1]:
             # Not as a difference of squared lengths: little may be left of them.
             rest = phi - rotated @ self.vectors.T
             outside = np.einsum("ij,ij->i", rest, rest)
@@ -92,7 +98,7 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
     def check(self, n_weights: int) -> None:
         """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
-        n_directions = self.vectors.shape[1]
+        n_directions = self.vectors.shape[-1]
         require = require_single if self.vectors.size >= LARGE_ROTATION else require_array
         require(self.vectors, "vectors", n_weights, n_directions)
         require_number(self.prior_variance, "prior_variance", above=0.0)
@@ -184,7 +190,7 @@ def fit_decorrelated(
         noise_posterior,
         log_prior,
         Outcome(elbo, np.array(trace), len(trace), converged, interrupted),
-        vectors=target.vectors,
+        rotation=target.rotation,
         prior_variance=prior.variance,
     )
 
@@ -192,14 +198,17 @@ def fit_decorrelated(
 def with_precision(posteriors: Sequence[Any], dtype: DTypeLike, smallest: int = 0) -> list[Any]:
     """Return posteriors whose rotations, of at least so many entries, have this type; outputs share them as before.
 
-    Single precision moves deviations of f by about 1e-9 of those under the prior.
+    Single precision moves deviations of f by about 1e-9 of those under the prior. Smaller rotations are formed now.
     """
-    vectors: dict[int, NDArray[Any]] = {}
+    rotations: dict[int, Rotation] = {}
     found = []
     for posterior in posteriors:
-        if isinstance(posterior, DecorrelatedPosterior) and posterior.vectors.size >= smallest:
-            own = posterior.vectors
-            posterior = replace(posterior, vectors=vectors.setdefault(id(own), own.astype(dtype, copy=False)))
+        if isinstance(posterior, DecorrelatedPosterior):
+            own = posterior.rotation
+            key = id(own.matrix) if own.is_formed else id(own)  # files share matrices
+            if key not in rotations:
+                rotations[key] = own.astype(dtype) if np.prod(own.shape) >= smallest else own.formed()
+            posterior = replace(posterior, rotation=rotations[key])
         found.append(posterior)
     return found
 
@@ -240,7 +249,7 @@ def moved_to(
     """
     noise = posterior.noise.levels[:1]
     target = _informative(target, prior, float(noise[0]))
-    step = posterior.vectors.T @ coefficients - posterior.mean
+    step = posterior.rotation.transposed_times(coefficients) - posterior.mean
     weights = FactorizedCategorical(posterior.levels + step[:, None], posterior.q)
     # E log p changes as it does for continuous weights.
     change = prior.log_density(weights.levels) - prior.log_density(posterior.levels)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydirect._validation import FloatArray
 from pydirect.persistence.fields import require_array, require_positive
 from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior
+from pydirect.statistics.rotation import Rotation
 
 # Of more training rows than the first number, a random choice of the second.
 MAX_ROWS, CHOSEN_ROWS = 20_000, 5_000
@@ -58,10 +59,10 @@ class Jackknife:
         names = ("rows", "weights", "pulls", "scores")
         return replace(self, **{name: np.ascontiguousarray(getattr(self, name)[index]) for name in names})
 
-    def posterior(self, k: int, vectors: FloatArray, coefficients: FloatArray, prior_variance: float) -> RidgePosterior:
+    def posterior(self, k: int, rotation: Rotation, coefficients: FloatArray, prior_variance: float) -> RidgePosterior:
         """Return the posterior of continuous weights for one output, given the directions that it has kept."""
-        variances = self.variances[len(self.variances) - vectors.shape[1] :, k, None]
-        return RidgePosterior(vectors, coefficients[:, None], variances, np.array([prior_variance]))
+        variances = self.variances[len(self.variances) - rotation.shape[1] :, k, None]
+        return RidgePosterior(rotation, coefficients[:, None], variances, np.array([prior_variance]))
 
     def check(self, n_features_in: int, n_outputs: int) -> None:
         """Raise unless all numbers are in their ranges."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray, short_repr
 from pydirect.statistics.rotated import RotatedStatistics
+from pydirect.statistics.rotation import Rotation
 
 # A row that determines its own prediction has a leverage of one; what is left of it then is rounding.
 SMALLEST_REMAINDER = 1e-14
@@ -26,8 +27,8 @@ class RidgePosterior:
 
     Attributes
     ----------
-    vectors : ndarray of shape (n_weights, n_directions)
-        Orthonormal; directions that are not among them stay at their prior.
+    rotation : Rotation
+        To orthonormal directions, (n_weights, n_directions); others stay at their prior.
     coefficients : ndarray of shape (n_weights, n_outputs)
         Posterior means.
     variances : ndarray of shape (n_directions, n_outputs)
@@ -36,7 +37,7 @@ class RidgePosterior:
         t
     """
 
-    vectors: FloatArray
+    rotation: Rotation
     coefficients: FloatArray
     variances: FloatArray
     prior_variance: FloatArray
@@ -47,13 +48,19 @@ class RidgePosterior:
     def of(cls, rotated: RotatedStatistics, precision: FloatArray, prior_variance: FloatArray) -> Self:
         """Return the posterior at noise precisions τ = 1/σ² and prior variances t, (n_outputs,) each."""
         variances = 1 / (rotated.eigenvalues[:, None] * precision + 1 / prior_variance)
-        return cls(rotated.vectors, rotated.vectors @ (variances * precision * rotated.c), variances, prior_variance)
+        coefficients = rotated.rotation.times(variances * precision * rotated.c)
+        return cls(rotated.rotation, coefficients, variances, prior_variance)
+
+    @property
+    def vectors(self) -> FloatArray:
+        """Orthonormal columns V, (n_weights, n_directions)."""
+        return self.rotation.matrix
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each."""
         turned = phi @ self.vectors
         variance = np.square(turned) @ self.variances
-        if self.vectors.shape[1] < self.vectors.shape[0]:
+        if turned.shape[1] < phi.shape[1]:
             outside = np.einsum("ij,ij->i", phi, phi) - np.einsum("ij,ij->i", turned, turned)
             variance += np.maximum(outside, 0.0)[:, None] * self.prior_variance
         return phi @ self.coefficients, variance
@@ -76,11 +83,11 @@ class RidgePosterior:
         S is a square root of the covariance times random signs (Hutchinson's estimator); projections onto it cost a
         fraction of `moments` where there are many weights.
         """
-        signs = rng.choice([-1.0, 1.0], (len(self.vectors), n_signs)) / np.sqrt(n_signs)
-        turned = self.vectors.T @ signs
+        signs = rng.choice([-1.0, 1.0], (self.rotation.shape[0], n_signs)) / np.sqrt(n_signs)
+        turned = self.rotation.transposed_times(signs)
         roots = np.sqrt(self.variances) - np.sqrt(self.prior_variance)  # of what differs from the prior
         parts = zip(self.prior_variance, roots.T, strict=True)
-        return np.stack([np.sqrt(t) * signs + self.vectors @ (root[:, None] * turned) for t, root in parts])
+        return np.stack([np.sqrt(t) * signs + self.rotation.times(root[:, None] * turned) for t, root in parts])
 
 
 @dataclass(frozen=True)

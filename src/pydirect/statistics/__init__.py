@@ -8,6 +8,7 @@ from pydirect.statistics.gaussian import (
     collect_statistics,
 )
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
+from pydirect.statistics.rotation import Rotation
 from pydirect.statistics.running import RunningStatistics
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "IdentityFeatures",
     "RotatedStatistics",
     "RotatedTarget",
+    "Rotation",
     "RunningStatistics",
     "TargetStatistics",
     "collect_statistics",

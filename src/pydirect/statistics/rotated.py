@@ -10,6 +10,7 @@ from scipy.linalg import eigh, qr
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_instance, as_output, short_repr
 from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.rotation import Rotation, diagonalise
 
 
 @dataclass(frozen=True)
@@ -18,14 +19,14 @@ class RotatedTarget:
 
     Attributes
     ----------
-    vectors, eigenvalues, n_samples
+    rotation, eigenvalues, n_samples
         As of `RotatedStatistics`.
     c : ndarray of shape (n_directions,)
         VᵀΦᵀy
     yty : float
     """
 
-    vectors: FloatArray
+    rotation: Rotation
     eigenvalues: FloatArray
     c: FloatArray
     yty: float
@@ -39,8 +40,8 @@ class RotatedTarget:
 
     def keep(self, mask: np.ndarray) -> RotatedTarget:
         """Return the statistics restricted to some directions."""
-        vectors = self.vectors if mask.all() else np.ascontiguousarray(self.vectors[:, mask])
-        return replace(self, vectors=vectors, eigenvalues=self.eigenvalues[mask], c=self.c[mask])
+        rotation = self.rotation.columns(mask)
+        return replace(self, rotation=rotation, eigenvalues=self.eigenvalues[mask], c=self.c[mask])
 
     def scaled(self, variance: float) -> RotatedTarget:
         """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
@@ -53,22 +54,30 @@ class RotatedStatistics:
 
     Attributes
     ----------
-    vectors : ndarray of shape (n_weights, n_directions)
-        Orthonormal columns V; directions on which A vanishes may be missing.
+    rotation : Rotation
+        To orthonormal columns V, (n_weights, n_directions); directions on which A vanishes may be missing.
     eigenvalues : ndarray of shape (n_directions,)
     c : ndarray of shape (n_directions, n_outputs)
         VᵀΦᵀy
     yty : ndarray of shape (n_outputs,)
     n_samples : float
+    gram : ndarray of shape (n_weights, n_weights), optional
+        A, where it was formed.
     """
 
-    vectors: FloatArray
+    rotation: Rotation
     eigenvalues: FloatArray
     c: FloatArray
     yty: FloatArray
     n_samples: float
+    gram: FloatArray | None = None
 
     __repr__ = short_repr
+
+    @property
+    def vectors(self) -> FloatArray:
+        """Columns V, (n_weights, n_directions)."""
+        return self.rotation.matrix
 
     @property
     def n_outputs(self) -> int:
@@ -77,8 +86,11 @@ class RotatedStatistics:
 
     def divided(self, repetitions: float) -> RotatedStatistics:
         """Return the statistics of rows whose weights are divided."""
+        if repetitions == 1:
+            return self
         return replace(
             self,
+            gram=None if self.gram is None else self.gram / repetitions,
             eigenvalues=self.eigenvalues / repetitions,
             c=self.c / repetitions,
             yty=self.yty / repetitions,
@@ -93,7 +105,7 @@ class RotatedStatistics:
         """Return the statistics of one target, which share the rotation."""
         k = as_output(k, self.n_outputs)
         c = np.ascontiguousarray(self.c[:, k])
-        return RotatedTarget(self.vectors, self.eigenvalues, c, float(self.yty[k]), self.n_samples)
+        return RotatedTarget(self.rotation, self.eigenvalues, c, float(self.yty[k]), self.n_samples)
 
 
 def as_rotated_target(rotated: RotatedTarget | RotatedStatistics) -> RotatedTarget:
@@ -108,21 +120,23 @@ def as_rotated_target(rotated: RotatedTarget | RotatedStatistics) -> RotatedTarg
 
 def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:
     """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights."""
+    gram = None
     with single_blas_thread():
         if statistics.rows is not None:
             eigenvalues, left = eigh(statistics.rows @ statistics.rows.T, driver="evd", check_finite=False)
             used = eigenvalues > eigenvalues[-1] * len(eigenvalues) * np.finfo(float).eps
             eigenvalues = eigenvalues[used]
-            vectors = _orthonormal((statistics.rows.T @ left[:, used]) / np.sqrt(eigenvalues))
+            rotation = Rotation(_orthonormal((statistics.rows.T @ left[:, used]) / np.sqrt(eigenvalues)))
         else:
-            eigenvalues, vectors = eigh(statistics.A, driver="evd", check_finite=False)
+            gram = statistics.A
+            eigenvalues, rotation = diagonalise(gram)
             used = eigenvalues > eigenvalues[-1] * len(eigenvalues) * np.finfo(float).eps
-            eigenvalues, vectors = eigenvalues[used], vectors if used.all() else vectors[:, used]
+            eigenvalues, rotation = eigenvalues[used], rotation.columns(used)
         # By Cauchy and Schwarz no direction explains more than there is; where rounding of A (of float32 blocks, above
         # all) says otherwise, the evidence would run away.
         largest = np.sqrt(np.outer(eigenvalues, statistics.yty))
-        c = np.clip(vectors.T @ statistics.c, -largest, largest)
-        return RotatedStatistics(vectors, eigenvalues, c, statistics.yty, statistics.n_samples)
+        c = np.clip(rotation.transposed_times(statistics.c), -largest, largest)
+        return RotatedStatistics(rotation, eigenvalues, c, statistics.yty, statistics.n_samples, gram)
 
 
 def _orthonormal(vectors: FloatArray) -> FloatArray:
