@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import CHUNK_ROWS, KernelHyperparameters
 from pydirect.features.maps import (
+    LARGEST_ROUNDING,
     FourierFeatures,
     LinearFeatures,
     NystroemFeatures,
@@ -12,6 +15,8 @@ from pydirect.features.maps import (
     PrecomputedFeatures,
     TransformerFeatures,
 )
+from pydirect.statistics.fingerprint import fingerprint
+from pydirect.statistics.gaussian import collect_statistics
 
 
 @pytest.fixture
@@ -170,3 +175,32 @@ def test_sums_of_functions_need_no_whitening(x, n_rows):
     np.testing.assert_allclose(functions @ basis.weights_of_functions(matrix), expected, atol=1e-10)
     np.testing.assert_allclose(basis.projection(matrix)(inputs, 2), expected, atol=1e-10)
     np.testing.assert_array_equal(basis.whitened(functions), basis.map.transform(inputs))
+
+
+def crossing(length_scale, n_landmarks, rng):
+    """Features of 2000 rows on the plane, better conditioned for shorter length-scales."""
+    kernel = KernelHyperparameters(0.1, 1.0, np.full(2, length_scale), 0.1, 2.0, 0.2, 2)
+    return NystroemFeatures.at(rng.uniform(-2, 2, (n_landmarks, 2)), kernel), rng.uniform(-2, 2, (2000, 2))
+
+
+@pytest.mark.parametrize("length_scale", [0.1, 1.0, 30.0])
+def test_the_bound_of_rounding_covers_what_whitening_sums_adds(length_scale):
+    features, rows = crossing(length_scale, 150, np.random.default_rng(0))
+    sums = [
+        collect_statistics(replace(features, sums_of_kernel=kernel), rows, np.ones(2000)).A for kernel in (True, False)
+    ]
+    error = np.abs(np.linalg.eigvalsh(sums[0] - sums[1])).max()
+    assert 0 < error <= features.rounding(2000)
+
+
+def test_sums_are_of_the_kernel_where_rounding_is_small_beside_the_noise():
+    features, _ = crossing(1.0, 150, np.random.default_rng(0))
+    limit = LARGEST_ROUNDING * 0.01 / features.rounding(1.0)  # rows
+    assert features.for_sums(0.99 * limit, 0.01).sums_of_kernel
+    assert not features.for_sums(1.01 * limit, 0.01).sums_of_kernel
+    assert not features.for_sums(0.99 * limit, 0.009).sums_of_kernel
+
+
+def test_what_sums_are_of_belongs_to_the_fingerprint():
+    features, _ = crossing(1.0, 20, np.random.default_rng(0))
+    assert fingerprint(features.for_sums(1.0, 1.0)) != fingerprint(features.for_sums(1.0, 0.0))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,8 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.estimators._regressor import ProbabilisticRegressor
-from pydirect.estimators._streamed import StreamedModel
+from pydirect.estimators._streamed import FeatureMapWarning, StreamedModel
+from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, require_number
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
@@ -81,6 +83,12 @@ class StatisticsModel(StreamedModel, ProbabilisticRegressor):
     def _elbo_units(self) -> FloatArray:
         return self.effective_rows_ * np.log(self.y_scale_)  # a density in y's own units
 
+    def summary(self) -> str:
+        words = super().summary()
+        if self.features_.sums_of_kernel and self.n_samples_ >= self.features_.n_weights:
+            words += "\nSums over rows were of kernel functions, whitened once: rounding is small beside the noise."
+        return words
+
     def _to_fields(self, writer: Writer) -> Header:
         return {**super()._to_fields(writer), "effective_rows": self.effective_rows_}
 
@@ -117,31 +125,45 @@ def fit_to_rows(
     x, weight = rows[0].x, rows[0].weight
     with single_blas_thread():
         with progress.stage("features"):
-            basis = lead._fit_features(rows[0], rng, n_threads, lead.y_scale_)
-        with progress.stage("statistics"), progress.rows(len(x)) as callback:
-            inputs = basis.inputs(x)
-            options: dict[str, Any] = {"block_dtype": lead.block_dtype, "n_threads": n_threads, "progress": callback}
-            statistics = collect_statistics(basis.map, inputs, np.hstack([own.y for own in rows]), weight, **options)
-            missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
-            if any(model.basis == "raw" for model in models):
-                statistics.form_gram()  # once for all, where its seconds belong
-        for model, own in zip(models, rows, strict=True):
-            model.features_, model.mean_missing_variance_ = basis, missing
-            model._set_counts(statistics.n_samples, own.counts.repetitions)
+            basis = lead._fit_features(rows[0], rng, n_threads, lead.y_scale_).for_sums(len(x))
+        inputs = basis.inputs(x)
 
-        def trainings() -> list[Training]:
-            rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
-            found, end = [], 0
-            for model, own, as_given in zip(models, rows, given, strict=True):
-                outputs = slice(end, end := end + own.y.shape[1])
-                rest = copy.deepcopy(after_features)  # every model's own
-                training = Training(statistics.outputs(outputs), rest, n_threads, rows=own, given=as_given)
-                if rotated is not None:
-                    training = replace(training, rotated=rotated.outputs(outputs))
-                found.append(training.divided(model.repetitions_))
-            return found
+        def fit(basis: Basis) -> None:
+            with progress.stage("statistics"), progress.rows(len(x)) as callback:
+                options: dict[str, Any] = {"block_dtype": lead.block_dtype, "n_threads": n_threads}
+                targets = np.hstack([own.y for own in rows])
+                statistics = collect_statistics(basis.map, inputs, targets, weight, progress=callback, **options)
+                missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
+                if any(model.basis == "raw" for model in models):
+                    statistics.form_gram()  # once for all, where its seconds belong
+            for model, own in zip(models, rows, strict=True):
+                model.features_, model.mean_missing_variance_ = basis, missing
+                model._set_counts(statistics.n_samples, own.counts.repetitions)
 
-        _infer_together(models, trainings, progress)
+            def trainings() -> list[Training]:
+                rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
+                found, end = [], 0
+                for model, own, as_given in zip(models, rows, given, strict=True):
+                    outputs = slice(end, end := end + own.y.shape[1])
+                    rest = copy.deepcopy(after_features)  # every model's own
+                    training = Training(statistics.outputs(outputs), rest, n_threads, rows=own, given=as_given)
+                    if rotated is not None:
+                        training = replace(training, rotated=rotated.outputs(outputs))
+                    found.append(training.divided(model.repetitions_))
+                return found
+
+            _infer_together(models, trainings, progress)
+
+        fit(basis)
+        if lost_digits(basis, len(x), models):
+            fit(basis.for_sums(len(x), 0.0))
+
+
+def lost_digits(basis: Basis, n_rows: float, models: Sequence[StatisticsModel]) -> bool:
+    """Whether sums of kernel functions are too inaccurate for the noise that was found."""
+    noise = min(posterior.noise.variance for model in models for posterior in model.posteriors_)
+    # The bound is not sharp: it must be exceeded by far.
+    return basis.sums_of_kernel and not basis.for_sums(0.1 * n_rows, noise).sums_of_kernel
 
 
 def _merged(
@@ -196,6 +218,13 @@ def fit_to_statistics(
         _infer_together(models, trainings, progress)
     for model in models:
         model.statistics_ = statistics
+        if statistics.sums_of == "kernel" and lost_digits(model.features_, statistics.n_rows, [model]):
+            warnings.warn(
+                "sums over rows have lost digits that noise as small as was found needs: predictions are less accurate "
+                "than they could be. Use fit where the rows fit into memory, or fewer basis functions",
+                FeatureMapWarning,
+                stacklevel=4,
+            )
 
 
 def _infer_together(models: Sequence[StatisticsModel], trainings: Any, progress: Progress) -> None:

@@ -12,10 +12,14 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.estimators._basis import BasisFunctionModel
 from pydirect.features.evidence import TrainingRows
+from pydirect.features.maps import MANY_ROWS
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.codes import TableCodes
 from pydirect.streams.rows import Rows, StreamError
 from pydirect.streams.tables import Table
+
+# Noise variance, of standardised targets, for which sums of a kernel with given length-scales are accurate.
+LEAST_NOISE = 1e-6
 
 
 class FeatureMapWarning(UserWarning):
@@ -115,7 +119,9 @@ class StreamedModel(BasisFunctionModel):
         rows = replace(rows, x=np.ascontiguousarray(rows.x))
         with single_blas_thread():
             n_threads, scale = resolve_n_threads(self.n_threads), getattr(self, "y_scale_", None)
-            self.features_ = self._fit_features(rows, self._generator(), n_threads, scale)
+            basis = self._fit_features(rows, self._generator(), n_threads, scale)
+        # Rows are read once, and of a kernel that was not learned nobody knows how small the noise is.
+        self.features_ = basis if basis.search is not None else basis.for_sums(MANY_ROWS, LEAST_NOISE)
 
     def _require_columns(self, n_columns: int, names: list[str] | None) -> None:
         """Raise unless the columns are those of the feature map."""

@@ -158,9 +158,9 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         ``noise="auto"`` then is. Decorrelated basis and Gaussian prior only; models hold the training rows then.
     block_dtype : {"float64", "float32"}, default="float64"
         Precision of products within a block of rows; sums are float64 always. Single precision halves the time of sums
-        over rows of Fourier features; with landmarks, whose whitening needs double precision, it saves a tenth or so.
-        Its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions that carry less, which costs
-        accuracy where rows are very many or the noise is very small.
+        over rows of Fourier features; with landmarks it may take longer, as every row is then whitened by itself, in
+        double precision. Its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions that carry
+        less, which costs accuracy where rows are very many or the noise is very small.
     n_threads : int, optional
         By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0

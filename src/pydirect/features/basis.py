@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
@@ -126,6 +126,31 @@ class Basis:
         n_threads : int
         """
         return self.map.transform(self.inputs(x), dtype, n_threads)
+
+    @property
+    def sums_of_kernel(self) -> bool:
+        """Whether sums over rows are of k(x, Z) instead of Φ; see `NystroemFeatures`."""
+        return getattr(self.map, "sums_of_kernel", False)
+
+    @property
+    def whitening(self) -> FloatArray:
+        """W with Φ = k(x, Z) W, of landmarks Z."""
+        assert isinstance(self.map, NystroemFeatures)
+        return self.map.whitening
+
+    def kernel_functions(self, x: ArrayLike, n_threads: int = 1) -> FloatArray:
+        """Return k(x, Z), (n_rows, n_weights), of landmarks Z."""
+        return self.functions(self.inputs(x), n_threads)
+
+    def for_sums(self, n_rows: float, noise_variance: float | None = None) -> Basis:
+        """Return the same basis, whose sums over rows are of k(x, Z) if that is accurate enough, else of Φ.
+
+        `noise_variance`: by default that of the kernel's hyperparameters.
+        """
+        if not isinstance(self.map, NystroemFeatures):
+            return self
+        noise = self.map.hyperparameters.noise_variance if noise_variance is None else noise_variance
+        return replace(self, map=self.map.for_sums(n_rows, noise))
 
     def functions(self, inputs: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return k(x, Z) at inputs of the map if there are landmarks Z, else Φ, (n_rows, n_weights)."""

@@ -7,7 +7,7 @@ read from a file.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar
@@ -24,6 +24,11 @@ from pydirect.features.kernel import KernelHyperparameters, PreparedRows, linear
 from pydirect.persistence.fields import require_array, require_number, require_type
 
 Block = NDArray[Any]
+# Sums are of kernel functions where this bounds what rounding adds to them, as a fraction of the noise variance:
+# predictions then move by less than a thousandth of their deviation, as the bound is seldom reached.
+LARGEST_ROUNDING = 4e-3
+# Rows that sums are expected to be over where nobody knows.
+MANY_ROWS = 1e6
 
 
 @dataclass(frozen=True)
@@ -248,34 +253,67 @@ class NystroemFeatures:
     ----------
     landmarks : ndarray of shape (n_landmarks, n_features_in)
     hyperparameters : KernelHyperparameters
+    sums_of_kernel : bool
+        Whether sums over rows are of k(x, Z), whitened once in the end, L⁻¹(Σkkᵀ)L⁻ᵀ, instead of row by row, which
+        takes as long as the sums themselves. Rounding is then magnified by the condition of k(Z, Z); see `rounding`.
     """
 
     kind: ClassVar[str] = "nystroem"
     landmarks: FloatArray
     hyperparameters: KernelHyperparameters
+    sums_of_kernel: bool = False
 
     __repr__ = short_repr
 
     @classmethod
-    def at(cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters) -> NystroemFeatures:
-        """Build from landmarks, and raise unless their covariance can be factorised."""
+    def at(
+        cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters, n_rows: float = MANY_ROWS
+    ) -> NystroemFeatures:
+        """Build from landmarks, and raise unless their covariance can be factorised.
+
+        `n_rows` that sums will be over, at the noise variance of the hyperparameters, decide what the sums are of.
+        """
         features = cls(landmarks, hyperparameters)
         features.prepare(whitening=True)
-        return features
+        return features.for_sums(n_rows, hyperparameters.noise_variance)
 
-    @cached_property
+    def for_sums(self, n_rows: float, noise_variance: float) -> NystroemFeatures:
+        """Return the same features with sums over rows of k(x, Z) if that is accurate enough, else of Φ."""
+        accurate = self.rounding(n_rows) <= LARGEST_ROUNDING * noise_variance
+        chosen = replace(self, sums_of_kernel=accurate)
+        chosen.__dict__.update({k: v for k, v in vars(self).items() if k in ("_factorised", "_prepared")})
+        return chosen
+
+    def rounding(self, n_rows: float) -> float:
+        """Bound of what rounding of Σkkᵀ over a number of rows adds to an eigenvalue of ΦᵀΦ.
+
+        Errors of ε Σk² are magnified by ‖L⁻¹‖² at most, whose bound ‖L⁻¹‖₁ ‖L⁻¹‖∞ and a factor of four also cover that
+        errors of many entries add up.
+        """
+        whitening, mean_square = self._factorised
+        size = np.abs(whitening)
+        magnified = size.sum(axis=0).max() * size.sum(axis=1).max()
+        return float(4 * np.finfo(float).eps * n_rows * mean_square * magnified)
+
+    @property
     def whitening(self) -> FloatArray:
         """L⁻ᵀ, upper triangular, (n_landmarks, n_landmarks); files do without it, as it follows from the landmarks.
 
         The smallest multiple of the identity for which the factorisation succeeds is added to k(Z, Z), which repeated
         rows make singular.
         """
+        return self._factorised[0]
+
+    @cached_property
+    def _factorised(self) -> tuple[FloatArray, float]:
+        """L⁻ᵀ, and the mean square of k(Z, Z)."""
         with single_blas_thread():  # the same bits for any number of threads
             k = self.kernel_functions(self.landmarks)
             k = np.tril(k) + np.tril(k, -1).T
             factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
             if factor is not None:
-                return np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0])).T
+                inverse = np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0]))
+                return inverse.T, float(np.mean(np.square(k)))
         far = max(float(np.abs(part).max(initial=0.0)) for part in self.hyperparameters.scaled(self.landmarks)[:2])
         raise ValueError(
             "X must be within reach of its mean, or distances are lost to rounding, got rows that are "
@@ -288,7 +326,7 @@ class NystroemFeatures:
     def prepare(self, whitening: bool) -> None:
         """Compute what is computed once: rows scaled for the kernel and, on request, the whitening."""
         if whitening:
-            self.whitening  # noqa: B018
+            self._factorised  # noqa: B018
         self._prepared  # noqa: B018
 
     @cached_property
@@ -327,6 +365,7 @@ class NystroemFeatures:
     def check(self) -> None:
         """Raise unless all numbers are in their ranges."""
         require_array(self.landmarks, "landmarks", "n_landmarks", "n_features_in", largest=LARGEST)
+        require_type(self.sums_of_kernel, "sums_of_kernel", bool)
 
 
 def cholesky_with_jitter(covariance: FloatArray, scale: float) -> FloatArray | None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.linalg import blas
 
 from pydirect import _core
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
@@ -274,13 +275,14 @@ def collect_statistics(
     c = np.zeros((y.shape[1], b))
 
     def rows_of(begin: int, end: int, threads: int) -> Block:
-        phi = features.transform(x[begin:end], block_dtype, threads)
+        phi = functions(features, x[begin:end], block_dtype, threads)
         return phi if root is None else phi * root[begin:end, None].astype(block_dtype)
 
     def add_products(phi: Block, begin: int, end: int) -> None:
         for k in range(y.shape[1]):
             _core.add_transposed_product(phi, np.ascontiguousarray(weighted_y[begin:end, k]), c[k])
 
+    functions: Callable[..., Block] = _transformed if n_rows < b else summed
     with single_blas_thread():
         if n_rows < b:
             rows = rows_of(0, n_rows, n_threads)
@@ -301,7 +303,44 @@ def collect_statistics(
             if progress is not None:
                 progress(bounds[1], n_rows)
         _core.mirror_upper_triangle(gram, n_threads)
+        c, gram = whitened_sums(c, gram, whitening_of_sums(features, block_dtype))
     return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, gram=gram)
+
+
+def _transformed(features: FeatureMap, x: FloatArray, dtype: DTypeLike, n_threads: int) -> Block:
+    return features.transform(x, dtype, n_threads)
+
+
+def sums_are_of_kernel(features: FeatureMap | None, dtype: DTypeLike) -> bool:
+    """Whether blocks of a precision are summed before they are whitened: where the map says so and in float64."""
+    return getattr(features, "sums_of_kernel", False) and np.dtype(dtype) == np.float64
+
+
+def summed(features: FeatureMap, x: FloatArray, dtype: DTypeLike, n_threads: int) -> Block:
+    """Return what is summed over rows: Φ, or kernel functions F with Φ = FW."""
+    if sums_are_of_kernel(features, dtype):
+        return features.kernel_functions(x, n_threads)  # type: ignore[attr-defined]
+    return features.transform(x, dtype, n_threads)
+
+
+def whitening_of_sums(features: FeatureMap | None, dtype: DTypeLike) -> FloatArray | None:
+    """Return the upper triangular W that turns sums into those of Φ; None if they are of Φ."""
+    return features.whitening if sums_are_of_kernel(features, dtype) else None  # type: ignore[union-attr]
+
+
+def whitened_sums(c: FloatArray, gram: FloatArray, whitening: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    """Return sums of Φ = FW from those of F: Wᵀ(FᵀF)W and, in rows, yᵀF W.
+
+    `c`, (n_outputs, n_weights), and `gram`, (n_weights, n_weights), symmetric, whose memory is used.
+    """
+    if whitening is None:
+        return c, gram
+    with single_blas_thread():
+        # To BLAS a C-ordered matrix is its transpose: WᵀG, then (WᵀG)W.
+        half = blas.dtrmm(1.0, whitening, gram.T, trans_a=1, overwrite_b=1)
+        gram = blas.dtrmm(1.0, whitening, half, side=1, overwrite_b=1).T
+        _core.mirror_upper_triangle(gram, 1)
+        return np.ascontiguousarray(c @ whitening), gram
 
 
 def row_blocks(n_rows: int, size: int) -> Iterator[tuple[int, int]]:

@@ -38,12 +38,17 @@ from pydirect.statistics.gaussian import (
     block_rows,
     gram_of,
     row_blocks,
+    summed,
+    sums_are_of_kernel,
+    whitened_sums,
+    whitening_of_sums,
 )
 
 KIND = "pydirect.statistics"
 # A sum of squares that subtraction leaves negative by more than this fraction never held what was subtracted.
 NEVER_ADDED = 1e-9
 _NUMBERS = ("n_samples", "n_rows", "prior_variance_sum")
+_NAMES = ("fingerprint", "block_dtype", "sums_of")
 _MEANS = ("mean", "mean_low", "y_mean", "y_mean_low")
 _ADDITIVE = ("scatter", "cross", "y_scatter", "log_derivative")
 _ARRAYS = (*_MEANS, *_ADDITIVE)
@@ -86,6 +91,9 @@ class RunningStatistics:
         Of the feature map and its scalings. Statistics of different maps are never merged.
     block_dtype : str
         Precision of features and products within a block; sums over blocks are float64 always.
+    sums_of : {"features", "kernel"}
+        What `mean`, `scatter` and `cross` are of: the features Φ, or kernel functions that `gaussian` whitens to them,
+        as the feature map says; see `pydirect.features.NystroemFeatures`.
 
     Examples
     --------
@@ -113,6 +121,7 @@ class RunningStatistics:
     fingerprint: str
     block_dtype: str = "float64"
     features: FeatureMap | None = None
+    sums_of: str = "features"
 
     def __repr__(self) -> str:
         return f"<RunningStatistics: {self.n_samples:g} samples, {self.n_weights} weights, {self.n_outputs} outputs>"
@@ -130,7 +139,9 @@ class RunningStatistics:
         """
         as_choice(block_dtype, "block_dtype", ("float64", "float32"))
         zeros = _zeros(features.n_weights, as_count(n_outputs, "n_outputs"))
-        return cls(**zeros, fingerprint=fingerprint(features), block_dtype=block_dtype, features=features)
+        sums_of = "kernel" if sums_are_of_kernel(features, block_dtype) else "features"
+        named = {"block_dtype": block_dtype, "sums_of": sums_of, "features": features}
+        return cls(**zeros | named, fingerprint=fingerprint(features))
 
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -207,7 +218,7 @@ class RunningStatistics:
             x, y, weight = x[used], y[used], weight[used]
         if not len(x):
             return self.emptied()
-        phi = self.features.transform(x, self.block_dtype, n_threads)
+        phi = summed(self.features, x, self.block_dtype, n_threads)
         unit = np.ones(len(x)) if weight is None else weight
         transform, log_derivative = getattr(self.features, "target_transform", None), np.zeros(self.n_outputs)
         if transform is not None:
@@ -384,6 +395,11 @@ class RunningStatistics:
                 "statistics must be of the same feature map and scaling, got fingerprints "
                 f"{self.fingerprint} and {other.fingerprint}"
             )
+        if self.sums_of != other.sums_of:
+            raise ValueError(
+                f"statistics must have the same block_dtype, got {self.block_dtype} and {other.block_dtype}: one are "
+                "sums of kernel functions, the other of features"
+            )
 
     # --- what inference takes
 
@@ -394,9 +410,9 @@ class RunningStatistics:
         """
         scale: FloatArray = np.broadcast_to(np.asarray(y_scale, dtype=np.float64), self.y_mean.shape)
         offset = self.y_mean - np.asarray(y_shift, dtype=np.float64)
-        c = (self.cross.T + self.n_samples * np.outer(self.mean, offset)) / scale
+        mean, cross, gram = self._of_features(self.n_samples)
+        c = (cross.T + self.n_samples * np.outer(mean, offset)) / scale
         yty = (self.y_scatter + self.n_samples * offset**2) / scale**2
-        gram = self._square(self.n_samples)
         return GaussianStatistics(np.ascontiguousarray(c), yty, self.n_samples, gram=gram)
 
     def centred(self) -> GaussianStatistics:
@@ -404,15 +420,22 @@ class RunningStatistics:
 
         No digits are lost however large the means are. The intercept is β₀ = ȳ − φ̄ᵀw.
         """
-        c = np.ascontiguousarray(self.cross.T)
-        return GaussianStatistics(c, self.y_scatter.copy(), self.n_samples, gram=self._square(0.0))
+        _, cross, gram = self._of_features(0.0)
+        return GaussianStatistics(np.ascontiguousarray(cross.T), self.y_scatter.copy(), self.n_samples, gram=gram)
 
-    def _square(self, factor: float) -> FloatArray:
-        """Return the scatter + factor φ̄φ̄ᵀ, both triangles."""
-        square = np.zeros_like(self.scatter)
-        _core.merge_upper_triangle(self.scatter, factor, self.mean, square, 1)
-        _core.mirror_upper_triangle(square, 1)
-        return square
+    def _of_features(self, factor: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return φ̄, the cross products and the scatter + factor φ̄φ̄ᵀ, both triangles, of Φ."""
+        if self.sums_of == "kernel" and self.features is None:
+            raise ValueError(
+                "statistics from a file that are sums of kernel functions need their feature map, which whitens them: "
+                "load(path, features=...)"
+            )
+        whitening = whitening_of_sums(self.features, self.block_dtype)
+        if whitening is None:
+            return self.mean, self.cross, _shifted(self.scatter, factor, self.mean)
+        mean = self.mean @ whitening
+        cross, scatter = whitened_sums(self.cross, _shifted(self.scatter, 0.0, self.mean), whitening)
+        return mean, cross, _shifted(scatter, factor, mean)
 
     def missing_variance(self, mean_square: float) -> float:
         """Return the prior variance of f that the features lack at an average row, given their mean ‖φ‖²."""
@@ -470,7 +493,7 @@ class RunningStatistics:
         """Return header and arrays for a file."""
         from pydirect import __version__
 
-        header: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, "fingerprint", "block_dtype")}
+        header: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, *_NAMES)}
         return {"library": __version__, **header}, {name: getattr(self, name) for name in _ARRAYS}
 
     @classmethod
@@ -485,7 +508,16 @@ class RunningStatistics:
             raise TypeError("fingerprint must be a string")
         if (found["y_scatter"] < 0).any() or (found["scatter"].diagonal() < 0).any():
             raise ValueError("sums of squares must not be negative")
-        return cls(**numbers, **found, fingerprint=header["fingerprint"], block_dtype=header["block_dtype"])
+        as_choice(header["sums_of"], "sums_of", ("features", "kernel"))
+        return cls(**numbers, **found, **{name: header[name] for name in _NAMES})
+
+
+def _shifted(scatter: FloatArray, factor: float, mean: FloatArray) -> FloatArray:
+    """Return scatter + factor φ̄φ̄ᵀ, both triangles."""
+    square = np.zeros_like(scatter)
+    _core.merge_upper_triangle(scatter, factor, mean, square, 1)
+    _core.mirror_upper_triangle(square, 1)
+    return square
 
 
 def _shapes(b: int, k: int) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,58 @@
+"""Regressors sum kernel functions where that is accurate enough for the noise, and whitened rows elsewhere."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from pydirect import DirectRegressor
+from pydirect.estimators._streamed import FeatureMapWarning
+from pydirect.features import maps
+
+OPTIONS = {"n_basis_functions": 150, "length_scale": 1.0, "noise": "constant", "local": False}
+
+
+def plane(noise, n=1200):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (n, 2))
+    return x, np.sin(2 * x[:, 0]) * x[:, 1] + noise * rng.standard_normal(n)
+
+
+def fitted(noise, **options):
+    return DirectRegressor(**OPTIONS | options).fit(*plane(noise))
+
+
+def test_predictions_move_by_less_than_a_thousandth_of_their_deviation(monkeypatch):
+    model, (x, _) = fitted(0.3), plane(0.0)
+    assert model.features_.sums_of_kernel
+    monkeypatch.setattr(maps, "LARGEST_ROUNDING", 0.0)
+    plain = fitted(0.3)
+    assert not plain.features_.sums_of_kernel
+    (mean, sd), (expected, expected_sd) = model.predict(x, return_std=True), plain.predict(x, return_std=True)
+    assert np.abs(mean - expected).max() < 1e-3 * expected_sd.min()
+    np.testing.assert_allclose(sd, expected_sd, rtol=1e-3)
+    assert model.elbo_ == pytest.approx(plain.elbo_, abs=1e-2)
+
+
+def test_rows_are_whitened_where_the_noise_is_less_than_the_kernel_expected(monkeypatch):
+    model = fitted(0.0, n_basis_functions=400, length_scale=8.0)
+    assert not model.features_.sums_of_kernel
+    monkeypatch.setattr(maps, "LARGEST_ROUNDING", 0.0)
+    plain = fitted(0.0, n_basis_functions=400, length_scale=8.0)
+    assert model.elbo_ == pytest.approx(plain.elbo_, rel=1e-9)
+
+
+def test_a_stream_whose_sums_lose_digits_warns(monkeypatch):
+    x, y = plane(0.0)
+    rows = (x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FeatureMapWarning)
+        DirectRegressor(**OPTIONS).fit_stream([rows])
+    monkeypatch.setattr("pydirect.estimators._streamed.LEAST_NOISE", 1e6)
+    with pytest.warns(FeatureMapWarning, match="have lost digits"):
+        DirectRegressor(**OPTIONS | {"length_scale": 8.0}).fit_stream([rows])
+
+
+def test_the_summary_says_what_was_summed():
+    assert "Sums over rows were of kernel functions" in fitted(0.3).summary()
+    assert "Sums over rows" not in fitted(0.0, n_basis_functions=400, length_scale=8.0).summary()
