@@ -17,7 +17,7 @@ from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.regression.jackknife import CHOSEN_ROWS, MAX_ROWS, Jackknife, jackknife_plus
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, ridge_of_rows
 from pydirect.statistics.rotated import RotatedStatistics
 
 INTERVALS = ("posterior", "jackknife+")
@@ -69,7 +69,7 @@ def left_out(models: Sequence[StatisticsModel], rows: TrainingRows, rotated: Rot
     tau = np.array([[p.noise.precision / model.repetitions_ for p in model.posteriors_] for model in models])
     together = replace(rotated, c=np.tile(rotated.c, len(models)), yty=np.tile(rotated.yty, len(models)))
     prior_variance = np.concatenate([model.prior_scale_ for model in models]) ** 2
-    posterior = RidgePosterior.of(together, tau.ravel(), prior_variance)
+    posterior = ridge_of_rows(together, tau.ravel(), prior_variance)
     mean, variance, missing = np.zeros((3, len(x), len(models), rotated.n_outputs))
     with single_blas_thread():
         for block in models[0]._blocks(x):

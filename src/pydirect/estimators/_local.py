@@ -16,7 +16,7 @@ from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.estimators._noise_model import NoiseModel
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_number
 from pydirect.quantized.fitted import FittedBasisModel
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
+from pydirect.regression.leave_one_out import LeaveOneOut, leave_one_out, ridge_of_rows
 from pydirect.regression.local_process import HELD_OUT_ROWS, LocalProcess, fit_local_process
 from pydirect.statistics.rotated import RotatedStatistics
 
@@ -138,7 +138,7 @@ class LocalDetail(LeavingOneOut):
         of a tenth in h changes e/(1 − h) by a few per cent at most.
         """
         tau = np.array([p.noise.precision for p in self.posteriors_])
-        posterior = RidgePosterior.of(rotated, tau, self.prior_scale_**2)
+        posterior = ridge_of_rows(rotated, tau, self.prior_scale_**2)
         sketch, precision = posterior.sketch(rng), weight[:, None] * tau
         mean, variance, missing = np.empty_like(y), np.empty_like(y), np.zeros_like(y)
         project = self.features_.projection(np.hstack([posterior.coefficients, *sketch]))

@@ -34,7 +34,7 @@ from pydirect.features.inputs import weighted_location_scale
 from pydirect.features.search_record import HyperparameterSearchWarning
 from pydirect.regression.decorrelated import DecorrelatedPosterior, moved_to
 from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, ridge_of_rows
 from pydirect.regression.student_t import WeightedRidge
 from pydirect.regression.varying_noise import (
     LOG_CHI2_VARIANCE,
@@ -161,7 +161,7 @@ class NoiseFit:
             self.compared = np.sort(self.rng.choice(n, MAX_COMPARED_ROWS, replace=False))
         self.fitted = fitted
         self.noise = np.array([1 / posterior.noise.precision for posterior, _ in fitted])
-        self.ridge = RidgePosterior.of(rotated, 1 / self.noise, np.array([scale**2 for _, scale in fitted]))
+        self.ridge = ridge_of_rows(rotated, 1 / self.noise, np.array([scale**2 for _, scale in fitted]))
 
     @cached_property
     def constant(self) -> list[Mean]:
@@ -339,7 +339,7 @@ class NoiseFit:
             max_iter=self.model.max_iter,
         )
         noise = posterior.noise.variance
-        ridge = RidgePosterior.of(rotated, np.array([1 / noise]), np.array([scale**2]))
+        ridge = ridge_of_rows(rotated, np.array([1 / noise]), np.array([scale**2]))
         mean, variance = self.moments(basis, ridge, 1)
         loo = self.left_out(y, mean[:, 0], variance[:, 0], self.one * precision / noise)
         return Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)), rotated.target(0))

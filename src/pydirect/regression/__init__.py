@@ -12,7 +12,7 @@ from pydirect.regression.gradient_estimators import (
     Reinforce,
     Reparameterization,
 )
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
+from pydirect.regression.leave_one_out import FactoredRidge, LeaveOneOut, RidgePosterior, leave_one_out, ridge_of_rows
 from pydirect.regression.local_process import LocalProcess, fit_local_process
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
 from pydirect.regression.mixture import fit_mixture
@@ -30,6 +30,7 @@ __all__ = [
     "EvidenceMaximum",
     "EvidenceProblem",
     "Exact",
+    "FactoredRidge",
     "GaussianPosterior",
     "GaussianRegression",
     "GaussianWeights",
@@ -55,4 +56,5 @@ __all__ = [
     "maximise_evidence",
     "maximise_evidence_by_factors",
     "pairwise_entropy",
+    "ridge_of_rows",
 ]

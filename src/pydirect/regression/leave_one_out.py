@@ -7,18 +7,22 @@ leverage h, and the residual without the row is e/(1 − h) (Rasmussen & William
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, short_repr
 from pydirect.statistics.rotated import RotatedStatistics
 from pydirect.statistics.rotation import Rotation
 
 # A row that determines its own prediction has a leverage of one; what is left of it then is rounding.
 SMALLEST_REMAINDER = 1e-14
+# Of more outputs one product with eigenvectors is less work than a triangular one for each.
+MOST_FACTORED = 2
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class RidgePosterior:
             variance += np.maximum(outside, 0.0)[:, None] * self.prior_variance
         return phi @ self.coefficients, variance
 
-    def outputs(self, chosen: slice) -> RidgePosterior:
+    def outputs(self, chosen: slice) -> Self:
         """Return the posterior of consecutive outputs."""
         names = ("coefficients", "variances", "prior_variance")
         return replace(self, **{name: getattr(self, name)[..., chosen] for name in names})
@@ -83,11 +87,73 @@ class RidgePosterior:
         S is a square root of the covariance times random signs (Hutchinson's estimator); projections onto it cost a
         fraction of `moments` where there are many weights.
         """
-        signs = rng.choice([-1.0, 1.0], (self.rotation.shape[0], n_signs)) / np.sqrt(n_signs)
+        signs = self._signs(rng, n_signs)
         turned = self.rotation.transposed_times(signs)
         roots = np.sqrt(self.variances) - np.sqrt(self.prior_variance)  # of what differs from the prior
         parts = zip(self.prior_variance, roots.T, strict=True)
         return np.stack([np.sqrt(t) * signs + self.rotation.times(root[:, None] * turned) for t, root in parts])
+
+    def _signs(self, rng: np.random.Generator, n_signs: int) -> FloatArray:
+        return rng.choice([-1.0, 1.0], (self.rotation.shape[0], n_signs)) / np.sqrt(n_signs)
+
+
+@dataclass(frozen=True)
+class FactoredRidge(RidgePosterior):
+    """The same posterior with Cholesky factors of its precisions, for moments at many rows.
+
+    A triangular product per row and output: half the work of a product with eigenvectors, which need not be formed.
+
+    Attributes
+    ----------
+    factors : tuple of ndarray of shape (n_weights, n_weights)
+        L with LLᵀ = τA + I/t, of every output.
+    """
+
+    factors: tuple[FloatArray, ...]
+
+    __repr__ = short_repr
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each."""
+        variance = np.empty((len(phi), len(self.factors)))
+        for k, factor in enumerate(self.factors):
+            half = solve_triangular(factor, phi.T, lower=True, check_finite=False)
+            variance[:, k] = np.einsum("ij,ij->j", half, half)
+        return phi @ self.coefficients, variance
+
+    def outputs(self, chosen: slice) -> Self:
+        """Return the posterior of consecutive outputs."""
+        return replace(super().outputs(chosen), factors=self.factors[chosen])
+
+    def sketch(self, rng: np.random.Generator, n_signs: int = 128) -> FloatArray:
+        """Return what `RidgePosterior.sketch` does, of another square root of the covariance."""
+        signs = self._signs(rng, n_signs)
+        return np.stack([solve_triangular(f, signs, lower=True, trans="T", check_finite=False) for f in self.factors])
+
+
+def ridge_of_rows(rotated: RotatedStatistics, precision: FloatArray, prior_variance: FloatArray) -> RidgePosterior:
+    """Return the posterior of `RidgePosterior.of`, in the form that gives moments at the statistics' own rows sooner.
+
+    Factors of few outputs, of a matrix of full rank; where rounding lets a factorisation fail, none.
+    """
+    posterior = RidgePosterior.of(rotated, precision, prior_variance)
+    n_weights, n_directions = rotated.rotation.shape
+    if rotated.gram is None or n_directions < n_weights or len(prior_variance) > MOST_FACTORED:
+        return posterior
+    try:
+        pairs = zip(precision, prior_variance, strict=True)
+        factors = tuple(_factor(rotated.gram * tau, 1 / t) for tau, t in pairs)
+    except np.linalg.LinAlgError:
+        return posterior
+    own = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
+    return FactoredRidge(**own, factors=factors)
+
+
+def _factor(precision: FloatArray, prior_precision: float) -> FloatArray:
+    """Return the lower Cholesky factor of a symmetric matrix plus a multiple of the identity, in its memory."""
+    precision[np.diag_indices_from(precision)] += prior_precision
+    with single_blas_thread():
+        return np.asarray(cholesky(precision.T, lower=True, overwrite_a=True, check_finite=False))
 
 
 @dataclass(frozen=True)

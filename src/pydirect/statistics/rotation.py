@@ -224,14 +224,13 @@ def diagonalise(a: FloatArray) -> tuple[FloatArray, Rotation]:
         if n < SMALLEST_FACTORED or not hasattr(lapack, "dstevd"):  # SciPy before 1.16
             eigenvalues, vectors = eigh(a, driver="evd", check_finite=False)
             return eigenvalues, Rotation(vectors)
+        # LAPACK leaves reflectors that begin below the diagonal: on it, when a column stands before the first.
+        columns = np.empty((n, n + 1), order="F")
+        columns[:, 0], columns[:, 1:] = 0.0, a.T
         work = int(lapack.dsytrd_lwork(n, lower=1)[0])
-        # Of a symmetric matrix the transpose is the same, and in the order that LAPACK wants.
-        reduced, diagonal, beside, scales, _ = lapack.dsytrd(a.T, lower=1, lwork=work)
-        columns = np.zeros((n, n), order="F")
-        columns[:, 1:] = reduced[:, :-1]
-        del reduced
+        _, diagonal, beside, scales, _ = lapack.dsytrd(columns[:, 1:], lower=1, lwork=work, overwrite_a=True)
         eigenvalues, inner, info = lapack.dstevd(diagonal, beside, overwrite_d=True, overwrite_e=True)
         if info:
             raise np.linalg.LinAlgError("the eigenvalues of the tridiagonal form did not converge")
-        q = Reflectors(columns, np.concatenate([[0.0], scales]))
+        q = Reflectors(columns[:, :n], np.concatenate([[0.0], scales]))
         return eigenvalues, _Factored(q, inner, np.arange(n), None)
