@@ -3,11 +3,13 @@
 import copy
 import dataclasses
 import json
+import pickle
 import warnings
 from functools import partial
 
 import numpy as np
 import pytest
+from scipy.linalg import lapack
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
@@ -116,6 +118,35 @@ def test_files_hold_one_matrix_in_single_precision_for_all_outputs(tmp_path):
             options = {"return_std": True} if name == "predict" else {}
             found, expected = (np.array(getattr(m, name)(rows, **options)) for m in (loaded, model))
             assert found.tobytes() == expected.tobytes(), name
+
+
+FACTORED = hasattr(lapack, "dstevd")  # from SciPy 1.16 on
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_eigenvectors_have_the_same_bits_whatever_needs_them_first(tmp_path, n_outputs):
+    x = RNG.standard_normal((700, 2))
+    y = np.sin(3 * x) + [0.1, 0.5] * RNG.standard_normal((700, 2))
+
+    def fitted(n_threads):
+        model = DirectRegressor(n_basis_functions=520, length_scale=0.3, noise="constant", local=False)
+        model.set_params(n_threads=n_threads).fit(x, y[:, :n_outputs])
+        assert not any(posterior.rotation.is_formed for posterior in model.posteriors_) or not FACTORED
+        return model
+
+    def deviations(model):
+        return model.predict(NEW[:, :2], return_std=True)[1].tobytes()
+
+    model, other = fitted(1), fitted(2)
+    model.predict(NEW[:, :2])
+    assert not any(posterior.rotation.is_formed for posterior in model.posteriors_) or not FACTORED
+    model.save(tmp_path / "before")
+    expected = deviations(model)
+    model.save(tmp_path / "after")
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+    twin, copied = pickle.loads(pickle.dumps(other)), copy.deepcopy(other)
+    for again in (pydirect.load(tmp_path / "before"), twin, copied, other):
+        assert deviations(again) == expected
 
 
 @pytest.mark.parametrize("targets", [Y, Y[:, None], TWO], ids=["vector", "column", "two"])
