@@ -55,6 +55,11 @@ class LogVariance:
             variance = variance + missing[:, None] * self.posterior.prior_variance
         return self.location + self.scale * mean, self.scale**2 * variance
 
+    def means(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Mean of the log noise variance, (n_rows, n_outputs)."""
+        project = self.basis.projection(self.posterior.coefficients)
+        return np.asarray(self.location + self.scale * project(self.basis.inputs(x), n_threads))
+
     def check(self, n_features_in: int, n_outputs: int) -> None:
         """Raise unless all parts fit together and all numbers are in range."""
         if self.basis.n_features_in != n_features_in:

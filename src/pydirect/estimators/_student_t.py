@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydirect._validation import FloatArray
 from pydirect.estimators._fitting import Training
 from pydirect.estimators._noise_model import STUDENT_T, NoiseModel
-from pydirect.estimators._varying_noise import Fitted, NoiseFit
+from pydirect.estimators._varying_noise import Fitted, NoiseFit, squares_of
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.regression.empirical_bayes import InitialHyperparameters
@@ -45,7 +45,9 @@ class StudentTFit(NoiseFit):
         """Alternate precisions and means, learn features again, and alternate once more."""
         compared = [self.flat(mean) for mean in self.constant]
         variances = [mean.fitted[1] ** 2 for mean in self.constant]
-        self.squares = np.stack([mean.squares for mean in self.constant], axis=1)
+        everything = np.arange(len(self.x))
+        left_out = [self.constant_left_out(k, everything) for k in range(len(compared))]
+        self.squares = np.stack([squares_of(loo) for loo in left_out], axis=1)
         self.scales, self.means = robust_scale(self.squares), np.empty_like(self.y)
         self._alternate(variances)
         fits = self._precisions() > SMALLEST_PRECISION
@@ -58,10 +60,10 @@ class StudentTFit(NoiseFit):
             average = float(np.average(precision, weights=self.counts))
             noise = float(self.scales[k]) / average
             start = InitialHyperparameters(noise, variance, noise)
-            mean = self.weighted(k, precision / average, start)
+            mean, _ = self.weighted(k, precision / average, start)
             bound = precision_bound(self.squares[:, k], self.scales[k]) - 0.5 * np.log(average)
             mean = replace(mean, log_weights=float(self.counts @ bound))
-            scale = LogNoise.constant(float(self.scales[k]), len(self.x))
+            scale = LogNoise.constant(float(self.scales[k]), len(self.compared))
             candidates[STUDENT_T] = self.best(mean, scale, TAILS)
         return self.result([STUDENT_T] * len(compared), compared, None)
 

@@ -1,19 +1,20 @@
 """Fits of noise that varies from row to row or has heavy tails, about a fit with constant noise.
 
-The mean is that of the constant fit, or of rows weighted by their precisions where that predicts left-out rows better.
+Kinds of noise are compared by the log densities of some rows, left out one at a time. Noise first varies about the mean
+of the constant fit, as these rows alone say. Only where that promises a gain are all rows weighted by their precisions,
+once, and the log noise is learned from all of them. The mean stays that of the constant fit unless weighted rows give
+one that is closer to left-out rows.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from pydirect._validation import FloatArray
 from pydirect.distributions.priors import DensityPrior, as_prior
@@ -27,14 +28,15 @@ from pydirect.estimators._noise_model import (
     LogVariance,
     NoiseModel,
 )
+from pydirect.estimators._row_moments import RowMoments
 from pydirect.features.basis import Basis
 from pydirect.features.columns import Columns
-from pydirect.features.evidence import TrainingRows
-from pydirect.features.inputs import weighted_location_scale
-from pydirect.features.search_record import HyperparameterSearchWarning
+from pydirect.features.inputs import InputMap, weighted_location_scale
+from pydirect.features.maps import LinearFeatures, NystroemFeatures
 from pydirect.regression.decorrelated import DecorrelatedPosterior, moved_to
 from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
 from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, ridge_of_rows
+from pydirect.regression.log_noise_kernel import kernel_of_log_noise
 from pydirect.regression.student_t import WeightedRidge
 from pydirect.regression.varying_noise import (
     LOG_CHI2_VARIANCE,
@@ -51,9 +53,10 @@ from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorr
 
 # Mean log densities that a kind of noise must gain: it has more freedom than leave-one-out sees.
 MARGINS = {CONSTANT: 0.0, HEAVY_TAILED: 0.003, VARYING: 0.01, VARYING_HEAVY_TAILED: 0.013}
-MAX_COMPARED_ROWS = 8000
+# Of its margin: what varying noise must gain before all rows are weighted.
+PROMISING = 0.5
+MAX_COMPARED_ROWS = 4000
 N_NOISE_FEATURES = 400
-N_PASSES = 2
 # Of gains, that count as more than chance.
 STANDARD_ERRORS = 2.0
 VARIES = (VARYING, VARYING_HEAVY_TAILED)
@@ -63,7 +66,7 @@ Fitted = tuple[DecorrelatedPosterior, float]
 
 @dataclass(frozen=True)
 class Mean:
-    """A fit of one output's mean, and what it says of left-out rows."""
+    """A fit of one output's mean, and what it says of the compared rows without them, (n_compared, 1) each."""
 
     fitted: Fitted
     loo: LeaveOneOut
@@ -73,11 +76,6 @@ class Mean:
     @property
     def noise(self) -> float:
         return float(1 / self.fitted[0].noise.precision)
-
-    @property
-    def squares(self) -> FloatArray:
-        """ρ = e²/(1 − h), (n_rows,)."""
-        return np.asarray((self.loo.residuals**2 * (1 - self.loo.leverages))[:, 0])
 
 
 @dataclass(frozen=True)
@@ -98,17 +96,20 @@ class Candidate:
         return _is_gain(self.log_densities - other.log_densities, self.weight, margin)
 
 
+Candidates = dict[str, Candidate]
+
+
 @dataclass(frozen=True)
-class _Pass:
-    """A regression of the log noise variances, and each output's noise without and with heavy tails."""
+class Regression:
+    """A regression of log noise variances, and what it says of the compared rows without them, for every output."""
 
     log_variance: LogVariance
-    means: list[Mean]
-    candidates: list[dict[str, Candidate]]
+    left_out: list[LogNoise]
 
-    @property
-    def log_density(self) -> float:
-        return sum(max(c.log_density for c in each.values()) for each in self.candidates)
+
+def squares_of(loo: LeaveOneOut) -> FloatArray:
+    """ρ = e²/(1 − h) of residuals e of all rows, (n_rows,)."""
+    return np.asarray((loo.residuals**2 * (1 - loo.leverages))[:, 0])
 
 
 def _is_gain(values: FloatArray, weight: FloatArray, margin: float = 0.0) -> bool:
@@ -118,8 +119,15 @@ def _is_gain(values: FloatArray, weight: FloatArray, margin: float = 0.0) -> boo
     return bool(mean > max(margin, STANDARD_ERRORS * error))
 
 
-def _best_of(candidates: dict[str, Candidate]) -> str:
-    return max(candidates, key=lambda name: candidates[name].log_density - MARGINS[name])
+def _best_of(candidates: Candidates, share: float = 1.0) -> str:
+    return max(candidates, key=lambda name: candidates[name].log_density - share * MARGINS[name])
+
+
+def _choice(candidates: Candidates, share: float = 1.0) -> str:
+    """Return the best of the kinds of noise that gain a share of their margins over constant noise."""
+    constant = candidates[CONSTANT]
+    enough = [name for name, each in candidates.items() if each.gains(constant, share * MARGINS[name])]
+    return _best_of({name: candidates[name] for name in [CONSTANT, *enough]}, share)
 
 
 def fit_varying_noise(
@@ -161,44 +169,44 @@ class NoiseFit:
             self.compared = np.sort(self.rng.choice(n, MAX_COMPARED_ROWS, replace=False))
         self.fitted = fitted
         self.noise = np.array([1 / posterior.noise.precision for posterior, _ in fitted])
-        self.ridge = ridge_of_rows(rotated, 1 / self.noise, np.array([scale**2 for _, scale in fitted]))
+        ridge = ridge_of_rows(rotated, 1 / self.noise, np.array([scale**2 for _, scale in fitted]))
+        self.of_constant = self.row_moments(ridge, self.counts[:, None] / self.noise)
 
     @cached_property
     def constant(self) -> list[Mean]:
         """The fit with constant noise of every output."""
-        mean, variance = self.moments(self.model.features_, self.ridge, len(self.fitted))
-        return [
-            Mean(each, self.left_out(self.y[:, k], mean[:, k], variance[:, k], self.one / self.noise[k]))
-            for k, each in enumerate(self.fitted)
-        ]
+        return [Mean(each, self.constant_left_out(k, self.compared)) for k, each in enumerate(self.fitted)]
+
+    def constant_left_out(self, k: int, rows: NDArray[np.intp]) -> LeaveOneOut:
+        return self.left_out(self.of_constant, k, np.full(len(self.x), 1 / self.noise[k]), rows, k)
 
     def looks_constant(self) -> bool:
         """Whether left-out rows give no reason to compare kinds of noise."""
-        rows, basis = self.compared, self.model.features_
-        mean, variance = self.moments(basis, self.ridge, len(self.fitted), rows)
-        loo = leave_one_out(self.y[rows], mean, variance, self.one[rows, None] / self.noise)
-        return looks_constant(loo.studentised, basis.inputs(self.x[rows]))
+        studentised = np.hstack([mean.loo.studentised for mean in self.constant])
+        return looks_constant(studentised, self.model.features_.inputs(self.x[self.compared]))
 
     def chosen(self) -> tuple[list[Fitted], NoiseModel | None]:
         """Choose among constant and varying noise, with heavy tails and without."""
-        best = self._best_pass()
-        compared = [self.flat(m) | varying for m, varying in zip(self.constant, best.candidates, strict=True)]
-        choices = []
-        for each in compared:
-            eligible = [name for name in each if name == CONSTANT or each[name].gains(each[CONSTANT], MARGINS[name])]
-            choices.append(_best_of({name: each[name] for name in eligible}))
+        flat = [self.flat(mean) for mean in self.constant]
+        compared = [each | self._varying(self.first.left_out[k], [self.constant[k]]) for k, each in enumerate(flat)]
+        choices = [_choice(each) for each in flat]
+        promising = [k for k, each in enumerate(compared) if _choice(each, PROMISING) in VARIES]
+        if not promising:
+            return self.result(choices, compared, None)
+        found, log_variance = self._weighted(promising)
+        for k, each in found.items():
+            compared[k] = flat[k] | each
+            choices[k] = _choice(compared[k])
         varies = any(choice in VARIES for choice in choices)
-        return self.result(choices, compared, best.log_variance if varies else None)
+        return self.result(choices, compared, log_variance if varies else None)
 
     def varying(self) -> tuple[list[Fitted], NoiseModel]:
-        flat = [self.flat(mean) for mean in self.constant]
-        best = self._best_pass()
-        chosen = [_best_of(each) for each in best.candidates]
-        compared = [constant | varying for constant, varying in zip(flat, best.candidates, strict=True)]
-        return self.result(chosen, compared, best.log_variance)
+        found, log_variance = self._weighted(range(len(self.fitted)))
+        compared = [self.flat(mean) | found[k] for k, mean in enumerate(self.constant)]
+        return self.result([_best_of(found[k]) for k in found], compared, log_variance)
 
     def result(
-        self, choices: list[str], compared: list[dict[str, Candidate]], log_variance: LogVariance | None
+        self, choices: list[str], compared: list[Candidates], log_variance: LogVariance | None
     ) -> tuple[list[Fitted], NoiseModel]:
         used = [each[name] for each, name in zip(compared, choices, strict=True)]
         names = tuple(compared[0])
@@ -227,48 +235,53 @@ class NoiseFit:
 
     # --- constant noise
 
-    def flat(self, mean: Mean) -> dict[str, Candidate]:
-        log_noise = LogNoise.constant(mean.noise, len(self.x))
+    def flat(self, mean: Mean) -> Candidates:
+        log_noise = LogNoise.constant(mean.noise, len(self.compared))
         return {CONSTANT: self.best(mean, log_noise, [NO_TAILS]), HEAVY_TAILED: self.best(mean, log_noise, TAILS)}
 
     # --- noise that varies
 
-    def _best_pass(self) -> _Pass:
-        """Go back and forth between log variances and weighted means; return the pass of largest density."""
-        basis, means, passes = None, self.constant, []
-        for _ in range(N_PASSES):
-            squares = np.stack([mean.squares for mean in means], axis=1)
-            estimates = estimates_of_log_noise(squares, np.array([mean.noise for mean in means]))
-            log_variance, left_out = self._regression(estimates, basis)
-            basis = log_variance.basis
-            inside = (
-                log_variance.location + log_variance.scale * self.moments(basis, log_variance.posterior, len(means))[0]
-            )
-            means = [
-                self.weighted(k, precision_weights(inside[:, k], self.counts), self._start(constant))
-                for k, constant in enumerate(self.constant)
-            ]
-            candidates = [self._varying(k, weighted, left_out[k]) for k, weighted in enumerate(means)]
-            passes.append(_Pass(log_variance, means, candidates))
-        return max(passes, key=lambda each: each.log_density)
+    @cached_property
+    def first(self) -> Regression:
+        """The log noise about the constant fit, as the compared rows alone say."""
+        squares = np.stack([squares_of(mean.loo) for mean in self.constant], axis=1)
+        return self._regression(squares, self.compared, None)
 
-    def _varying(self, k: int, weighted: Mean, log_noise: LogNoise) -> dict[str, Candidate]:
-        """Return an output's varying noise without and with tails.
+    def _weighted(self, outputs: Iterable[int]) -> tuple[dict[int, Candidates], LogVariance]:
+        """Weight all rows for some outputs, learn the log noise from all of them, and find what it then is.
 
-        About the weighted mean where that is closer to left-out rows by more than chance; else about the unweighted
-        mean, with its own variance or that of the weighted one.
+        Weights need not be precise: they follow from the first regression.
+        """
+        log_variances = self.first.log_variance.means(self.x, self.n_threads)
+        squares, means = np.tile(self.noise, (len(self.x), 1)), {}
+        for k in outputs:
+            start = InitialHyperparameters(float(self.noise[k]), self.fitted[k][1] ** 2)
+            precision = precision_weights(log_variances[:, k], self.counts)
+            means[k], moments = self.weighted(k, precision, start)
+            loo = self.left_out(moments, k, precision / means[k].noise, np.arange(len(self.x)))
+            squares[:, k] = squares_of(loo)
+        found = self._regression(squares, np.arange(len(self.x)), self.first.log_variance.basis)
+        candidates = {k: self._varying(found.left_out[k], self._means(k, mean)) for k, mean in means.items()}
+        return candidates, found.log_variance
+
+    def _varying(self, log_noise: LogNoise, means: Sequence[Mean]) -> Candidates:
+        """Return varying noise without and with tails, about the mean that left-out rows like best."""
+        return {
+            name: max((self.best(mean, log_noise, tails) for mean in means), key=lambda c: c.log_density)
+            for name, tails in ((VARYING, [NO_TAILS]), (VARYING_HEAVY_TAILED, TAILS))
+        }
+
+    def _means(self, k: int, weighted: Mean) -> list[Mean]:
+        """Return the unweighted mean, with its own variance and that of the weighted one, and perhaps the weighted one.
+
+        The latter where it is closer to left-out rows by more than chance.
         """
         constant = self.constant[k]
-        means = [constant, self._moved(k, weighted, constant)]
         gain = np.square(constant.loo.residuals[:, 0]) - np.square(weighted.loo.residuals[:, 0])
-        if _is_gain(gain, self.counts):
-            means.append(weighted)
-        found = {}
-        for name, tails in ((VARYING, [NO_TAILS]), (VARYING_HEAVY_TAILED, TAILS)):
-            found[name] = max((self.best(mean, log_noise, tails) for mean in means), key=lambda c: c.log_density)
-        return found
+        closer = _is_gain(gain, self.counts[self.compared])
+        return [constant, self._moved(weighted, constant), *[weighted] * closer]
 
-    def _moved(self, k: int, weighted: Mean, constant: Mean) -> Mean:
+    def _moved(self, weighted: Mean, constant: Mean) -> Mean:
         """Return the unweighted mean with the posterior variances of the weighted one."""
         assert weighted.target is not None
         (posterior, scale), (unweighted, unit) = weighted.fitted, constant.fitted
@@ -282,15 +295,16 @@ class NoiseFit:
         assert isinstance(prior, DensityPrior)
         return prior
 
-    def _regression(self, estimates: FloatArray, basis: Basis | None) -> tuple[LogVariance, list[LogNoise]]:
-        """Regress estimates of log noise variances, (n_rows, n_outputs), on X; also predict left-out rows."""
-        weight = self.counts / self.counts.mean()
+    def _regression(self, squares: FloatArray, rows: NDArray[np.intp], basis: Basis | None) -> Regression:
+        """Regress log noise variances on X, by squares ρ of rows that include the compared, (n_chosen, n_outputs)."""
+        estimates = estimates_of_log_noise(squares, self.noise)
+        unit = self.counts[rows].mean()
+        weight = self.counts[rows] / unit
         location, scale = weighted_location_scale(estimates, weight)
         scale = np.where(scale > 0, scale, 1.0)
         targets, noise = (estimates - location) / scale, LOG_CHI2_VARIANCE / scale**2
-        if basis is None:
-            basis = self._noise_basis(TrainingRows(self.x, targets, weight), scale)
-        inputs = basis.inputs(self.x)
+        basis = basis or self._noise_basis(self.x[rows], targets, weight)
+        inputs = basis.inputs(self.x[rows])
         statistics = collect_statistics(basis.map, inputs, targets, weight, n_threads=self.n_threads)
         rotated = decorrelate(statistics)
         variances = []
@@ -301,33 +315,35 @@ class NoiseFit:
         posterior = RidgePosterior.of(rotated, 1 / noise, np.array(variances))
         missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
         log_variance = LogVariance(basis, posterior, location, scale, missing)
-        mean, variance = self.moments(basis, posterior, targets.shape[1])
-        loo = leave_one_out(targets, mean, variance, (self.one / self.counts.mean())[:, None] / noise)
+        mean, variance = self.moments(basis, posterior, targets.shape[1], self.compared)
+        own, one = targets[np.isin(rows, self.compared)], self.one[self.compared] / unit
+        loo = leave_one_out(own, mean, variance, one[:, None] / noise)
         left_out = [
             LogNoise(location[k] + scale[k] * loo.means[:, k], scale[k] ** 2 * loo.latent_variances[:, k])
             for k in range(targets.shape[1])
         ]
-        return log_variance, left_out
+        return Regression(log_variance, left_out)
 
-    def _noise_basis(self, rows: TrainingRows, scale: FloatArray) -> Basis:
+    def _noise_basis(self, x: FloatArray, targets: FloatArray, weight: FloatArray) -> Basis:
         """Fit a kernel of its own to log noise variances; where X has no columns of numbers, share the basis of f."""
         if self.model._feature_kind() in ("precomputed", "transformer"):
             return self.model.features_
-        n_basis_functions = min(self.model.n_basis_functions, N_NOISE_FEATURES)
-        learner = clone(self.model).set_params(
-            features="nystroem", n_basis_functions=n_basis_functions, length_scale=None
-        )
-        learner.columns_ = Columns.of_numbers(self.x.shape[1])  # rows are encoded already
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HyperparameterSearchWarning)  # log variances are mostly noise
-            return learner._fit_features(rows, self.rng, self.n_threads, scale)
+        columns, input_map = Columns.of_numbers(x.shape[1]), InputMap.fit(x, weight, rank=False)  # encoded already
+        if not input_map.n_outputs:
+            return Basis(input_map, LinearFeatures(0), columns=columns)
+        inputs = input_map.transform(x)
+        kernel = kernel_of_log_noise(inputs, targets, weight, input_map.n_standardised, self.rng, self.n_threads)
+        size = min(self.model.n_basis_functions, N_NOISE_FEATURES)
+        chosen = self.rng.choice(len(inputs), min(size, len(inputs)), replace=False)
+        landmarks = np.unique(inputs[chosen], axis=0)
+        return Basis(input_map, NystroemFeatures.at(landmarks, kernel), kernel, columns=columns)
 
-    def weighted(self, k: int, precision: FloatArray, start: InitialHyperparameters) -> Mean:
+    def weighted(self, k: int, precision: FloatArray, start: InitialHyperparameters) -> tuple[Mean, RowMoments]:
         """Fit an output's mean to rows of relative precisions that average to one."""
         weight = self.counts * precision
-        basis, dtype, y = self.model.features_, self.model.block_dtype, self.y[:, k]
+        basis, dtype, y = self.model.features_, self.model.block_dtype, self.y[:, [k]]
         statistics = collect_statistics(
-            basis.map, basis.inputs(self.x), y[:, None], weight, block_dtype=dtype, n_threads=self.n_threads
+            basis.map, basis.inputs(self.x), y, weight, block_dtype=dtype, n_threads=self.n_threads
         )
         rotated = decorrelate(replace(statistics, n_samples=self.model.effective_rows_))
         posterior, scale = fit_decorrelated_by_evidence(
@@ -340,25 +356,29 @@ class NoiseFit:
         )
         noise = posterior.noise.variance
         ridge = ridge_of_rows(rotated, np.array([1 / noise]), np.array([scale**2]))
-        mean, variance = self.moments(basis, ridge, 1)
-        loo = self.left_out(y, mean[:, 0], variance[:, 0], self.one * precision / noise)
-        return Mean((posterior, scale), loo, 0.5 * float(self.counts @ np.log(precision)), rotated.target(0))
-
-    def _start(self, mean: Mean) -> InitialHyperparameters:
-        return InitialHyperparameters(mean.noise, mean.fitted[1] ** 2)
+        moments = self.row_moments(ridge, weight[:, None] / noise)
+        loo = self.left_out(moments, k, precision / noise, self.compared)
+        log_weights = 0.5 * float(self.counts @ np.log(precision))
+        return Mean((posterior, scale), loo, log_weights, rotated.target(0)), moments
 
     # --- rows
 
     def best(self, mean: Mean, log_noise: LogNoise, tails: Sequence[Tails]) -> Candidate:
         """Return the tails under which left-out rows are likeliest."""
-        rows, weight = self.compared, self.counts[self.compared]
-        chosen = LogNoise(log_noise.mean[rows], log_noise.variance[rows])
-        residual, variance = mean.loo.residuals[rows, 0], mean.loo.latent_variances[rows, 0]
-        found = (Candidate(mean, each, chosen.log_density(residual, variance, each), weight) for each in tails)
+        weight = self.counts[self.compared]
+        residual, variance = mean.loo.residuals[:, 0], mean.loo.latent_variances[:, 0]
+        found = (Candidate(mean, each, log_noise.log_density(residual, variance, each), weight) for each in tails)
         return max(found, key=lambda candidate: candidate.log_density)
 
-    def left_out(self, y: FloatArray, mean: FloatArray, variance: FloatArray, precision: FloatArray) -> LeaveOneOut:
-        return leave_one_out(y[:, None], mean[:, None], variance[:, None], precision[:, None])
+    def row_moments(self, posterior: RidgePosterior, precision: FloatArray) -> RowMoments:
+        return RowMoments(self.model, self.x, precision, posterior, self.rng, self.n_threads)
+
+    def left_out(
+        self, moments: RowMoments, k: int, precision: FloatArray, rows: NDArray[np.intp], column: int = 0
+    ) -> LeaveOneOut:
+        """Predict rows without themselves, (n_chosen, 1), given the precision of one measurement of each row."""
+        mean, variance = (each[:, [column]] for each in moments.at(rows))
+        return leave_one_out(self.y[rows][:, [k]], mean, variance, (self.one * precision)[rows, None])
 
     def moments(
         self,
