@@ -88,6 +88,12 @@ class LatentFunctions(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
 
+    def _require_fitted(self) -> None:
+        if (
+            not self.__sklearn_is_fitted__()
+        ):  # scikit-learn collects tags first, which takes as long as some predictions
+            check_is_fitted(self)
+
     def _forget(self) -> None:
         """Until `_set_results` there is no model, old or new."""
         for name in ("posterior_", "metadata_"):
@@ -187,7 +193,7 @@ class LatentFunctions(BaseEstimator):
         return self.n_features_in_
 
     def _check_rows(self, X: ArrayLike) -> FloatArray:
-        check_is_fitted(self)
+        self._require_fitted()
         return self._encoded(X if self._is_valid(X) else self._validated(X, reset=False))
 
     def _is_valid(self, X: Any) -> bool:

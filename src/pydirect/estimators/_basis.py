@@ -396,6 +396,10 @@ class BasisFunctionModel(TableModel):
         missing = self.features_.missing_variance(inputs, phi, self.mean_missing_variance_)
         return None if missing is None else missing[:, None] * self.prior_scale_**2
 
+    def _latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        with single_blas_thread():  # the same bits for any number of threads
+            return self._latent(x, with_variance)  # in chunks of its own
+
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         mean, variance = np.empty((2, len(rows), len(self.posteriors_)))
         if isinstance(self.features_.map, TransformerFeatures):  # which might not be used by several threads

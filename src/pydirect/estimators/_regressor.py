@@ -234,13 +234,12 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         with single_blas_thread():
             blocks = [self._target_components(x[rows]) for rows in self._blocks(x)]
         distributions = []
-        for k in range(len(self.y_mean_)):
+        for k, (location, scale) in enumerate(zip(self.y_mean_, self.y_scale_, strict=True)):
             weights = blocks[0][k][0]
             means, variances = (np.concatenate([block[k][part] for block in blocks]) for part in (1, 2))
-            middle = (means @ weights)[:, None]
-            means = middle + self.calibration_scale_ * (means - middle)
-            standardised = PredictiveDistribution(weights, means, self.calibration_scale_**2 * variances)
-            distributions.append(standardised.affine(float(self.y_scale_[k]), float(self.y_mean_[k])))
+            middle, spread = (means @ weights)[:, None], self.calibration_scale_ * scale
+            means = location + scale * middle + spread * (means - middle)
+            distributions.append(PredictiveDistribution(weights, means, spread**2 * variances))
         return distributions
 
     def _each_output(self, X: ArrayLike) -> list[Distribution]:

@@ -139,7 +139,7 @@ class TransformedTargets(LeavingOneOut):
             ``predict_quantiles(X, 0.5)``.
         std : ndarray of the same shape
         """
-        check_is_fitted(self)
+        self._require_fitted()
         if self._transform() is None:
             return super().predict(X, return_std)
         mean, variance = self._moments_in_units(self._check_rows(X))

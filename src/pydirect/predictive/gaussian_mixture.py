@@ -23,6 +23,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _SMALLEST_SCALE = float(np.sqrt(np.finfo(np.float64).tiny))
 _WEIGHT_SUM_TOLERANCE = 1e-6
 _FARTHEST = 1e150
+_BLOCK = 2**16  # components of the quantiles that are looked for at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -198,8 +199,9 @@ class PredictiveDistribution:
         p = np.asarray(p, dtype=np.float64)
         if p.ndim > 1 or p.size == 0 or not np.all((p > 0.0) & (p < 1.0)):
             raise ValueError(f"p must be a number or a vector of numbers strictly between 0 and 1, got {p}")
-        columns = [self._tail_quantile(min(u, 1.0 - u), upper=u > 0.5) for u in np.atleast_1d(p).tolist()]
-        return columns[0] if p.ndim == 0 else np.stack(columns, axis=1)
+        points = np.atleast_1d(p)
+        values = self._tail_quantiles(np.minimum(points, 1.0 - points), points > 0.5)
+        return values[:, 0] if p.ndim == 0 else values
 
     def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals, with equal probability below and above.
@@ -220,8 +222,8 @@ class PredictiveDistribution:
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be strictly between 0 and 1, got {level}")
-        tail = 0.5 * (1.0 - level)
-        return self._tail_quantile(tail), self._tail_quantile(tail, upper=True)
+        bounds = self._tail_quantiles(np.full(2, 0.5 * (1.0 - level)), np.array([False, True]))
+        return bounds[:, 0], bounds[:, 1]
 
     def crps(self, y: ArrayLike) -> FloatArray:
         """Continuous ranked probability score, E|X - y| - E|X - X'| / 2, in the units of the target; less is better.
@@ -289,11 +291,20 @@ class PredictiveDistribution:
         weights, means, scales = arrays if y.ndim == 1 else (a[:, None, :] for a in arrays)
         return y[..., None], weights, means, scales
 
-    def _tail_quantile(self, tail: float, *, upper: bool = False) -> FloatArray:
-        """Return the values with probability `tail` <= 1/2 below, or above, them."""
-        if upper:  # mirrored, so that a small tail keeps all its digits
-            return -_lower_quantile(self.weights, -self.means, self.scales, -self.mean, self.std, tail)
-        return _lower_quantile(self.weights, self.means, self.scales, self.mean, self.std, tail)
+    def _tail_quantiles(self, tails: FloatArray, upper: NDArray[np.bool_]) -> FloatArray:
+        """Return the values with probabilities `tails` <= 1/2, (m,), below or above them; (n, m)."""
+        sign = np.where(upper, -1.0, 1.0)  # mirrored, so that a small tail keeps all its digits
+        out = np.empty((self.n_rows, len(tails)))
+        size = max(1, _BLOCK // (len(tails) * max(self.n_components, 1)))
+        for begin in range(0, self.n_rows, size):
+            rows = slice(begin, begin + size)
+            shape = out[rows].shape
+            weights, scales = (_repeated(a[rows], shape) for a in (self.weights, self.scales))
+            means = (sign[:, None] * self.means[rows, None]).reshape(weights.shape)
+            middle, std = ((s * a[rows, None]).ravel() for s, a in ((sign, self.mean), (np.ones_like(sign), self.std)))
+            quantiles = _lower_quantiles(weights, means, scales, middle, std, np.broadcast_to(tails, shape).ravel())
+            np.multiply(sign, quantiles.reshape(shape), out=out[rows])
+        return out
 
     def _sample_components(self, n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
         """Draw components, shape (n_samples, n), by inversion of the cumulative weights."""
@@ -323,16 +334,22 @@ def _mean_absolute(mean: FloatArray, scale: FloatArray) -> FloatArray:
     return cast(FloatArray, scale * np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z**2) + mean * erf(z / np.sqrt(2.0)))
 
 
-def _lower_quantile(
-    weights: FloatArray, means: FloatArray, scales: FloatArray, mean: FloatArray, std: FloatArray, p: float
-) -> FloatArray:
-    """Quantiles for p <= 1/2, shape (n,): Newton's method on probit(F(x)) = probit(p) inside a shrinking bracket.
+def _repeated(values: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Return the components of each row as often as there are points, (n_rows · n_points, K)."""
+    return np.broadcast_to(values[:, None], (*shape, values.shape[1])).reshape(-1, values.shape[1])
 
-    The probit of one Gaussian's F is linear, so that steps are long and accurate wherever one component dominates. The
-    mixture's quantile lies between the smallest and the largest of its components' quantiles.
+
+def _lower_quantiles(
+    weights: FloatArray, means: FloatArray, scales: FloatArray, mean: FloatArray, std: FloatArray, p: FloatArray
+) -> FloatArray:
+    """Quantiles for p <= 1/2, one for each row, shape (n,).
+
+    Newton's method on probit(F(x)) = probit(p) inside a shrinking bracket. The probit of one Gaussian's F is linear, so
+    that steps are long and accurate wherever one component dominates. The mixture's quantile lies between the smallest
+    and the largest of its components' quantiles.
     """
     target = ndtri(p)
-    candidates = means + target * scales
+    candidates = means + target[:, None] * scales
     low = np.min(candidates, axis=1, where=weights > 0.0, initial=np.inf)
     high = np.max(candidates, axis=1, where=weights > 0.0, initial=-np.inf)
     quantile: FloatArray = np.clip(mean + target * std, low, high)
@@ -340,11 +357,12 @@ def _lower_quantile(
     # Rounding of (x - mean) / scale moves F by about p * target**2 * eps; nothing finer can be asked for.
     close = 4.0 * _EPS * (1.0 + target**2) * p
 
-    rows = np.flatnonzero(low < high)
-    x, low, high = quantile[rows], low[rows], high[rows]
-    last = high - low
-    while rows.size:
-        probability, density = _cdf_and_density(x, weights[rows], means[rows], scales[rows])
+    rows, x, last, more = np.arange(len(quantile)), quantile, high - low, low < high
+    while more.any():
+        if not more.all():
+            state = (rows, x, low, high, last, p, target, close, finest, weights, means, scales)
+            rows, x, low, high, last, p, target, close, finest, weights, means, scales = (a[more] for a in state)
+        probability, density = _cdf_and_density(x, weights, means, scales)
         low = np.where(probability < p, x, low)
         high = np.where(probability > p, x, high)
         step = _probit_step(probability, density, target)
@@ -354,10 +372,9 @@ def _lower_quantile(
 
         solved = np.abs(probability - p) <= close
         x = np.where(solved, x, proposal)
-        settled = last <= 2.0 * np.spacing(np.maximum(np.abs(x), finest[rows]))
+        settled = last <= 2.0 * np.spacing(np.maximum(np.abs(x), finest))
         quantile[rows] = x
         more = ~(solved | settled)
-        rows, x, low, high, last = rows[more], x[more], low[more], high[more], last[more]
     return quantile
 
 
@@ -368,7 +385,7 @@ def _cdf_and_density(
     return _mix(weights, ndtr(z)), _mix(weights, np.exp(-0.5 * z**2) / scales) / np.sqrt(2.0 * np.pi)
 
 
-def _probit_step(probability: FloatArray, density: FloatArray, target: float) -> FloatArray:
+def _probit_step(probability: FloatArray, density: FloatArray, target: FloatArray) -> FloatArray:
     """Newton's step for probit(F(x)) = target; NaN or infinite where F or its slope is beyond double precision."""
     with np.errstate(all="ignore"):
         probit = ndtri(probability)

@@ -45,10 +45,14 @@ class Folded(NamedTuple):
         return cls(np.asfortranarray(matrix, dtype=np.float32), leading, leading @ matrix)
 
     def rotate(self, functions: FloatArray) -> FloatArray:
-        """Return rows of k(x, Z) times M, (n_rows, n)."""
+        """Return rows of k(x, Z) times M, (n_rows, n), in the memory of the rows."""
         shares = functions @ self.leading.T
-        rest = np.asarray(functions - shares @ self.leading, dtype=np.float32)
-        return np.asarray(rest @ self.matrix + shares @ self.images)
+        # To BLAS a C-ordered matrix is its transpose: functions − shares @ leading, in place.
+        rest = blas.dgemm(-1.0, self.leading.T, shares.T, 1.0, functions.T, overwrite_c=1).T.astype(np.float32)
+        rest = rest @ self.matrix
+        np.matmul(shares, self.images, out=functions)
+        functions += rest
+        return functions
 
 
 class LatentVariances:
