@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit, logsumexp
+from scipy.special import expit, log_expit
 from sklearn.utils.class_weight import compute_class_weight
 
 from pydirect._progress import Progress
@@ -34,7 +34,7 @@ from pydirect.logistic.fit import (
 )
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
-from pydirect.logistic.predictive import averaged_log_odds, averaged_softmax, predictive_log_odds
+from pydirect.logistic.predictive import averaged_log_odds, averaged_softmax, log_sum_exp, predictive_log_odds
 from pydirect.logistic.start import state_of
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
@@ -584,4 +584,4 @@ def _normalised(odds: FloatArray) -> FloatArray:
     If independent events have probabilities p_k, the probability that the k-th alone happens is proportional to
     p_k/(1 − p_k).
     """
-    return odds - logsumexp(odds, axis=1, keepdims=True)
+    return odds - log_sum_exp(odds)[:, None]

@@ -85,7 +85,8 @@ class SampledModel(NetworkModel):
 
     def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
         """Return outputs of the sampled networks that predictions average over, (n_rows, n_outputs, n_draws) each."""
-        return self._output_sampler(self.n_predictive_draws, np.random.default_rng(PREDICTIVE_SEED))(rows)
+        inputs, rng = self._inputs(rows), np.random.default_rng(PREDICTIVE_SEED)
+        return [p.forward(p.kept_weights(self.n_predictive_draws, rng), inputs) for p in self.posteriors_]
 
     def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         moments = []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log_expit, log_ndtr, logsumexp
+from scipy.special import expit, log_expit, log_ndtr
 
 from pydirect._validation import FloatArray
 from pydirect.logistic.expectations import softmax_log_probability
 
-_HERMITE = np.polynomial.hermite_e.hermegauss(32)
+_NODES, _MASSES = np.polynomial.hermite_e.hermegauss(32)
+_LOG_MASSES = np.log(_MASSES / _MASSES.sum())
 # Trapezoidal nodes of the logistic density, around the largest term of the sum.
 _LOGISTIC = np.arange(-36.0, 36.25, 0.5)
 # Standard deviation from which the Gaussian counts as the wider.
@@ -23,21 +24,32 @@ def predictive_log_odds(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
     the distribution function of a logistic L: E σ(z) = E Φ((mean − L)/sd), a sum over L.
     """
     mean, sd = np.asarray(mean, dtype=np.float64), np.sqrt(np.asarray(variance, dtype=np.float64))
-    out = np.empty(mean.shape)
-    wide = sd > _WIDE
-    m, s = mean[~wide], sd[~wide]
-    nodes, masses = _HERMITE
-    z = m[:, None] + s[:, None] * nodes
-    log_mass = np.log(masses / masses.sum())
-    out[~wide] = logsumexp(log_expit(z) + log_mass, axis=1) - logsumexp(log_expit(-z) + log_mass, axis=1)
-    out[wide] = _log_wide(mean[wide], sd[wide]) - _log_wide(-mean[wide], sd[wide])
+    out, wide = np.empty(mean.shape), sd > _WIDE
+    for part, log_odds in ((~wide, _narrow_log_odds), (wide, _wide_log_odds)):
+        if part.any():
+            out[part] = log_odds(mean[part], sd[part])
     return out
+
+
+def _narrow_log_odds(mean: FloatArray, sd: FloatArray) -> FloatArray:
+    z = mean[:, None] + sd[:, None] * _NODES
+    return log_sum_exp(log_expit(z) + _LOG_MASSES) - log_sum_exp(log_expit(-z) + _LOG_MASSES)
+
+
+def _wide_log_odds(mean: FloatArray, sd: FloatArray) -> FloatArray:
+    return _log_wide(mean, sd) - _log_wide(-mean, sd)
 
 
 def _log_wide(mean: FloatArray, sd: FloatArray) -> FloatArray:
     """Log of E Φ((mean − L)/sd), up to the constant spacing of the nodes."""
     at = np.minimum(mean + sd**2, 0.0)[:, None] + _LOGISTIC
-    return logsumexp(log_ndtr((mean[:, None] - at) / sd[:, None]) + log_expit(at) + log_expit(-at), axis=1)
+    return log_sum_exp(log_ndtr((mean[:, None] - at) / sd[:, None]) + log_expit(at) + log_expit(-at))
+
+
+def log_sum_exp(values: FloatArray, axis: int = 1) -> FloatArray:
+    """Log of the sum of exponentials of finite numbers; SciPy's takes as long as some predictions of one row."""
+    largest = values.max(axis=axis, keepdims=True)
+    return np.asarray(np.log(np.exp(values - largest).sum(axis=axis)) + largest.squeeze(axis))
 
 
 def predictive_probability(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
@@ -50,8 +62,11 @@ def averaged_log_odds(logit: FloatArray, variance: FloatArray | None = None) -> 
 
     `logit`, (n_rows, n_draws). `variance`, (n_rows,).
     """
-    odds = logit if variance is None else predictive_log_odds(logit, np.broadcast_to(variance[:, None], logit.shape))
-    return logsumexp(log_expit(odds), axis=1) - logsumexp(log_expit(-odds), axis=1)
+    odds = logit
+    if variance is not None and (blurred := variance > 0).any():  # far rows, as a rule
+        odds, own = logit.copy(), logit[blurred]
+        odds[blurred] = predictive_log_odds(own, np.broadcast_to(variance[blurred, None], own.shape))
+    return log_sum_exp(log_expit(odds)) - log_sum_exp(log_expit(-odds))
 
 
 def averaged_softmax(logit: FloatArray, variance: FloatArray | None = None) -> FloatArray:
@@ -60,10 +75,10 @@ def averaged_softmax(logit: FloatArray, variance: FloatArray | None = None) -> F
     `logit`, (n_rows, n_classes, n_draws). `variance`, (n_rows,): of each logit.
     """
     n_draws = logit.shape[2]
-    if variance is None:
-        log_probability = logit - logsumexp(logit, axis=1, keepdims=True)
-    else:
-        flat = np.moveaxis(logit, 2, 1).reshape(-1, logit.shape[1])
-        each = softmax_log_probability(flat, np.repeat(variance, n_draws)).reshape(len(logit), n_draws, -1)
-        log_probability = np.moveaxis(each, 1, 2)
-    return logsumexp(log_probability, axis=2) - np.log(n_draws)
+    log_probability = logit - log_sum_exp(logit)[:, None]
+    if variance is not None and (blurred := variance > 0).any():  # far rows, as a rule
+        own = logit[blurred]
+        flat = np.moveaxis(own, 2, 1).reshape(-1, own.shape[1])
+        each = softmax_log_probability(flat, np.repeat(variance[blurred], n_draws)).reshape(len(own), n_draws, -1)
+        log_probability[blurred] = np.moveaxis(each, 1, 2)
+    return log_sum_exp(log_probability, axis=2) - np.log(n_draws)

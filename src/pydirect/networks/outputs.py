@@ -10,6 +10,7 @@ from pydirect._validation import FloatArray
 
 # Nodes of the mixture over the log noise variance.
 N_NODES = 20
+_NODES, _MASSES = np.polynomial.hermite_e.hermegauss(N_NODES)
 
 
 def log_noise_nodes(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -17,8 +18,7 @@ def log_noise_nodes(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArra
 
     Nodes are not clipped: conditional means are linear in them, and average to the mean only over all of them.
     """
-    z, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
-    return mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * z, weights / weights.sum()
+    return mean[:, 1:] + np.sqrt(covariance[:, 1, 1])[:, None] * _NODES, _MASSES / _MASSES.sum()
 
 
 def log_odds_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:

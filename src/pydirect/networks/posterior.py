@@ -16,7 +16,7 @@ _ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "heaviside": lambda a: (a > 0).astype(np.float64),
 }
 # Size of the largest array while sampled networks are evaluated.
-FORWARD_NUMBERS = 2**19
+FORWARD_NUMBERS = 2**17
 
 
 @dataclass
@@ -71,7 +71,8 @@ class TrainedNetwork(WithOutcome):
             h = _ACTIVATIONS[network.activation](a) if layer > 0 else a
             matrix = weights[:, first : first + n_in * n_out].reshape(-1, n_in, n_out)
             first += n_in * n_out
-            b = h @ matrix + weights[:, None, first : first + n_out]
+            b = h @ matrix
+            b += weights[:, None, first : first + n_out]
             first += n_out
             skips = network.skip and n_in == n_out and 0 < layer < network.n_layers - 1
             a = a + b if skips else b

@@ -245,5 +245,22 @@ class SampledPosterior(TrainedNetwork):
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw all weights, (n_samples, n_weights)."""
+        return self._drawn(n_samples, int(rng.integers(2**63)))
+
+    def kept_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Return the same as `sample_weights`, kept until other draws are asked for.
+
+        Predictions that always use the same draws would at one row consist of drawing them.
+        """
+        asked = n_samples, int(rng.integers(2**63))
+        kept: tuple[tuple[int, int], FloatArray] | None = self.__dict__.get("_kept")
+        if kept is None or kept[0] != asked:
+            kept = self.__dict__["_kept"] = asked, self._drawn(*asked)
+        return kept[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
+    def _drawn(self, n_samples: int, seed: int) -> FloatArray:
         mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
-        return mean + sd * self.network.standardised_draws(n_samples, int(rng.integers(2**63)))
+        return mean + sd * self.network.standardised_draws(n_samples, seed)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 from pydirect._validation import FloatArray, as_number
+from pydirect.logistic.predictive import log_sum_exp
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.export.write import to_c, to_onnx
 from pydirect.quantized.model import QuantizedModel
@@ -168,7 +169,7 @@ class QuantizedClassifier(QuantizedPredictor):
         if self.n_outputs == 1:
             p = expit(z[:, 0]).mean(axis=1)
             return np.stack([1 - p, p], axis=1)
-        return np.exp(z - logsumexp(z, axis=1, keepdims=True)).mean(axis=2)
+        return np.exp(z - log_sum_exp(z)[:, None]).mean(axis=2)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict the most probable class by the mean logit, for which integers suffice, (n_rows,)."""

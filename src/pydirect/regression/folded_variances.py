@@ -19,8 +19,14 @@ from pydirect.regression.decorrelated import DecorrelatedPosterior, latent_varia
 # Largest relative error of the folded product, of variances at some landmarks and between them; elsewhere about that.
 FOLDING_ERROR = 1e-3
 N_TEST_LANDMARKS = 64
-# Directions of k(x, Z) that are multiplied in double precision.
+# Directions of k(x, Z) that are multiplied in double precision, and landmarks by which they are found.
 N_LEADING = 16
+N_RANGE_LANDMARKS = 512
+
+
+def _some(rows: FloatArray, n: int) -> FloatArray:
+    """Return at most n evenly spaced rows."""
+    return rows[:: -(-len(rows) // n)]
 
 
 class Folded(NamedTuple):
@@ -36,13 +42,14 @@ class Folded(NamedTuple):
     @classmethod
     def of(cls, features: NystroemFeatures, vectors: NDArray[Any]) -> Folded:
         """Fold the whitening of kernel functions into a rotation."""
-        matrix = blas.dtrmm(1.0, features.whitening, vectors.astype(np.float64))
-        k, rng = features.kernel_functions(features.landmarks), np.random.default_rng(0)
-        directions = rng.standard_normal((len(k), min(N_LEADING, len(k))))
-        for _ in range(3):  # a range finder: Halko, Martinsson & Tropp (2011), algorithm 4.4
-            directions = np.linalg.qr(k @ directions)[0]
+        whitening, rows = features.whitening, _some(features.landmarks, N_RANGE_LANDMARKS)
+        k, rng = features.kernel_functions(rows), np.random.default_rng(0)
+        directions = np.linalg.qr(k.T @ rng.standard_normal((len(k), min(N_LEADING, len(k)))))[0]
+        for _ in range(2):  # a range finder: Halko, Martinsson & Tropp (2011), algorithm 4.4
+            directions = np.linalg.qr(k.T @ (k @ directions))[0]
         leading = np.ascontiguousarray(directions.T)
-        return cls(np.asfortranarray(matrix, dtype=np.float32), leading, leading @ matrix)
+        matrix = blas.strmm(1.0, whitening.astype(np.float32), vectors)
+        return cls(np.asfortranarray(matrix), leading, leading @ whitening @ vectors)
 
     def rotate(self, functions: FloatArray) -> FloatArray:
         """Return rows of k(x, Z) times M, (n_rows, n), in the memory of the rows."""
@@ -102,7 +109,7 @@ class LatentVariances:
         shared = all(posterior.vectors is vectors for posterior in self.posteriors)
         if not shared or vectors.dtype != np.float32 or vectors.shape[0] != vectors.shape[1]:
             return None
-        chosen = features.landmarks[:: -(-len(features.landmarks) // N_TEST_LANDMARKS)]
+        chosen = _some(features.landmarks, N_TEST_LANDMARKS)
         inputs = np.vstack([chosen, 0.5 * (chosen[1:] + chosen[:-1])])
         with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             folded = Folded.of(features, vectors)
