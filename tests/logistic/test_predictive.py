@@ -5,9 +5,9 @@ import pytest
 from scipy.special import expit
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
-from pydirect.logistic import predictive_probability
+from pydirect.logistic import predictive, predictive_probability
 from pydirect.logistic.discrete import DiscreteLatent
-from pydirect.logistic.predictive import averaged_log_odds, predictive_log_odds
+from pydirect.logistic.predictive import averaged_log_odds, averaged_softmax, predictive_log_odds
 from pydirect.testing import enumerate_factorized, enumerate_logistic_predictive
 
 LEVELS = evenly_spaced_levels(5, 2.0)
@@ -49,3 +49,12 @@ def test_log_odds_of_draws_are_those_of_their_mean_probability():
     blurred = predictive_probability(draws, np.repeat(variance[:, None], 64, axis=1)).mean(axis=1)
     np.testing.assert_allclose(expit(averaged_log_odds(draws, variance)), blurred, rtol=1e-12)
     assert np.isfinite(averaged_log_odds(np.array([[1e5, 2e5], [-1e5, -2e5]]))).all()
+
+
+def test_draws_without_variance_are_not_blurred(monkeypatch):
+    draws = np.random.default_rng(0).normal(1.0, 3.0, (5, 3, 64))
+    expected = averaged_log_odds(draws[:, 0]), averaged_softmax(draws)
+    for name in ("predictive_log_odds", "softmax_log_probability"):
+        monkeypatch.setattr(predictive, name, None)  # quadrature, for every draw of every row
+    np.testing.assert_array_equal(averaged_log_odds(draws[:, 0], np.zeros(5)), expected[0])
+    np.testing.assert_array_equal(averaged_softmax(draws, np.zeros(5)), expected[1])

@@ -233,6 +233,17 @@ def test_kept_draws_are_those_of_the_seed():
     assert kept != others
 
 
+def test_weights_that_are_kept_are_those_that_would_be_drawn():
+    posterior = SampledPosterior(network(), start(network()), Outcome(0.0, np.zeros(1), 1, True))
+    drawn = posterior.sample_weights(7, np.random.default_rng(3))
+    for _ in range(2):
+        np.testing.assert_array_equal(posterior.kept_weights(7, np.random.default_rng(3)), drawn)
+    kept = posterior.kept_weights(7, np.random.default_rng(3))
+    assert kept is posterior.kept_weights(7, np.random.default_rng(3))
+    assert len(posterior.kept_weights(5, np.random.default_rng(3))) == 5
+    assert "_kept" not in pickle.loads(pickle.dumps(posterior)).__dict__
+
+
 # ---------------------------------------- divergence
 
 

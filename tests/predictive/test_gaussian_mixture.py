@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from pydirect.predictive import PredictiveDistribution
+from pydirect.predictive import PredictiveDistribution, gaussian_mixture
 
 
 def mixture(n=5, k=4, seed=0):
@@ -138,6 +138,16 @@ def test_both_tails_are_accurate_to_the_tail_probability(p):
     np.testing.assert_allclose(d.cdf(lower), p, rtol=1e-5)
     above = d.affine(-1.0).cdf(-upper)
     np.testing.assert_allclose(above, p, rtol=1e-5)
+
+
+def test_quantiles_are_those_of_each_row_and_point_alone(monkeypatch):
+    d, points = mixture(n=40), np.array([0.01, 0.5, 0.7, 0.999])
+    together = d.quantile(points)
+    for k, p in enumerate(points):
+        np.testing.assert_array_equal(d.quantile(p), together[:, k])
+    np.testing.assert_allclose(np.stack(d.interval(0.4), axis=1), d.quantile([0.3, 0.7]), rtol=1e-10)
+    monkeypatch.setattr(gaussian_mixture, "_BLOCK", 1)
+    np.testing.assert_array_equal(d.quantile(points), together)
 
 
 def test_interval_is_finite_at_the_highest_level_below_one():

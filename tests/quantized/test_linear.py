@@ -16,6 +16,21 @@ def test_float_predictions_are_those_of_the_weights(data, raw):
     np.testing.assert_allclose(model.functions(x)[:, 0], model.offset + phi @ model.weights[0].T, rtol=1e-10)
 
 
+@pytest.mark.parametrize("features", ["nystroem", "linear"])
+def test_samples_of_a_decorrelated_posterior_are_combined_before_rows_are_rotated(data, fit, features, monkeypatch):
+    x, y = data()
+    fitted = fit(DirectRegressor(features, 40, local=False, noise="constant"), x, np.c_[y, y**2])
+    model = quantize(fitted, 8, "draw")
+    phi, missing = model.basis.transform(x)
+    expected = model.offset[:, None] + np.einsum("ij,ksj->iks", phi, model.weights)
+    np.testing.assert_allclose(model.functions(x), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    variance = expected.var(axis=2) + model.scale**2 * missing + model.noise
+    np.testing.assert_allclose(model.predict(x, return_std=True)[1], model.calibration * np.sqrt(variance), rtol=1e-9)
+    monkeypatch.setattr(type(model.basis), "transform", None)  # nothing is rotated row by row
+    monkeypatch.setattr(type(model.basis.features.map), "whitened", None, raising=False)
+    np.testing.assert_allclose(model.predict(x), expected.mean(axis=2), rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
 def test_rounded_levels_serve_a_decorrelated_posterior(data, decorrelated):
     x, _ = data()
     for levels in ("even", "power_of_two"):

@@ -56,19 +56,42 @@ class LinearBasis:
         """
         inputs = np.ascontiguousarray(self.features.inputs(x))
         phi = np.ascontiguousarray(self.features.map.transform(inputs, np.float64, n_threads))
-        missing = np.zeros((len(x), len(self.missing_scale)))
+        directions = phi if self.vectors is None else phi @ self.vectors
+        return np.take(directions, self.order, axis=1), self._missing(inputs, phi)
+
+    def combined(
+        self, x: FloatArray, weights: FloatArray, with_missing: bool, n_threads: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return k(x, Z), or Φ where there are no landmarks, times `weights`, and the missing variance if asked for.
+
+        `weights`, (n_weights, n_columns): from `weights_of_functions`. Nothing is whitened or rotated row by row.
+        """
+        inputs = np.ascontiguousarray(self.features.inputs(x))
+        functions = self.features.functions(inputs, n_threads)
+        values = functions @ weights
+        if not with_missing:
+            return values, np.zeros((len(x), len(self.missing_scale)))
+        return values, self._missing(inputs, self.features.whitened(functions))
+
+    def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
+        """Return the weights with which `combined` gives basis functions times `matrix`, (n_basis_functions, n)."""
+        assert self.vectors is not None
+        among_all = np.zeros((self.vectors.shape[1], matrix.shape[1]))
+        among_all[self.order] = matrix
+        return self.features.weights_of_functions(self.vectors @ among_all)
+
+    def _missing(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Return the variance of f* that the basis functions lack, (n_rows, n_outputs)."""
+        missing = np.zeros((len(inputs), len(self.missing_scale)))
         lacking = self.features.missing_variance(inputs, phi, self.mean_missing)
         if lacking is not None:
             missing += lacking[:, None] * self.missing_scale
-        if self.vectors is None:
-            return np.ascontiguousarray(phi[:, self.order]), missing
-        rotated = phi @ self.vectors
-        if self.outside_scale.any():
-            norm = np.einsum("ij,ij->i", phi, phi)
+        if self.vectors is not None and self.outside_scale.any():
+            norm, rotated = np.einsum("ij,ij->i", phi, phi), phi @ self.vectors
             for k, (begin, end) in enumerate(pairwise(self.edges)):
                 inside = np.einsum("ij,ij->i", rotated[:, begin:end], rotated[:, begin:end])
                 missing[:, k] += self.outside_scale[k] * np.maximum(norm - inside, 0.0)
-        return np.ascontiguousarray(rotated[:, self.order]), missing
+        return missing
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.quantized.basis import NetworkBasis
+from pydirect.quantized.basis import LinearBasis, NetworkBasis
 from pydirect.quantized.integer.arithmetic import half_width
 from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine
 from pydirect.quantized.integer.linear import IntegerProgram
 from pydirect.quantized.model import QuantizedModel
 
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 256  # basis functions of a block stay in the cache
 Pair = tuple[FloatArray, FloatArray]
 
 
@@ -29,6 +29,17 @@ class FloatPath:
     def _engine(self) -> FloatEngine:
         return FloatEngine(self.model.codes, self.model.levels, self.model.n_outputs)
 
+    @cached_property
+    def _weights_of_functions(self) -> FloatArray | None:
+        """Centres and what samples add, (n_weights, n_outputs · (1 + n_samples)), where weights are of directions."""
+        model = self.model
+        if not isinstance(model.basis, LinearBasis) or model.basis.vectors is None:
+            return None
+        values = model.levels[model.codes].reshape(len(model.codes), model.n_outputs, model.n_samples)
+        centre, spread = (np.broadcast_to(a, values.shape[:2])[:, :, None] for a in (model.centre, model.spread))
+        own = np.concatenate([centre, spread * values], axis=2)
+        return model.basis.weights_of_functions(own.reshape(len(own), -1))
+
     def functions(self, x: FloatArray, n_threads: int | None = None) -> FloatArray:
         """Values of the samples' functions without noise, (n_rows, n_outputs, n_samples)."""
         middle, parts, _ = self._parts(x, n_threads)
@@ -36,7 +47,7 @@ class FloatPath:
 
     def functions_and_missing(self, x: FloatArray) -> Pair:
         """Values of the samples' functions, and the variance that the basis functions lack, (n_rows, n_outputs)."""
-        middle, parts, missing = self._parts(x)
+        middle, parts, missing = self._parts(x, with_missing=True)
         return middle[:, :, None] + parts, missing
 
     def mean(self, x: FloatArray) -> FloatArray:
@@ -46,7 +57,7 @@ class FloatPath:
 
     def moments(self, x: FloatArray) -> Pair:
         """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
-        middle, parts, missing = self._parts(x)
+        middle, parts, missing = self._parts(x, with_missing=True)
         std = self.model.calibration * np.sqrt(parts.var(axis=2) + missing + self.model.noise)
         return middle + parts.mean(axis=2), std
 
@@ -66,8 +77,12 @@ class FloatPath:
         """Quantiles of the samples' functions, (n_rows, n_outputs)."""
         return np.asarray(np.quantile(self.functions(x), p, axis=2))
 
-    def _parts(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _parts(
+        self, x: FloatArray, n_threads: int | None = None, with_missing: bool = False
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return what all samples' functions share, what each adds, and the variance that the basis functions lack.
+
+        The latter may be left out if it is not asked for.
 
         In units of the output; the second (n_rows, n_outputs, n_samples), the others (n_rows, n_outputs). Deviations
         are computed from the second alone: beside a large offset they would be lost in its rounding.
@@ -78,23 +93,31 @@ class FloatPath:
         with single_blas_thread():
             for begin in range(0, len(x), BLOCK_ROWS):
                 block = slice(begin, begin + BLOCK_ROWS)
-                phi, lacking = model.basis.transform(x[block], threads)
-                centre, sums = self._sums(phi, threads)
+                centre, sums, lacking = self._sums(x[block], threads, with_missing)
                 middle[block] = model.offset + model.scale * centre
                 parts[block] = model.scale[:, None] * sums
                 missing[block] = model.scale**2 * lacking
         return middle, parts, missing
 
-    def _sums(self, phi: FloatArray, n_threads: int) -> Pair:
-        """Functions in units of the weights: of their centres, (n_rows, n_outputs), and what each sample adds."""
-        model = self.model
+    def _sums(self, x: FloatArray, n_threads: int, with_missing: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Functions in units of the weights: of their centres, (n_rows, n_outputs), and what each sample adds.
+
+        And the variance that the basis functions lack.
+        """
+        model, weights = self.model, self._weights_of_functions
+        if weights is not None:
+            assert isinstance(model.basis, LinearBasis)
+            values, missing = model.basis.combined(x, weights, with_missing, n_threads)
+            values = values.reshape(len(x), model.n_outputs, -1)
+            return values[:, :, 0], values[:, :, 1:], missing
+        phi, missing = model.basis.transform(x, n_threads)
         none = np.zeros((len(phi), model.n_outputs))
         if isinstance(model.basis, NetworkBasis):
             shape = model.basis.shape
-            return none, np.stack([shape.forward(w, phi).T for w in model.network_weights], axis=1)
+            return none, np.stack([shape.forward(w, phi).T for w in model.network_weights], axis=1), missing
         spreads = np.broadcast_to(model.spread, (len(model.spread), model.n_outputs)).T
         sums = [self._engine.sums(phi * spread, k, n_threads) for k, spread in enumerate(spreads)]
-        return phi @ model.centre if model.centre.any() else none, np.stack(sums, axis=1)
+        return phi @ model.centre if model.centre.any() else none, np.stack(sums, axis=1), missing
 
 
 class IntegerPath:

@@ -1,0 +1,50 @@
+"""Every kind of prediction evaluates the basis functions of a row once."""
+
+import numpy as np
+import pytest
+
+from pydirect import DirectRegressor
+from pydirect.features.maps import NystroemFeatures
+
+CALLS = {
+    "mean": lambda model, x: model.predict(x),
+    "deviation": lambda model, x: model.predict(x, return_std=True),
+    "parts": lambda model, x: model.predict_parts(x),
+    "distribution": lambda model, x: model.predict_distribution(x),
+    "interval": lambda model, x: model.predict_interval(x),
+    "quantiles": lambda model, x: model.predict_quantiles(x),
+    "log density": lambda model, x: model.log_predictive_density(x, np.zeros((len(x), 2))),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 3))
+    y = np.sin(2 * x[:, :2]) + 0.1 * rng.standard_normal((300, 2))
+    model = DirectRegressor(n_basis_functions=60, length_scale=1.0, local=False, noise="constant").fit(x, y)
+    model.predict(x[:1], return_std=True)  # computes what is computed once
+    return model
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_rows_pass_the_features_once(model, call, monkeypatch):
+    rows, original = [], NystroemFeatures.kernel_functions
+
+    def counted(self, x, *args):
+        rows.append(len(x))
+        return original(self, x, *args)
+
+    monkeypatch.setattr(NystroemFeatures, "kernel_functions", counted)
+    call(model, np.zeros((700, 3)))
+    assert sum(rows) == 700
+
+
+def test_one_row_is_predicted_as_among_others(model):
+    x = np.random.default_rng(1).standard_normal((600, 3))
+    mean, deviation = model.predict(x, return_std=True)
+    lower, upper = model.predict_interval(x)
+    for k in (0, 1, 255, 256, 599):
+        own = (*model.predict(x[k : k + 1], return_std=True), *model.predict_interval(x[k : k + 1]))
+        for found, expected in zip(own, (mean, deviation, lower, upper), strict=True):
+            np.testing.assert_allclose(found[0], expected[k], rtol=1e-12, atol=1e-12)
