@@ -2,13 +2,15 @@
 
     python bench/scripts/many.py fit [--models 32] [--weights 2000]
     python bench/scripts/many.py estimators [--models 32] [--weights 2000]
+    python bench/scripts/many.py groups [--groups 500] [--rows 200]
     python bench/scripts/many.py search [protein.npz] [--weights 2000] [--folds 10] [--grid-fits 2]
 
 ``fit``: inference from given statistics in the decorrelated basis, one factorisation beside one per model.
-``estimators``: end to end, `fit_many` beside ``fit`` one by one. ``search``: ten-fold cross-validation of a 5 × 5 grid,
-`DirectSearchCV` beside scikit-learn's GridSearchCV over the same estimator, extrapolated from its first fits; the file
-holds arrays X and y, without one the data are synthetic. All on one thread. Seconds are of the processor, which a busy
-machine changes less than the clock's.
+``estimators``: end to end, `fit_many` beside ``fit`` one by one. ``groups``: `fit_groups` beside a loop over the
+default estimator, extrapolated from ten groups, and the log density of rows that are held out. ``search``: ten-fold
+cross-validation of a 5 × 5 grid, `DirectSearchCV` beside scikit-learn's GridSearchCV over the same estimator,
+extrapolated from its first fits; the file holds arrays X and y, without one the data are synthetic. All on one thread.
+Seconds are of the processor, which a busy machine changes less than the clock's.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from pydirect import (  # noqa: E402
     DirectSearchCV,
     collect_statistics,
     fit_decorrelated,
+    fit_groups,
     fit_many,
 )
 from pydirect.regression import maximise_evidence  # noqa: E402
@@ -94,6 +97,37 @@ def compare_estimators(n_models: int, n_weights: int) -> None:
         report(f"end to end, {basis}, {n_models} targets", together, n_models * single, " (one fit times their number)")
 
 
+def make_groups(n_groups: int, n_rows: int, n_new: int = 100) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Inputs, targets and labels of rows to fit and of new rows: a common function, and deviations of half its size."""
+    rng = np.random.default_rng(0)
+    directions, phases = rng.standard_normal((6, 40)), rng.uniform(0, 2 * np.pi, 40)
+    common, own, offsets = rng.standard_normal(40), rng.standard_normal((n_groups, 40)), rng.standard_normal(n_groups)
+
+    def draw(size: int) -> tuple[np.ndarray, ...]:
+        group = np.repeat(np.arange(n_groups), size)
+        x = rng.standard_normal((len(group), 6))
+        waves = np.sin(x @ directions / 2 + phases) / np.sqrt(20)
+        y = waves @ common + 0.5 * np.einsum("ij,ij->i", waves, own[group]) + 0.5 * offsets[group]
+        return x, y + 0.5 * rng.standard_normal(len(x)), group
+
+    return draw(n_rows), draw(n_new)
+
+
+def compare_groups(n_groups: int, n_rows: int) -> None:
+    rows, (x, y, group) = make_groups(n_groups, n_rows)
+    model = DirectRegressor(n_threads=1)
+    fitted: list[Any] = []
+    together = seconds(lambda: fitted.append(fit_groups(model, *rows)))
+    density = fitted[0].log_predictive_density(x, y, group).mean()
+    apart, densities = [], []
+    for k in range(min(n_groups, 10)):
+        own, new = rows[2] == k, group == k
+        apart.append(seconds(lambda own=own: model.fit(rows[0][own], rows[1][own])))
+        densities.append(model.log_predictive_density(x[new], y[new]).mean())
+    extra = f", log density {density:.3f} and {np.mean(densities):.3f} (10 groups)"
+    report(f"{n_groups} groups of {n_rows} rows", together, n_groups * float(np.mean(apart)), extra)
+
+
 def compare_search(x: np.ndarray, y: np.ndarray, n_weights: int, n_folds: int, n_grid_fits: int) -> None:
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     features = RBFSampler(gamma=0.5 / x.shape[1], n_components=n_weights, random_state=0)
@@ -129,10 +163,12 @@ def compare_search(x: np.ndarray, y: np.ndarray, n_weights: int, n_folds: int, n
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("fit", "estimators", "search"))
+    parser.add_argument("part", choices=("fit", "estimators", "groups", "search"))
     parser.add_argument("data", nargs="?", help="file with arrays X and y, for search")
     parser.add_argument("--models", type=int, default=32)
     parser.add_argument("--weights", type=int, default=2000)
+    parser.add_argument("--groups", type=int, default=500)
+    parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--grid-fits", type=int, default=2)
     args = parser.parse_args()
@@ -141,6 +177,8 @@ def main() -> None:
         compare_inference(args.models, args.weights)
     elif args.part == "estimators":
         compare_estimators(args.models, args.weights)
+    elif args.part == "groups":
+        compare_groups(args.groups, args.rows)
     else:
         if args.data:
             with np.load(args.data) as file:

@@ -21,6 +21,7 @@ _PUBLIC = {
     "MonteCarloBNNRegressor": "pydirect.estimators.monte_carlo_bnn",
     "MonteCarloBNNClassifier": "pydirect.estimators.monte_carlo_bnn",
     "DirectSearchCV": "pydirect.estimators.search",
+    "fit_groups": "pydirect.estimators.fit_groups",
     "fit_many": "pydirect.estimators.fit_many",
     "load": "pydirect.estimators._saving",
     "quantize": "pydirect.quantized.quantize",

@@ -271,3 +271,29 @@ def timeraw_import_numpy_and_scipy() -> str:
 
 for _function in (timeraw_import, timeraw_import_everything, timeraw_import_numpy_and_scipy):
     _function.repeat, _function.number = 5, 1  # type: ignore[attr-defined]
+
+
+class Groups:
+    """`fit_groups` of many small tables, on one thread.
+
+    Limit: a symmetric eigendecomposition per group, about 9 n³ flops for n rows.
+    """
+
+    params = ([(100, 3), (100, 200)],)
+    param_names = ("shape",)
+    timeout = 600
+    number, repeat, warmup_time = 1, (3, 5, 20.0), 0
+
+    def setup(self, shape: tuple[int, int]) -> None:
+        from pydirect import DirectRegressor
+
+        n_groups, n_rows = shape
+        x, y = make_data(n_groups * n_rows)
+        self.groups = np.arange(len(x)) % n_groups
+        self.x, self.y = x, np.ravel(y) + np.random.default_rng(0).standard_normal(n_groups)[self.groups]
+        self.model = DirectRegressor(length_scale=3.0, n_threads=1)
+
+    def time_fit_groups(self, shape: tuple[int, int]) -> None:
+        from pydirect import fit_groups
+
+        fit_groups(self.model, self.x, self.y, self.groups)

@@ -7,6 +7,7 @@ from pydirect.estimators.comparison import compare_left_out
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
+from pydirect.estimators.fit_groups import GroupedRegressor, fit_groups
 from pydirect.estimators.fit_many import fit_many
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
@@ -19,11 +20,13 @@ __all__ = [
     "DirectRegressor",
     "DirectSearchCV",
     "FeatureMapWarning",
+    "GroupedRegressor",
     "LocalProcessWarning",
     "MonteCarloBNNClassifier",
     "MonteCarloBNNRegressor",
     "QuadraticBNNRegressor",
     "compare_left_out",
+    "fit_groups",
     "fit_many",
     "load",
 ]

@@ -99,7 +99,8 @@ class DecorrelatedPosterior(MeanFieldPosterior):
     def check(self, n_weights: int) -> None:
         """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
         n_directions = self.vectors.shape[-1]
-        require = require_single if self.vectors.size >= LARGE_ROTATION else require_array
+        single = self.vectors.size >= LARGE_ROTATION or self.vectors.dtype == np.float32  # those of many groups are
+        require = require_single if single else require_array
         require(self.vectors, "vectors", n_weights, n_directions)
         require_number(self.prior_variance, "prior_variance", above=0.0)
         self._check_factors(n_directions)

@@ -1,0 +1,341 @@
+"""Fitting many small tables at once: one function for all groups of rows, and each group's deviation from it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_instance, as_number, as_target, shown
+from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.features.evidence import TrainingRows
+from pydirect.regression.decorrelated import DecorrelatedPosterior, with_precision
+from pydirect.regression.group_deviations import CommonFunction, GroupRows, Population, group_posterior
+from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, gram_of
+from pydirect.statistics.rotated import decorrelate
+
+# Rows from which the feature map is learned, and most basis functions: of each group they are held once.
+SAMPLED_ROWS, MOST_BASIS_FUNCTIONS = 2000, 500
+# Rows of groups that one thread sums at a time.
+CHUNK_ROWS = 4000
+
+
+class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
+    """Fitted regressors of groups of rows, by label; see `fit_groups`.
+
+    A mapping from labels to models that share one ``features_``. Each of them is a `DirectRegressor` with all its
+    methods: predictions, draws, `save`, `pydirect.quantize`. The whole is pickled, files hold one model each.
+
+    Attributes
+    ----------
+    new_group : DirectRegressor
+        What is known of a group without rows: the function of all groups, and how far groups are from it.
+    """
+
+    def __init__(self, models: dict[Hashable, DirectRegressor], new_group: DirectRegressor) -> None:
+        self._models, self.new_group = models, new_group
+
+    def __getitem__(self, label: Hashable) -> DirectRegressor:
+        return self._models[label]
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def __repr__(self) -> str:
+        return f"<GroupedRegressor: {len(self)} groups, {self.new_group.features_.n_weights} basis functions>"
+
+    def predict(
+        self, X: ArrayLike, groups: ArrayLike, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the target of rows of known groups.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        groups : array_like of shape (n_rows,)
+            Labels of groups that were fitted; for others use `new_group`.
+        return_std : bool
+            Also return the standard deviation of the target, noise included.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,)
+        std : ndarray of shape (n_rows,)
+
+        Raises
+        ------
+        ValueError
+            If a group was not fitted.
+        """
+        if return_std:
+            mean, std = self._of_groups(X, groups, lambda model, x, _: model.predict(x, return_std=True))
+            return mean, std
+        return self._of_groups(X, groups, lambda model, x, _: (model.predict(x),))[0]
+
+    def predict_interval(self, X: ArrayLike, groups: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Predict central intervals that contain the target with probability `level`; see `predict`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        groups : array_like of shape (n_rows,)
+        level : float in (0, 1)
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,)
+        """
+        as_number(level, "level", above=0.0, below=1.0)
+        lower, upper = self._of_groups(X, groups, lambda model, x, _: model.predict_interval(x, level))
+        return lower, upper
+
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike) -> FloatArray:
+        """Log density of observed targets in nats, (n_rows,); see `predict`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        y : array_like of shape (n_rows,)
+        groups : array_like of shape (n_rows,)
+        """
+        targets = as_target(y, _num_samples(X))[:, 0]
+        density = self._of_groups(X, groups, lambda model, x, rows: (model.log_predictive_density(x, targets[rows]),))
+        return density[0]
+
+    def _of_groups(
+        self,
+        X: ArrayLike,
+        groups: ArrayLike,
+        method: Callable[[DirectRegressor, Any, NDArray[np.intp]], Any],
+    ) -> tuple[FloatArray, ...]:
+        """Return the arrays that a method of the groups' models returns of their rows, in the order of the rows."""
+        if not hasattr(X, "shape"):
+            X = np.asarray(X)
+        labels, codes = coded_groups(groups, _num_samples(X))
+        unknown = [label for label in labels if label not in self._models]
+        if unknown:
+            raise ValueError(
+                f"groups must have been fitted, got {shown(unknown[0])}: predict groups without rows by new_group"
+            )
+        order, bounds = _sorted(codes, len(labels))
+        parts = []
+        for k, label in enumerate(labels):
+            rows = order[bounds[k] : bounds[k + 1]]
+            parts.append(method(self._models[label], _safe_indexing(X, rows), rows))
+        found = []
+        for values in zip(*parts, strict=True):
+            joined = np.empty(len(codes))
+            joined[order] = np.concatenate(values)
+            found.append(joined)
+        return tuple(found)
+
+
+def fit_groups(
+    model: DirectRegressor,
+    X: ArrayLike,
+    y: ArrayLike,
+    groups: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> GroupedRegressor:
+    """Fit a regressor to each of many groups of rows, which learn from each other: 500 shops of 200 rows.
+
+    All groups share one feature map, whose kernel is learned from some of their rows. Every group's function is that of
+    all groups together plus a deviation of its own; how large deviations are, and how noise variances are distributed
+    over groups, is found from all of them (partial pooling). So a group of three rows follows the others, with the
+    uncertainty that groups differ by, and one of many rows follows its own.
+
+    Parameters
+    ----------
+    model : DirectRegressor
+        Parameters, in the decorrelated basis with a Gaussian prior and without ``noise="varying"``, ``"student_t"``, a
+        number for ``local`` and ``store_loo``; a number for ``noise`` is that of every group. Of `n_basis_functions` at
+        most 500 are used. It is not changed.
+    X : array_like of shape (n_samples, n_features_in)
+        Without the column of groups.
+    y : array_like of shape (n_samples,)
+    groups : array_like of shape (n_samples,)
+        The group of each row: numbers, text or any hashable labels, none of them missing.
+    sample_weight : array_like of shape (n_samples,), optional
+        As of `DirectRegressor.fit`.
+
+    Returns
+    -------
+    GroupedRegressor
+        A mapping from labels to fitted models. Their noise is constant within a group, with a log-normal posterior, and
+        they have no local process. ``elbo_`` is a group's log evidence given what the groups share.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data or a parameter is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor, fit_groups
+    >>> rng = np.random.default_rng(0)
+    >>> X, shop = rng.standard_normal((400, 2)), rng.integers(20, size=400)
+    >>> y = X[:, 0] + rng.standard_normal(20)[shop] + 0.1 * rng.standard_normal(400)
+    >>> shops = fit_groups(DirectRegressor("linear"), X, y, shop)
+    >>> mean, std = shops.predict(X[:5], shop[:5], return_std=True)
+    >>> lower, upper = shops[7].predict_interval(X[:5])
+    """
+    as_instance(model, "model", DirectRegressor)
+    lead = clone(model)
+    lead._check_parameters()
+    lead._require_formula("groups cannot be fitted together")
+    lead._check_without_rows()
+    lead.set_params(n_basis_functions=min(lead.n_basis_functions, MOST_BASIS_FUNCTIONS))
+    x, targets, standardised, weight = lead._start_fit(X, y, sample_weight)
+    if targets.shape[1] > 1:
+        raise ValueError(f"y must be one target, got {targets.shape[1]}: call fit_groups for each")
+    labels, codes = coded_groups(groups, len(x))
+    if weight is not None:
+        empty = np.flatnonzero(np.bincount(codes, weight, len(labels)) == 0)
+        if len(empty):
+            raise ValueError(f"sample_weight must leave rows of every group, got none of {shown(labels[empty[0]])}")
+    rows = TrainingRows(x, standardised, weight)
+    lead._set_counts(float(len(x) if weight is None else weight.sum()), rows.counts.repetitions)
+    rows = rows.divided(lead.repetitions_)
+    _fix_features(lead, rows)
+    with single_blas_thread():
+        return _fit(lead, rows, labels, *_sorted(codes, len(labels)))
+
+
+def coded_groups(groups: ArrayLike, n_rows: int) -> tuple[list[Hashable], NDArray[np.intp]]:
+    """Return the labels of groups, in order of appearance, and the number of each row's label."""
+    given = np.asarray(groups)
+    if given.ndim != 1 or len(given) != n_rows:
+        raise ValueError(f"groups must have one label for each of {n_rows} rows, got shape {given.shape}")
+    values: list[Any] = given.tolist()
+    numbers: dict[Hashable, int] = {}
+    try:
+        codes = np.array([numbers.setdefault(label, len(numbers)) for label in values], dtype=np.intp)
+    except TypeError as error:
+        raise TypeError(f"groups must be hashable labels: {error}") from None
+    for label in numbers:
+        if label is None or label != label or type(label).__name__ in ("NAType", "NaTType"):
+            raise ValueError(f"groups must have no missing labels, got {shown(label)}")
+    return list(numbers), codes
+
+
+def _sorted(codes: NDArray[np.intp], n_groups: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows ordered by group, and where each group begins and ends in that order."""
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n_groups))])
+    return np.argsort(codes, kind="stable"), bounds
+
+
+def _fix_features(lead: DirectRegressor, rows: TrainingRows) -> None:
+    """Fit the feature map to a sample of the rows."""
+    assert rows.weight is not None
+    chosen = np.flatnonzero(rows.weight > 0)
+    if len(chosen) > SAMPLED_ROWS:
+        chosen = np.sort(lead._generator().choice(chosen, SAMPLED_ROWS, replace=False))
+    lead._fix_features(TrainingRows(rows.x[chosen], rows.y[chosen], rows.weight[chosen]))
+
+
+def _fit(
+    lead: DirectRegressor,
+    rows: TrainingRows,
+    labels: Sequence[Hashable],
+    order: NDArray[np.intp],
+    bounds: NDArray[np.intp],
+) -> GroupedRegressor:
+    features, n_threads = lead.features_, resolve_n_threads(lead.n_threads)
+    assert rows.weight is not None
+    inputs, y, weight = features.inputs(rows.x[order]), rows.y[order], rows.weight[order]
+
+    def summed(groups: range) -> tuple[GaussianStatistics, list[GroupRows]]:
+        """Return the sums over the rows of consecutive groups, and these groups."""
+        own = slice(bounds[groups[0]], bounds[groups[-1] + 1])
+        if len(groups) == 1:
+            total = collect_statistics(features.map, inputs[own], y[own], weight[own], n_threads=1)
+            parts = [total]
+        else:
+            root = np.sqrt(weight[own, None])
+            phi, targets = features.map.transform(inputs[own]) * root, y[own] * root
+            ends = bounds[groups[0] + 1 : groups[-1] + 1] - own.start
+            pieces = zip(np.split(phi, ends), np.split(targets, ends), np.split(weight[own], ends), strict=True)
+            parts = [GaussianStatistics(p.T @ t, (t * t).sum(axis=0), w.sum(), rows=p) for p, t, w in pieces]
+            total = replace(parts[0], c=phi.T @ targets, yty=(targets * targets).sum(axis=0), gram=gram_of(phi))
+            total = replace(total, n_samples=weight[own].sum(), rows=None)
+        return total, [_in_single_precision(GroupRows.of(part)) for part in parts]
+
+    total: GaussianStatistics | None = None
+    parts: list[GroupRows] = []
+    for sums, found in ordered_map(summed, _chunks(bounds), n_threads):
+        total = sums if total is None else total + sums
+        parts += found
+    assert total is not None
+    initial = lead._initial_hyperparameters(0)
+    target = decorrelate(total).target(0)
+    common = CommonFunction.of(target, *initial.by_evidence(target))
+    population = Population.of(parts, common, initial.fixed_noise)
+    lead.mean_missing_variance_ = features.mean_missing_variance(inputs, weight, total.mean_square)
+    derivatives = _log_derivatives(lead, y, weight, bounds)
+
+    def posterior(k: int | None) -> tuple[DecorrelatedPosterior, float]:
+        group = GroupRows.none(features.n_weights) if k is None else parts[k]
+        noise = population.noise(k, lead.n_noise_levels)
+        return group_posterior(group, common, population.scale, noise, lead.n_levels)
+
+    def fitted(k: int) -> DirectRegressor:
+        return _model(lead, *posterior(k), parts[k].n_samples, derivatives[k])
+
+    models = dict(zip(labels, ordered_map(fitted, iter(range(len(labels))), n_threads), strict=True))
+    unseen, unit = posterior(None)
+    unseen.outcome = unseen.outcome.at(sum(own.posteriors_[0].elbo for own in models.values()))
+    return GroupedRegressor(models, _model(lead, unseen, unit, total.n_samples, np.sum(derivatives, axis=0)))
+
+
+def _model(
+    lead: DirectRegressor, posterior: DecorrelatedPosterior, unit: float, n_rows: float, log_derivative: FloatArray
+) -> DirectRegressor:
+    """Return a fitted model with the features of another one; `unit`: of the posterior's weights."""
+    own = copy.copy(lead)
+    own.posteriors_, own.prior_scale_ = [posterior], np.array([unit])
+    own.local_, own._local_gain, own.noise_model_, own._untried = None, None, None, "by fit_groups"
+    own.n_samples_, own.effective_rows_, own._log_derivative = n_rows * lead.repetitions_, n_rows, log_derivative
+    own.fit_seconds_ = {}
+    own._set_coefficients()
+    own.posteriors_ = with_precision(own.posteriors_, np.float32)
+    own._set_results()
+    return own
+
+
+def _chunks(bounds: NDArray[np.intp]) -> Iterator[range]:
+    """Yield consecutive groups of up to `CHUNK_ROWS` rows together, or one of more."""
+    begin = 0
+    for end in range(1, len(bounds)):
+        if end == len(bounds) - 1 or bounds[end + 1] - bounds[begin] > CHUNK_ROWS:
+            yield range(begin, end)
+            begin = end
+
+
+def _in_single_precision(rows: GroupRows) -> GroupRows:
+    """Return rows that take half the memory; see `with_precision`."""
+    return replace(rows, vectors=rows.vectors.astype(np.float32))
+
+
+def _log_derivatives(
+    lead: DirectRegressor, y: FloatArray, weight: FloatArray, bounds: NDArray[np.intp]
+) -> list[FloatArray]:
+    """Return what a transform of the targets adds to each group's log density, (1,) each."""
+    transform = lead._transform()
+    if transform is None:
+        return [np.zeros(1)] * (len(bounds) - 1)
+    derivative = transform.log_derivative(transform.inverse(lead.y_mean_ + lead.y_scale_ * y))[:, 0]
+    derivative = derivative * weight * lead.repetitions_
+    return [derivative[begin:end].sum(keepdims=True) for begin, end in pairwise(bounds)]
