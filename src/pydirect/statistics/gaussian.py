@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.linalg import blas
+from scipy.linalg import lapack
 
 from pydirect import _core
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
@@ -331,14 +331,15 @@ def whitening_of_sums(features: FeatureMap | None, dtype: DTypeLike) -> FloatArr
 def whitened_sums(c: FloatArray, gram: FloatArray, whitening: FloatArray | None) -> tuple[FloatArray, FloatArray]:
     """Return sums of Φ = FW from those of F: Wᵀ(FᵀF)W and, in rows, yᵀF W.
 
-    `c`, (n_outputs, n_weights), and `gram`, (n_weights, n_weights), symmetric, whose memory is used.
+    `c`, (n_outputs, n_weights), and `gram`, (n_weights, n_weights), symmetric.
     """
     if whitening is None:
         return c, gram
     with single_blas_thread():
-        # To BLAS a C-ordered matrix is its transpose: WᵀG, then (WᵀG)W.
-        half = blas.dtrmm(1.0, whitening, gram.T, trans_a=1, overwrite_b=1)
-        gram = blas.dtrmm(1.0, whitening, half, side=1, overwrite_b=1).T
+        # LAPACK has LᵀGL for lower triangular L, at half the cost of two products: W with its rows and columns reversed.
+        turned, info = lapack.dsygst(gram[::-1, ::-1], whitening[::-1, ::-1], itype=2, lower=1)
+        assert info == 0
+        gram = np.ascontiguousarray(turned[::-1, ::-1])
         _core.mirror_upper_triangle(gram, 1)
         return np.ascontiguousarray(c @ whitening), gram
 
