@@ -336,7 +336,7 @@ def whitened_sums(c: FloatArray, gram: FloatArray, whitening: FloatArray | None)
     if whitening is None:
         return c, gram
     with single_blas_thread():
-        # LAPACK has LᵀGL for lower triangular L, at half the cost of two products: W with its rows and columns reversed.
+        # LAPACK has LᵀGL for lower triangular L, at half the cost of two products: W reversed.
         turned, info = lapack.dsygst(gram[::-1, ::-1], whitening[::-1, ::-1], itype=2, lower=1)
         assert info == 0
         gram = np.ascontiguousarray(turned[::-1, ::-1])
