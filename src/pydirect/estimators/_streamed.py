@@ -19,7 +19,7 @@ from pydirect.streams.rows import Rows, StreamError
 from pydirect.streams.tables import Table
 
 # Noise variance, of standardised targets, for which sums of a kernel with given length-scales are accurate.
-LEAST_NOISE = 1e-6
+LEAST_NOISE = 1e-3
 
 
 class FeatureMapWarning(UserWarning):
