@@ -138,7 +138,9 @@ def counter_normals(seed: int, stream: int, first: int, n: int) -> _Double: ...
 
 # Gaussian process. n rows; columns padded to stride, a multiple of LEVEL_PADDING: ard, isotropic, linear and
 # distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own norms
-# (n,), amplitudes (4,): ARD, isotropic, linear, constant. The out of cross_covariance is (n, stride).
+# (n,), amplitudes (4,): ARD, isotropic, linear, constant. In
+# cross_covariance, out (n_rows, n_others), x (n_rows, n_inputs), others in panels, (⌈n_others/8⌉, n_inputs + n_linear,
+# 8): all inputs, then those of the linear part; weights (n_inputs,).
 
 def covariance(
     ard: _Double,
@@ -166,17 +168,30 @@ def covariance_gradient(
     n_threads: int,
 ) -> _Double: ...
 def cross_covariance(
-    ard: _Double,
-    isotropic: _Double,
-    linear: _Double,
-    ard_norm: _Double,
-    isotropic_norm: _Double,
-    own_ard_norm: _Double,
-    own_isotropic_norm: _Double,
+    x: _Double,
+    others: _Double,
+    weights: _Double,
+    isotropic_weight: float,
     amplitudes: _Double,
+    linear_reach: float,
+    twice_smoothness: int,
     out: _Double,
     n_threads: int,
-    twice_smoothness: int = 3,
+) -> None: ...
+
+# Standardised columns and their normal scores. x (n_rows, n_columns), kept (n_kept,), scored (n_scored,), mean, scale
+# (n_columns,), knots and scores (n_scored, n_knots), out (n_rows, n_kept + n_scored).
+
+def map_inputs(
+    x: _Double,
+    kept: NDArray[np.int64],
+    mean: _Double,
+    scale: _Double,
+    largest: float,
+    scored: NDArray[np.int64],
+    knots: _Double,
+    scores: _Double,
+    out: _Double,
 ) -> None: ...
 
 # Effects of pairs of columns. classes (n_columns, n_rows), y (n_outputs, n_rows), between (n_outputs, n_columns,

@@ -301,24 +301,6 @@ def test_a_point_is_at_distance_zero_from_itself_at_any_scale(isa_level):
     np.testing.assert_allclose(np.diag(c.covariance()), np.diag(c.exact()), rtol=1e-14)
 
 
-@pytest.mark.parametrize(("n", "n_others"), [(1, 1), (3, 8), (20, 13)])
-def test_cross_covariance_is_the_formula_between_two_sets_of_points(at_every_level, n, n_others):
-    rng = np.random.default_rng(n)
-    x, z = rng.standard_normal((n, 3)), np.pad(rng.standard_normal((n_others, 3)), ((0, -n_others % PADDING), (0, 0)))
-    amplitudes, squares = Covariance.amplitudes, [(p**2).sum(axis=1) for p in (2 * z, z, 2 * x, x)]
-
-    def cross():
-        products = [np.ascontiguousarray(p) for p in (4 * x @ z.T, x @ z.T, x[:, :2] @ z[:, :2].T)]
-        out = np.empty((n, len(z)))
-        _core.cross_covariance(*products, *squares, amplitudes, out, 2)
-        return out[:, :n_others].copy()
-
-    r = 2 * np.sqrt(3) * pairwise_distance(x, z)
-    parts = (1 + r) * np.exp(-r), np.exp(-pairwise_distance(x, z)), x[:, :2] @ z[:, :2].T, 1.0
-    expected = sum(a * part for a, part in zip(amplitudes, parts, strict=True))
-    np.testing.assert_allclose(at_every_level(cross), expected[:, :n_others], rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("n", [1, 5, 8, 21])
 def test_covariance_gradient_agrees_with_finite_differences(isa_level, n):
     weight, sums = Covariance(n, seed=n).gradient()

@@ -4,7 +4,6 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from pydirect.features.evidence import fit_hyperparameters
-from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.repeated import distinct_rows
 
@@ -32,18 +31,6 @@ def negative_log_prior(objective, theta):
 
 def random_theta(objective, seed):
     return objective.start + np.random.default_rng(seed).uniform(-1, 1, objective.start.size)
-
-
-@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
-@pytest.mark.parametrize("n_linear", [0, 3])
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 16), (9, 33)])
-def test_covariance_is_the_documented_sum(n, m, n_linear, smoothness):
-    rng = np.random.default_rng(n)
-    p = KernelHyperparameters(0.1, 0.7, np.array([0.5, 1.0, 20.0]), 0.4, 3.0, 0.9, n_linear, smoothness)
-    a, b = rng.standard_normal((n, 3)), rng.standard_normal((m, 3))
-    np.testing.assert_allclose(p.covariance(a, b), covariance_by_hand(p, a, b), rtol=1e-9)
-    np.testing.assert_allclose(p.diagonal(a), np.diag(covariance_by_hand(p, a, a)), rtol=1e-12)
-    np.testing.assert_array_equal(p.covariance(a, b, n_threads=2), p.covariance(a, b))
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])

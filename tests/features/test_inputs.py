@@ -119,6 +119,16 @@ def test_far_rows_stay_finite(x):
     np.testing.assert_array_equal(out[:, 3:], m.transform(np.array([[1e3, -1e3, 9.0, 0], [-1e3, 1e9, -9.0, 0]]))[:, 3:])
 
 
+def test_inputs_are_the_formulas_of_numpy_to_the_last_bit(x):
+    m = InputMap.fit(x, None, rank=True)
+    rng = np.random.default_rng(0)
+    new = np.vstack([x, rng.uniform(-9, 9, (50, 4)), m.knots[:, [0, -1]].T @ np.eye(3, 4), np.full((1, 4), np.nan)])
+    out = m.transform(np.asfortranarray(new))
+    np.testing.assert_array_equal(out[:, :3], ((new - m.mean) / m.scale)[:, m.kept])
+    for k, j in enumerate(m.scored):
+        np.testing.assert_array_equal(out[:, 3 + k], np.interp(new[:, j], m.knots[k], m.scores[k]))
+
+
 def test_inputs_without_any_variation_give_no_columns():
     for rank in (False, True):
         m = InputMap.fit(np.ones((5, 2)), None, rank=rank)

@@ -321,6 +321,42 @@ class Covariance:
         return self._fraction(self.time_gradient, EXP_FLOPS + 12, 56)
 
 
+class CrossCovariance:
+    """Covariance between rows and 2000 others: the kernel functions of Nyström features, Matérn and exponential part.
+
+    Limit, at the rate of dsyrk: 5 flops an input and 2 an input of the linear part, 2 × 28 flops for exponentials and 8
+    to combine the parts; 8 bytes written an entry. Square roots are free where a core finds them beside the sums. All
+    inputs are in the linear part but for normal scores, half of the inputs.
+    """
+
+    params = ((1, 512), (8, 16, 100))
+    param_names = ("n_rows", "n_inputs")
+    n_others = 2_000
+
+    def setup(self, n_rows: int, n_inputs: int) -> None:
+        require("cross_covariance")
+        from pydirect.features.kernel import KernelHyperparameters
+
+        rng = np.random.default_rng(0)
+        length_scales = np.sqrt(n_inputs) * rng.uniform(1, 5, n_inputs)
+        self.kernel = KernelHyperparameters(0.1, 0.7, length_scales, 0.4, 3 * np.sqrt(n_inputs), 0.9, n_inputs // 2)
+        self.x = rng.standard_normal((n_rows, n_inputs))
+        self.others = self.kernel.prepared(rng.standard_normal((self.n_others, n_inputs)))
+
+    def time_covariance(self, n_rows: int, n_inputs: int) -> None:
+        self.kernel.covariance(self.x, self.others)
+
+    @_unit
+    def track_covariance_fraction_of_limit(self, n_rows: int, n_inputs: int) -> float:
+        entries = float(n_rows * self.n_others)
+        flops = 5 * n_inputs + 2 * (n_inputs // 2) + 2 * 28 + 8
+        return fraction_of_limit(
+            lambda: self.kernel.covariance(self.x, self.others),
+            (multiplying("float64", 200, 200), flops * entries),
+            (writing(int(8 * entries)), 8 * entries),
+        )
+
+
 class Expectations:
     """Expectations of log Σ exp z and softmax(z) over Gaussian logits, 2000 rows; of one logit for one class.
 

@@ -4,6 +4,11 @@
 namespace pydirect {
 namespace {
 
+void require_smoothness(int twice_smoothness) {
+  if (twice_smoothness != 1 && twice_smoothness != 3 && twice_smoothness != 5)
+    throw std::invalid_argument("twice_smoothness must be 1, 3 or 5");
+}
+
 CovarianceProblem make_problem(Array<double>& ard, Array<double>& isotropic, const Array<double>& linear,
                                const Array<double>& ard_norm, const Array<double>& isotropic_norm,
                                const Array<double>& noise, const Array<double>& amplitudes, int twice_smoothness) {
@@ -15,8 +20,7 @@ CovarianceProblem make_problem(Array<double>& ard, Array<double>& isotropic, con
   require_shape(ard_norm, "ard_norm", {stride});
   require_shape(isotropic_norm, "isotropic_norm", {stride});
   require_shape(amplitudes, "amplitudes", {4});
-  if (twice_smoothness != 1 && twice_smoothness != 3 && twice_smoothness != 5)
-    throw std::invalid_argument("twice_smoothness must be 1, 3 or 5");
+  require_smoothness(twice_smoothness);
   const double* a = amplitudes.data();
   return {n, stride, ard.mutable_data(), isotropic.mutable_data(), linear.data(), ard_norm.data(),
           isotropic_norm.data(), noise.data(), a[0], a[1], a[2], a[3], twice_smoothness};
@@ -54,18 +58,23 @@ Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<d
   return sums;
 }
 
-void cross(Array<double> ard, Array<double> isotropic, const Array<double>& linear, const Array<double>& ard_norm,
-           const Array<double>& isotropic_norm, const Array<double>& own_ard_norm,
-           const Array<double>& own_isotropic_norm, const Array<double>& amplitudes, Array<double> out, int n_threads,
-           int twice_smoothness) {
-  // The noise has no place in a cross-covariance; any array of the right length stands for it.
-  const CovarianceProblem p =
-      make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, own_ard_norm, amplitudes, twice_smoothness);
-  require_shape(own_isotropic_norm, "own_isotropic_norm", {p.n});
-  require_shape(out, "out", {p.n, p.stride});
-  without_gil([&] {
-    cross_covariance(p, own_ard_norm.data(), own_isotropic_norm.data(), out.mutable_data(), n_threads);
-  });
+void cross(const Array<double>& x, const Array<double>& others, const Array<double>& weights, double isotropic_weight,
+           const Array<double>& amplitudes, double linear_reach, int twice_smoothness, Array<double> out,
+           int n_threads) {
+  if (x.ndim() != 2 || others.ndim() != 3 || out.ndim() != 2)
+    throw std::invalid_argument("x and out must have two dimensions, others three");
+  const Index n_rows = x.shape(0), n_inputs = x.shape(1), n_linear = others.shape(1) - n_inputs;
+  const Index n_others = out.shape(1);
+  if (n_linear < 0 || n_linear > n_inputs) throw std::invalid_argument("others must have all inputs of x");
+  require_shape(others, "others", {(n_others + kLevelPadding - 1) / kLevelPadding, n_inputs + n_linear, kLevelPadding});
+  require_shape(weights, "weights", {n_inputs});
+  require_shape(amplitudes, "amplitudes", {4});
+  require_shape(out, "out", {n_rows, n_others});
+  require_smoothness(twice_smoothness);
+  const double* a = amplitudes.data();
+  const CrossCovariance problem{n_rows, n_inputs, n_linear, n_others, x.data(), nullptr, others.data(), weights.data(),
+                                isotropic_weight, a[0], a[1], a[2], a[3], nullptr, out.mutable_data()};
+  without_gil([&] { cross_covariance(problem, linear_reach, twice_smoothness, n_threads); });
 }
 
 }  // namespace
@@ -76,9 +85,8 @@ void bind_gaussian_process(py::module_& m) {
   m.def("covariance_gradient", &gradient, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
         "isotropic_norm"_array, "noise"_array, "amplitudes"_array, "inverse"_array, "alpha"_array,
         "distance_weight"_array, "n_threads"_a);
-  m.def("cross_covariance", &cross, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
-        "isotropic_norm"_array, "own_ard_norm"_array, "own_isotropic_norm"_array, "amplitudes"_array, "out"_array,
-        "n_threads"_a, "twice_smoothness"_a = 3);
+  m.def("cross_covariance", &cross, "x"_array, "others"_array, "weights"_array, "isotropic_weight"_a,
+        "amplitudes"_array, "linear_reach"_a, "twice_smoothness"_a, "out"_array, "n_threads"_a);
 }
 
 }  // namespace pydirect

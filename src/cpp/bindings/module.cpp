@@ -8,6 +8,7 @@ void bind_factorisation(pybind11::module_&);
 void bind_fourier(pybind11::module_&);
 void bind_gaussian_network(pybind11::module_&);
 void bind_gaussian_process(pybind11::module_&);
+void bind_inputs(pybind11::module_&);
 void bind_kron(pybind11::module_&);
 void bind_mean_field(pybind11::module_&);
 void bind_mixture(pybind11::module_&);
@@ -31,6 +32,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_factorisation(m);
   pydirect::bind_fourier(m);
   pydirect::bind_gaussian_process(m);
+  pydirect::bind_inputs(m);
   pydirect::bind_kron(m);
   pydirect::bind_screen(m);
   pydirect::bind_statistics(m);

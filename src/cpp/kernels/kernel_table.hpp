@@ -2,6 +2,7 @@
 // Kernels know pointers, lengths and strides only: no Eigen, no std containers, no allocation, no exceptions.
 #pragma once
 
+#include "kernels/cross_covariance.hpp"
 #include "kernels/dense.hpp"
 #include "kernels/divergence.hpp"
 #include "kernels/draws.hpp"
@@ -38,6 +39,7 @@ struct KernelTable {
   FactorisationKernels factorisation;
   FourierKernels fourier;
   GaussianProcessKernels gaussian_process;
+  CrossCovarianceKernels cross_covariance;
   QuantizedKernels quantized;
   ProductKernels products;
   DenseKernels dense;

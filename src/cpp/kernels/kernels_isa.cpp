@@ -19,6 +19,7 @@ namespace PYDIRECT_ISA {
 
 #include "kernels/fourier-inl.hpp"
 #include "kernels/gaussian_process-inl.hpp"
+#include "kernels/cross_covariance-inl.hpp"
 #include "kernels/quantized-inl.hpp"
 
 #include "kernels/tilt-inl.hpp"
@@ -57,6 +58,7 @@ constexpr KernelTable all_kernels(const char* name) {
   fill(table.factorisation);
   fill(table.fourier);
   fill(table.gaussian_process);
+  fill(table.cross_covariance);
   fill(table.quantized);
   fill(table.products);
   fill(table.dense);

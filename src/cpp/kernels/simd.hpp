@@ -134,7 +134,21 @@ PYDIRECT_INLINE Pack<T> max(const Pack<T>& a, const Pack<T>& b) {
   return select(less(a, b), b, a);
 }
 
-PYDIRECT_INLINE PackD min(const PackD& a, const PackD& b) { return select(less(b, a), b, a); }
+PYDIRECT_INLINE PackD min(const PackD& a, const PackD& b) {
+#if defined(__AVX512F__) || defined(__AVX__)  // the same choices in one instruction
+  PackD r;
+  PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i) {
+#if defined(__AVX512F__)
+    r.v[i] = _mm512_min_pd(b.v[i], a.v[i]);
+#else
+    r.v[i] = _mm256_min_pd(b.v[i], a.v[i]);
+#endif
+  }
+  return r;
+#else
+  return select(less(b, a), b, a);
+#endif
+}
 
 template <class T>
 PYDIRECT_INLINE Pack<T> abs(const Pack<T>& a) {

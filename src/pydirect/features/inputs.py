@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from pydirect import _core
 from pydirect._validation import FloatArray, short_repr
 from pydirect.persistence.fields import require_array, require_positive
 
@@ -115,11 +116,9 @@ class InputMap:
     def transform(self, x: FloatArray) -> FloatArray:
         """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs)."""
         out = np.empty((len(x), self.n_outputs))
-        with np.errstate(over="ignore"):  # a row at the end of the floating-point range stays there
-            np.divide(x[:, self.kept] - self.mean[self.kept], self.scale[self.kept], out=out[:, : self.n_standardised])
-        np.clip(out, -LARGEST, LARGEST, out=out)
-        for k, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
-            out[:, self.n_standardised + k] = np.interp(x[:, self.scored[k]], knots, scores)
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        standardised = self.kept, self.mean, self.scale, LARGEST
+        _core.map_inputs(x, *standardised, self.scored, self.knots, self.scores, out)
         return out
 
     def check(self, n_features_in: int) -> int:

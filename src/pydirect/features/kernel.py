@@ -15,8 +15,7 @@ from pydirect.persistence.fields import require_array, require_number
 SMOOTHNESS = (0.5, 1.5, 2.5)
 # Standardised inputs of the linear part are clipped to this, so as not to extrapolate to outlying rows.
 LINEAR_REACH = 5.0
-# At a time, so that inner products of scaled rows stay in the cache.
-CHUNK_ROWS = 64
+LOG2_E = float(np.log2(np.e))
 
 
 def linear_inputs(x: FloatArray, n_linear: int) -> FloatArray:
@@ -24,16 +23,23 @@ def linear_inputs(x: FloatArray, n_linear: int) -> FloatArray:
     return np.clip(x[:, :n_linear], -LINEAR_REACH, LINEAR_REACH)
 
 
-def _squared_norms(x: FloatArray) -> FloatArray:
-    return np.asarray(np.einsum("ij,ij->i", x, x))
-
-
 class PreparedRows:
-    """Rows scaled for the parts of the covariance, and padded for the C++ kernels."""
+    """Rows with which others are compared again and again, in panels of eight, and the kernel in the units of C++."""
 
-    def __init__(self, n_rows: int, *parts: FloatArray) -> None:
-        self.n_rows, self.parts = n_rows, parts
-        self.norms = _squared_norms(parts[0]), _squared_norms(parts[1])
+    def __init__(self, p: KernelHyperparameters, x: FloatArray) -> None:
+        self.n_rows = len(x)
+        padded = np.pad(x, ((0, -len(x) % _core.LEVEL_PADDING), (0, 0)))
+        columns = np.vstack([padded.T, linear_inputs(padded, p.n_linear).T])
+        panels = columns.reshape(len(columns), len(padded) // _core.LEVEL_PADDING, _core.LEVEL_PADDING)
+        others = np.ascontiguousarray(panels.swapaxes(0, 1))
+        # Distances are weighted such that parts of the covariance decay as powers of two.
+        order = round(2 * p.smoothness)
+        weights = order * (LOG2_E / p.length_scales) ** 2
+        isotropic_weight = (LOG2_E / p.isotropic_length_scale) ** 2
+        amplitudes = p.amplitudes
+        if p.ard_amplitude == 0:  # the exponential part is the Matérn function of smoothness 1/2
+            order, weights, amplitudes[:2] = 1, np.full_like(weights, isotropic_weight), (p.isotropic_amplitude, 0.0)
+        self.arguments = others, weights, isotropic_weight, amplitudes, LINEAR_REACH, order
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,6 @@ class KernelHyperparameters:
         linear = self.linear_amplitude / max(self.n_linear, 1)
         return np.array([self.ard_amplitude, self.isotropic_amplitude, linear, self.constant])
 
-    def scaled(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the scaled inputs of the three parts of the covariance, (n_rows, ...) each."""
-        return x / self.length_scales, x / self.isotropic_length_scale, linear_inputs(x, self.n_linear)
-
     def diagonal(self, x: FloatArray) -> FloatArray:
         """Prior variance of f at the rows of x, (n_rows,)."""
         linear = linear_inputs(x, self.n_linear)
@@ -96,31 +98,21 @@ class KernelHyperparameters:
 
     def prepared(self, x: FloatArray) -> PreparedRows:
         """Return rows with which others are compared again and again."""
-        return PreparedRows(len(x), *self.scaled(np.pad(x, ((0, -len(x) % _core.LEVEL_PADDING), (0, 0)))))
+        return PreparedRows(self, x)
 
     def covariance(self, x: FloatArray, other: FloatArray | PreparedRows, n_threads: int = 1) -> FloatArray:
         """Covariance of f between rows, (len(x), len(other))."""
         others = other if isinstance(other, PreparedRows) else self.prepared(other)
-        own, n_columns = self.scaled(x), len(others.parts[0])
-        norm, isotropic_norm = _squared_norms(own[0]), _squared_norms(own[1])
-        amplitudes, order = self.amplitudes, round(2 * self.smoothness)
-        out = np.empty((len(x), n_columns))
-        memory = np.empty((3, min(len(x), CHUNK_ROWS), n_columns))
-        for begin in range(0, len(x), CHUNK_ROWS):
-            rows = slice(begin, begin + CHUNK_ROWS)
-            ard, isotropic, linear = products = memory[:, : len(out[rows])]
-            for a, b, product in zip(own, others.parts, products, strict=True):
-                np.matmul(a[rows], b.T, out=product)
-            norms = (*others.norms, norm[rows], isotropic_norm[rows])
-            _core.cross_covariance(ard, isotropic, linear, *norms, amplitudes, out[rows], n_threads, order)
-        return out[:, : others.n_rows]
+        out = np.empty((len(x), others.n_rows))
+        _core.cross_covariance(np.ascontiguousarray(x), *others.arguments, out, n_threads)
+        return out
 
     def check(self, n_inputs: int) -> None:
         """Raise unless the hyperparameters fit the number of inputs and are in range."""
         if (require_array(self.length_scales, "length_scales", n_inputs) < 1 / LARGEST).any():
             raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
         require_number(self.noise_variance, "noise_variance", above=0.0)
-        require_number(self.isotropic_length_scale, "isotropic_length_scale", above=0.0)
+        require_number(self.isotropic_length_scale, "isotropic_length_scale", at_least=1 / LARGEST)
         if require_number(self.smoothness, "smoothness") not in SMOOTHNESS:
             raise ValueError(f"smoothness must be one of {SMOOTHNESS}, got {self.smoothness}")
         for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):

@@ -309,16 +309,11 @@ class NystroemFeatures:
         """L⁻ᵀ, and the mean square of k(Z, Z)."""
         with single_blas_thread():  # the same bits for any number of threads
             k = self.kernel_functions(self.landmarks)
-            k = np.tril(k) + np.tril(k, -1).T
             factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
             if factor is not None:
                 inverse = np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0]))
                 return inverse.T, float(np.mean(np.square(k)))
-        far = max(float(np.abs(part).max(initial=0.0)) for part in self.hyperparameters.scaled(self.landmarks)[:2])
-        raise ValueError(
-            "X must be within reach of its mean, or distances are lost to rounding, got rows that are "
-            f"{far:.1g} length-scales away: drop far rows or raise length_scale"
-        )
+        raise ValueError("the covariance of the landmarks cannot be factorised, got hyperparameters beyond their range")
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # what is computed once is left out
@@ -349,7 +344,7 @@ class NystroemFeatures:
 
     def kernel_functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return k(x, Z), (n_rows, n_landmarks)."""
-        return np.ascontiguousarray(self.hyperparameters.covariance(x, self._prepared, n_threads))
+        return self.hyperparameters.covariance(x, self._prepared, n_threads)
 
     def whitened(self, k: FloatArray) -> FloatArray:
         """Return Φ = k L⁻ᵀ, in the memory of k."""

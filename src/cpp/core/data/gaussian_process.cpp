@@ -9,6 +9,7 @@
 namespace pydirect {
 namespace {
 constexpr Index kRowsPerChunk = 16;
+constexpr Index kCrossRowsPerChunk = 64;
 // Smaller matrices take a millisecond or so: waking threads, and their waiting afterwards, would cost more.
 constexpr Index kEntriesForThreads = Index{1} << 17;
 
@@ -33,16 +34,23 @@ void covariance(const CovarianceProblem& p, double* out, int n_threads) {
   });
 }
 
-void cross_covariance(const CovarianceProblem& p, const double* own_ard_norm, const double* own_isotropic_norm,
-                      double* out, int n_threads) {
-  const auto covariance_row = kernels().gaussian_process.covariance_row[p.twice_smoothness / 2];
-  for_chunks(p.n, kRowsPerChunk, threads_for(p.n, p.stride, n_threads), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) {
-      const Index row = i * p.stride;
-      covariance_row({p.stride, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm,
-                      own_ard_norm[i], own_isotropic_norm[i], p.ard_amplitude, p.isotropic_amplitude,
-                      p.linear_amplitude, p.constant, out + row});
-    }
+void cross_covariance(const CrossCovariance& p, double linear_reach, int twice_smoothness, int n_threads) {
+  const auto of_rows = kernels().cross_covariance.of_rows[twice_smoothness / 2][p.isotropic_amplitude > 0.0];
+  n_threads = threads_for(p.n_rows, p.n_others, n_threads);
+  for_chunks(p.n_rows, kCrossRowsPerChunk, n_threads, [&](Index begin, Index end) {
+    CrossCovariance part = p;
+    part.n_rows = end - begin;
+    part.x = p.x + begin * p.n_inputs;
+    part.out = p.out + begin * p.n_others;
+    std::vector<double> linear(static_cast<std::size_t>(part.n_rows * p.n_linear));
+    for (Index i = 0; i < part.n_rows; ++i)
+      for (Index k = 0; k < p.n_linear; ++k)
+        linear[static_cast<std::size_t>(i * p.n_linear + k)] =
+            std::clamp(part.x[i * p.n_inputs + k], -linear_reach, linear_reach);
+    alignas(64) double strips[3 * kRowsTogether * kStripColumns];
+    part.x_linear = linear.data();
+    part.strips = strips;
+    of_rows(part);
   });
 }
 

@@ -1,6 +1,7 @@
 // Covariance of the Gaussian process behind the features, and the gradient of its marginal likelihood.
 #pragma once
 
+#include "kernels/cross_covariance.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {
@@ -13,7 +14,7 @@ struct CovarianceProblem {
   const double* linear;
   const double* ard_norm;        // (stride,) |x_A|²
   const double* isotropic_norm;  // (stride,)
-  const double* noise;           // (n,) added to the diagonal; unused by cross_covariance
+  const double* noise;           // (n,) added to the diagonal
   double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
   int twice_smoothness;  // of the Matérn part: 1, 3 or 5
 };
@@ -26,8 +27,8 @@ void covariance(const CovarianceProblem& problem, double* out, int n_threads);
 void covariance_gradient(const CovarianceProblem& problem, const double* inverse, const double* alpha,
                          double* distance_weight, double* sums, int n_threads);
 
-// Covariance between n rows and other points: all matrices (n, stride), own norms of the n rows apart.
-void cross_covariance(const CovarianceProblem& problem, const double* own_ard_norm, const double* own_isotropic_norm,
-                      double* out, int n_threads);
+// Covariance between rows and others; x_linear and strips are found here: the linear part reaches as far as
+// ±linear_reach. twice_smoothness: 1, 3 or 5.
+void cross_covariance(const CrossCovariance& problem, double linear_reach, int twice_smoothness, int n_threads);
 
 }  // namespace pydirect

@@ -1,0 +1,29 @@
+// Covariance of a Gaussian process between rows and others: arguments and kernels of cross_covariance-inl.hpp.
+#pragma once
+
+#include "pydirect/types.hpp"
+
+namespace pydirect {
+
+constexpr Index kStripColumns = 256;  // whose distances wait in the nearest cache
+constexpr Index kRowsTogether = 4;    // at most
+
+// a_A Matérn(|x − z|_w) + a_I exp(−|x − z|/ℓ) + a_L x_L·z_L + constant. Weights are those of squared distances in units
+// of log 2: a Matérn function of the distance y is a polynomial times 2^−y.
+struct CrossCovariance {
+  Index n_rows, n_inputs, n_linear, n_others;
+  const double* x;         // (n_rows, n_inputs)
+  const double* x_linear;  // (n_rows, n_linear)
+  const double* others;    // (⌈n_others/8⌉, n_inputs + n_linear, 8): all inputs, then those of the linear part
+  const double* weights;   // (n_inputs,) of the Matérn part
+  double isotropic_weight;
+  double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
+  double* strips;  // (3, kRowsTogether, kStripColumns) to work in
+  double* out;     // (n_rows, n_others)
+};
+
+struct CrossCovarianceKernels {
+  void (*of_rows[3][2])(const CrossCovariance&);  // smoothness 1/2, 3/2, 5/2; without the exponential part, and with it
+};
+
+}  // namespace pydirect

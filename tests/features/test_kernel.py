@@ -1,0 +1,106 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from pydirect import _core
+from pydirect.features.inputs import LARGEST
+from pydirect.features.kernel import KernelHyperparameters, linear_inputs
+
+
+def kernel(d, *, ard=0.7, isotropic=0.4, linear=0.9, n_linear=0, smoothness=1.5, length_scale=1.0):
+    length_scales = length_scale * np.geomspace(0.5, 20.0, d)
+    return KernelHyperparameters(0.1, ard, length_scales, isotropic, 3.0 * length_scale, linear, n_linear, smoothness)
+
+
+def exact_covariance(p, x, z):
+    """In extended precision."""
+    difference = x[:, None].astype(np.longdouble) - z[None]
+    t = np.sqrt(round(2 * p.smoothness) * ((difference / p.length_scales) ** 2).sum(axis=2))
+    matern = np.exp(-t) * {0.5: 1.0, 1.5: 1 + t, 2.5: 1 + t + t * t / 3}[p.smoothness]
+    rough = np.exp(-np.sqrt((difference**2).sum(axis=2)) / p.isotropic_length_scale)
+    linear = linear_inputs(x, p.n_linear).astype(np.longdouble) @ linear_inputs(z, p.n_linear).T
+    return 1.0 + p.ard_amplitude * matern + p.isotropic_amplitude * rough + p.amplitudes[2] * linear
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize(("d", "n_linear"), [(1, 0), (3, 3), (8, 5), (40, 40)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 7), (5, 8), (3, 9), (67, 259)])
+def test_covariance_is_the_documented_sum(at_every_level, n, m, d, n_linear, smoothness):
+    rng = np.random.default_rng(n)
+    p = kernel(d, n_linear=n_linear, smoothness=smoothness)
+    x, z = 3 * rng.standard_normal((n, d)), 3 * rng.standard_normal((m, d))  # the linear part clips some
+    got, exact = at_every_level(lambda: p.covariance(x, z)), exact_covariance(p, x, z)
+    assert float(np.abs(got - exact).max()) < 2e-15 * np.sqrt(d) * p.diagonal(np.vstack([x, z])).max()
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize("amplitudes", list(itertools.product([0.0, 0.7], repeat=3)))
+def test_parts_without_amplitude_are_left_out(at_every_level, amplitudes, smoothness):
+    rng = np.random.default_rng(0)
+    ard, isotropic, linear = amplitudes
+    p = kernel(3, ard=ard, isotropic=isotropic, linear=linear, n_linear=2, smoothness=smoothness)
+    x, z = rng.standard_normal((9, 3)), rng.standard_normal((17, 3))
+    np.testing.assert_allclose(
+        at_every_level(lambda: p.covariance(x, z)), exact_covariance(p, x, z).astype(float), rtol=1e-13, atol=1e-14
+    )
+
+
+def test_a_row_has_the_same_bits_alone_in_a_block_and_on_any_number_of_threads(isa_level):
+    rng = np.random.default_rng(0)
+    p, x, z = kernel(5, n_linear=5), rng.standard_normal((701, 5)), rng.standard_normal((203, 5))
+    prepared = p.prepared(z)
+    whole = p.covariance(x, prepared)
+    for n_threads in (2, 3):
+        np.testing.assert_array_equal(p.covariance(x, z, n_threads), whole)
+    for i in (0, 1, 64, 700):
+        np.testing.assert_array_equal(p.covariance(x[i : i + 1], prepared)[0], whole[i])
+    np.testing.assert_array_equal(p.covariance(x, z[50:57]), whole[:, 50:57])
+    np.testing.assert_array_equal(p.covariance(np.asfortranarray(x), prepared), whole)
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+def test_covariance_of_rows_with_themselves_is_symmetric_and_has_the_prior_variances(isa_level, smoothness):
+    x = 5 + 1e3 * np.random.default_rng(0).standard_normal((41, 6))
+    p = kernel(6, n_linear=6, smoothness=smoothness, length_scale=1e-9)
+    k = p.covariance(x, x)
+    np.testing.assert_array_equal(k, k.T)
+    np.testing.assert_allclose(np.diag(k), p.diagonal(x), rtol=1e-14)
+
+
+def test_near_rows_keep_their_distances(isa_level):
+    """‖x‖² + ‖z‖² − 2 x·z would lose all digits of a distance of 1e-8."""
+    rng = np.random.default_rng(0)
+    x = 4 + rng.standard_normal((20, 8))
+    z = x + 1e-8 * rng.standard_normal(x.shape)
+    p = kernel(8, smoothness=0.5)
+    assert float(np.abs(p.covariance(x, z) - exact_covariance(p, x, z)).max()) < 1e-14
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+def test_far_rows_are_independent_but_for_what_is_linear(isa_level, smoothness):
+    p = kernel(4, n_linear=4, smoothness=smoothness)
+    shortest = KernelHyperparameters(0.1, 1e50, np.full(4, 1 / LARGEST), 1e50, 1 / LARGEST, 0.0, 0, smoothness)
+    far = LARGEST * np.array([[1.0, 1.0, -1.0, 1.0], [-1.0, 1.0, 1.0, -1.0], [0.0, 0.0, 0.0, 0.0]])
+    rows = np.vstack([far, np.ones((1, 4))])
+    linear = linear_inputs(rows, 4)
+    expected = 1 + p.amplitudes[2] * linear @ linear.T
+    off = ~np.eye(4, dtype=bool)
+    near = (rows[:, None] == rows[None]).all(axis=2)
+    np.testing.assert_allclose(p.covariance(far, far)[off[:3, :3]], expected[:3, :3][off[:3, :3]], rtol=1e-14)
+    np.testing.assert_allclose(shortest.covariance(rows, rows)[~near], 1.0, rtol=1e-14)
+
+
+def test_rows_without_inputs_have_the_amplitudes_as_covariance(isa_level):
+    p = kernel(0)
+    np.testing.assert_allclose(p.covariance(np.empty((3, 0)), np.empty((9, 0))), np.full((3, 9), 2.1), rtol=1e-15)
+    assert p.covariance(np.empty((0, 0)), np.empty((9, 0))).shape == (0, 9)
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    p = kernel(3)
+    z = p.prepared(np.zeros((9, 3)))
+    with pytest.raises(ValueError, match="others must have all inputs"):
+        p.covariance(np.zeros((2, 4)), z)
+    with pytest.raises(ValueError, match="out must have shape"):
+        _core.cross_covariance(np.zeros((2, 3)), *z.arguments, np.zeros((3, 9)), 1)
