@@ -82,6 +82,12 @@ def fraction_of_limit(run: Callable[[], Any], *limits: tuple[Yardstick, float], 
     return float(max(needed) / times[0])
 
 
+def times_limit(run: Callable[[], Any], limit: Callable[[], Any], repeats: int = 3) -> float:
+    """Return how many times the limit's seconds `run` takes; they take turns, and medians count."""
+    times = np.median([[seconds(run), seconds(limit)] for _ in range(repeats)], axis=0)
+    return float(times[0] / times[1])
+
+
 @dataclass(frozen=True)
 class Problem:
     """Data, the feature map and the prior of a synthetic regression."""

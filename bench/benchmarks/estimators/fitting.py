@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -188,6 +189,78 @@ class Regressor:
     track_rows_predicted_per_second.unit = "rows/s"
 
 
+class DefaultFit:
+    """DirectRegressor as it comes, on 36,000 rows of eight columns: search, sums, choice of noise, local process.
+
+    Limit: the bare rank-k update of as many rows at its 2000 basis functions.
+    """
+
+    timeout = 1800
+    number, repeat, warmup_time = 1, 1, 0
+
+    def setup(self) -> None:
+        rng = np.random.default_rng(0)
+        self.x = rng.standard_normal((36_000, 8))
+        f = np.sin(1.5 * self.x[:, 0]) + 0.5 * self.x[:, 1] * self.x[:, 2] + np.cos(self.x[:, 3] + self.x[:, 4])
+        self.y = f + 0.3 * rng.standard_normal(len(f))
+
+    def fit(self) -> dict[str, float]:
+        from pydirect import DirectRegressor
+
+        return DirectRegressor(n_threads=1).fit(self.x, self.y).fit_seconds_
+
+    def time_fit(self) -> None:
+        self.fit()
+
+    def peakmem_fit(self) -> None:
+        self.fit()
+
+    def track_in_rank_k_updates(self) -> float:
+        from ..common import multiplying, times_limit
+
+        update = multiplying("float64", 2_000, 2_000)
+        return times_limit(self.fit, lambda: [update.run() for _ in range(18)], repeats=1)
+
+    track_in_rank_k_updates.unit = "updates"
+
+    def track_inference_share(self) -> float:
+        """Of the seconds of the fit, inference included its choice of noise."""
+        seconds = self.fit()
+        return seconds["inference"] / sum(seconds.values())
+
+    track_inference_share.unit = "1"
+
+
+class ManyOutputs:
+    """A model of 100 outputs: what they share is done once, the rest are products with all of them."""
+
+    params = (1, 100)
+    param_names = ("n_outputs",)
+    timeout = 600
+    number, repeat, warmup_time = 1, (3, 5, 20.0), 0
+
+    def setup(self, n_outputs: int) -> None:
+        from pydirect import DirectRegressor
+
+        self.x, y = make_data(4_000)
+        self.y = y + self.x @ np.random.default_rng(1).standard_normal((N_INPUTS, n_outputs))
+        options = {"n_basis_functions": 500, "length_scale": 3.0, "local": False, "n_threads": 1}
+        self.model = DirectRegressor(noise="constant", **options).fit(self.x, self.y)
+        self.model.predict(self.x[:1], return_std=True)
+
+    def time_fit(self, n_outputs: int) -> None:
+        self.model.fit(self.x, self.y)
+
+    def time_mean(self, n_outputs: int) -> None:
+        self.model.predict(self.x)
+
+    def time_mean_and_deviation(self, n_outputs: int) -> None:
+        self.model.predict(self.x, return_std=True)
+
+    def time_mean_and_deviation_of_one_row(self, n_outputs: int) -> None:
+        self.model.predict(self.x[:1], return_std=True)
+
+
 class Predictive:
     """Layers below the estimator: moments of 4000 rows, and quantiles of mixtures of 15 Gaussians."""
 
@@ -267,6 +340,16 @@ def timeraw_import_everything() -> str:
 def timeraw_import_numpy_and_scipy() -> str:
     """What any such package pays: the limit of the above."""
     return "import numpy, scipy.linalg, scipy.optimize, scipy.special, scipy.stats"
+
+
+def track_compiled_bytes() -> int:
+    """Size of the compiled modules as they are installed."""
+    from pydirect import _core, _random
+
+    return sum(os.path.getsize(str(module.__file__)) for module in (_core, _random))
+
+
+track_compiled_bytes.unit = "bytes"  # type: ignore[attr-defined]
 
 
 for _function in (timeraw_import, timeraw_import_everything, timeraw_import_numpy_and_scipy):
