@@ -13,7 +13,7 @@ import copy
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from pydirect import _core
 from pydirect._validation import FloatArray
@@ -65,9 +65,11 @@ class MarginalLikelihood:
         self.y, self.weight = y, sample_weight
         linear = linear_inputs(self.x, n_linear)
         self.linear = linear[:n] @ linear.T
-        shape = (n, self.stride)
-        self.ard, self.isotropic, self.distance_weight = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.matrix = np.zeros((self.stride, self.stride))  # LAPACK leaves one triangle unchanged
+        self.products, self.squares = self.x[:n] @ self.x.T, np.einsum("ij,ij->i", self.x, self.x)
+        self.isotropic, self.distance_weight = np.empty_like(self.linear), np.empty_like(self.linear)
+        square = (self.stride, self.stride)  # BLAS and LAPACK leave one triangle unchanged
+        self.ard, self.matrix = np.zeros(square), np.zeros(square)
+        self.padding = np.arange(n, self.stride)
         self.mean, self.sd, self.start = _prior(d, int(self.tied[:n_linear].max(initial=-1)) + 1)
 
     @property
@@ -128,27 +130,27 @@ class MarginalLikelihood:
         n, d, n_outputs = self.n, self.d, self.y.shape[1]
         p = self.unpack(theta)
         amplitudes = p.amplitudes
-        scaled_ard, scaled_isotropic = self.x / p.length_scales, self.x / p.isotropic_length_scale
-        np.matmul(scaled_ard[:n], scaled_ard.T, out=self.ard)
-        np.matmul(scaled_isotropic[:n], scaled_isotropic.T, out=self.isotropic)
+        scaled, shrink = self.x / p.length_scales, p.isotropic_length_scale**-2
+        # The lower triangle of a C-ordered array is BLAS's and LAPACK's upper one.
+        blas.dsyrk(1.0, scaled.T, c=self.ard.T, trans=1, overwrite_c=1)
+        np.multiply(self.products, shrink, out=self.isotropic)
         arguments = (
-            self.ard,
+            self.ard[:n],
             self.isotropic,
             self.linear,
-            np.einsum("ij,ij->i", scaled_ard, scaled_ard),
-            np.einsum("ij,ij->i", scaled_isotropic, scaled_isotropic),
+            np.einsum("ij,ij->i", scaled, scaled),
+            shrink * self.squares,
             p.noise_variance / self.weight,
             amplitudes,
         )
         self.matrix[n:] = 0.0
         _core.covariance(*arguments, self.matrix, self.n_threads, round(2 * self.smoothness))
-        self.matrix[np.arange(n, self.stride), np.arange(n, self.stride)] = 1.0  # padding: a block of its own
-
-        # The lower triangle of a C-ordered array is LAPACK's upper one.
+        self.matrix[self.padding, self.padding] = 1.0  # a block of its own
         factor, info = lapack.dpotrf(self.matrix.T, lower=0, overwrite_a=1, clean=0)
         if info != 0:
             return BAD_POINT, np.zeros_like(theta)
-        padded_y = np.pad(self.y, ((0, self.stride - n), (0, 0)))
+        padded_y = np.zeros((self.stride, n_outputs))
+        padded_y[:n] = self.y
         alpha = lapack.dpotrs(factor, padded_y, lower=0)[0]
         value = 0.5 * np.vdot(padded_y, alpha) + n_outputs * np.log(factor.diagonal()).sum()
         value += 0.5 * n_outputs * n * np.log(2 * np.pi)
@@ -169,7 +171,7 @@ class MarginalLikelihood:
         gradient = np.empty_like(theta)
         gradient[0] = noise
         gradient[1] = everything - noise - rough - linear - total
-        weight, inputs = self.distance_weight[:, :n], scaled_ard[:n]
+        weight, inputs = self.distance_weight[:, :n], scaled[:n]
         # Σ_ij W_ij (x_ik − x_jk)² for every input k, by a single matrix product
         spread = np.einsum("ij,ij,i->j", inputs, inputs, weight.sum(axis=1)) - np.einsum(
             "ij,ij->j", inputs, weight @ inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -13,6 +14,10 @@ from pydirect._validation import FloatArray
 
 # Iterations of every start before the best is chosen.
 RACE_ITERATIONS = 12
+# Of directions about whose curvature no descent has learned: what a unit of their coordinate is in θ.
+FIRST_FACTOR = 3.0
+# Bounds that are out of reach.
+FAR = 1e3
 
 
 class Objective(Protocol):
@@ -60,6 +65,7 @@ class Run:
     - `value`: −log posterior.
     - `smoothness`: of the kernel.
     - `n_evaluations`: of the last descent.
+    - `factor`, (n_parameters, n_parameters): lower, of the inverse Hessian of the value per row, as far as it is known.
     """
 
     name: str
@@ -67,39 +73,56 @@ class Run:
     value: float = np.inf
     smoothness: float = 1.5
     n_evaluations: int = 0
+    factor: FloatArray | None = None
 
 
 def descend(objective: Objective, run: Run, n_iterations: int, patience: Patience | None = None) -> Run:
-    """Minimise from where a run has led."""
+    """Minimise from where a run has led, by L-BFGS in coordinates z of unit curvature, θ = θ₀ + factor z.
+
+    The value per row has much the same curvature on any rows: what earlier descents have learned of it serves again.
+    Noise, θ's first entry, depends on z's first alone, which takes over its bounds; elsewhere θ is clipped.
+    """
     objective = objective.at(run.smoothness)
-    theta, value, n_evaluations = run.theta, run.value, 0
+    n, (low, high) = objective.n_rows, np.transpose(objective.bounds)
+    theta, value, n_evaluations = np.clip(run.theta, low, high), run.value, 0
+    factor = FIRST_FACTOR * np.eye(len(theta)) if run.factor is None else run.factor
     values: list[float] = []
     enough = False
+
+    def per_row(z: FloatArray) -> tuple[float, FloatArray]:
+        free = theta + factor @ z
+        inside = np.clip(free, low, high)
+        value, gradient = objective(inside)
+        return value / n, (gradient * (free == inside) / n) @ factor
 
     def watch(intermediate_result: OptimizeResult) -> None:
         nonlocal enough
         values.append(float(intermediate_result.fun))
         if patience is not None and len(values) > patience.iterations:
-            enough = values[-1 - patience.iterations] - values[-1] < patience.gain * objective.n_rows
+            enough = values[-1 - patience.iterations] - values[-1] < patience.gain
         if enough:
             raise StopIteration
 
     per_update = min(objective.iterations_between_updates, n_iterations)
     for _ in range(round(n_iterations / per_update)):
         objective.update(theta)
+        of_noise = (low[0] - theta[0]) / factor[0, 0], (high[0] - theta[0]) / factor[0, 0]
         best = minimize(
-            objective,
-            np.clip(theta, *np.transpose(objective.bounds)),
+            per_row,
+            np.zeros(len(theta)),
             jac=True,
             method="L-BFGS-B",
-            bounds=objective.bounds,
+            bounds=[of_noise, *[(-FAR, FAR)] * (len(theta) - 1)],
             callback=watch,
             options={"maxiter": per_update, "maxfun": 2 * per_update + 5, "ftol": 1e-7, "maxcor": 20},
         )
-        theta, value, n_evaluations = best.x, float(best.fun), n_evaluations + best.nfev
+        theta = np.clip(theta + factor @ best.x, low, high)
+        with suppress(np.linalg.LinAlgError):  # curvatures so different that rounding spoils them
+            factor = np.linalg.cholesky(factor @ best.hess_inv.todense() @ factor.T)
+        value, n_evaluations = n * float(best.fun), n_evaluations + best.nfev
         if enough:
             break
-    return replace(run, theta=theta, value=value, n_evaluations=n_evaluations)
+    return replace(run, theta=theta, value=value, n_evaluations=n_evaluations, factor=factor)
 
 
 def race(objective: Objective, starts: Iterable[Run], n_iterations: int = RACE_ITERATIONS) -> list[Run]:

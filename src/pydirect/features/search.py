@@ -1,5 +1,7 @@
 """The search of kernel hyperparameters: a race of starts on few rows, then the best on more, on one subset or several.
 
+An evaluation costs n³ flops: what needs many is done on few rows, and what is learned of the curvature taken along.
+
 The marginal likelihood of many columns has bad optima: all length-scales long and everything noise. Starts with long
 length-scales, with short ones, and with short ones of only those columns that a screen has found differ in which they
 end in, and the marginal likelihood itself says which is best. It also says how smooth the kernel is. Where one subset
@@ -23,13 +25,13 @@ from pydirect.features.screen import RELEVANT
 from pydirect.features.search_record import AGREEMENT, DISAGREEMENT, HyperparameterSearch, HyperparameterSearchWarning
 
 MAX_ROWS = 1000
-# Rows of the race.
-FIRST_ROWS = 512
+# Rows of the race, and of the choice of the smoothness.
+RACE_ROWS, SMOOTHNESS_ROWS = 256, 512
 # Iterations with every smoothness, from the winner of the race.
 SMOOTHNESS_ITERATIONS = 8
 # Nats a row that another smoothness than 3/2 must gain: with less, predictions were hardly better, some over-confident.
 SMOOTHNESS_GAIN = 0.07
-# The best's further iterations, on the rows of the race if there are no more, or on up to `max_rows`.
+# The best's further iterations, on the same rows if there are no more, or on up to `max_rows`.
 FEW_ROWS = (48, Patience(6, 0.0005))
 MANY_ROWS = (60, Patience(4, 0.002))
 # Share of the targets' variance from which noise is taken for a sign of a bad optimum.
@@ -110,7 +112,7 @@ def search(
         smoothness_values=np.stack([subset.smoothness_values for subset in found]),
         evidences=np.array(evidences),
         smoothness=best.smoothness,
-        n_rows=(min(many, FIRST_ROWS), many, n),
+        n_rows=(min(many, RACE_ROWS), many, n),
         n_evaluations=n_evaluations,
     )
     if record.disagreement > DISAGREEMENT and many >= FEWEST_ROWS:
@@ -139,21 +141,24 @@ def search_subset(
     objective: Callable[[NDArray[np.intp]], KernelObjective], rows: NDArray[np.intp], scores: FloatArray
 ) -> SubsetSearch:
     """Search on some rows: race, choose the smoothness, then go on with the best."""
-    likelihood = objective(np.sort(rows[:FIRST_ROWS]))
+    likelihood = objective(np.sort(rows[:RACE_ROWS]))
     starts = starting_points(likelihood, scores)
     raced = race(likelihood, starts)
     best = min(raced, key=lambda run: run.value)
-    shaped = race(likelihood, [replace(best, smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
+    if len(rows) > RACE_ROWS:
+        likelihood = objective(np.sort(rows[:SMOOTHNESS_ROWS]))
+    smoothnesses = [best if s == best.smoothness else replace(best, smoothness=s, factor=None) for s in SMOOTHNESS]
+    shaped = race(likelihood, smoothnesses, SMOOTHNESS_ITERATIONS)
     margin = SMOOTHNESS_GAIN * likelihood.n_rows
     best = min(shaped, key=lambda run: run.value - margin * (run.smoothness == 1.5))
     tried = [*raced, *shaped]
-    if len(rows) > FIRST_ROWS:
+    if len(rows) > SMOOTHNESS_ROWS:
         likelihood = objective(np.sort(rows))
         if best.theta[0] > np.log(ALL_NOISE):
             again = race(likelihood, [best, replace(starts[1], smoothness=best.smoothness)])
             best = min(again, key=lambda run: run.value)
             tried += again
-    best = descend(likelihood, best, *(FEW_ROWS if len(rows) <= FIRST_ROWS else MANY_ROWS))
+    best = descend(likelihood, best, *(FEW_ROWS if len(rows) <= SMOOTHNESS_ROWS else MANY_ROWS))
     return SubsetSearch(
         likelihood.at(best.smoothness).unpack(best.theta),
         tuple(run.name for run in raced),
