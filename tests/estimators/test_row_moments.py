@@ -5,7 +5,6 @@ import pytest
 
 from pydirect import DirectRegressor
 from pydirect.estimators._row_moments import LARGEST_SKETCHED, RowMoments
-from pydirect.regression.leave_one_out import RidgePosterior
 from pydirect.statistics import collect_statistics, decorrelate
 
 RNG = np.random.default_rng(0)
@@ -21,8 +20,7 @@ def model():
 @pytest.fixture
 def moments(model):
     rotated = decorrelate(collect_statistics(model.features_.map, model.features_.inputs(X), Y[:, None]))
-    posterior = RidgePosterior.of(rotated, np.array([25.0]), np.array([1.0]))
-    return RowMoments(model, X, np.full((700, 1), 25.0), posterior, np.random.default_rng(1), 1)
+    return RowMoments(model, X, np.ones(700), rotated, np.full(1, 0.04), np.ones(1), np.random.default_rng(1), 1)
 
 
 def expected(model, moments):

@@ -8,25 +8,26 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, shown
 from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training
 from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.estimators._noise_model import NoiseModel
+from pydirect.estimators._row_moments import RowMoments
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_number
 from pydirect.quantized.fitted import FittedBasisModel
-from pydirect.regression.leave_one_out import LeaveOneOut, leave_one_out, ridge_of_rows
-from pydirect.regression.local_process import HELD_OUT_ROWS, LocalProcess, fit_local_process
-from pydirect.statistics.rotated import RotatedStatistics
+from pydirect.regression.leave_one_out import LeaveOneOut, leave_one_out
+from pydirect.regression.local_process import HELD_OUT_ROWS, LocalProcess, Places
 
 N_NEIGHBOURS = 32
 LARGEST_ERROR = 1.01  # of left-out rows, squared and relative to the global model's
 CLEARLY_CLOSER = 0.9
 SMALLEST_GAIN = 0.02  # nats per row
 ROWS_PER_FEATURE, FEWEST_ROWS = 2, 1000
-# Leverages above are computed exactly, those below from random signs.
-LARGEST_SKETCHED = 0.3
+# At a first look: rows that are left out, and the error from which nothing is looked at further.
+FIRST_HELD_ROWS = 400
+CLEARLY_FARTHER = 1.05
 
 
 class LocalProcessWarning(UserWarning):
@@ -82,36 +83,31 @@ class LocalDetail(LeavingOneOut):
 
     # --- fit
 
-    def _fit_local(self, training: Training) -> None:
+    def _fit_local(self, training: Training, moments: RowMoments | None) -> None:
         """Set ``local_``: a process where it is asked for, or where rows that are left out gain by it."""
         self.local_, self._local_gain = None, None
         if training.rows is None:
             self._require_rows_for_local()
             return
         kernel = self.features_.hyperparameters
-        if self.local is False or kernel is None or self._obstacle_to_local() or self.noise_model_ is not None:
+        if moments is None or self.local is False or kernel is None or self._obstacle_to_local() or self.noise_model_:
             return
-        rows, automatic = training.rows, isinstance(self.local, str)
-        fewest = max(ROWS_PER_FEATURE * self.features_.n_weights, FEWEST_ROWS) if automatic else 2
-        if len(rows.x) < fewest:
+        automatic = isinstance(self.local, str)
+        n, fewest = len(moments.x), max(ROWS_PER_FEATURE * self.features_.n_weights, FEWEST_ROWS) if automatic else 2
+        if n < fewest:
             return
-        first, weight, _ = rows.merged
-        first, weight = first[weight > 0], weight[weight > 0]
-        if len(first) < fewest:
-            return
-        assert training.rotated is not None  # in the decorrelated basis
-        x, y, rng = rows.x[first], rows.y[first], training.rng.spawn(1)[0]
-        held = np.sort(rng.choice(len(x), min(len(x), HELD_OUT_ROWS), replace=False))
-        found = self._leave_out(x, y, weight, held, training.rotated, rng)
-        process = fit_local_process(
-            self.features_.inputs(x),
-            kernel.length_scales,
-            found.residuals,
-            found.rows(held).log_density,
-            weight,
-            N_NEIGHBOURS if automatic else int(self.local),
-            held,
-        )
+        first, weight, _ = training.rows.merged
+        y, inputs = training.rows.y[first[weight > 0]], self.features_.inputs(moments.x)
+        held = training.rng.spawn(1)[0].choice(n, min(n, HELD_OUT_ROWS), replace=False)
+        k = N_NEIGHBOURS if automatic else int(self.local)
+        places = Places.of(inputs, kernel.length_scales, moments.weight, k, held)
+        if automatic:
+            few = places.at(held[:FIRST_HELD_ROWS])
+            look = self._local_process(few, y, moments, few.rows)
+            self._local_gain = float(look.gain.mean())
+            if self._local_gain <= 0 or look.squared_error.mean() > CLEARLY_FARTHER:
+                return
+        process = self._local_process(places, y, moments, np.arange(n))
         self._local_gain = float(process.gain.mean())
         closer = process.squared_error.mean() <= LARGEST_ERROR  # rows of equal targets, for one, gain density alone
         if not automatic or (self._local_gain > SMALLEST_GAIN and closer):
@@ -123,42 +119,21 @@ class LocalDetail(LeavingOneOut):
             return True
         return isinstance(self.local, str) and float(self.local_.squared_error.mean()) > CLEARLY_CLOSER
 
-    def _leave_out(
-        self,
-        x: FloatArray,
-        y: FloatArray,
-        weight: FloatArray,
-        held: NDArray[np.intp],
-        rotated: RotatedStatistics,
-        rng: np.random.Generator,
-    ) -> LeaveOneOut:
-        """Predict distinct rows without themselves: exactly for rows of large leverage and for `held`.
+    def _local_process(
+        self, places: Places, y: FloatArray, moments: RowMoments, rows: NDArray[np.intp]
+    ) -> LocalProcess:
+        """Fit a process to residuals of some rows, predicted without themselves."""
+        moments.exactly(places.held)
 
-        Elsewhere h is estimated from projections onto random signs, which take a fraction of the time; there an error
-        of a tenth in h changes e/(1 − h) by a few per cent at most.
-        """
-        tau = np.array([p.noise.precision for p in self.posteriors_])
-        posterior = ridge_of_rows(rotated, tau, self.prior_scale_**2)
-        sketch, precision = posterior.sketch(rng), weight[:, None] * tau
-        mean, variance, missing = np.empty_like(y), np.empty_like(y), np.zeros_like(y)
-        project = self.features_.projection(np.hstack([posterior.coefficients, *sketch]))
-        n_threads = resolve_n_threads(self.n_threads)
-        with single_blas_thread():
-            for block in self._blocks(x):
-                values = project(self.features_.inputs(x[block]), n_threads)
-                mean[block] = values[:, : y.shape[1]]
-                signs = values[:, y.shape[1] :].reshape(len(values), len(sketch), -1)
-                variance[block] = np.einsum("ijk,ijk->ij", signs, signs)
-            large = (precision * variance > LARGEST_SKETCHED).any(axis=1)
-            large[held] = True
-            exact = np.flatnonzero(large)
-            for block in self._blocks(x[exact]):
-                chosen = exact[block]
-                inputs, phi = self._features_of(x[chosen])
-                mean[chosen], variance[chosen] = posterior.moments(phi)
-                beyond = self._missing_variance(inputs, phi)
-                missing[chosen] = 0.0 if beyond is None else beyond
-        return leave_one_out(y, mean, variance, precision, self._mean_noise_variance(), missing)
+        def left_out(rows: NDArray[np.intp]) -> LeaveOneOut:
+            mean, variance = moments.at(rows)
+            precision = moments.weight[rows, None] / moments.noise
+            missing = moments.missing[rows, None] * moments.prior_variance
+            return leave_one_out(y[rows], mean, variance, precision, self._mean_noise_variance(), missing)
+
+        residuals = np.zeros_like(y)
+        residuals[rows] = left_out(rows).residuals
+        return places.fit(residuals, left_out(places.held).log_density)
 
     # --- prediction
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.regression.leave_one_out import RidgePosterior
+from pydirect.regression.leave_one_out import RidgePosterior, ridge_of_rows
+from pydirect.statistics.rotated import RotatedStatistics
 
 # Leverages above are computed exactly, those below from random signs.
 LARGEST_SKETCHED = 0.3
@@ -30,9 +31,11 @@ class RowMoments:
     ----------
     model : BasisFunctionModel
     x : ndarray of shape (n_rows, n_features_in)
-    precision : ndarray of shape (n_rows, n_outputs)
-        With which each row entered the posterior.
-    posterior : RidgePosterior
+    weight : ndarray of shape (n_rows,)
+        With which each row entered the statistics.
+    rotated : RotatedStatistics
+    noise, prior_variance : ndarray of shape (n_outputs,)
+        Of a row of weight one, and of every weight.
     rng : numpy.random.Generator
         Draws the signs.
     n_threads : int
@@ -42,23 +45,31 @@ class RowMoments:
         self,
         model: Any,
         x: FloatArray,
-        precision: FloatArray,
-        posterior: RidgePosterior,
+        weight: FloatArray,
+        rotated: RotatedStatistics,
+        noise: FloatArray,
+        prior_variance: FloatArray,
         rng: np.random.Generator,
         n_threads: int,
     ) -> None:
-        self.model, self.basis, self.x, self.precision = model, model.features_, x, precision
-        self.posterior, self.rng, self.n_threads = posterior, rng, n_threads
-        self.mean, self.variance = np.zeros((2, *precision.shape))
+        self.model, self.basis, self.x, self.weight, self.rotated = model, model.features_, x, weight, rotated
+        self.noise, self.prior_variance, self.rng, self.n_threads = noise, prior_variance, rng, n_threads
+        self.mean, self.variance = np.zeros((2, len(x), len(noise)))
         self.missing = np.zeros(len(x))
         self.known, self.exact = np.zeros((2, len(x)), dtype=bool)
+
+    @cached_property
+    def posterior(self) -> RidgePosterior:
+        """Posterior of the weights of Φ."""
+        return ridge_of_rows(self.rotated, 1 / self.noise, self.prior_variance)
 
     def at(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance at rows, (n_chosen, n_outputs) each."""
         new = rows[~self.known[rows]]
-        if self.basis.n_weights > N_SIGNS:
+        if self.basis.n_weights > N_SIGNS * len(self.noise):  # otherwise exact ones cost no more
             self._estimate(new)
-            new = new[(self.precision[new] * self.variance[new] > LARGEST_SKETCHED).any(axis=1)]
+            leverages = self.weight[new, None] / self.noise * self.variance[new]
+            new = new[(leverages > LARGEST_SKETCHED).any(axis=1)]
         self.exactly(new)
         return self.mean[rows], self.variance[rows]
 
@@ -77,7 +88,7 @@ class RowMoments:
         return self.mean[rows], self.variance[rows]
 
     def _estimate(self, rows: NDArray[np.intp]) -> None:
-        n_outputs = self.precision.shape[1]
+        n_outputs = len(self.noise)
         with single_blas_thread():
             for block in self.model._blocks(rows):
                 chosen = rows[block]

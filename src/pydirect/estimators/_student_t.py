@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydirect._validation import FloatArray
 from pydirect.estimators._fitting import Training
 from pydirect.estimators._noise_model import STUDENT_T, NoiseModel
+from pydirect.estimators._row_moments import RowMoments
 from pydirect.estimators._varying_noise import Fitted, NoiseFit, squares_of
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import weighted_location_scale
@@ -19,7 +20,6 @@ from pydirect.regression.empirical_bayes import InitialHyperparameters
 from pydirect.regression.student_t import SMALLEST_SCALE, WeightedRidge, mean_precision, precision_bound, robust_scale
 from pydirect.regression.varying_noise import TAILS, LogNoise
 from pydirect.statistics.gaussian import collect_statistics
-from pydirect.statistics.rotated import RotatedStatistics
 
 MAX_PASSES = 15
 # Change of any row's precision, in units of the scale's, at which passes end.
@@ -29,13 +29,13 @@ SMALLEST_PRECISION = 0.3
 
 
 def fit_student_t(
-    model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics
+    model: Any, training: Training, fitted: Sequence[Fitted], moments: RowMoments
 ) -> tuple[list[Fitted], NoiseModel]:
     """Return the posteriors of all outputs and their noise; features are learned again without outliers.
 
-    `fitted`: with Gaussian noise. `rotated`: statistics in its basis.
+    `fitted`: with Gaussian noise. `moments`: of its functions, at the rows.
     """
-    return StudentTFit(model, training, fitted, rotated).fit()
+    return StudentTFit(model, training, fitted, moments).fit()
 
 
 class StudentTFit(NoiseFit):

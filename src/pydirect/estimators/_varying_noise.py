@@ -35,7 +35,7 @@ from pydirect.features.inputs import InputMap, weighted_location_scale
 from pydirect.features.maps import LinearFeatures, NystroemFeatures
 from pydirect.regression.decorrelated import DecorrelatedPosterior, moved_to
 from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, ridge_of_rows
+from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
 from pydirect.regression.log_noise_kernel import kernel_of_log_noise
 from pydirect.regression.student_t import WeightedRidge
 from pydirect.regression.varying_noise import (
@@ -49,7 +49,7 @@ from pydirect.regression.varying_noise import (
     precision_weights,
 )
 from pydirect.statistics.gaussian import collect_statistics
-from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
+from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
 # Mean log densities that a kind of noise must gain: it has more freedom than leave-one-out sees.
 MARGINS = {CONSTANT: 0.0, HEAVY_TAILED: 0.003, VARYING: 0.01, VARYING_HEAVY_TAILED: 0.013}
@@ -131,23 +131,23 @@ def _choice(candidates: Candidates, share: float = 1.0) -> str:
 
 
 def fit_varying_noise(
-    model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics
+    model: Any, training: Training, fitted: Sequence[Fitted], moments: RowMoments
 ) -> tuple[list[Fitted], NoiseModel]:
     """Return the posteriors of all outputs and the noise that goes with them.
 
-    `fitted`: with constant noise. `rotated`: statistics in its basis.
+    `fitted`: with constant noise. `moments`: of its functions, at the rows.
     """
-    return NoiseFit(model, training, fitted, rotated).varying()
+    return NoiseFit(model, training, fitted, moments).varying()
 
 
 def choose_noise(
-    model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics
+    model: Any, training: Training, fitted: Sequence[Fitted], moments: RowMoments
 ) -> tuple[list[Fitted], NoiseModel | None]:
     """Return the same with the kind of noise of each output that makes left-out rows likeliest; None if all constant.
 
     Nothing is compared where residuals of left-out rows look Gaussian, or rows are few.
     """
-    fit = NoiseFit(model, training, fitted, rotated)
+    fit = NoiseFit(model, training, fitted, moments)
     if len(fit.x) < MIN_ROWS_TO_CHOOSE or fit.looks_constant():
         return list(fitted), None
     return fit.chosen()
@@ -156,21 +156,19 @@ def choose_noise(
 class NoiseFit:
     """The rows of a fit, merged, what of each is left out at a time, and its mean with constant noise."""
 
-    def __init__(self, model: Any, training: Training, fitted: Sequence[Fitted], rotated: RotatedStatistics) -> None:
+    def __init__(self, model: Any, training: Training, fitted: Sequence[Fitted], moments: RowMoments) -> None:
         assert training.rows is not None
         self.model, self.rng, self.n_threads = model, training.rng, training.n_threads
         first, counts, _ = training.rows.merged
         used = counts > 0
-        self.x, self.y, self.counts = training.rows.x[first[used]], training.rows.y[first[used]], counts[used]
+        self.x, self.y, self.counts = moments.x, training.rows.y[first[used]], moments.weight
         self.one = training.rows.counts.left_out(counts)[used]
         n = len(self.x)
         self.compared = np.arange(n)
         if n > MAX_COMPARED_ROWS:
             self.compared = np.sort(self.rng.choice(n, MAX_COMPARED_ROWS, replace=False))
         self.fitted = fitted
-        self.noise = np.array([1 / posterior.noise.precision for posterior, _ in fitted])
-        ridge = ridge_of_rows(rotated, 1 / self.noise, np.array([scale**2 for _, scale in fitted]))
-        self.of_constant = self.row_moments(ridge, self.counts[:, None] / self.noise)
+        self.noise, self.of_constant = moments.noise, moments
 
     @cached_property
     def constant(self) -> list[Mean]:
@@ -355,8 +353,8 @@ class NoiseFit:
             max_iter=self.model.max_iter,
         )
         noise = posterior.noise.variance
-        ridge = ridge_of_rows(rotated, np.array([1 / noise]), np.array([scale**2]))
-        moments = self.row_moments(ridge, weight[:, None] / noise)
+        hyperparameters = np.array([noise]), np.array([scale**2])
+        moments = RowMoments(self.model, self.x, weight, rotated, *hyperparameters, self.rng, self.n_threads)
         loo = self.left_out(moments, k, precision / noise, self.compared)
         log_weights = 0.5 * float(self.counts @ np.log(precision))
         return Mean((posterior, scale), loo, log_weights, rotated.target(0)), moments
@@ -369,9 +367,6 @@ class NoiseFit:
         residual, variance = mean.loo.residuals[:, 0], mean.loo.latent_variances[:, 0]
         found = (Candidate(mean, each, log_noise.log_density(residual, variance, each), weight) for each in tails)
         return max(found, key=lambda candidate: candidate.log_density)
-
-    def row_moments(self, posterior: RidgePosterior, precision: FloatArray) -> RowMoments:
-        return RowMoments(self.model, self.x, precision, posterior, self.rng, self.n_threads)
 
     def left_out(
         self, moments: RowMoments, k: int, precision: FloatArray, rows: NDArray[np.intp], column: int = 0

@@ -17,6 +17,7 @@ from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTabl
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training, fit_to_rows
 from pydirect.estimators._local import LocalDetail
+from pydirect.estimators._row_moments import RowMoments
 from pydirect.estimators._row_noise import NOISE_OF_ROWS, RowNoiseModel
 from pydirect.estimators._student_t import fit_student_t
 from pydirect.estimators._target_units import TransformedTargets
@@ -370,27 +371,39 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         else:
             fitted = finish(self._raw_fits(training))
         self._set_posteriors(fitted)
+        moments = self._row_moments(training)
         if self.noise in NOISE_OF_ROWS:
-            self._fit_noise(training)
+            self._fit_noise(training, moments)
         if self.store_loo and training.given is not None:
             assert training.undivided is not None  # in the decorrelated basis
             self.store_left_out(training.given, training.undivided)
-        self._fit_local(training)
+        self._fit_local(training, moments)
         if self.noise == "auto" and self._noise_may_replace_local():
-            self._fit_noise(training)
+            self._fit_noise(training, moments)
 
     def _set_posteriors(self, fitted: Sequence[tuple[Posterior | SequentialPosterior, float]]) -> None:
         self.posteriors_ = [posterior for posterior, _ in fitted]
         self.prior_scale_ = np.array([scale for _, scale in fitted])
         self._set_coefficients()
 
-    def _fit_noise(self, training: Training) -> None:
+    def _row_moments(self, training: Training) -> RowMoments | None:
+        """Return moments of functions at the rows of a fit in the decorrelated basis, none of them computed yet."""
+        constant = not isinstance(self.noise, str) or self.noise == "constant"
+        if training.rows is None or training.rotated is None or (constant and self.local is False):
+            return None
+        first, weight, _ = training.rows.merged
+        used = weight > 0
+        noise = np.array([1 / posterior.noise.precision for posterior in self.posteriors_])
+        parameters = (training.rotated, noise, self.prior_scale_**2, training.rng.spawn(1)[0], training.n_threads)
+        return RowMoments(self, training.rows.x[first[used]], weight[used], *parameters)
+
+    def _fit_noise(self, training: Training, moments: RowMoments | None) -> None:
         """Set the noise of rows that was asked for, or that makes left-out rows likelier than constant noise."""
-        if training.rows is None or not self._may_fit_noise():
+        if moments is None or not self._may_fit_noise():
             return
-        assert isinstance(self.noise, str) and training.rotated is not None
+        assert isinstance(self.noise, str)
         fitted = list(zip(self.posteriors_, self.prior_scale_.tolist(), strict=True))
-        fitted, found = NOISE_FITS[self.noise](self, training, fitted, training.rotated)
+        fitted, found = NOISE_FITS[self.noise](self, training, fitted, moments)
         if self.local_ is not None and (found is None or found.gain() <= self.local_.gain.mean()):
             return  # both stand for what constant noise leaves over: the one of which left-out rows have more
         self.local_, self.noise_model_ = None, found

@@ -16,9 +16,9 @@ one for all rows and that of the neighbours, as under an inverse-gamma prior:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,6 +201,93 @@ class Surroundings:
         return Correlations(_matern(self.among, rho), _matern(self.own, rho))
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where rows are that are left out, and their nearest neighbours; residuals come later, of these rows alone.
+
+    Attributes
+    ----------
+    columns, inverse_scales, centre, u, weight, k
+        As of `LocalProcess`.
+    held : ndarray of shape (n_held,)
+        Rows that are left out, one at a time.
+    """
+
+    columns: NDArray[np.intp]
+    inverse_scales: FloatArray
+    centre: FloatArray
+    u: Float32Array
+    weight: Float32Array
+    k: int
+    neighbours: Neighbours
+    held: NDArray[np.intp]
+
+    @classmethod
+    def of(
+        cls, inputs: FloatArray, length_scales: FloatArray, weight: FloatArray, k: int, held: NDArray[np.intp]
+    ) -> Self:
+        """Scale the inputs.
+
+        Parameters
+        ----------
+        inputs : ndarray of shape (n_rows, n_inputs)
+            Of distinct rows.
+        length_scales : ndarray of shape (n_inputs,)
+            Of the global model.
+        weight : ndarray of shape (n_rows,)
+            Positive.
+        k : int
+            Number of neighbours.
+        held : ndarray of shape (n_held,)
+        """
+        columns = used_columns(np.clip(inputs / length_scales, -FARTHEST, FARTHEST), NEGLIGIBLE_SPREAD)
+        inverse_scales = 1 / length_scales[columns]
+        u = _scaled(inputs, columns, inverse_scales, np.zeros(len(columns)))
+        centre = u.mean(axis=0, dtype=np.float64)
+        u = _scaled(inputs, columns, inverse_scales, centre)
+        omega = (weight / weight.mean()).astype(np.float32)
+        return cls(columns, inverse_scales, centre, u, omega, k, Neighbours(u), held)
+
+    def at(self, held: NDArray[np.intp]) -> Places:
+        """Return those of other rows that are left out."""
+        return replace(self, held=held)
+
+    @cached_property
+    def chosen(self) -> NDArray[np.intp]:
+        """Neighbours of the rows that are left out, (n_held, k)."""
+        with single_blas_thread():
+            return _others(self.neighbours, self.held, min(self.k, len(self.u) - 1))
+
+    @property
+    def rows(self) -> NDArray[np.intp]:
+        """Rows that are left out and their neighbours, (n_distinct,)."""
+        return np.unique(np.append(self.chosen, self.held))
+
+    def fit(self, residuals: FloatArray, log_density: FloatArray) -> LocalProcess:
+        """Choose length-scale, noise and pooling by the log density of rows that are left out.
+
+        Parameters
+        ----------
+        residuals : ndarray of shape (n_rows, n_outputs)
+            Leave-one-out residuals of the global model; those of other rows than `rows` are only kept.
+        log_density : ndarray of shape (n_held, n_outputs)
+            Leave-one-out log densities of the rows that are left out, by the global model.
+        """
+        r, u, omega, held, chosen = residuals.astype(np.float32), self.u, self.weight, self.held, self.chosen
+        with single_blas_thread():
+            surroundings = Surroundings.of(u[held], u, chosen)
+            median = np.sqrt(np.median(surroundings.own))
+            unit = float(median) if median > 0 else 1.0
+            parts = [LeftOut(surroundings, own[chosen], omega[chosen], own[held], omega[held]) for own in r.T]
+            best = [part.best(unit) for part in parts]
+        objective, rho, eta, pooling, c, error = np.array(best).T
+        gain = np.where(r[held].any(axis=0), -objective - np.average(log_density, axis=0, weights=omega[held]), 0.0)
+        before = np.average(r[held].astype(np.float64) ** 2, axis=0, weights=omega[held])
+        relative = np.divide(error, before, out=np.ones_like(error), where=before > 0)
+        parameters = (rho, eta, c, pooling, self.k, gain, relative)
+        return LocalProcess(self.columns, self.inverse_scales, self.centre, u, r, omega, *parameters)
+
+
 def fit_local_process(
     inputs: FloatArray,
     length_scales: FloatArray,
@@ -210,43 +297,8 @@ def fit_local_process(
     k: int,
     held: NDArray[np.intp],
 ) -> LocalProcess:
-    """Choose length-scale, noise and pooling by the log density of rows that are left out.
-
-    Parameters
-    ----------
-    inputs : ndarray of shape (n_rows, n_inputs)
-        Of distinct rows.
-    length_scales : ndarray of shape (n_inputs,)
-        Of the global model.
-    residuals : ndarray of shape (n_rows, n_outputs)
-        Leave-one-out residuals of the global model.
-    log_density : ndarray of shape (n_held, n_outputs)
-        Leave-one-out log densities of the rows that are left out, by the global model.
-    weight : ndarray of shape (n_rows,)
-        Positive.
-    k : int
-        Number of neighbours.
-    held : ndarray of shape (n_held,)
-        Rows that are left out, one at a time.
-    """
-    columns = used_columns(np.clip(inputs / length_scales, -FARTHEST, FARTHEST), NEGLIGIBLE_SPREAD)
-    inverse_scales = 1 / length_scales[columns]
-    u = _scaled(inputs, columns, inverse_scales, np.zeros(len(columns)))
-    centre = u.mean(axis=0, dtype=np.float64)
-    u = _scaled(inputs, columns, inverse_scales, centre)
-    r, omega = residuals.astype(np.float32), (weight / weight.mean()).astype(np.float32)
-    with single_blas_thread():
-        chosen = _others(Neighbours(u), held, min(k, len(u) - 1))
-        surroundings = Surroundings.of(u[held], u, chosen)
-        median = np.sqrt(np.median(surroundings.own))
-        unit = float(median) if median > 0 else 1.0
-        parts = [LeftOut(surroundings, r[chosen, j], omega[chosen], r[held, j], omega[held]) for j in range(r.shape[1])]
-        best = [part.best(unit) for part in parts]
-    objective, rho, eta, pooling, c, error = np.array(best).T
-    gain = np.where(r.any(axis=0), -objective - np.average(log_density, axis=0, weights=omega[held]), 0.0)
-    before = np.average(r[held].astype(np.float64) ** 2, axis=0, weights=omega[held])
-    relative = np.divide(error, before, out=np.ones_like(error), where=before > 0)
-    return LocalProcess(columns, inverse_scales, centre, u, r, omega, rho, eta, c, pooling, k, gain, relative)
+    """Fit a local process where all residuals are known; arguments as of `Places`."""
+    return Places.of(inputs, length_scales, weight, k, held).fit(residuals, log_density)
 
 
 class Score(NamedTuple):
