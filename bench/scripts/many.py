@@ -1,14 +1,14 @@
 """Many models at once beside one after the other.
 
     python bench/scripts/many.py fit [--models 32] [--weights 2000]
-    python bench/scripts/many.py estimators [--models 32] [--weights 2000]
+    python bench/scripts/many.py estimators [--models 32] [--weights 2000] [--samples 5000]
     python bench/scripts/many.py groups [--groups 500] [--rows 200]
     python bench/scripts/many.py search [protein.npz] [--weights 2000] [--folds 10] [--grid-fits 2]
 
 ``fit``: inference from given statistics in the decorrelated basis, one factorisation beside one per model.
-``estimators``: end to end, `fit_many` beside ``fit`` one by one. ``groups``: `fit_groups` beside a loop over the
-default estimator, extrapolated from ten groups, and the log density of rows that are held out. ``search``: ten-fold
-cross-validation of a 5 × 5 grid, `DirectSearchCV` beside scikit-learn's GridSearchCV over the same estimator,
+``estimators``: end to end, `fit_many` beside ``fit`` one by one, extrapolated from three. ``groups``: `fit_groups`
+beside a loop over the default estimator, extrapolated from ten groups, and the log density of held-out rows.
+``search``: ten-fold cross-validation of a 5 × 5 grid, `DirectSearchCV` beside GridSearchCV over the same estimator,
 extrapolated from its first fits; the file holds arrays X and y, without one the data are synthetic. All on one thread.
 Seconds are of the processor, which a busy machine changes less than the clock's.
 """
@@ -66,7 +66,7 @@ def make_targets(n_rows: int, n_models: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def report(name: str, together: float, apart: float, extra: str = "") -> None:
-    print(f"{name:34s} together {together:8.3f} s   one by one {apart:8.3f} s   {apart / together:6.2f} times{extra}")
+    print(f"{name:42s} together {together:8.3f} s   one by one {apart:8.3f} s   {apart / together:6.2f} times{extra}")
 
 
 def compare_inference(n_models: int, n_weights: int) -> None:
@@ -87,14 +87,29 @@ def compare_inference(n_models: int, n_weights: int) -> None:
     report(f"decorrelated basis, {n_models} targets", seconds(shared), n_models * one, " (one fit times their number)")
 
 
-def compare_estimators(n_models: int, n_weights: int) -> None:
-    x, y = make_targets(4000, n_models)
-    features = RBFSampler(gamma=0.05, n_components=n_weights, random_state=0)
-    for basis in ("decorrelated", "raw"):
-        models = [DirectRegressor(features, basis=basis, n_threads=1) for _ in range(n_models)]
-        together = seconds(lambda models=models: fit_many(models, x, list(y.T)))
-        single = seconds(lambda basis=basis: DirectRegressor(features, basis=basis, n_threads=1).fit(x, y[:, 0]))
-        report(f"end to end, {basis}, {n_models} targets", together, n_models * single, " (one fit times their number)")
+def compare_estimators(n_models: int, n_weights: int, n_rows: int) -> None:
+    """Targets, and noise variances, with every posterior; kernels are given, or learned."""
+    x, y = make_targets(n_rows, n_models)
+    targets, noises = list(y.T), np.geomspace(0.01, 1.0, n_models).tolist()
+    options: dict[str, Any] = {"n_basis_functions": n_weights, "n_threads": 1}
+    given = options | {"length_scale": 3.0}
+    cases = {
+        "decorrelated": given,
+        "decorrelated, without local": given | {"local": False},
+        "raw": given | {"basis": "raw"},
+        "raw, mean field": given | {"basis": "raw", "posterior": "mean_field"},
+        "decorrelated, learned kernels": options,
+    }
+    for name, case in cases.items():
+        kinds: dict[str, tuple[list[DirectRegressor], list[np.ndarray]]] = {
+            "targets": ([DirectRegressor(**case) for _ in targets], targets),
+            "noises": ([DirectRegressor(**case, noise=noise) for noise in noises], [y[:, 0]] * n_models),
+        }
+        for kind, (models, own) in kinds.items():
+            chosen = (0, n_models // 2, n_models - 1)
+            apart = [seconds(lambda k=k, m=models, own=own: clone(m[k]).fit(x, own[k])) for k in chosen]
+            together = seconds(lambda m=models, own=own: fit_many(m, x, own))
+            report(f"{name}, {n_models} {kind}", together, n_models * float(np.mean(apart)))
 
 
 def make_groups(n_groups: int, n_rows: int, n_new: int = 100) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
@@ -167,6 +182,7 @@ def main() -> None:
     parser.add_argument("data", nargs="?", help="file with arrays X and y, for search")
     parser.add_argument("--models", type=int, default=32)
     parser.add_argument("--weights", type=int, default=2000)
+    parser.add_argument("--samples", type=int, default=5000, help="rows, for estimators")
     parser.add_argument("--groups", type=int, default=500)
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--folds", type=int, default=10)
@@ -176,7 +192,7 @@ def main() -> None:
     if args.part == "fit":
         compare_inference(args.models, args.weights)
     elif args.part == "estimators":
-        compare_estimators(args.models, args.weights)
+        compare_estimators(args.models, args.weights, args.samples)
     elif args.part == "groups":
         compare_groups(args.groups, args.rows)
     else:

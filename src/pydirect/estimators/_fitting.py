@@ -22,6 +22,7 @@ from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators._streamed import FeatureMapWarning, StreamedModel
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
+from pydirect.features.repeated import equal_rows
 from pydirect.persistence.fields import Arrays, Header, Writer, require_number
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import RotatedStatistics, decorrelate
@@ -178,6 +179,9 @@ def _merged(
     x, weight = given[0].x, given[0].weight
     together = TrainingRows(x, np.hstack(originals), weight)
     if together.is_plain:
+        if len(given) > 1 and len(equal_rows(x)[0]) == len(x):  # rows that differ in X differ, whatever their targets
+            for own in given[1:]:
+                own.__dict__.update(distinct=given[0].distinct, merged=given[0].merged)
         return list(given)
     index, total = together.distinct
     merged = []
