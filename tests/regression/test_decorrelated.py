@@ -408,5 +408,15 @@ def test_outputs_share_rotations():
     shared = with_precision([posterior, posterior], np.float32)
     assert shared[0].vectors is shared[1].vectors
     variances = latent_variances(shared, np.array([1.0, 2.0]), phi)
-    np.testing.assert_array_equal(variances[:, 0], shared[0].latent_moments(phi)[1])
-    np.testing.assert_array_equal(variances[:, 1], 4 * variances[:, 0])
+    np.testing.assert_allclose(variances[:, 0], shared[0].latent_moments(phi)[1], rtol=1e-9)
+    np.testing.assert_allclose(variances[:, 1], 4 * variances[:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(40, 8), (6, 12)], ids=["all directions", "fewer rows than weights"])
+def test_variances_of_many_outputs_are_those_of_each(shape):
+    """One product for all of them, dropped directions included."""
+    rotated = Setting(*shape).rotation
+    posteriors = [fit_decorrelated(rotated, noise, n_noise_levels=1) for noise in (0.05, 0.1, 0.4)]
+    phi, scale = np.random.default_rng(3).standard_normal((5, shape[1])), np.array([0.5, 1.0, 2.0])
+    expected = [s**2 * posterior.latent_moments(phi)[1] for s, posterior in zip(scale, posteriors, strict=True)]
+    np.testing.assert_allclose(latent_variances(posteriors, scale, phi), np.stack(expected, axis=1), rtol=1e-12)

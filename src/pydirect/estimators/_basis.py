@@ -55,6 +55,8 @@ from pydirect.regression.tilted import check_level_count
 
 # Predicted by one thread at a time.
 CHUNK_ROWS = 256
+# Outputs from which a product of matrices is faster than sums one by one.
+MANY_OUTPUTS = 4
 POSTERIORS = ("sequential", "mean_field")
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 # Parameters on which each kind of feature map depends.
@@ -414,7 +416,10 @@ class BasisFunctionModel(TableModel):
             inputs = basis.inputs(rows[chunk])
             functions = basis.functions(inputs)
             # In double precision: where landmarks are close, large terms cancel.
-            np.einsum("ij,kj->ik", functions, self._function_weights, out=mean[chunk])
+            if len(self._function_weights) < MANY_OUTPUTS:
+                np.einsum("ij,kj->ik", functions, self._function_weights, out=mean[chunk])
+            else:
+                np.matmul(functions, self._function_weights.T, out=mean[chunk])
             if with_variance:
                 variance[chunk] = self._variances.of(inputs, functions)
 

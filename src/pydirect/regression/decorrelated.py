@@ -220,17 +220,29 @@ def latent_variances(posteriors: Sequence[Any], scale: FloatArray, phi: FloatArr
     Decorrelated posteriors with the same vectors share the rotation of Φ.
     """
     variances = np.empty((len(phi), len(posteriors)))
-    rotated: dict[int, tuple[FloatArray, FloatArray]] = {}
+    sharing: dict[int, list[int]] = {}
     for k, posterior in enumerate(posteriors):
         if isinstance(posterior, DecorrelatedPosterior):
-            key = id(posterior.vectors)
-            if key not in rotated:
-                rotated[key] = posterior.rotated(phi)
-            moments = posterior.moments_of_rotated(*rotated[key])
+            sharing.setdefault(id(posterior.vectors), []).append(k)
         else:
-            moments = posterior.latent_moments(phi)
-        variances[:, k] = scale[k] ** 2 * moments[1]
-    return variances
+            variances[:, k] = posterior.latent_moments(phi)[1]
+    for own in sharing.values():
+        chosen = [posteriors[k] for k in own]
+        variances[:, own] = variances_of_rotated(chosen, *chosen[0].rotated(phi))
+    return scale**2 * variances
+
+
+def variances_of_rotated(
+    posteriors: Sequence[DecorrelatedPosterior], rotated: FloatArray, outside: FloatArray
+) -> FloatArray:
+    """Variances of φᵀw, (n_rows, n_posteriors), of posteriors with the same vectors; rows as `rotated` returns them.
+
+    One product with the variances of all weights, as 100 outputs read their rows a hundred times otherwise.
+    """
+    if len(posteriors) == 1:
+        return posteriors[0].moments_of_rotated(rotated, outside)[1][:, None]
+    inside = rotated**2 @ np.stack([posterior.variance for posterior in posteriors], axis=1)
+    return inside + np.outer(outside, [posterior.prior_variance for posterior in posteriors])
 
 
 def moved_to(

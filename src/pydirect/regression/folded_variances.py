@@ -14,7 +14,12 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.maps import NystroemFeatures
-from pydirect.regression.decorrelated import DecorrelatedPosterior, latent_variances, with_precision
+from pydirect.regression.decorrelated import (
+    DecorrelatedPosterior,
+    latent_variances,
+    variances_of_rotated,
+    with_precision,
+)
 
 # Largest relative error of the folded product, of variances at some landmarks and between them; elsewhere about that.
 FOLDING_ERROR = 1e-3
@@ -130,9 +135,7 @@ class LatentVariances:
 
     def _by_folding(self, inputs: FloatArray, functions: FloatArray, folded: Folded) -> FloatArray:
         rotated = folded.rotate(functions)
-        nothing, variances = np.zeros(len(rotated)), np.empty((len(rotated), len(self.scale)))
-        for k, posterior in enumerate(self.posteriors):
-            variances[:, k] = self.scale[k] ** 2 * posterior.moments_of_rotated(rotated, nothing)[1]
+        variances = self.scale**2 * variances_of_rotated(self.posteriors, rotated, np.zeros(len(rotated)))
         return self._with_missing(variances, inputs, rotated)
 
     def _with_missing(self, variances: FloatArray, inputs: FloatArray, phi: FloatArray) -> FloatArray:
