@@ -100,11 +100,11 @@ def test_quadrature_is_the_density_of_the_gaussian_outputs(fitted):
     covariance = covariance + np.array([[0.5, 0.25], [0.25, 0.6]])
     weights, means, variances = fitted._quadrature_components(mean, covariance)
     draws = draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((200_000, 2)))
-    noise = np.exp(draws[:, :, 1])
+    noise = np.exp(draws[1])
     for distance in (0.0, 1.0, 3.0):
         y = mean[:, 0] + distance
         density = np.exp(-0.5 * (y[:, None] - means) ** 2 / variances) / np.sqrt(2 * np.pi * variances) @ weights
-        drawn = np.exp(-0.5 * (y[:, None] - draws[:, :, 0]) ** 2 / noise) / np.sqrt(2 * np.pi * noise)
+        drawn = np.exp(-0.5 * (y[:, None] - draws[0]) ** 2 / noise) / np.sqrt(2 * np.pi * noise)
         error = drawn.std(axis=1) / np.sqrt(200_000)
         assert (np.abs(drawn.mean(axis=1) - density) < 4.5 * error + 1e-4 * density).all()
     _, centre, spread = fitted._moment_components(mean, covariance)

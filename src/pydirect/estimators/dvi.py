@@ -283,7 +283,7 @@ class DVIRegressor(DeterministicModel, NetworkRegressor):
     def _drawn_components(self, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mix over draws of the outputs, from the same standard normal draws for every row."""
         draws = draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((N_DRAWS, 2)))
-        return np.full(N_DRAWS, 1 / N_DRAWS), draws[:, :, 0], self._noise_variances(draws[:, :, 1])
+        return np.full(N_DRAWS, 1 / N_DRAWS), draws[0], self._noise_variances(draws[1])
 
 
 class DVIClassifier(NetworkClassifier, DeterministicModel):
@@ -386,4 +386,4 @@ class DVIClassifier(NetworkClassifier, DeterministicModel):
             odds = predictive_log_odds(*log_odds_moments(mean, covariance))
             return log_expit(np.stack([-odds, odds], axis=1))
         logits = draw_outputs(mean, covariance, normal_points(N_POINTS, mean.shape[1]))
-        return log_mean_softmax(logits, classes=2, draws=1)
+        return log_mean_softmax(logits, classes=0, draws=2).T

@@ -48,10 +48,12 @@ def log_mean_softmax(logits: FloatArray, classes: int, draws: int) -> FloatArray
 
 
 def draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> FloatArray:
-    """Return outputs (n_rows, n_draws, n_outputs) from standard normal draws z (n_draws, n_outputs)."""
+    """Return outputs (n_outputs, n_rows, n_draws) from standard normal draws z (n_draws, n_outputs)."""
     values, axes = np.linalg.eigh(covariance)  # covariances may be singular
     root = axes * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    return mean[:, None, :] + z @ np.swapaxes(root, 1, 2)
+    drawn = np.swapaxes(root, 0, 1) @ z.T
+    drawn += mean.T[:, :, None]
+    return drawn
 
 
 def normal_points(n_points: int, n_dimensions: int) -> FloatArray:
