@@ -48,3 +48,22 @@ def test_one_row_is_predicted_as_among_others(model):
         own = (*model.predict(x[k : k + 1], return_std=True), *model.predict_interval(x[k : k + 1]))
         for found, expected in zip(own, (mean, deviation, lower, upper), strict=True):
             np.testing.assert_allclose(found[0], expected[k], rtol=1e-12, atol=1e-12)
+
+
+def test_frames_of_numbers_are_predicted_without_validation(monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((60, 3))
+    frame = pandas.DataFrame(x, columns=["a", "b", "c"])
+    model = DirectRegressor("linear", noise="constant").fit(frame, x[:, 0])
+    expected = model.predict(frame.assign(a=frame["a"].astype("float32").astype(object)))
+    np.testing.assert_allclose(model.predict(frame), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="infinity"):
+        model.predict(frame.replace(frame.loc[0, "a"], np.inf))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["b", "a", "c"]])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        np.testing.assert_array_equal(model.predict(x), model.predict(frame))
+    assert np.isfinite(model.predict(frame.assign(a=np.nan))).all()  # what is expected, given the others
+    monkeypatch.setattr(DirectRegressor, "_validated", None)
+    model.predict(frame)

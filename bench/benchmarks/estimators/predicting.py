@@ -1,10 +1,11 @@
-"""Predictions of a default model: of one row, whose cost is Python's and the memory's, and of 10,000 rows."""
+"""Predictions of one row, whose cost is Python's and the memory's, and of 10,000 rows: of all kinds of models."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,36 @@ class OneRow:
     def time_product(self) -> None:
         self.row @ self.matrix
 
+    def time_parts(self) -> None:
+        self.model.predict_parts(self.x)
+
     def time_distribution(self) -> None:
         self.model.predict_distribution(self.x)
+
+    def time_interval(self) -> None:
+        self.model.predict_interval(self.x)
+
+    def time_quantiles(self) -> None:
+        self.model.predict_quantiles(self.x)
+
+
+class FrameOfOneRow:
+    """One row of a pandas frame; limit: `OneRow.time_mean`."""
+
+    timeout = 600
+
+    def setup(self) -> None:
+        import pandas
+
+        from pydirect import DirectRegressor
+
+        x, y = make_data(1_000)
+        frame = pandas.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
+        self.model = DirectRegressor(n_basis_functions=200, length_scale=1.0, n_threads=1).fit(frame, y[:, 0])
+        self.row = frame.iloc[:1]
+
+    def time_mean(self) -> None:
+        self.model.predict(self.row)
 
 
 class ManyRows:
@@ -70,6 +99,9 @@ class ManyRows:
 
     def time_mean_and_deviation(self) -> None:
         self.model.predict(self.x, return_std=True)
+
+    def time_interval(self) -> None:
+        self.model.predict_interval(self.x)
 
     def track_deviations_in_products(self) -> float:
         """How many products with a matrix of float32 they cost."""
@@ -116,3 +148,71 @@ class File:
         import pydirect
 
         pydirect.load(self.path).predict(self.x, return_std=True)
+
+
+@cache
+def small(name: str) -> Any:
+    """A model of 1000 rows by its name; a quantised one of a model after "quantised"."""
+    import pydirect
+
+    if name.startswith("quantised "):
+        return small(name.removeprefix("quantised ")).quantize(16)
+    x, y = make_data(1_000)
+    labels = (y[:, 0] > np.median(y[:, 0])).astype(int)
+    draws = {"basis": "raw", "n_basis_functions": 500}
+    models: dict[str, Any] = {
+        "classifier": pydirect.DirectClassifier(n_basis_functions=384),
+        "sequential regressor": pydirect.DirectRegressor(**draws),
+        "sequential classifier": pydirect.DirectClassifier(**draws),
+        "regressor": pydirect.DirectRegressor(n_basis_functions=500, local=False, noise="constant"),
+        "quadratic network": pydirect.QuadraticBNNRegressor(),
+        "DVI": pydirect.DVIRegressor(n_steps=300),
+        "DVI classifier": pydirect.DVIClassifier(n_steps=300),
+        "Monte Carlo network": pydirect.MonteCarloBNNRegressor(n_steps=300),
+        "Monte Carlo classifier": pydirect.MonteCarloBNNClassifier(n_steps=300),
+    }
+    model = models[name].set_params(n_threads=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of so few steps
+        return model.fit(x, labels if "lassifier" in name else y[:, 0])
+
+
+class Models:
+    """Means or probabilities, and deviations, of other models, by their numbers of rows."""
+
+    params = (
+        [
+            "classifier",
+            "sequential regressor",
+            "sequential classifier",
+            "quadratic network",
+            "DVI",
+            "DVI classifier",
+            "Monte Carlo network",
+            "Monte Carlo classifier",
+            "quantised regressor",
+            "quantised classifier",
+            "quantised sequential regressor",
+            "quantised quadratic network",
+        ],
+        [1, 10_000],
+    )
+    param_names = ("model", "n_rows")
+    timeout = 900
+
+    def setup(self, name: str, n_rows: int) -> None:
+        self.model, self.x = small(name), make_data(10_000)[0][:n_rows]
+        self.is_classifier = hasattr(self.model, "predict_proba")
+        self.time_predict(name, n_rows)
+
+    def time_predict(self, name: str, n_rows: int) -> None:
+        if self.is_classifier:
+            self.model.predict_proba(self.x)
+        else:
+            self.model.predict(self.x)
+
+    def time_deviation(self, name: str, n_rows: int) -> None:
+        if self.is_classifier:
+            self.model.predict_logit(self.x, return_std=True)
+        else:
+            self.model.predict(self.x, return_std=True)

@@ -12,7 +12,8 @@ from pydirect.logistic.expectations import softmax_log_probability
 _NODES, _MASSES = np.polynomial.hermite_e.hermegauss(32)
 _LOG_MASSES = np.log(_MASSES / _MASSES.sum())
 # Trapezoidal nodes of the logistic density, around the largest term of the sum.
-_LOGISTIC = np.arange(-36.0, 36.25, 0.5)
+_SPACING = 0.5
+_LOGISTIC = np.arange(-36.0, 36.25, _SPACING)
 # Standard deviation from which the Gaussian counts as the wider.
 _WIDE = 1.25
 
@@ -24,26 +25,24 @@ def predictive_log_odds(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
     the distribution function of a logistic L: E σ(z) = E Φ((mean − L)/sd), a sum over L.
     """
     mean, sd = np.asarray(mean, dtype=np.float64), np.sqrt(np.asarray(variance, dtype=np.float64))
-    out, wide = np.empty(mean.shape), sd > _WIDE
-    for part, log_odds in ((~wide, _narrow_log_odds), (wide, _wide_log_odds)):
+    log_tail, wide = np.empty(mean.shape), sd > _WIDE
+    below = -np.abs(mean)  # log E σ(z) of the less probable class has all digits, and gives the other's
+    for part, log_mean in ((~wide, _log_narrow), (wide, _log_wide)):
         if part.any():
-            out[part] = log_odds(mean[part], sd[part])
-    return out
+            log_tail[part] = log_mean(below[part], sd[part])
+    return np.copysign(np.log1p(-np.exp(log_tail)) - log_tail, mean)
 
 
-def _narrow_log_odds(mean: FloatArray, sd: FloatArray) -> FloatArray:
-    z = mean[:, None] + sd[:, None] * _NODES
-    return log_sum_exp(log_expit(z) + _LOG_MASSES) - log_sum_exp(log_expit(-z) + _LOG_MASSES)
-
-
-def _wide_log_odds(mean: FloatArray, sd: FloatArray) -> FloatArray:
-    return _log_wide(mean, sd) - _log_wide(-mean, sd)
+def _log_narrow(mean: FloatArray, sd: FloatArray) -> FloatArray:
+    """Log of E σ(z), by nodes of the Gaussian."""
+    return log_sum_exp(log_expit(mean[:, None] + sd[:, None] * _NODES) + _LOG_MASSES)
 
 
 def _log_wide(mean: FloatArray, sd: FloatArray) -> FloatArray:
-    """Log of E Φ((mean − L)/sd), up to the constant spacing of the nodes."""
+    """Log of E Φ((mean − L)/sd), by nodes of the logistic density."""
     at = np.minimum(mean + sd**2, 0.0)[:, None] + _LOGISTIC
-    return log_sum_exp(log_ndtr((mean[:, None] - at) / sd[:, None]) + log_expit(at) + log_expit(-at))
+    terms = log_ndtr((mean[:, None] - at) / sd[:, None]) + log_expit(at) + log_expit(-at)
+    return log_sum_exp(terms) + np.log(_SPACING)
 
 
 def log_sum_exp(values: FloatArray, axis: int = 1) -> FloatArray:
