@@ -6,7 +6,14 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from pydirect.regression.local_process import LENGTH_SCALES, NOISE, POOLING, LocalProcess, fit_local_process
+from pydirect.regression.local_process import (
+    LENGTH_SCALES,
+    NOISE,
+    POOLING,
+    LocalProcess,
+    Surroundings,
+    fit_local_process,
+)
 
 RNG = np.random.default_rng(0)
 N, K = 300, 12
@@ -178,3 +185,16 @@ def test_numbers_out_of_range_are_found(change, message):
 
 def test_the_grid_is_ascending():
     assert list(LENGTH_SCALES) == sorted(LENGTH_SCALES) and list(NOISE) == sorted(NOISE)
+
+
+def test_inverses_that_many_functions_share_predict_as_solutions_of_each():
+    rng = np.random.default_rng(11)
+    among = np.abs(rng.standard_normal((40, 19, 3))).astype(np.float32)
+    surroundings = Surroundings.of(among[:, 0], among.reshape(-1, 3), np.arange(40 * 19).reshape(40, 19))
+    noise = np.full((40, 19), 0.01, dtype=np.float32)
+    residuals = rng.standard_normal((40, 19)).astype(np.float32)
+    for rho in (0.5, 5.0, 50.0):
+        correlations = surroundings.correlate(rho)
+        expected = correlations.krige(residuals, noise)
+        for found, own in zip(correlations.solved(noise).krige(residuals), expected, strict=True):
+            np.testing.assert_allclose(found, own, rtol=2e-3, atol=2e-3)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,6 +30,8 @@ from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
 from pydirect.streams.rows import Rows
 
+_Made = TypeVar("_Made")
+
 
 @dataclass(frozen=True)
 class Training:
@@ -42,6 +44,16 @@ class Training:
     rows: TrainingRows | None = None  # of this model's targets, distinct
     given: TrainingRows | None = None  # as they were given to fit
     undivided: RotatedStatistics | None = None  # those of the weights as they were given
+    memo: dict[Hashable, Any] | None = None  # of all models that are fitted to the same rows
+
+    def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+        """Make what depends on the rows and the key alone, once for all models."""
+        if self.memo is None:
+            return make()
+        if key not in self.memo:
+            self.memo[key] = make()
+        made: _Made = self.memo[key]
+        return made
 
     def divided(self, repetitions: float) -> Training:
         """Return the same with weights divided by a number; see `RowCounts`."""
@@ -143,11 +155,13 @@ def fit_to_rows(
 
             def trainings() -> list[Training]:
                 rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
+                memo: dict[Hashable, Any] | None = {} if len(models) > 1 else None
                 found, end = [], 0
                 for model, own, as_given in zip(models, rows, given, strict=True):
                     outputs = slice(end, end := end + own.y.shape[1])
                     rest = copy.deepcopy(after_features)  # every model's own
-                    training = Training(statistics.outputs(outputs), rest, n_threads, rows=own, given=as_given)
+                    sums = statistics.outputs(outputs)
+                    training = Training(sums, rest, n_threads, rows=own, given=as_given, memo=memo)
                     if rotated is not None:
                         training = replace(training, rotated=rotated.outputs(outputs))
                     found.append(training.divided(model.repetitions_))

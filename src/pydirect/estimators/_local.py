@@ -18,7 +18,7 @@ from pydirect.estimators._row_moments import RowMoments
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_number
 from pydirect.quantized.fitted import FittedBasisModel
 from pydirect.regression.leave_one_out import LeaveOneOut, leave_one_out
-from pydirect.regression.local_process import HELD_OUT_ROWS, LocalProcess, Places
+from pydirect.regression.local_process import FEWEST_SHARED, HELD_OUT_ROWS, LocalProcess, Places
 
 N_NEIGHBOURS = 32
 LARGEST_ERROR = 1.01  # of left-out rows, squared and relative to the global model's
@@ -100,9 +100,11 @@ class LocalDetail(LeavingOneOut):
         y, inputs = training.rows.y[first[weight > 0]], self.features_.inputs(moments.x)
         held = training.rng.spawn(1)[0].choice(n, min(n, HELD_OUT_ROWS), replace=False)
         k = N_NEIGHBOURS if automatic else int(self.local)
-        places = Places.of(inputs, kernel.length_scales, moments.weight, k, held)
+        key, scales = (k, held.tobytes(), moments.weight.tobytes()), kernel.length_scales
+        many = training.memo is not None or y.shape[1] >= FEWEST_SHARED
+        places = training.once(key, lambda: Places.of(inputs, scales, moments.weight, k, held, keep=many))
         if automatic:
-            few = places.at(held[:FIRST_HELD_ROWS])
+            few = training.once((*key, FIRST_HELD_ROWS), lambda: places.at(held[:FIRST_HELD_ROWS]))
             look = self._local_process(few, y, moments, few.rows)
             self._local_gain = float(look.gain.mean())
             if self._local_gain <= 0 or look.squared_error.mean() > CLEARLY_FARTHER:
