@@ -19,6 +19,8 @@ from pydirect._validation import FloatArray, column_names
 
 NUMBERS = (numbers.Real, np.bool_, decimal.Decimal)
 DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+# Rows from which pandas finds the texts of a column faster than a loop does.
+MANY_ROWS = 1000
 MISSING = ("NoneType", "NAType", "NaTType")  # types of None, pandas.NA and pandas.NaT
 
 
@@ -198,6 +200,10 @@ def _column_of_series(series: Any, name: str) -> Column:
         if hasattr(series, "isna"):
             return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
         return _numbers(series.to_list()) if series.null_count() else np.asarray(series.to_numpy(), dtype=np.float64)
+    if len(series) >= MANY_ROWS and str(series.dtype) in ("str", "string"):  # pandas': nothing but text, or missing
+        codes, values = series.factorize()
+        if len(values):
+            return Text([str(value) for value in values], np.asarray(codes, dtype=np.intp))
     return _column_of_objects(series.to_list(), name)
 
 
