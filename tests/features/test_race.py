@@ -40,7 +40,7 @@ def test_a_run_goes_on_from_where_it_was():
 
 
 def test_patience_ends_what_gains_too_little():
-    start = Run("a", np.array([1.0, 300.0]))
+    start = Run("a", np.array([1.0, 30.0]))
     patient, hasty = (descend(Valley(), start, 100, Patience(4, gain)) for gain in (1e-9, 1.0))
     assert hasty.n_evaluations < patient.n_evaluations
     assert patient.value < hasty.value
@@ -51,3 +51,40 @@ def test_bounds_are_kept_and_updates_come_between_the_iterations():
     found = descend(objective, Run("out", np.array([9.0, 1.0])), 7)
     assert objective.updates == 4
     assert abs(found.theta[0]) <= 3
+
+
+class Quadratic:
+    """½ n (θ − centre)ᵀ H (θ − centre), counting evaluations."""
+
+    iterations_between_updates = 1000
+
+    def __init__(self, n_rows, lowest=-12.0):
+        root = np.random.default_rng(0).standard_normal((6, 6))
+        self.hessian, self.centre = root @ root.T + 0.01 * np.eye(6), np.linspace(-1, 1, 6)
+        self.n_rows, self.bounds = n_rows, [(lowest, 12.0), *[(-12.0, 12.0)] * 5]
+
+    def at(self, smoothness):
+        return self
+
+    def update(self, theta):
+        pass
+
+    def __call__(self, theta):
+        pull = self.n_rows * self.hessian @ (theta - self.centre)
+        return 0.5 * (theta - self.centre) @ pull, pull
+
+
+def test_a_descent_on_more_rows_begins_with_the_curvature_of_that_on_few():
+    few = descend(Quadratic(100), Run("start", np.zeros(6)), 60)
+    moved = Run("again", np.full(6, 0.5), factor=few.factor)
+    assert descend(Quadratic(1000), moved, 60).value < 1e-2
+    warm, cold = (descend(Quadratic(1000), run, 3).value for run in (moved, Run("cold", moved.theta)))
+    assert warm < 0.25 * cold
+
+
+def test_the_noise_stays_within_its_bounds():
+    bounded = Quadratic(100, lowest=0.5)
+    best = descend(bounded, Run("start", np.full(6, 0.7)), 60)
+    assert best.theta[0] == 0.5
+    rest = bounded.centre[1:] - np.linalg.solve(bounded.hessian[1:, 1:], bounded.hessian[1:, 0] * (0.5 + 1.0))
+    np.testing.assert_allclose(best.theta[1:], rest, atol=0.05)

@@ -25,10 +25,11 @@ from pydirect.features.screen import RELEVANT
 from pydirect.features.search_record import AGREEMENT, DISAGREEMENT, HyperparameterSearch, HyperparameterSearchWarning
 
 MAX_ROWS = 1000
-# Rows of the race, and of the choice of the smoothness.
-RACE_ROWS, SMOOTHNESS_ROWS = 256, 512
+# Rows of the race, so many or so many for each column, up to those of the choice of the smoothness: fewer have optima
+# of their own in many dimensions.
+RACE_ROWS, RACE_ROWS_PER_COLUMN, SMOOTHNESS_ROWS = 256, 16, 512
 # Iterations with every smoothness, from the winner of the race.
-SMOOTHNESS_ITERATIONS = 8
+SMOOTHNESS_ITERATIONS = 10
 # Nats a row that another smoothness than 3/2 must gain: with less, predictions were hardly better, some over-confident.
 SMOOTHNESS_GAIN = 0.07
 # The best's further iterations, on the same rows if there are no more, or on up to `max_rows`.
@@ -112,7 +113,7 @@ def search(
         smoothness_values=np.stack([subset.smoothness_values for subset in found]),
         evidences=np.array(evidences),
         smoothness=best.smoothness,
-        n_rows=(min(many, RACE_ROWS), many, n),
+        n_rows=(min(many, race_rows(len(scores))), many, n),
         n_evaluations=n_evaluations,
     )
     if record.disagreement > DISAGREEMENT and many >= FEWEST_ROWS:
@@ -137,17 +138,25 @@ class SubsetSearch:
     n_evaluations: int
 
 
+def race_rows(n_columns: int) -> int:
+    """Return the number of rows of the race."""
+    return min(SMOOTHNESS_ROWS, max(RACE_ROWS, RACE_ROWS_PER_COLUMN * n_columns))
+
+
 def search_subset(
     objective: Callable[[NDArray[np.intp]], KernelObjective], rows: NDArray[np.intp], scores: FloatArray
 ) -> SubsetSearch:
     """Search on some rows: race, choose the smoothness, then go on with the best."""
-    likelihood = objective(np.sort(rows[:RACE_ROWS]))
+    few = race_rows(len(scores))
+    likelihood = objective(np.sort(rows[:few]))
     starts = starting_points(likelihood, scores)
     raced = race(likelihood, starts)
     best = min(raced, key=lambda run: run.value)
-    if len(rows) > RACE_ROWS:
+    if len(rows) > few:
         likelihood = objective(np.sort(rows[:SMOOTHNESS_ROWS]))
-    smoothnesses = [best if s == best.smoothness else replace(best, smoothness=s, factor=None) for s in SMOOTHNESS]
+    assert best.factor is not None
+    other = replace(best, factor=np.diag(np.linalg.norm(best.factor, axis=1)))  # scales last longer than correlations
+    smoothnesses = [replace(best if s == best.smoothness else other, smoothness=s) for s in SMOOTHNESS]
     shaped = race(likelihood, smoothnesses, SMOOTHNESS_ITERATIONS)
     margin = SMOOTHNESS_GAIN * likelihood.n_rows
     best = min(shaped, key=lambda run: run.value - margin * (run.smoothness == 1.5))
