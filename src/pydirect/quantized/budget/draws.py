@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,9 @@ from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import TargetStatistics
 
 N_DRAWS = 32
+# Mean squared residual of samples, in noise variances, from which levels are too coarse; the factor on the prior
+# variance that is tried then, and how often.
+TOO_COARSE, NARROWER, MOST_NARROWED = 4.0, 1 / 8, 5
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,42 @@ def draw_samples(
         np.array([p.step for p in posteriors]),
         np.array([problem.noise for problem in problems]) + lacking,
     )
+
+
+def accurate_samples(
+    problems: Sequence[Problem],
+    n_samples: int,
+    levels: FloatArray,
+    ties: NDArray[np.intp],
+    rng: np.random.Generator,
+    n_threads: int,
+) -> Samples:
+    """Draw samples at the prior variances of the problems, or at the smaller ones whose samples fit the rows best.
+
+    The evidence lets weights of nearly redundant columns be large and cancel, which levels of a few bits cannot do.
+    """
+    best = draw_samples(problems, n_samples, levels, ties, rng, n_threads)
+    least = _residual(problems, best, levels)
+    for _ in range(MOST_NARROWED):
+        if least <= TOO_COARSE:
+            break
+        problems = [replace(p, prior_variance=NARROWER * p.prior_variance) for p in problems]
+        samples = draw_samples(problems, n_samples, levels, ties, rng, n_threads)
+        residual = _residual(problems, samples, levels)
+        if residual < least:
+            best, least = samples, residual
+    return best
+
+
+def _residual(problems: Sequence[Problem], samples: Samples, levels: FloatArray) -> float:
+    """Mean squared residual of samples in noise variances, averaged over problems."""
+    codes = samples.codes.reshape(len(problems), -1, samples.codes.shape[1])
+    total = 0.0
+    for problem, own, unit in zip(problems, codes, samples.unit, strict=True):
+        target, weights = problem.statistics, unit * samples.scale * levels[own]
+        squares = target.yty + _mean_square(weights, target) * target.n_samples - 2 * (weights @ target.c).mean()
+        total += squares / target.n_samples / problem.noise
+    return total / len(problems)
 
 
 def _lacking_variance(problem: Problem, posterior: SequentialPosterior, codes: NDArray[np.uint8]) -> float:

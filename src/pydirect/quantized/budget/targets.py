@@ -14,7 +14,7 @@ from pydirect.features.maps import FourierFeatures
 from pydirect.features.repeated import RowCounts, distinct_rows
 from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.quantized.budget.costs import Form
-from pydirect.quantized.budget.draws import Problem, draw_samples
+from pydirect.quantized.budget.draws import Problem, accurate_samples
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.budget.task import WEIGHT_BETWEEN, Task, mapped_inputs, points_between
 from pydirect.quantized.fitted import Outputs
@@ -125,7 +125,7 @@ class TargetTask(Task):
         problems = [
             Problem(statistics.target(k), *self._evident(rotated.target(k))) for k in range(statistics.n_outputs)
         ]
-        samples = draw_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
+        samples = accurate_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
         outputs = replace(self.outputs, noise=samples.noise * self.outputs.scale**2)
         return self.assembled(features, samples, outputs, form)
 
