@@ -53,8 +53,8 @@ from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.regression.tilted import check_level_count
 
-# Predicted by one thread at a time.
-CHUNK_ROWS = 256
+# Predicted by one thread at a time: enough that BLAS packs the matrix of deviations rarely.
+CHUNK_ROWS = 512
 # Outputs from which a product of matrices is faster than sums one by one.
 MANY_OUTPUTS = 4
 POSTERIORS = ("sequential", "mean_field")
