@@ -5,11 +5,11 @@
     python bench/scripts/limits.py --items one_mean,ten_thousand_means
 
 2000 landmarks and 8 columns. Models with ``noise="constant"``, no local process and given length-scales, except
-`default_fit`, which is as it comes, and the groups, which are small. Limits are measured each turn by whichever version
-is at work, with NumPy's BLAS and LAPACK: symmetric rank-k update of as many rows, k(x, Z)α by one product and
-exponentials, a product of one row with a triangle of float32, one of all rows with a square of float32 (sgemm), the
-tridiagonal form (sytrd) and Cholesky (potrf) of a matrix of the same size. `many_raw`, `many_noises` and `groups` are
-beside single fits times their number. One thread unless OMP_NUM_THREADS says otherwise; seconds are of the wall, with
+`default_fit` and `groups`, which are as they come, and `statistics`, whose kernel is learned. Limits are measured each
+turn by whichever version is at work, with NumPy's BLAS and LAPACK: symmetric rank-k update of as many rows, k(x, Z)α by
+one product and exponentials, a product of one row with a triangle of float32, one of all rows with a square of float32
+(sgemm), the tridiagonal form (sytrd) and Cholesky (potrf) of a matrix of the same size. `many_*` and `groups` are beside
+single fits times their number. One thread unless OMP_NUM_THREADS says otherwise; seconds are of the wall, with
 `--processor` of the processor, which a busy machine changes less.
 """
 
@@ -147,17 +147,23 @@ def potrf() -> Call:
 # --- items: what is measured, how often a turn, its limits and what it is times a limit
 
 
-def collected(n_rows: int) -> Any:
+@cache
+def learned_features() -> Any:
+    """Return features of a model of all rows, whose kernel is learned."""
+    return regressor(n_basis_functions=LANDMARKS, length_scale=None).fit(*rows(ROWS)).features_
+
+
+def collected(features: Any, n_rows: int) -> Any:
     """Return sums over rows."""
     from pydirect import collect_statistics
 
-    features, (x, y) = fitted().features_, rows(n_rows)
+    x, y = rows(n_rows)
     return collect_statistics(features.map, features.inputs(x), y[:, None], n_threads=THREADS)
 
 
 def statistics() -> Call:
-    fitted()
-    return lambda: collected(ROWS).A
+    features = learned_features()
+    return lambda: collected(features, ROWS).A
 
 
 def inference(vectors: bool) -> Call:
@@ -166,7 +172,7 @@ def inference(vectors: bool) -> Call:
     from pydirect.regression import maximise_evidence
     from pydirect.statistics import decorrelate
 
-    sums = collected(4_000)
+    sums = collected(fitted().features_, 4_000)
     sums.form_gram()
 
     def infer() -> Any:
