@@ -8,6 +8,7 @@ from scipy.stats import kurtosis
 
 import pydirect
 from pydirect import DirectRegressor, DirectSearchCV, fit_many
+from pydirect.estimators._varying_noise import NoiseFit
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3, 3, (240, 1))
@@ -236,3 +237,19 @@ def test_the_raw_basis_has_constant_noise():
 def test_a_logarithm_has_no_mean_under_uncertain_noise(transform):
     with pytest.raises(ValueError, match="target_transform must be None or 'sqrt'"):
         DirectRegressor(noise="varying", target_transform=transform).fit(X, np.exp(Y))
+
+
+@pytest.mark.parametrize("noise", ["constant", "varying"])
+def test_all_rows_are_weighted_only_where_noise_varies(noise, monkeypatch):
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal((900, 3))
+    spread = np.exp(0.7 * x[:, 2]) if noise == "varying" else np.ones(900)
+    y = np.sin(x[:, 0]) + 0.3 * spread * rng.standard_normal(900)
+    passes = []
+    weighted = NoiseFit.weighted
+    monkeypatch.setattr(NoiseFit, "weighted", lambda *args: passes.append(1) or weighted(*args))
+    monkeypatch.setattr("pydirect.estimators._varying_noise.looks_constant", lambda *args: False)
+    monkeypatch.setattr("pydirect.estimators._varying_noise.MAX_COMPARED_ROWS", 600)
+    model = fitted(x, y, noise="auto")
+    assert len(passes) == (noise == "varying")
+    assert model.noise_model_.choices == (noise,)

@@ -261,6 +261,42 @@ class ManyOutputs:
         self.model.predict(self.x[:1], return_std=True)
 
 
+class ChoosingNoise:
+    """Default fit of 12,000 rows at b = 1000: what it does after its sums over rows.
+
+    Where noise is constant, some rows say so; where it varies, all rows are weighted and summed once more.
+    """
+
+    params = ("constant", "varying")
+    param_names = ("noise",)
+    timeout = 600
+    number, repeat, warmup_time = 1, (3, 3, 60.0), 0
+
+    def setup(self, noise: str) -> None:
+        rng = np.random.default_rng(0)
+        self.x = rng.standard_normal((12_000, 8))
+        spread = np.exp(0.5 * self.x[:, 7]) if noise == "varying" else 1.0
+        f = np.sin(1.5 * self.x[:, 0]) + 0.5 * self.x[:, 1] * self.x[:, 2] + np.cos(self.x[:, 3] + self.x[:, 4])
+        self.y = f + 0.3 * spread * rng.standard_normal(12_000)
+
+    def _fit(self, **parameters: object) -> float:
+        from pydirect import DirectRegressor
+
+        begin = time.perf_counter()
+        DirectRegressor(n_basis_functions=1_000, n_threads=1, **parameters).fit(self.x, self.y)
+        return time.perf_counter() - begin
+
+    def time_fit(self, noise: str) -> None:
+        self._fit()
+
+    def track_in_plain_fits(self, noise: str) -> float:
+        """Seconds of a default fit over those of one with constant noise and without local detail."""
+        turns = [(self._fit(), self._fit(noise="constant", local=False)) for _ in range(3)]
+        return float(np.divide(*np.median(turns, axis=0)))
+
+    track_in_plain_fits.unit = "plain fits"
+
+
 class Predictive:
     """Layers below the estimator: moments of 4000 rows, and quantiles of mixtures of 15 Gaussians."""
 

@@ -8,13 +8,15 @@ one that is closer to left-out rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from pydirect._validation import FloatArray
 from pydirect.distributions.priors import DensityPrior, as_prior
@@ -31,8 +33,10 @@ from pydirect.estimators._noise_model import (
 from pydirect.estimators._row_moments import RowMoments
 from pydirect.features.basis import Basis
 from pydirect.features.columns import Columns
+from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import InputMap, weighted_location_scale
 from pydirect.features.maps import LinearFeatures, NystroemFeatures
+from pydirect.features.search_record import HyperparameterSearchWarning
 from pydirect.regression.decorrelated import DecorrelatedPosterior, moved_to
 from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
 from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
@@ -121,6 +125,11 @@ def _is_gain(values: FloatArray, weight: FloatArray, margin: float = 0.0) -> boo
 
 def _best_of(candidates: Candidates, share: float = 1.0) -> str:
     return max(candidates, key=lambda name: candidates[name].log_density - share * MARGINS[name])
+
+
+def _log_density(candidates: dict[int, Candidates]) -> float:
+    """Return the log density under the likeliest kinds of noise, summed over outputs."""
+    return sum(max(c.log_density for c in each.values()) for each in candidates.values())
 
 
 def _choice(candidates: Candidates, share: float = 1.0) -> str:
@@ -242,25 +251,53 @@ class NoiseFit:
     @cached_property
     def first(self) -> Regression:
         """The log noise about the constant fit, as the compared rows alone say."""
-        squares = np.stack([squares_of(mean.loo) for mean in self.constant], axis=1)
-        return self._regression(squares, self.compared, None)
+        return self._regression(self._first_squares, self.compared, None)
 
-    def _weighted(self, outputs: Iterable[int]) -> tuple[dict[int, Candidates], LogVariance]:
+    @cached_property
+    def _first_squares(self) -> FloatArray:
+        return np.stack([squares_of(mean.loo) for mean in self.constant], axis=1)
+
+    def _weighted(self, outputs: Sequence[int]) -> tuple[dict[int, Candidates], LogVariance]:
         """Weight all rows for some outputs, learn the log noise from all of them, and find what it then is.
 
-        Weights need not be precise: they follow from the first regression.
+        Weights need not be precise: they follow from the compared rows alone.
         """
-        log_variances = self.first.log_variance.means(self.x, self.n_threads)
+        everything = np.arange(len(self.x))
+        unweighted = {k: [self.constant[k]] for k in outputs}
+        start = max((self.first, self._searched()), key=lambda each: _log_density(self._candidates(each, unweighted)))
+        log_variances = start.log_variance.means(self.x, self.n_threads)
         squares, means = np.tile(self.noise, (len(self.x), 1)), {}
         for k in outputs:
-            start = InitialHyperparameters(float(self.noise[k]), self.fitted[k][1] ** 2)
             precision = precision_weights(log_variances[:, k], self.counts)
-            means[k], moments = self.weighted(k, precision, start)
-            loo = self.left_out(moments, k, precision / means[k].noise, np.arange(len(self.x)))
-            squares[:, k] = squares_of(loo)
-        found = self._regression(squares, np.arange(len(self.x)), self.first.log_variance.basis)
-        candidates = {k: self._varying(found.left_out[k], self._means(k, mean)) for k, mean in means.items()}
-        return candidates, found.log_variance
+            initial = InitialHyperparameters(float(self.noise[k]), self.fitted[k][1] ** 2)
+            weighted, moments = self.weighted(k, precision, initial)
+            loo = self.left_out(moments, k, precision / weighted.noise, everything)
+            squares[:, k], means[k] = squares_of(loo), self._means(k, weighted, loo)
+        found = self._regression(squares, everything, start.log_variance.basis)
+        passes = [(self._candidates(each, means), each.log_variance) for each in (start, found)]
+        return max(passes, key=lambda each: _log_density(each[0]))
+
+    def _candidates(self, regression: Regression, means: dict[int, list[Mean]]) -> dict[int, Candidates]:
+        return {k: self._varying(regression.left_out[k], each) for k, each in means.items()}
+
+    def _searched(self) -> Regression:
+        """Learn the log noise from the compared rows again, with a kernel that is searched on few of them."""
+        if self.model._feature_kind() in ("precomputed", "transformer"):
+            return self.first
+        n = min(len(self.compared), 2 * self.model.max_hyperparameter_rows)  # one subset
+        few = np.sort(self.rng.choice(len(self.compared), n, replace=False))
+        chosen = self.compared[few]
+        estimates, weight = estimates_of_log_noise(self._first_squares[few], self.noise), self.counts[chosen]
+        location, scale = weighted_location_scale(estimates, weight)
+        scale = np.where(scale > 0, scale, 1.0)
+        size = min(self.model.n_basis_functions, N_NOISE_FEATURES)
+        learner = clone(self.model).set_params(features="nystroem", n_basis_functions=size, length_scale=None)
+        learner.columns_ = Columns.of_numbers(self.x.shape[1])  # rows are encoded already
+        rows = TrainingRows(self.x[chosen], (estimates - location) / scale, weight / weight.mean())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HyperparameterSearchWarning)  # log variances are mostly noise
+            basis = learner._fit_features(rows, self.rng, self.n_threads, scale)
+        return self._regression(self._first_squares, self.compared, basis)
 
     def _varying(self, log_noise: LogNoise, means: Sequence[Mean]) -> Candidates:
         """Return varying noise without and with tails, about the mean that left-out rows like best."""
@@ -269,14 +306,14 @@ class NoiseFit:
             for name, tails in ((VARYING, [NO_TAILS]), (VARYING_HEAVY_TAILED, TAILS))
         }
 
-    def _means(self, k: int, weighted: Mean) -> list[Mean]:
+    def _means(self, k: int, weighted: Mean, loo: LeaveOneOut) -> list[Mean]:
         """Return the unweighted mean, with its own variance and that of the weighted one, and perhaps the weighted one.
 
-        The latter where it is closer to left-out rows by more than chance.
+        The latter where it is closer to left-out rows by more than chance; `loo`: its predictions of all rows.
         """
         constant = self.constant[k]
-        gain = np.square(constant.loo.residuals[:, 0]) - np.square(weighted.loo.residuals[:, 0])
-        closer = _is_gain(gain, self.counts[self.compared])
+        unweighted = self.constant_left_out(k, np.arange(len(self.x)))
+        closer = _is_gain((unweighted.residuals**2 - loo.residuals**2)[:, 0], self.counts)
         return [constant, self._moved(weighted, constant), *[weighted] * closer]
 
     def _moved(self, weighted: Mean, constant: Mean) -> Mean:
