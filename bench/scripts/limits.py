@@ -8,8 +8,8 @@
 `default_fit` and `groups`, which are as they come, and `statistics`, whose kernel is learned. Limits are measured each
 turn by whichever version is at work, with NumPy's BLAS and LAPACK: symmetric rank-k update of as many rows, k(x, Z)α by
 one product and exponentials, a product of one row with a triangle of float32, one of all rows with a square of float32
-(sgemm), the tridiagonal form (sytrd) and Cholesky (potrf) of a matrix of the same size. `many_*` and `groups` are beside
-single fits times their number. One thread unless OMP_NUM_THREADS says otherwise; seconds are of the wall, with
+(sgemm), the tridiagonal form (sytrd) and Cholesky (potrf) of a square of the same size. `many_*` and `groups` are
+beside single fits times their number. One thread unless OMP_NUM_THREADS says otherwise; seconds are of the wall, with
 `--processor` of the processor, which a busy machine changes less.
 """
 
