@@ -6,7 +6,7 @@ from pydirect.features.race import Patience, Run, descend, race
 class Valley:
     """Two valleys along the first axis, the deeper one on the right, and a slowly rising floor along the second."""
 
-    n_rows = 100
+    n_rows = n_values = 100
     bounds = ((-3.0, 3.0), (-np.inf, np.inf))
 
     def __init__(self, iterations_between_updates=1000):
@@ -61,7 +61,8 @@ class Quadratic:
     def __init__(self, n_rows, lowest=-12.0):
         root = np.random.default_rng(0).standard_normal((6, 6))
         self.hessian, self.centre = root @ root.T + 0.01 * np.eye(6), np.linspace(-1, 1, 6)
-        self.n_rows, self.bounds = n_rows, [(lowest, 12.0), *[(-12.0, 12.0)] * 5]
+        self.n_rows = self.n_values = n_rows
+        self.bounds = [(lowest, 12.0), *[(-12.0, 12.0)] * 5]
 
     def at(self, smoothness):
         return self

@@ -78,6 +78,11 @@ class MarginalLikelihood:
         return self.n
 
     @property
+    def n_values(self) -> int:
+        """Number of targets."""
+        return self.y.size
+
+    @property
     def bounds(self) -> list[tuple[float, float]]:
         """Bounds of θ."""
         return [LOG_NOISE_BOUNDS, *[LOG_BOUNDS] * (self.d + 4)]

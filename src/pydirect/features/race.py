@@ -31,6 +31,11 @@ class Objective(Protocol):
         ...  # pragma: no cover
 
     @property
+    def n_values(self) -> int:
+        """Targets or labels of which it is the density: with so many, its curvature grows."""
+        ...  # pragma: no cover
+
+    @property
     def bounds(self) -> list[tuple[float, float]]:
         """Bounds of θ."""
         ...  # pragma: no cover
@@ -65,7 +70,7 @@ class Run:
     - `value`: −log posterior.
     - `smoothness`: of the kernel.
     - `n_evaluations`: of the last descent.
-    - `factor`, (n_parameters, n_parameters): lower, of the inverse Hessian of the value per row, as far as it is known.
+    - `factor`, (n_parameters, n_parameters): lower, of the inverse Hessian of the value per target, so far as known.
     """
 
     name: str
@@ -79,17 +84,17 @@ class Run:
 def descend(objective: Objective, run: Run, n_iterations: int, patience: Patience | None = None) -> Run:
     """Minimise from where a run has led, by L-BFGS in coordinates z of unit curvature, θ = θ₀ + factor z.
 
-    The value per row has much the same curvature on any rows: what earlier descents have learned of it serves again.
+    The value per target has much the same curvature on any rows: what earlier descents have learned of it serves again.
     Noise, θ's first entry, depends on z's first alone, which takes over its bounds; elsewhere θ is clipped.
     """
     objective = objective.at(run.smoothness)
-    n, (low, high) = objective.n_rows, np.transpose(objective.bounds)
+    n, (low, high) = objective.n_values, np.transpose(objective.bounds)
     theta, value, n_evaluations = np.clip(run.theta, low, high), run.value, 0
     factor = FIRST_FACTOR * np.eye(len(theta)) if run.factor is None else run.factor
     values: list[float] = []
     enough = False
 
-    def per_row(z: FloatArray) -> tuple[float, FloatArray]:
+    def per_value(z: FloatArray) -> tuple[float, FloatArray]:
         free = theta + factor @ z
         inside = np.clip(free, low, high)
         value, gradient = objective(inside)
@@ -99,7 +104,7 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
         nonlocal enough
         values.append(float(intermediate_result.fun))
         if patience is not None and len(values) > patience.iterations:
-            enough = values[-1 - patience.iterations] - values[-1] < patience.gain
+            enough = n * (values[-1 - patience.iterations] - values[-1]) < patience.gain * objective.n_rows
         if enough:
             raise StopIteration
 
@@ -108,7 +113,7 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
         objective.update(theta)
         of_noise = (low[0] - theta[0]) / factor[0, 0], (high[0] - theta[0]) / factor[0, 0]
         best = minimize(
-            per_row,
+            per_value,
             np.zeros(len(theta)),
             jac=True,
             method="L-BFGS-B",

@@ -175,7 +175,7 @@ class LabelMarginalLikelihood:
         n_threads: int,
         tied: NDArray[np.intp] | None = None,
     ) -> None:
-        self.x, self.n_threads, self.n_rows = x, n_threads, len(x)
+        self.x, self.n_threads, self.n_rows, self.n_values = x, n_threads, len(x), len(x)
         self.likelihood = LabelLikelihood(t, weight)
         self.weight = weight
         self.shape = (len(x), self.likelihood.contrasts.shape[1])
