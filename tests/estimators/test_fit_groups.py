@@ -168,6 +168,18 @@ def test_unknown_groups_are_refused(fitted, data):
         fitted[99]
 
 
+def test_labels_in_a_list_stay_what_they_are(model, data):
+    labels = [7, "seven", ("seven", 7)] * 60
+    models = fit_groups(model, data[0], data[1], labels)
+    assert list(models) == [7, "seven", ("seven", 7)]
+    np.testing.assert_array_equal(models.predict(data[0][:1], [7]), models[7].predict(data[0][:1]))
+
+
+def test_no_rows_are_refused(fitted, data):
+    with pytest.raises(ValueError, match="X must have rows"):
+        fitted.predict(data[0][:0], [])
+
+
 @pytest.mark.parametrize(
     ("groups", "error", "message"),
     [

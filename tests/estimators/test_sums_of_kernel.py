@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor
+from pydirect.estimators import _fitting
 from pydirect.estimators._streamed import FeatureMapWarning
 from pydirect.features import maps
 
@@ -56,3 +57,34 @@ def test_a_stream_whose_sums_lose_digits_warns(monkeypatch):
 def test_the_summary_says_what_was_summed():
     assert "Sums over rows were of kernel functions" in fitted(0.3).summary()
     assert "Sums over rows" not in fitted(0.0, n_basis_functions=400, length_scale=8.0).summary()
+
+
+@pytest.fixture
+def collected(monkeypatch):
+    """Return a list that grows by the block type of every pass over the rows."""
+    found, collect = [], _fitting.collect_statistics
+
+    def watched(*args, **options):
+        found.append(options["block_dtype"])
+        return collect(*args, **options)
+
+    monkeypatch.setattr(_fitting, "collect_statistics", watched)
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "n_passes"), [("float64", 2), ("float32", 1)])
+def test_rows_are_summed_again_only_where_kernel_functions_were_summed(collected, dtype, n_passes):
+    model = DirectRegressor(**OPTIONS | {"noise": 1e-10, "block_dtype": dtype}).fit(*plane(0.3))
+    assert collected == [dtype] * n_passes
+    assert "Sums over rows" not in model.summary()
+
+
+def test_an_interrupted_fit_is_not_begun_again(collected, monkeypatch):
+    def interrupted(models, trainings, progress):
+        infer(models, trainings, progress)
+        models[0].posteriors_[0].outcome.interrupted = True
+
+    infer = _fitting._infer_together
+    monkeypatch.setattr(_fitting, "_infer_together", interrupted)
+    DirectRegressor(**OPTIONS | {"noise": 1e-10}).fit(*plane(0.3))
+    assert collected == ["float64"]

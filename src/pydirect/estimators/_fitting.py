@@ -24,7 +24,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.repeated import equal_rows
 from pydirect.persistence.fields import Arrays, Header, Writer, require_number
-from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
+from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
 from pydirect.statistics.rotated import RotatedStatistics, decorrelate
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
@@ -98,7 +98,7 @@ class StatisticsModel(StreamedModel, ProbabilisticRegressor):
 
     def summary(self) -> str:
         words = super().summary()
-        if self.features_.sums_of_kernel and self.n_samples_ >= self.features_.n_weights:
+        if sums_are_of_kernel(self.features_, self.block_dtype) and self.n_samples_ >= self.features_.n_weights:
             words += "\nSums over rows were of kernel functions, whitened once: rounding is small beside the noise."
         return words
 
@@ -170,15 +170,18 @@ def fit_to_rows(
             _infer_together(models, trainings, progress)
 
         fit(basis)
-        if lost_digits(basis, len(x), models):
+        interrupted = any(posterior.interrupted for model in models for posterior in model.posteriors_)
+        if not interrupted and lost_digits(basis, len(x), models):
             fit(basis.for_sums(len(x), 0.0))
 
 
 def lost_digits(basis: Basis, n_rows: float, models: Sequence[StatisticsModel]) -> bool:
     """Whether sums of kernel functions are too inaccurate for the noise that was found."""
+    if not sums_are_of_kernel(basis, models[0].block_dtype):
+        return False
     noise = min(posterior.noise.variance for model in models for posterior in model.posteriors_)
     # The bound is not sharp: it must be exceeded by far.
-    return basis.sums_of_kernel and not basis.for_sums(0.1 * n_rows, noise).sums_of_kernel
+    return not basis.for_sums(0.1 * n_rows, noise).sums_of_kernel
 
 
 def _merged(

@@ -124,6 +124,8 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         if not hasattr(X, "shape"):
             X = np.asarray(X)
         labels, codes = coded_groups(groups, _num_samples(X))
+        if not labels:
+            raise ValueError("X must have rows, got none")
         unknown = [label for label in labels if label not in self._models]
         if unknown:
             raise ValueError(
@@ -216,10 +218,14 @@ def fit_groups(
 
 def coded_groups(groups: ArrayLike, n_rows: int) -> tuple[list[Hashable], NDArray[np.intp]]:
     """Return the labels of groups, in order of appearance, and the number of each row's label."""
-    given = np.asarray(groups)
-    if given.ndim != 1 or len(given) != n_rows:
-        raise ValueError(f"groups must have one label for each of {n_rows} rows, got shape {given.shape}")
-    values: list[Any] = given.tolist()
+    values: list[Any]
+    if isinstance(groups, list):  # labels stay what they are: numbers beside text, tuples
+        values, shape = groups, (len(groups),)
+    else:
+        given = np.asarray(groups)
+        values, shape = given.tolist(), given.shape
+    if shape != (n_rows,):
+        raise ValueError(f"groups must have one label for each of {n_rows} rows, got shape {shape}")
     numbers: dict[Hashable, int] = {}
     try:
         codes = np.array([numbers.setdefault(label, len(numbers)) for label in values], dtype=np.intp)
