@@ -2,7 +2,7 @@
 
 Kinds of noise are compared by the log densities of some rows, left out one at a time. Noise first varies about the mean
 of the constant fit, as these rows alone say. Only where that promises a gain are all rows weighted by their precisions,
-once, and the log noise is learned from all of them. The mean stays that of the constant fit unless weighted rows give
+and the log noise is learned from all of them. The mean stays that of the constant fit unless weighted rows give
 one that is closer to left-out rows.
 """
 
@@ -260,12 +260,25 @@ class NoiseFit:
     def _weighted(self, outputs: Sequence[int]) -> tuple[dict[int, Candidates], LogVariance]:
         """Weight all rows for some outputs, learn the log noise from all of them, and find what it then is.
 
-        Weights need not be precise: they follow from the compared rows alone.
+        Weights follow from the compared rows alone. Of many rows they need not be precise; of few, whose leverages are
+        large, weighted rows say more of the noise, and weights are found again.
         """
-        everything = np.arange(len(self.x))
         unweighted = {k: [self.constant[k]] for k in outputs}
-        start = max((self.first, self._searched()), key=lambda each: _log_density(self._candidates(each, unweighted)))
-        log_variances = start.log_variance.means(self.x, self.n_threads)
+        found = max((self.first, self._searched()), key=lambda each: _log_density(self._candidates(each, unweighted)))
+        basis, passes = found.log_variance.basis, []
+        for _ in range(2 if len(self.x) <= MAX_COMPARED_ROWS else 1):
+            means, squares = self._weighted_means(outputs, found.log_variance)
+            regressions = found, self._regression(squares, np.arange(len(self.x)), basis)
+            passes += [(self._candidates(each, means), each.log_variance) for each in regressions]
+            found = regressions[-1]
+        return max(passes, key=lambda each: _log_density(each[0]))
+
+    def _weighted_means(
+        self, outputs: Sequence[int], log_variance: LogVariance
+    ) -> tuple[dict[int, list[Mean]], FloatArray]:
+        """Return the means of some outputs, weighted and not, and squares ρ of all rows by the weighted ones."""
+        everything = np.arange(len(self.x))
+        log_variances = log_variance.means(self.x, self.n_threads)
         squares, means = np.tile(self.noise, (len(self.x), 1)), {}
         for k in outputs:
             precision = precision_weights(log_variances[:, k], self.counts)
@@ -273,9 +286,7 @@ class NoiseFit:
             weighted, moments = self.weighted(k, precision, initial)
             loo = self.left_out(moments, k, precision / weighted.noise, everything)
             squares[:, k], means[k] = squares_of(loo), self._means(k, weighted, loo)
-        found = self._regression(squares, everything, start.log_variance.basis)
-        passes = [(self._candidates(each, means), each.log_variance) for each in (start, found)]
-        return max(passes, key=lambda each: _log_density(each[0]))
+        return means, squares
 
     def _candidates(self, regression: Regression, means: dict[int, list[Mean]]) -> dict[int, Candidates]:
         return {k: self._varying(regression.left_out[k], each) for k, each in means.items()}
