@@ -59,6 +59,8 @@ from pydirect.statistics.rotated import RotatedTarget, decorrelate
 MARGINS = {CONSTANT: 0.0, HEAVY_TAILED: 0.003, VARYING: 0.01, VARYING_HEAVY_TAILED: 0.013}
 # Of its margin: what varying noise must gain before all rows are weighted.
 PROMISING = 0.5
+# Rows up to which nobody asks that first: much of what varies shows only about a mean that has seen it.
+FEW_ROWS = 2000
 MAX_COMPARED_ROWS = 4000
 N_NOISE_FEATURES = 400
 # Of gains, that count as more than chance.
@@ -197,7 +199,8 @@ class NoiseFit:
         flat = [self.flat(mean) for mean in self.constant]
         compared = [each | self._varying(self.first.left_out[k], [self.constant[k]]) for k, each in enumerate(flat)]
         choices = [_choice(each) for each in flat]
-        promising = [k for k, each in enumerate(compared) if _choice(each, PROMISING) in VARIES]
+        few = len(self.x) <= FEW_ROWS
+        promising = [k for k, each in enumerate(compared) if few or _choice(each, PROMISING) in VARIES]
         if not promising:
             return self.result(choices, compared, None)
         found, log_variance = self._weighted(promising)
