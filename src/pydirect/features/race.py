@@ -14,8 +14,6 @@ from pydirect._validation import FloatArray
 
 # Iterations of every start before the best is chosen.
 RACE_ITERATIONS = 12
-# Of directions about whose curvature no descent has learned: what a unit of their coordinate is in θ.
-FIRST_FACTOR = 3.0
 # Bounds that are out of reach.
 FAR = 1e3
 
@@ -85,12 +83,15 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
     """Minimise from where a run has led, by L-BFGS in coordinates z of unit curvature, θ = θ₀ + factor z.
 
     The value per target has much the same curvature on any rows: what earlier descents have learned of it serves again.
-    Noise, θ's first entry, depends on z's first alone, which takes over its bounds; elsewhere θ is clipped.
+    Noise, θ's first entry, depends on z's first alone, which takes over its bounds; elsewhere θ is clipped. While
+    nothing is known, z = θ − θ₀ within the bounds of θ, and the value is not divided: the first step then goes as far
+    as it can, which is how short length-scales are found.
     """
     objective = objective.at(run.smoothness)
-    n, (low, high) = objective.n_values, np.transpose(objective.bounds)
+    low, high = np.transpose(objective.bounds)
     theta, value, n_evaluations = np.clip(run.theta, low, high), run.value, 0
-    factor = FIRST_FACTOR * np.eye(len(theta)) if run.factor is None else run.factor
+    known = run.factor is not None
+    n, factor = (objective.n_values, run.factor) if known else (1, np.eye(len(theta)))
     values: list[float] = []
     enough = False
 
@@ -111,20 +112,24 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
     per_update = min(objective.iterations_between_updates, n_iterations)
     for _ in range(round(n_iterations / per_update)):
         objective.update(theta)
-        of_noise = (low[0] - theta[0]) / factor[0, 0], (high[0] - theta[0]) / factor[0, 0]
+        bounds = np.transpose([low - theta, high - theta])
+        if known:
+            bounds[0] /= factor[0, 0]
+            bounds[1:] = -FAR, FAR
         best = minimize(
             per_value,
             np.zeros(len(theta)),
             jac=True,
             method="L-BFGS-B",
-            bounds=[of_noise, *[(-FAR, FAR)] * (len(theta) - 1)],
+            bounds=bounds,
             callback=watch,
             options={"maxiter": per_update, "maxfun": 2 * per_update + 5, "ftol": 1e-7, "maxcor": 20},
         )
         theta = np.clip(theta + factor @ best.x, low, high)
-        with suppress(np.linalg.LinAlgError):  # curvatures so different that rounding spoils them
-            factor = np.linalg.cholesky(factor @ best.hess_inv.todense() @ factor.T)
         value, n_evaluations = n * float(best.fun), n_evaluations + best.nfev
+        with suppress(np.linalg.LinAlgError):  # curvatures so different that rounding spoils them
+            factor = np.linalg.cholesky(objective.n_values / n * (factor @ best.hess_inv.todense() @ factor.T))
+            known, n = True, objective.n_values
         if enough:
             break
     return replace(run, theta=theta, value=value, n_evaluations=n_evaluations, factor=factor)

@@ -25,9 +25,8 @@ from pydirect.features.screen import RELEVANT
 from pydirect.features.search_record import AGREEMENT, DISAGREEMENT, HyperparameterSearch, HyperparameterSearchWarning
 
 MAX_ROWS = 1000
-# Rows of the race, so many or so many for each column, up to those of the choice of the smoothness: fewer have optima
-# of their own in many dimensions.
-RACE_ROWS, RACE_ROWS_PER_COLUMN, SMOOTHNESS_ROWS = 256, 16, 512
+# Rows of the race and of the choice of the smoothness; fewer miss functions that vary fast, and products of columns.
+FIRST_ROWS = 512
 # Iterations with every smoothness, from the winner of the race.
 SMOOTHNESS_ITERATIONS = 10
 # Nats a row that another smoothness than 3/2 must gain: with less, predictions were hardly better, some over-confident.
@@ -138,22 +137,14 @@ class SubsetSearch:
     n_evaluations: int
 
 
-def race_rows(n_columns: int) -> int:
-    """Return the number of rows of the race."""
-    return min(SMOOTHNESS_ROWS, max(RACE_ROWS, RACE_ROWS_PER_COLUMN * n_columns))
-
-
 def search_subset(
     objective: Callable[[NDArray[np.intp]], KernelObjective], rows: NDArray[np.intp], scores: FloatArray
 ) -> SubsetSearch:
     """Search on some rows: race, choose the smoothness, then go on with the best."""
-    few = race_rows(len(scores))
-    likelihood = objective(np.sort(rows[:few]))
+    likelihood = objective(np.sort(rows[:FIRST_ROWS]))
     starts = starting_points(likelihood, scores)
     raced = race(likelihood, starts)
     best = min(raced, key=lambda run: run.value)
-    if len(rows) > few:
-        likelihood = objective(np.sort(rows[:SMOOTHNESS_ROWS]))
     assert best.factor is not None
     other = replace(best, factor=np.diag(np.linalg.norm(best.factor, axis=1)))  # scales last longer than correlations
     smoothnesses = [replace(best if s == best.smoothness else other, smoothness=s) for s in SMOOTHNESS]
@@ -161,13 +152,13 @@ def search_subset(
     margin = SMOOTHNESS_GAIN * likelihood.n_rows
     best = min(shaped, key=lambda run: run.value - margin * (run.smoothness == 1.5))
     tried = [*raced, *shaped]
-    if len(rows) > SMOOTHNESS_ROWS:
+    if len(rows) > FIRST_ROWS:
         likelihood = objective(np.sort(rows))
         if best.theta[0] > np.log(ALL_NOISE):
             again = race(likelihood, [best, replace(starts[1], smoothness=best.smoothness)])
             best = min(again, key=lambda run: run.value)
             tried += again
-    best = descend(likelihood, best, *(FEW_ROWS if len(rows) <= SMOOTHNESS_ROWS else MANY_ROWS))
+    best = descend(likelihood, best, *(FEW_ROWS if len(rows) <= FIRST_ROWS else MANY_ROWS))
     return SubsetSearch(
         likelihood.at(best.smoothness).unpack(best.theta),
         tuple(run.name for run in raced),
