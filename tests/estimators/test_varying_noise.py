@@ -249,7 +249,8 @@ def test_all_rows_are_weighted_only_where_noise_varies(noise, monkeypatch):
     weighted = NoiseFit.weighted
     monkeypatch.setattr(NoiseFit, "weighted", lambda *args: passes.append(1) or weighted(*args))
     monkeypatch.setattr("pydirect.estimators._varying_noise.looks_constant", lambda *args: False)
-    monkeypatch.setattr("pydirect.estimators._varying_noise.MAX_COMPARED_ROWS", 600)
+    for limit in ("MAX_COMPARED_ROWS", "FEW_ROWS"):
+        monkeypatch.setattr(f"pydirect.estimators._varying_noise.{limit}", 600)
     model = fitted(x, y, noise="auto")
     assert bool(passes) == (noise == "varying")
     assert model.noise_model_.choices == (noise,)

@@ -91,7 +91,8 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
     low, high = np.transpose(objective.bounds)
     theta, value, n_evaluations = np.clip(run.theta, low, high), run.value, 0
     known = run.factor is not None
-    n, factor = (objective.n_values, run.factor) if known else (1, np.eye(len(theta)))
+    n = objective.n_values if known else 1
+    factor = np.eye(len(theta)) if run.factor is None else run.factor
     values: list[float] = []
     enough = False
 

@@ -112,7 +112,7 @@ def search(
         smoothness_values=np.stack([subset.smoothness_values for subset in found]),
         evidences=np.array(evidences),
         smoothness=best.smoothness,
-        n_rows=(min(many, race_rows(len(scores))), many, n),
+        n_rows=(min(many, FIRST_ROWS), many, n),
         n_evaluations=n_evaluations,
     )
     if record.disagreement > DISAGREEMENT and many >= FEWEST_ROWS:
