@@ -12,7 +12,7 @@ from ..common import Yardstick, fraction_of_limit, make_data
 class Search:
     """From columns and their normal scores to hyperparameters.
 
-    Limit: n³ flops an evaluation; `track_evaluations` is how many there are, on 256, 512 and 1000 rows.
+    Limit: n³ flops an evaluation; `track_evaluations` is how many there are, on up to 512 and 1000 rows.
     """
 
     params = (200, 1_000, 36_000)

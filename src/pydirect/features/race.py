@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -14,8 +13,8 @@ from pydirect._validation import FloatArray
 
 # Iterations of every start before the best is chosen.
 RACE_ITERATIONS = 12
-# Bounds that are out of reach.
-FAR = 1e3
+# By what share of the square of a scale one descent may shrink it.
+LEAST_CHANGE = 1e-4
 
 
 class Objective(Protocol):
@@ -68,7 +67,7 @@ class Run:
     - `value`: −log posterior.
     - `smoothness`: of the kernel.
     - `n_evaluations`: of the last descent.
-    - `factor`, (n_parameters, n_parameters): lower, of the inverse Hessian of the value per target, so far as known.
+    - `scale`, (n_parameters,): root of the inverse curvature of the value per target, so far as known.
     """
 
     name: str
@@ -76,31 +75,26 @@ class Run:
     value: float = np.inf
     smoothness: float = 1.5
     n_evaluations: int = 0
-    factor: FloatArray | None = None
+    scale: FloatArray | None = None
 
 
 def descend(objective: Objective, run: Run, n_iterations: int, patience: Patience | None = None) -> Run:
-    """Minimise from where a run has led, by L-BFGS in coordinates z of unit curvature, θ = θ₀ + factor z.
+    """Minimise from where a run has led, by L-BFGS in coordinates z of about unit curvature, θ = scale z.
 
     The value per target has much the same curvature on any rows: what earlier descents have learned of it serves again.
-    Noise, θ's first entry, depends on z's first alone, which takes over its bounds; elsewhere θ is clipped. While
-    nothing is known, z = θ − θ₀ within the bounds of θ, and the value is not divided: the first step then goes as far
-    as it can, which is how short length-scales are found.
+    While nothing is known, neither θ nor the value is scaled: the first step then goes as far as bounds allow, which is
+    how short length-scales are found.
     """
     objective = objective.at(run.smoothness)
-    low, high = np.transpose(objective.bounds)
-    theta, value, n_evaluations = np.clip(run.theta, low, high), run.value, 0
-    known = run.factor is not None
-    n = objective.n_values if known else 1
-    factor = np.eye(len(theta)) if run.factor is None else run.factor
+    n, bounds = 1 if run.scale is None else objective.n_values, np.array(objective.bounds, dtype=np.float64)
+    theta, value, n_evaluations = np.clip(run.theta, *bounds.T), run.value, 0
+    scale = np.ones(len(theta)) if run.scale is None else run.scale
     values: list[float] = []
     enough = False
 
     def per_value(z: FloatArray) -> tuple[float, FloatArray]:
-        free = theta + factor @ z
-        inside = np.clip(free, low, high)
-        value, gradient = objective(inside)
-        return value / n, (gradient * (free == inside) / n) @ factor
+        value, gradient = objective(np.clip(scale * z, *bounds.T))  # rounding alone leads outside
+        return value / n, scale * gradient / n
 
     def watch(intermediate_result: OptimizeResult) -> None:
         nonlocal enough
@@ -113,27 +107,22 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
     per_update = min(objective.iterations_between_updates, n_iterations)
     for _ in range(round(n_iterations / per_update)):
         objective.update(theta)
-        bounds = np.transpose([low - theta, high - theta])
-        if known:
-            bounds[0] /= factor[0, 0]
-            bounds[1:] = -FAR, FAR
         best = minimize(
             per_value,
-            np.zeros(len(theta)),
+            theta / scale,
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
+            bounds=bounds / scale[:, None],
             callback=watch,
             options={"maxiter": per_update, "maxfun": 2 * per_update + 5, "ftol": 1e-7, "maxcor": 20},
         )
-        theta = np.clip(theta + factor @ best.x, low, high)
+        theta = np.clip(scale * best.x, *bounds.T)
         value, n_evaluations = n * float(best.fun), n_evaluations + best.nfev
-        with suppress(np.linalg.LinAlgError):  # curvatures so different that rounding spoils them
-            factor = np.linalg.cholesky(objective.n_values / n * (factor @ best.hess_inv.todense() @ factor.T))
-            known, n = True, objective.n_values
+        curvature = best.hess_inv.todense().diagonal() * objective.n_values / n
+        scale, n = scale * np.sqrt(np.maximum(curvature, LEAST_CHANGE)), objective.n_values
         if enough:
             break
-    return replace(run, theta=theta, value=value, n_evaluations=n_evaluations, factor=factor)
+    return replace(run, theta=theta, value=value, n_evaluations=n_evaluations, scale=scale)
 
 
 def race(objective: Objective, starts: Iterable[Run], n_iterations: int = RACE_ITERATIONS) -> list[Run]:

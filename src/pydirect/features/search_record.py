@@ -36,8 +36,7 @@ class HyperparameterSearch:
     start_values : ndarray of shape (n_subsets, n_starts)
         Posterior density of the hyperparameters to which each start has led on the rows of the race.
     smoothness_values : ndarray of shape (n_subsets, 3)
-        The same with a kernel of smoothness 1/2, 3/2, 5/2, from the best start, on up to 512 rows;
-        (n_subsets, 0) if only one was tried.
+        The same with a kernel of smoothness 1/2, 3/2, 5/2, from the best start; (n_subsets, 0) if only one was tried.
     evidences : ndarray of shape (n_results,)
         Evidence of all rows for the result on each subset and, where they share a smoothness, their mean; empty if
         there was one subset.
