@@ -2,7 +2,7 @@
 
     python bench/scripts/limits.py [--json out.json]
     python bench/scripts/limits.py --against OTHER/src       two versions, paired: turn by turn, medians of five turns
-    python bench/scripts/limits.py --items one_mean,ten_thousand_means
+    python bench/scripts/limits.py --items one_mean,10000_means
 
 2000 landmarks and 8 columns. Models with ``noise="constant"``, no local process and given length-scales, except
 `default_fit` and `groups`, which are as they come, and `statistics`, whose kernel is learned. Limits are measured each
