@@ -229,4 +229,5 @@ def test_a_kernel_of_any_smoothness_has_a_graph(tmp_path, smoothness):
     model.features_ = replace(basis, map=features, hyperparameters=kernel)
     quantised = quantize(model, 4)
     quantised.to_onnx(tmp_path / "m.onnx")
-    check_floats(quantised, run(tmp_path / "m.onnx", X), X, 1e-9)
+    # Rows at landmarks are at a distance of √ε in a graph that multiplies, where the first kernel has a kink.
+    check_floats(quantised, run(tmp_path / "m.onnx", X), X, 1e-6 if smoothness == 0.5 else 1e-9)
