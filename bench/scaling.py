@@ -36,6 +36,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -132,10 +133,9 @@ def measure(point: Point) -> dict[str, Any]:
     found["stages"] = {stage: float(seconds) for stage, seconds in getattr(model, "fit_seconds_", {}).items()}
     x, _ = make_rows(point, -PREDICTED % 2**32, PREDICTED + (-PREDICTED % 2**32))
     for name, rows, repeats in (("", x, 3), ("one_", x[:1], 30)):
-        found[f"{name}mean"] = steady(lambda rows=rows: model.predict(rows), repeats)
+        found[f"{name}mean"] = steady(partial(model.predict, rows), repeats)
         if point.model != "lightgbm":
-            call = lambda rows=rows: model.predict(rows, return_std=True)  # noqa: E731
-            found[f"{name}deviation"] = steady(call, repeats)
+            found[f"{name}deviation"] = steady(partial(model.predict, rows, return_std=True), repeats)
     return found
 
 

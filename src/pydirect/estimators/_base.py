@@ -89,9 +89,7 @@ class LatentFunctions(BaseEstimator):
         return hasattr(self, "posterior_")
 
     def _require_fitted(self) -> None:
-        if (
-            not self.__sklearn_is_fitted__()
-        ):  # scikit-learn collects tags first, which takes as long as some predictions
+        if not self.__sklearn_is_fitted__():  # of fitted models scikit-learn collects tags, as long as some predict
             check_is_fitted(self)
 
     def _forget(self) -> None:

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -135,44 +136,53 @@ def fit_to_rows(
         originals.append(original)
     rows = _merged(models, given, originals)
     del originals
-    x, weight = rows[0].x, rows[0].weight
+    fit = partial(_fit_on, models=models, rows=rows, given=given, rng=after_features, progress=progress)
+    n_rows = len(rows[0].x)
     with single_blas_thread():
         with progress.stage("features"):
-            basis = lead._fit_features(rows[0], rng, n_threads, lead.y_scale_).for_sums(len(x))
-        inputs = basis.inputs(x)
-
-        def fit(basis: Basis) -> None:
-            with progress.stage("statistics"), progress.rows(len(x)) as callback:
-                options: dict[str, Any] = {"block_dtype": lead.block_dtype, "n_threads": n_threads}
-                targets = np.hstack([own.y for own in rows])
-                statistics = collect_statistics(basis.map, inputs, targets, weight, progress=callback, **options)
-                missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
-                if any(model.basis == "raw" for model in models):
-                    statistics.form_gram()  # once for all, where its seconds belong
-            for model, own in zip(models, rows, strict=True):
-                model.features_, model.mean_missing_variance_ = basis, missing
-                model._set_counts(statistics.n_samples, own.counts.repetitions)
-
-            def trainings() -> list[Training]:
-                rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
-                memo: dict[Hashable, Any] | None = {} if len(models) > 1 else None
-                found, end = [], 0
-                for model, own, as_given in zip(models, rows, given, strict=True):
-                    outputs = slice(end, end := end + own.y.shape[1])
-                    rest = copy.deepcopy(after_features)  # every model's own
-                    sums = statistics.outputs(outputs)
-                    training = Training(sums, rest, n_threads, rows=own, given=as_given, memo=memo)
-                    if rotated is not None:
-                        training = replace(training, rotated=rotated.outputs(outputs))
-                    found.append(training.divided(model.repetitions_))
-                return found
-
-            _infer_together(models, trainings, progress)
-
+            basis = lead._fit_features(rows[0], rng, n_threads, lead.y_scale_).for_sums(n_rows)
         fit(basis)
         interrupted = any(posterior.interrupted for model in models for posterior in model.posteriors_)
-        if not interrupted and lost_digits(basis, len(x), models):
-            fit(basis.for_sums(len(x), 0.0))
+        if not interrupted and lost_digits(basis, n_rows, models):
+            fit(basis.for_sums(n_rows, 0.0))
+
+
+def _fit_on(
+    basis: Basis,
+    models: Sequence[StatisticsModel],
+    rows: Sequence[TrainingRows],
+    given: Sequence[TrainingRows],
+    rng: np.random.Generator,
+    progress: Progress,
+) -> None:
+    """Fit models to rows on basis functions; `rng`: of inference, a copy for every model."""
+    lead, x, weight = models[0], rows[0].x, rows[0].weight
+    n_threads = resolve_n_threads(lead.n_threads)
+    with progress.stage("statistics"), progress.rows(len(x)) as callback:
+        inputs, targets = basis.inputs(x), np.hstack([own.y for own in rows])
+        options: dict[str, Any] = {"block_dtype": lead.block_dtype, "n_threads": n_threads, "progress": callback}
+        statistics = collect_statistics(basis.map, inputs, targets, weight, **options)
+        missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
+        if any(model.basis == "raw" for model in models):
+            statistics.form_gram()  # once for all, where its seconds belong
+    for model, own in zip(models, rows, strict=True):
+        model.features_, model.mean_missing_variance_ = basis, missing
+        model._set_counts(statistics.n_samples, own.counts.repetitions)
+
+    def trainings() -> list[Training]:
+        rotated = decorrelate(statistics) if any(model._needs_rotation() for model in models) else None
+        memo: dict[Hashable, Any] | None = {} if len(models) > 1 else None
+        found, end = [], 0
+        for model, own, as_given in zip(models, rows, given, strict=True):
+            outputs = slice(end, end := end + own.y.shape[1])
+            sums = statistics.outputs(outputs)
+            training = Training(sums, copy.deepcopy(rng), n_threads, rows=own, given=as_given, memo=memo)
+            if rotated is not None:
+                training = replace(training, rotated=rotated.outputs(outputs))
+            found.append(training.divided(model.repetitions_))
+        return found
+
+    _infer_together(models, trainings, progress)
 
 
 def lost_digits(basis: Basis, n_rows: float, models: Sequence[StatisticsModel]) -> bool:

@@ -301,13 +301,12 @@ class NoiseFit:
         n = min(len(self.compared), 2 * self.model.max_hyperparameter_rows)  # one subset
         few = np.sort(self.rng.choice(len(self.compared), n, replace=False))
         chosen = self.compared[few]
-        estimates, weight = estimates_of_log_noise(self._first_squares[few], self.noise), self.counts[chosen]
-        location, scale = weighted_location_scale(estimates, weight)
-        scale = np.where(scale > 0, scale, 1.0)
+        weight = self.counts[chosen]
+        targets, _, scale = self._targets(self._first_squares[few], weight)
         size = min(self.model.n_basis_functions, N_NOISE_FEATURES)
         learner = clone(self.model).set_params(features="nystroem", n_basis_functions=size, length_scale=None)
         learner.columns_ = Columns.of_numbers(self.x.shape[1])  # rows are encoded already
-        rows = TrainingRows(self.x[chosen], (estimates - location) / scale, weight / weight.mean())
+        rows = TrainingRows(self.x[chosen], targets, weight / weight.mean())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HyperparameterSearchWarning)  # log variances are mostly noise
             basis = learner._fit_features(rows, self.rng, self.n_threads, scale)
@@ -346,12 +345,10 @@ class NoiseFit:
 
     def _regression(self, squares: FloatArray, rows: NDArray[np.intp], basis: Basis | None) -> Regression:
         """Regress log noise variances on X, by squares ρ of rows that include the compared, (n_chosen, n_outputs)."""
-        estimates = estimates_of_log_noise(squares, self.noise)
         unit = self.counts[rows].mean()
         weight = self.counts[rows] / unit
-        location, scale = weighted_location_scale(estimates, weight)
-        scale = np.where(scale > 0, scale, 1.0)
-        targets, noise = (estimates - location) / scale, LOG_CHI2_VARIANCE / scale**2
+        targets, location, scale = self._targets(squares, weight)
+        noise = LOG_CHI2_VARIANCE / scale**2
         basis = basis or self._noise_basis(self.x[rows], targets, weight)
         inputs = basis.inputs(self.x[rows])
         statistics = collect_statistics(basis.map, inputs, targets, weight, n_threads=self.n_threads)
@@ -372,6 +369,13 @@ class NoiseFit:
             for k in range(targets.shape[1])
         ]
         return Regression(log_variance, left_out)
+
+    def _targets(self, squares: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return standardised estimates of log noise variances by squares ρ, their locations and their scales."""
+        estimates = estimates_of_log_noise(squares, self.noise)
+        location, scale = weighted_location_scale(estimates, weight)
+        scale = np.where(scale > 0, scale, 1.0)
+        return (estimates - location) / scale, location, scale
 
     def _noise_basis(self, x: FloatArray, targets: FloatArray, weight: FloatArray) -> Basis:
         """Fit a kernel of its own to log noise variances; where X has no columns of numbers, share the basis of f."""

@@ -57,7 +57,7 @@ class LinearBasis:
         inputs = np.ascontiguousarray(self.features.inputs(x))
         phi = np.ascontiguousarray(self.features.map.transform(inputs, np.float64, n_threads))
         directions = phi if self.vectors is None else phi @ self.vectors
-        return np.take(directions, self.order, axis=1), self._missing(inputs, phi)
+        return np.take(directions, self.order, axis=1), self._missing(inputs, phi, directions)
 
     def combined(
         self, x: FloatArray, weights: FloatArray, with_missing: bool, n_threads: int = 1
@@ -71,7 +71,9 @@ class LinearBasis:
         values = functions @ weights
         if not with_missing:
             return values, np.zeros((len(x), len(self.missing_scale)))
-        return values, self._missing(inputs, self.features.whitened(functions))
+        phi = self.features.whitened(functions)
+        rotated = phi @ self.vectors if self.vectors is not None and self.outside_scale.any() else None
+        return values, self._missing(inputs, phi, rotated)
 
     def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
         """Return the weights with which `combined` gives basis functions times `matrix`, (n_basis_functions, n)."""
@@ -80,14 +82,14 @@ class LinearBasis:
         among_all[self.order] = matrix
         return self.features.weights_of_functions(self.vectors @ among_all)
 
-    def _missing(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
-        """Return the variance of f* that the basis functions lack, (n_rows, n_outputs)."""
+    def _missing(self, inputs: FloatArray, phi: FloatArray, rotated: FloatArray | None) -> FloatArray:
+        """Return the variance of f* that the basis functions lack, (n_rows, n_outputs); `rotated`: Φ in directions."""
         missing = np.zeros((len(inputs), len(self.missing_scale)))
         lacking = self.features.missing_variance(inputs, phi, self.mean_missing)
         if lacking is not None:
             missing += lacking[:, None] * self.missing_scale
-        if self.vectors is not None and self.outside_scale.any():
-            norm, rotated = np.einsum("ij,ij->i", phi, phi), phi @ self.vectors
+        if rotated is not None and self.outside_scale.any():
+            norm = np.einsum("ij,ij->i", phi, phi)
             for k, (begin, end) in enumerate(pairwise(self.edges)):
                 inside = np.einsum("ij,ij->i", rotated[:, begin:end], rotated[:, begin:end])
                 missing[:, k] += self.outside_scale[k] * np.maximum(norm - inside, 0.0)

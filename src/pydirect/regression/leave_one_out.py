@@ -117,8 +117,7 @@ class FactoredRidge(RidgePosterior):
         """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each."""
         variance = np.empty((len(phi), len(self.factors)))
         for k, factor in enumerate(self.factors):
-            half = solve_triangular(factor, phi.T, lower=True, check_finite=False)
-            variance[:, k] = np.einsum("ij,ij->j", half, half)
+            variance[:, k] = variances_by_factor(factor, phi)
         return phi @ self.coefficients, variance
 
     def outputs(self, chosen: slice) -> Self:
@@ -142,18 +141,24 @@ def ridge_of_rows(rotated: RotatedStatistics, precision: FloatArray, prior_varia
         return posterior
     try:
         pairs = zip(precision, prior_variance, strict=True)
-        factors = tuple(_factor(rotated.gram * tau, 1 / t) for tau, t in pairs)
+        factors = tuple(ridge_factor(rotated.gram * tau, 1 / t) for tau, t in pairs)
     except np.linalg.LinAlgError:
         return posterior
     own = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
     return FactoredRidge(**own, factors=factors)
 
 
-def _factor(precision: FloatArray, prior_precision: float) -> FloatArray:
+def ridge_factor(precision: FloatArray, prior_precision: float) -> FloatArray:
     """Return the lower Cholesky factor of a symmetric matrix plus a multiple of the identity, in its memory."""
     precision[np.diag_indices_from(precision)] += prior_precision
     with single_blas_thread():
         return np.asarray(cholesky(precision.T, lower=True, overwrite_a=True, check_finite=False))
+
+
+def variances_by_factor(factor: FloatArray, phi: FloatArray) -> FloatArray:
+    """Return ‖L⁻¹φ‖² of rows of Φ, the variances of f under a posterior of precision LLᵀ; (n_rows,)."""
+    half = solve_triangular(factor, phi.T, lower=True, check_finite=False)
+    return np.asarray(np.einsum("ij,ij->j", half, half))
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ A Student-t variable is Gaussian of precision u/s² with u a Gamma(ν/2, ν/2) v
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 from scipy.special import digamma, gammaln
 from scipy.stats import t as student_t
 
 from pydirect._validation import FloatArray
+from pydirect.regression.leave_one_out import ridge_factor, variances_by_factor
 from pydirect.statistics.gaussian import TargetStatistics
 
 DEGREES = 3.0
@@ -66,12 +67,9 @@ class WeightedRidge:
     """
 
     def __init__(self, statistics: TargetStatistics, scale: float, prior_variance: float) -> None:
-        precision = statistics.A / scale
-        precision[np.diag_indices_from(precision)] += 1 / prior_variance
-        self.factor = cho_factor(precision, lower=True, overwrite_a=True, check_finite=False)
-        self.coefficients = cho_solve(self.factor, statistics.c / scale, check_finite=False)
+        self.factor = ridge_factor(statistics.A / scale, 1 / prior_variance)
+        self.coefficients = cho_solve((self.factor, True), statistics.c / scale, check_finite=False)
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f at rows of Φ, (n_rows, 1) each."""
-        half = solve_triangular(self.factor[0], phi.T, lower=True, check_finite=False)
-        return (phi @ self.coefficients)[:, None], np.einsum("ij,ij->j", half, half)[:, None]
+        return (phi @ self.coefficients)[:, None], variances_by_factor(self.factor, phi)[:, None]

@@ -118,9 +118,8 @@ def _residual(problems: Sequence[Problem], samples: Samples, levels: FloatArray)
     codes = samples.codes.reshape(len(problems), -1, samples.codes.shape[1])
     total = 0.0
     for problem, own, unit in zip(problems, codes, samples.unit, strict=True):
-        target, weights = problem.statistics, unit * samples.scale * levels[own]
-        squares = target.yty + _mean_square(weights, target) * target.n_samples - 2 * (weights @ target.c).mean()
-        total += squares / target.n_samples / problem.noise
+        squares = problem.statistics.squared_error(unit * samples.scale * levels[own]).mean()
+        total += squares / problem.statistics.n_samples / problem.noise
     return total / len(problems)
 
 
