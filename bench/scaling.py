@@ -258,6 +258,9 @@ def plot(records: list[dict[str, Any]], path: Path) -> None:
                 if pairs:
                     panel.loglog(*zip(*pairs, strict=True), marker=".", label=model)
             panel.set(xlabel=axis, ylabel=name.replace("_", ", ") + ("" if name == "fit_bytes" else ", processor s"))
+            points = sorted({r["point"][axis] for r in records if r["axis"] == axis})
+            panel.set_xticks(points, [f"{p:g}" for p in points], rotation=45, fontsize="small")
+            panel.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
             panel.grid(alpha=0.3)
     panels[0][0].legend(fontsize="small")
     figure.tight_layout()
