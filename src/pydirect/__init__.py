@@ -50,6 +50,9 @@ _PUBLIC = {
     "FileFormatError": "pydirect.persistence.errors",
 }
 _ROOMS = (
+    "adapters",
+    "counts",
+    "decisions",
     "distributions",
     "estimators",
     "features",

@@ -18,6 +18,7 @@ from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegressi
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_entropy import pairwise_entropy
 from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.regression.recursive import RecursivePosterior
 from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential
 from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.regression.stochastic import StochasticELBO, StochasticFit, fit_stochastic
@@ -39,6 +40,7 @@ __all__ = [
     "MeanFieldPosterior",
     "MeanFieldRegression",
     "MixturePosterior",
+    "RecursivePosterior",
     "Reinforce",
     "Reparameterization",
     "RidgePosterior",

@@ -1,0 +1,171 @@
+"""The Gaussian posterior of the weights, row by row: recursive least squares with a Gaussian prior.
+
+With noise variance σ² and prior variance t the posterior of all rows is N(m, S), S = (A/σ² + I/t)⁻¹, m = Sc/σ². More rows
+Φ with weights ω change it by Woodbury's identity,
+
+    K = ΦSΦᵀ + diag(σ²/ω),   m ← m + SΦᵀK⁻¹(y − Φm),   S ← S − SΦᵀK⁻¹ΦS,
+
+at a cost of b² for each row and without a pass over earlier ones (Plackett 1950). Negative weights remove rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_number, short_repr
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
+
+# Rows that are taken together: enough for products at the machine's peak, few enough that K costs little.
+BLOCK_ROWS = 64
+
+
+@dataclass(eq=False)
+class RecursivePosterior:
+    """Gaussian posterior of the weights of one output, changed in place as rows come and go.
+
+    Begin with `prior` (no rows yet) or `of` (statistics of rows). Rounding adds up with the rows, as in any recursion:
+    long streams begin again with `of` from time to time.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n_weights,)
+        m
+    covariance : ndarray of shape (n_weights, n_weights)
+        S, symmetric.
+    noise_variance, prior_variance : float
+        σ² and t.
+    n_samples : float
+        Σω
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.regression import RecursivePosterior
+    >>> posterior = RecursivePosterior.prior(1, noise_variance=1.0, prior_variance=1.0)
+    >>> _ = posterior.update(np.ones((3, 1)), np.array([1.0, 2.0, 3.0]))
+    >>> posterior.mean.round(12).tolist(), posterior.covariance.round(12).tolist()
+    ([1.5], [[0.25]])
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+    noise_variance: float
+    prior_variance: float
+    n_samples: float = 0.0
+
+    __repr__ = short_repr
+
+    @classmethod
+    def prior(cls, n_weights: int, noise_variance: float, prior_variance: float = 1.0) -> Self:
+        """Return the prior N(0, tI): no rows yet."""
+        noise, t = _positive(noise_variance, prior_variance)
+        return cls(np.zeros(n_weights), t * np.eye(n_weights), noise, t)
+
+    @classmethod
+    def of(
+        cls, statistics: GaussianStatistics | TargetStatistics, noise_variance: float, prior_variance: float = 1.0
+    ) -> Self:
+        """Return the posterior of the rows of statistics, of one target."""
+        noise, t = _positive(noise_variance, prior_variance)
+        target = as_target_statistics(statistics)
+        precision = target.A / noise
+        precision.flat[:: len(precision) + 1] += 1 / t
+        with single_blas_thread():
+            factor = cho_factor(precision, lower=True, overwrite_a=True)
+            mean = cho_solve(factor, target.c / noise)
+            covariance, info = lapack.dpotri(factor[0], lower=1, overwrite_c=1)
+        assert info == 0
+        lower = np.tril(covariance, -1)
+        covariance = np.ascontiguousarray(lower + lower.T + np.diag(covariance.diagonal()))
+        return cls(mean, covariance, noise, t, target.n_samples)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions b."""
+        return len(self.mean)
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        return replace(self, mean=self.mean.copy(), covariance=self.covariance.copy())
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f = φᵀw at rows of Φ, without the noise; (n_rows,) each."""
+        with single_blas_thread():
+            variance = np.einsum("ij,ij->i", phi @ self.covariance, phi)
+            return phi @ self.mean, np.maximum(variance, 0.0)
+
+    def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
+        """Covariances of f between rows of Φ, (n_rows, n_other)."""
+        with single_blas_thread():
+            return np.asarray(phi @ (self.covariance @ other.T))
+
+    def update(self, phi: FloatArray, y: FloatArray, weight: FloatArray | None = None) -> Self:
+        """Add rows, or remove them, in place.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+        y : ndarray of shape (n_rows,)
+        weight : ndarray of shape (n_rows,), optional
+            How many times each row counts; −1 removes a row that was added.
+
+        Raises
+        ------
+        ValueError
+            If rows to be removed cannot have been added; the posterior is then as before this block of rows.
+        """
+        weight = np.ones(len(phi)) if weight is None else weight
+        for sign in (1.0, -1.0):
+            own = weight * sign > 0
+            if own.any():
+                self._change(phi[own], y[own], np.abs(weight[own]), sign)
+        return self
+
+    def predict_then_update(self, phi: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Add rows one after another, and return what was predicted for each before it was added.
+
+        With K = LLᵀ and u = L⁻¹(y − Φm) the prediction of row i from those before it is y_i − L_ii u_i, so that a
+        block of rows costs three products of matrices.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n_rows,)
+            Of f, without the noise.
+        """
+        return self._change(phi, y, np.ones(len(phi)), 1.0)
+
+    def _change(self, phi: FloatArray, y: FloatArray, weight: FloatArray, sign: float) -> tuple[FloatArray, FloatArray]:
+        """Add rows, or with sign −1 remove them; return mean and variance of f before each."""
+        mean, variance = np.empty((2, len(phi)))
+        with single_blas_thread():
+            for rows in _blocks(len(phi)):
+                images = phi[rows] @ self.covariance
+                f = images @ phi[rows].T
+                try:
+                    factor = np.linalg.cholesky(sign * f + np.diag(self.noise_variance / weight[rows]))
+                except np.linalg.LinAlgError:
+                    raise ValueError("rows to remove must be among those added, got others") from None
+                directions = solve_triangular(factor, images, lower=True)
+                errors = solve_triangular(factor, y[rows] - phi[rows] @ self.mean, lower=True)
+                mean[rows] = y[rows] - factor.diagonal() * errors
+                earlier = np.tril(factor, -1)
+                variance[rows] = np.maximum(f.diagonal() - sign * np.einsum("ij,ij->i", earlier, earlier), 0.0)
+                self.mean += sign * (directions.T @ errors)
+                self.covariance -= sign * (directions.T @ directions)
+                self.n_samples += sign * float(weight[rows].sum())
+        return mean, variance
+
+
+def _blocks(n_rows: int) -> Iterator[slice]:
+    return (slice(begin, begin + BLOCK_ROWS) for begin in range(0, n_rows, BLOCK_ROWS))
+
+
+def _positive(noise_variance: float, prior_variance: float) -> tuple[float, float]:
+    noise = as_number(noise_variance, "noise_variance", above=0.0)
+    return noise, as_number(prior_variance, "prior_variance", above=0.0)
