@@ -1,7 +1,7 @@
 """The Gaussian posterior of the weights, row by row: recursive least squares with a Gaussian prior.
 
-With noise variance σ² and prior variance t the posterior of all rows is N(m, S), S = (A/σ² + I/t)⁻¹, m = Sc/σ². More rows
-Φ with weights ω change it by Woodbury's identity,
+With noise variance σ² and prior variance t the posterior of all rows is N(m, S), S = (A/σ² + I/t)⁻¹, m = Sc/σ². More
+rows Φ with weights ω change it by Woodbury's identity,
 
     K = ΦSΦᵀ + diag(σ²/ω),   m ← m + SΦᵀK⁻¹(y − Φm),   S ← S − SΦᵀK⁻¹ΦS,
 
