@@ -1,3 +1,5 @@
 """What to try next: acquisition functions, bandits, and rows that are worth a label."""
 
-__all__: list[str] = []
+from pydirect.decisions.active import CandidateBatch, select_batch
+
+__all__ = ["CandidateBatch", "select_batch"]

@@ -96,6 +96,16 @@ class DecorrelatedPosterior(MeanFieldPosterior):
             drawn += free - (free @ self.vectors) @ self.vectors.T
         return drawn
 
+    def covariance_root(self) -> FloatArray:
+        """Return R with RRᵀ the covariance of the weights of Φ, (n_weights, n_weights)."""
+        deviations = np.sqrt(self.variance)
+        if self.vectors.shape[0] == self.vectors.shape[1]:
+            return self.vectors * deviations
+        outside = np.sqrt(self.prior_variance)  # of directions that were dropped
+        root: FloatArray = (self.vectors * (deviations - outside)) @ self.vectors.T
+        root[np.diag_indices_from(root)] += outside
+        return root
+
     def check(self, n_weights: int) -> None:
         """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
         n_directions = self.vectors.shape[-1]
