@@ -9,6 +9,7 @@ from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.fit_groups import GroupedRegressor, fit_groups
 from pydirect.estimators.fit_many import fit_many
+from pydirect.estimators.influence import RowEffects, RowInfluence
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.estimators.search import DirectSearchCV
@@ -25,6 +26,8 @@ __all__ = [
     "MonteCarloBNNClassifier",
     "MonteCarloBNNRegressor",
     "QuadraticBNNRegressor",
+    "RowEffects",
+    "RowInfluence",
     "compare_left_out",
     "fit_groups",
     "fit_many",

@@ -12,6 +12,7 @@ from pydirect.regression.gradient_estimators import (
     Reinforce,
     Reparameterization,
 )
+from pydirect.regression.influence import InfluencePosterior, cooks_distance
 from pydirect.regression.leave_one_out import FactoredRidge, LeaveOneOut, RidgePosterior, leave_one_out, ridge_of_rows
 from pydirect.regression.local_process import LocalProcess, fit_local_process
 from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
@@ -35,6 +36,7 @@ __all__ = [
     "GaussianPosterior",
     "GaussianRegression",
     "GaussianWeights",
+    "InfluencePosterior",
     "LeaveOneOut",
     "LocalProcess",
     "MeanFieldPosterior",
@@ -47,6 +49,7 @@ __all__ = [
     "SequentialPosterior",
     "StochasticELBO",
     "StochasticFit",
+    "cooks_distance",
     "fit_decorrelated",
     "fit_local_process",
     "fit_mean_field",
