@@ -164,7 +164,7 @@ class LocalDetail(LeavingOneOut):
     def _draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
         if self.local_ is None:
             return super()._draws(x, n_samples, rng, noise)
-        _warn_without_local("draws of functions, which it has none of,", stacklevel=4)
+        warn_without_local("draws of functions, which it has none of,", stacklevel=4)
         alone = copy.copy(self)
         alone.local_ = None
         return alone._draws(x, n_samples, rng, noise)
@@ -173,14 +173,14 @@ class LocalDetail(LeavingOneOut):
         self, X: ArrayLike, level: float = 0.9, method: str = "posterior"
     ) -> tuple[FloatArray, FloatArray]:
         if method == "jackknife+" and getattr(self, "local_", None) is not None:
-            _warn_without_local("intervals of the jackknife+, which are those of the model of all rows,", stacklevel=4)
+            warn_without_local("intervals of the jackknife+, which are those of the model of all rows,", stacklevel=4)
         return super().predict_interval(X, level, method)
 
     def quantizable(self) -> FittedBasisModel:
         """Return the fitted model in the form that `pydirect.quantize` accepts, without its local process."""
         fitted = super().quantizable()
         if self.local_ is not None:
-            _warn_without_local("quantised models, which hold no training rows,", stacklevel=4)
+            warn_without_local("quantised models, which hold no training rows,", stacklevel=4)
         return fitted
 
     def summary(self) -> str:
@@ -215,7 +215,7 @@ class LocalDetail(LeavingOneOut):
             self.local_.check(len(kernel.length_scales), len(self.posteriors_))
 
 
-def _warn_without_local(what: str, stacklevel: int) -> None:
+def warn_without_local(what: str, stacklevel: int) -> None:
     warnings.warn(
         f"{what} leave out the model's local process: fit with local=False where predictions are to agree with them",
         LocalProcessWarning,

@@ -16,6 +16,7 @@ from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training, fit_to_rows
+from pydirect.estimators._functions import DrawsFunctions
 from pydirect.estimators._local import LocalDetail
 from pydirect.estimators._row_moments import RowMoments
 from pydirect.estimators._row_noise import NOISE_OF_ROWS, RowNoiseModel
@@ -44,7 +45,7 @@ NOISE_FITS = {"auto": choose_noise, "varying": fit_varying_noise, "student_t": f
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 
 
-class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
+class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel, DrawsFunctions):
     """Bayesian regression on basis functions, trained exactly by discrete relaxation (DIRECT).
 
     Every weight takes one of a few levels, so that the evidence lower bound and its gradient are exact and training
@@ -129,7 +130,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel):
         may differ from place to place. ``"auto"``: 32 neighbours where `fit` is given at least 1000 rows, two per basis
         function, and rows that are left out gain more than 0.02 nats each. Needs a learned or given kernel, the
         decorrelated basis, a Gaussian prior, noise that is not fixed, and rows rather than sums over them; elsewhere
-        ``"auto"`` means False. The model then holds the rows in single precision. Draws of functions (`sample_y`) and
+        ``"auto"`` means False. The model then holds the rows in single precision. Draws of functions and
         quantised models leave it out, with a warning.
     categories : "auto" or list of str or int, default="auto"
         Columns of text, categories and booleans of pandas or polars frames, or of arrays of objects, are encoded, one

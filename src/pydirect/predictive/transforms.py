@@ -76,6 +76,10 @@ class TargetTransform:
         """Return log dz/dy, which a log density of z gains in units of y; shape (n_rows, n_outputs)."""
         return self._by_column(log_derivative, self._checked(y))
 
+    def slope(self, y: ArrayLike) -> FloatArray:
+        """Return dy/dz at targets y of shape (n_rows, n_outputs, ...): how fast `inverse` grows there."""
+        return self._by_column(slope, np.asarray(y, dtype=np.float64))
+
     def _by_column(self, function: Callable[[str, float, FloatArray], FloatArray], values: FloatArray) -> FloatArray:
         columns = zip(self.names, self.shifts, np.moveaxis(values, 1, 0), strict=True)
         return np.ascontiguousarray(np.stack([function(*column) for column in columns], axis=1))
@@ -117,6 +121,14 @@ def log_derivative(name: str, shift: float, y: FloatArray) -> FloatArray:
     if name == "identity":
         return np.zeros_like(y)
     return -np.log(y + shift) if name == "log" else -0.5 * np.log(y + shift) - np.log(2.0)
+
+
+def slope(name: str, shift: float, y: FloatArray) -> FloatArray:
+    """Return dy/dz; zero at the smallest possible value of y."""
+    if name == "identity":
+        return np.ones_like(y)
+    above = np.maximum(y + shift, 0.0)
+    return above if name == "log" else 2.0 * np.sqrt(above)
 
 
 def _written(name: str, shift: float) -> str:

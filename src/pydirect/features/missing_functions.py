@@ -1,0 +1,123 @@
+"""What basis functions miss of a kernel's process, as functions of the inputs.
+
+`draw_missing` draws values at given rows, jointly and exactly. Here the same process is a sum of features with standard
+Gaussian weights, so that a draw is a function, the same whatever rows it is asked at, and has derivatives. A random
+Fourier process g of the kernel, less what the landmarks know of it (Wilson et al. 2020, "Efficiently sampling functions
+from Gaussian process posteriors", equation 12),
+
+    r(x) = ψ(x) − (L⁻¹ψ(Z))ᵀ Φ(x),
+
+has the right covariance on average over frequencies. It is scaled to the exact variance at every x, so that only
+correlations between landmarks are subject to the choice of frequencies.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import blas
+
+from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.features.derivatives import Direction, derivatives, diagonal_derivative, rates_of_inputs
+from pydirect.features.kernel import linear_inputs
+from pydirect.features.maps import NystroemFeatures, random_fourier_features
+
+N_FREQUENCIES = 500
+FEW = 4  # features per row, from which rows are few
+
+
+class MissingFeatures:
+    """Features of what a basis misses: with independent standard Gaussian weights they have its prior covariance.
+
+    Parameters
+    ----------
+    basis : Basis
+        With a kernel.
+    mean_missing : float
+        As of `Basis.missing_variance`: what the noise accounts for already.
+    rng : numpy.random.Generator
+        Of the frequencies.
+    """
+
+    def __init__(self, basis: Basis, mean_missing: float, rng: np.random.Generator) -> None:
+        assert basis.hyperparameters is not None
+        self.basis, self.kernel, self.mean_missing = basis, basis.hyperparameters, mean_missing
+        self._process: _Process | None = None
+        if isinstance(basis.map, NystroemFeatures):
+            self._process = _Process(basis.map, rng)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of features."""
+        return self.kernel.n_linear + (0 if self._process is None else self._process.features.n_weights)
+
+    def transform(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Return the features, (n_rows, n_weights), at inputs of the map, whose basis functions are `phi`."""
+        beyond = np.sqrt(self.kernel.amplitudes[2]) * self._beyond(inputs)
+        if self._process is None:
+            return beyond
+        scale = self._scale(inputs, phi)
+        return np.hstack([beyond, scale[:, None] * _unit(self._process.left(inputs, phi))[0]])
+
+    def along(self, inputs: FloatArray, phi: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
+        """Return the features' derivatives along a direction, in which the basis functions have these `rates`."""
+        moved = rates_of_inputs(inputs.shape, direction)[:, : self.kernel.n_linear]
+        beyond = np.sqrt(self.kernel.amplitudes[2]) * np.where(self._beyond(inputs) != 0.0, moved, 0.0)
+        if self._process is None:
+            return beyond
+        scale = self._scale(inputs, phi)
+        change = diagonal_derivative(self.kernel, inputs, direction) - 2 * np.einsum("ij,ij->i", phi, rates)
+        change = np.divide(change, 2 * scale, out=np.zeros_like(scale), where=scale > 0)
+        unit, length = _unit(self._process.left(inputs, phi))
+        turn = self._process.left_along(inputs, direction, rates) / length
+        turn -= unit * np.einsum("ij,ij->i", unit, turn)[:, None]
+        return np.hstack([beyond, change[:, None] * unit + scale[:, None] * turn])
+
+    def _beyond(self, inputs: FloatArray) -> FloatArray:
+        """Return what clipping takes off the inputs of the linear part."""
+        return inputs[:, : self.kernel.n_linear] - linear_inputs(inputs, self.kernel.n_linear)
+
+    def _scale(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Return the deviation of what landmarks miss, less what the noise accounts for, (n_rows,)."""
+        assert isinstance(self.basis.map, NystroemFeatures)
+        return np.sqrt(np.maximum(self.basis.map.missing_variance(inputs, phi) - self.mean_missing, 0.0))
+
+
+class _Process:
+    """A random Fourier process ψ of a kernel, and what landmarks leave of it."""
+
+    def __init__(self, nystroem: NystroemFeatures, rng: np.random.Generator) -> None:
+        self.nystroem = nystroem
+        self.features = random_fourier_features(nystroem.hyperparameters, N_FREQUENCIES, rng)
+
+    @cached_property
+    def at_landmarks(self) -> FloatArray:
+        """ψ(Z), (n_landmarks, n_features)."""
+        return np.asarray(self.features.transform(self.nystroem.landmarks))
+
+    @cached_property
+    def known(self) -> FloatArray:
+        """L⁻¹ψ(Z), (n_landmarks, n_features)."""
+        return np.asarray(blas.dtrmm(1.0, self.nystroem.whitening, self.at_landmarks, trans_a=1))
+
+    def _known_at(self, phi: FloatArray) -> FloatArray:
+        """Return what landmarks know of the process, for rows of Φ; few are whitened again, rather than ψ(Z)."""
+        if FEW * len(phi) > self.features.n_weights:
+            return np.asarray(phi @ self.known)
+        return np.asarray(blas.dtrmm(1.0, self.nystroem.whitening, phi.T).T @ self.at_landmarks)
+
+    def left(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Return r(x), (n_rows, n_features)."""
+        return np.asarray(self.features.transform(inputs) - self._known_at(phi))
+
+    def left_along(self, inputs: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
+        """Return the derivative of r(x) along a direction in which basis functions have these `rates`."""
+        return np.asarray(derivatives(self.features, inputs)(direction) - self._known_at(rates))
+
+
+def _unit(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return rows of length one, and their lengths, (n_rows, 1), at least the smallest that can be divided by."""
+    length = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    return rows / length, length
