@@ -1,5 +1,35 @@
 """What to try next: acquisition functions, bandits, and rows that are worth a label."""
 
+from pydirect.decisions.acquisition import (
+    batch_of_draws,
+    expected_improvement,
+    improvement_of_draws,
+    log_expected_improvement,
+    log_probability_of_feasibility,
+    probability_of_feasibility,
+    probability_of_improvement,
+    thompson_batch,
+    upper_confidence_bound,
+)
 from pydirect.decisions.active import CandidateBatch, select_batch
+from pydirect.decisions.candidates import Candidates, greedy_batch
+from pydirect.decisions.pareto import hypervolume, hypervolume_improvement, pareto_front
 
-__all__ = ["CandidateBatch", "select_batch"]
+__all__ = [
+    "CandidateBatch",
+    "Candidates",
+    "batch_of_draws",
+    "expected_improvement",
+    "greedy_batch",
+    "hypervolume",
+    "hypervolume_improvement",
+    "improvement_of_draws",
+    "log_expected_improvement",
+    "log_probability_of_feasibility",
+    "pareto_front",
+    "probability_of_feasibility",
+    "probability_of_improvement",
+    "select_batch",
+    "thompson_batch",
+    "upper_confidence_bound",
+]

@@ -92,3 +92,38 @@ def _between_landmarks(
         values = given @ normal + left[:, None] * rng.standard_normal((len(rows), n_draws))
         drawn[begin : begin + BLOCK_ROWS] = _kept_share(variance, mean_missing)[:, None] * values
     return drawn
+
+
+def missing_covariances(basis: Basis, inputs: FloatArray, phi: FloatArray, row: int, mean_missing: float) -> FloatArray:
+    """Return covariances of what the basis functions miss between all rows and one of them, in units of its prior.
+
+    Of the process that `draw_missing` draws from; zeros if there is no kernel.
+
+    Parameters
+    ----------
+    basis : Basis
+    inputs : ndarray of shape (n_rows, n_inputs)
+        Of the map.
+    phi : ndarray of shape (n_rows, n_weights)
+    row : int
+    mean_missing : float
+        As of `Basis.missing_variance`.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+    """
+    kernel = basis.hyperparameters
+    if kernel is None:
+        return np.zeros(len(inputs))
+    beyond = inputs[:, : kernel.n_linear] - linear_inputs(inputs, kernel.n_linear)
+    found = kernel.amplitudes[2] * (beyond @ beyond[row])
+    if isinstance(basis.map, NystroemFeatures):
+        variance = basis.map.missing_variance(inputs, phi)
+        kept = _kept_share(variance, mean_missing)
+        between = kernel.covariance(inputs, inputs[row : row + 1])[:, 0] - phi @ phi[row]
+        between[row] = variance[row]
+        # Rounding must not make a covariance larger than the variances allow.
+        limit = np.sqrt(variance * variance[row])
+        found += kept * kept[row] * np.clip(between, -limit, limit)
+    return np.asarray(found)

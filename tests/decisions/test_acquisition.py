@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from pydirect.decisions import (
+    batch_of_draws,
+    expected_improvement,
+    improvement_of_draws,
+    log_expected_improvement,
+    log_probability_of_feasibility,
+    probability_of_feasibility,
+    probability_of_improvement,
+    thompson_batch,
+    upper_confidence_bound,
+)
+
+MEAN, STD, BEST = np.array([0.3, -1.0, 2.0, 1.2]), np.array([0.5, 2.0, 0.1, 1.0]), 1.2
+
+
+def test_expected_improvement_is_the_integral():
+    expected = [
+        quad(lambda f, m=m, s=s: (f - BEST) * norm.pdf(f, m, s), BEST, max(m, BEST) + 12 * s, epsabs=1e-13)[0]
+        for m, s in zip(MEAN, STD, strict=True)
+    ]
+    assert_allclose(expected_improvement(MEAN, STD, BEST), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("z", [3.0, 0.0, -0.999, -1.001, -5.0, -20.0, -37.0, -99.99, -100.01, -1e4, -1e8])
+def test_log_expected_improvement_has_all_digits_however_small(z):
+    # φ(z) + zΦ(z) = φ(s) ∫ t exp(−st − t²/2) dt for s = −z, over t > 0; t = u/s where s is large.
+    s = max(-z, 1.0)
+    scaled = quad(lambda u: u * np.exp(-(-z / s) * u - 0.5 * (u / s) ** 2), 0, 60 if z < 0 else 15, epsabs=0, limit=200)
+    expected = norm.logpdf(z) + np.log(scaled[0]) - 2 * np.log(s)
+    assert_allclose(log_expected_improvement(z, 1.0, 0.0), expected, rtol=1e-12, atol=1e-10)
+
+
+def test_certain_values_improve_by_their_difference():
+    assert_allclose(expected_improvement([2.0, 1.0], 0.0, 1.5), [0.5, 0.0])
+    assert_array_equal(log_expected_improvement([1.0, 1.5], [0.0, 0.0], 1.5), [-np.inf, -np.inf])
+
+
+def test_probabilities_are_the_normal_distributions():
+    assert_allclose(probability_of_improvement(MEAN, STD, BEST), norm.sf(BEST, MEAN, STD))
+    inside = norm.cdf(1.0, MEAN, STD) - norm.cdf(-0.5, MEAN, STD)
+    assert_allclose(probability_of_feasibility(MEAN, STD, -0.5, 1.0), inside, rtol=1e-10)
+    assert_allclose(probability_of_feasibility(MEAN, STD, upper=1.0), norm.cdf(1.0, MEAN, STD))
+    assert_array_equal(probability_of_feasibility([0.0, 2.0], [0.0, 0.0], -1.0, 1.0), [1.0, 0.0])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_log_feasibility_has_digits_in_both_tails(sign):
+    bounds = sorted([sign * 40.0, sign * 41.0])
+    expected = norm.logsf(40.0) + np.log1p(-np.exp(norm.logsf(41.0) - norm.logsf(40.0)))
+    assert_allclose(log_probability_of_feasibility(0.0, 1.0, *bounds), expected, rtol=1e-12)
+
+
+def test_upper_confidence_bound_adds_deviations():
+    assert_allclose(upper_confidence_bound(MEAN, STD, 1.5), MEAN + 1.5 * STD)
+
+
+def draws(n_functions=20_000):
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((4, 4)) * 0.5
+    return MEAN[:, None] + root @ rng.standard_normal((4, n_functions)), np.sqrt((root**2).sum(axis=1))
+
+
+def test_improvement_of_draws_is_the_closed_form():
+    values, std = draws()
+    error = np.maximum(values - BEST, 0).std(axis=1) / np.sqrt(values.shape[1])
+    found = improvement_of_draws(values, BEST)
+    assert (np.abs(found - expected_improvement(MEAN, std, BEST)) < 4 * error).all()
+
+
+def test_a_noisy_incumbent_differs_from_draw_to_draw():
+    values, _ = draws(500)
+    best = values[:2].max(axis=0)
+    found = improvement_of_draws(values, best)
+    assert_allclose(found, np.mean([np.maximum(values[:, s] - best[s], 0) for s in range(500)], axis=0))
+    assert (found[:2] <= found.max()).all() and (improvement_of_draws(values[:1], best) < found[2:].min()).all()
+
+
+def test_a_batch_of_draws_is_greedy_in_the_joint_improvement():
+    values, _ = draws(400)
+    chosen = batch_of_draws(values, BEST, 3)
+    assert len(set(chosen)) == 3
+    taken = []
+    for row in chosen:
+        joint = [np.maximum(values[[*taken, j]].max(axis=0) - BEST, 0).mean() for j in range(4)]
+        assert row == np.argmax(np.where(np.isin(range(4), taken), -np.inf, joint))
+        taken.append(int(row))
+
+
+def test_where_no_draw_improves_the_closest_are_taken():
+    assert_array_equal(batch_of_draws([[0.0, 0.1], [0.5, 0.6], [0.2, 0.2]], 5.0, 2), [1, 2])
+
+
+def test_a_thompson_batch_takes_every_draws_own_best():
+    values = np.array([[3.0, 3.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
+    assert_array_equal(thompson_batch(values, 3), [0, 1, 2])
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match=r"std must not be negative, got -1\.0"):
+        expected_improvement(0.0, -1.0, 0.0)
+    with pytest.raises(ValueError, match="lower must not be above upper, got 2 and 1"):
+        probability_of_feasibility(0.0, 1.0, 2, 1)
+    with pytest.raises(ValueError, match="n must be at most the number of rows, 2, got 3"):
+        batch_of_draws(np.zeros((2, 5)), 0.0, 3)
+    with pytest.raises(ValueError, match="values must be of at least n = 2 functions, got 1"):
+        thompson_batch(np.zeros((3, 1)), 2)
+    with pytest.raises(ValueError, match="best must be a number or one per function, 5"):
+        improvement_of_draws(np.zeros((2, 5)), np.zeros(2))
