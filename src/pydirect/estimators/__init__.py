@@ -13,6 +13,7 @@ from pydirect.estimators.influence import RowEffects, RowInfluence
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.estimators.search import DirectSearchCV
+from pydirect.estimators.shapley import ShapleyValues, shapley_values
 
 __all__ = [
     "DVIClassifier",
@@ -28,8 +29,10 @@ __all__ = [
     "QuadraticBNNRegressor",
     "RowEffects",
     "RowInfluence",
+    "ShapleyValues",
     "compare_left_out",
     "fit_groups",
     "fit_many",
     "load",
+    "shapley_values",
 ]

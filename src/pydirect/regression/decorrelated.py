@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_number, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
@@ -61,6 +62,15 @@ class DecorrelatedPosterior(MeanFieldPosterior):
     def coefficients(self) -> FloatArray:
         """Posterior mean of the weights of Φ, (n_weights,)."""
         return self.rotation.times(self.mean)
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Posterior covariance of the weights of Φ, (n_weights, n_weights)."""
+        vectors = np.asarray(self.vectors, dtype=np.float64)
+        with single_blas_thread():
+            inside = (vectors * (self.variance - self.prior_variance)) @ vectors.T
+        inside.flat[:: len(inside) + 1] += self.prior_variance
+        return inside
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of ``f* = φᵀw`` for rows of Φ; (n_rows,) each."""
