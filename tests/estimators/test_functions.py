@@ -73,6 +73,36 @@ def test_gradients_are_those_of_finite_differences(name):
     assert_allclose(functions[2].gradient(rows), found[:, 2], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["nystroem", "few landmarks", "fourier", "linear", "polynomial", "laplace"])
+def test_gradients_of_mean_and_deviation_are_those_of_finite_differences(name):
+    model, unit = fitted(name), np.array([1, 100])
+    found = model.predict_gradient(NEW)
+    for column in range(2):
+        step = np.where(np.arange(2) == column, 1e-4 * unit, 0.0)
+        above, below = model.predict_parts(NEW + step)[:2], model.predict_parts(NEW - step)[:2]
+        for own, a, b in zip(found, above, below, strict=True):
+            assert own.shape == (9, 2)
+            assert_allclose(own[:, column], (a - b) / (2 * step[column]), rtol=2e-3, atol=1e-4 / unit[column])
+
+
+def test_gradients_of_several_outputs_are_those_of_each():
+    options = {"noise": 0.01, "length_scale": 1.0, "n_basis_functions": 30}
+    together = DirectRegressor(**options).fit(X, np.column_stack([Y, Y - X[:, 0]])).predict_gradient(NEW)
+    alone = DirectRegressor(**options).fit(X, Y - X[:, 0]).predict_gradient(NEW)
+    for own, expected in zip(together, alone, strict=True):
+        assert own.shape == (9, 2, 2)
+        assert_allclose(own[:, 1], expected, rtol=1e-5, atol=1e-8)
+
+
+def test_gradients_without_closed_forms_are_refused():
+    with pytest.raises(ValueError, match="predict_gradient is not available with basis='raw'"):
+        fitted("sequential").predict_gradient(NEW)
+    with pytest.raises(ValueError, match="not available with a transformed target"):
+        fitted("log").predict_gradient(NEW)
+    with pytest.raises(ValueError, match="not available with a local process"):
+        DirectRegressor(noise="constant", n_basis_functions=10, local=5).fit(X, Y).predict_gradient(NEW)
+
+
 @pytest.mark.parametrize("name", ["nystroem", "fourier", "linear", "mean field", "log"])
 def test_a_function_is_the_same_whatever_it_is_asked_with(name):
     functions = fitted(name).sample_functions(6, 3)

@@ -15,7 +15,8 @@ from pydirect.distributions.priors import as_prior
 from pydirect.estimators._basis import BasisFunctionModel
 from pydirect.estimators._local import warn_without_local
 from pydirect.features.derivatives import derivatives, direction_of, moving_columns
-from pydirect.features.missing_functions import MissingFeatures
+from pydirect.features.missing_functions import MissingFeatures, missing_variance_along
+from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.function_draws import WeightDraws
 
 
@@ -152,7 +153,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
         """Return derivatives in units, (n_rows, n_outputs, n_functions, n_features_in)."""
         model, basis = self._model, self._model.features_
         found = np.zeros((len(x), len(self._weights), len(self), model.n_features_in_))
-        found[..., [j for j, own in enumerate(model.columns_.categories) if own is not None]] = np.nan
+        found[..., columns_of_categories(model)] = np.nan
         with single_blas_thread():
             inputs, phi = model._features_of(x)
             along = derivatives(basis.map, inputs)
@@ -200,6 +201,11 @@ def columns_of_numbers(model: Any) -> dict[int, int]:
     return moving_columns(model.features_.input_map.kept, columns.groups, columns.origins)
 
 
+def columns_of_categories(model: Any) -> list[int]:
+    """Return the columns of X that have no derivative."""
+    return [j for j, own in enumerate(model.columns_.categories) if own is not None]
+
+
 def complete_rows(model: Any, X: ArrayLike) -> FloatArray:
     """Return encoded rows; raise where numbers are missing, as there is nothing that could move."""
     model._require_fitted()
@@ -219,6 +225,73 @@ class DrawsFunctions(BasisFunctionModel):
     y_scale_: FloatArray
     calibration_scale_: float
     local_: Any
+
+    def predict_gradient(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Return the gradients of the mean and of the deviation of f, as ``predict_parts`` has them (epistemic).
+
+        With these, acquisition functions can be ascended: of an upper confidence bound, say, it is their sum in
+        proportion. `FunctionDraws.gradient` has those of draws.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+
+        Returns
+        -------
+        mean, std : ndarray of shape (n_rows, n_features_in) or (n_rows, n_outputs, n_features_in)
+            In y's units per unit of the column; NaN for columns of categories. Where a deviation is zero, so is its
+            gradient.
+
+        Raises
+        ------
+        TypeError
+            Where features are a scikit-learn transformer.
+        ValueError
+            Outside of the decorrelated basis, for transformed targets, with a local process or missing numbers.
+        """
+        x = complete_rows(self, X)
+        obstacle = self._obstacle_to_gradients()
+        if obstacle:
+            raise ValueError(f"predict_gradient is not available with {obstacle}")
+        mean, std = np.empty((2, len(x), len(self.posteriors_), self.n_features_in_))
+        with single_blas_thread():
+            roots = [posterior.covariance_root() for posterior in self.posteriors_]
+            for rows in self._blocks(x, 5 * self._n_columns()):
+                mean[rows], std[rows] = self._gradients(x[rows], roots)
+        unit = self.y_scale_[:, None]
+        return self._shape(unit * mean), self._shape(self.calibration_scale_ * unit * std)
+
+    def _obstacle_to_gradients(self) -> str | None:
+        """Return what of the model has no gradients in closed form, if something has not."""
+        if not all(isinstance(posterior, DecorrelatedPosterior) for posterior in self.posteriors_):
+            return f"basis={self.basis!r}: sample_functions(n).gradient(X) has those of draws"
+        if self.features_.target_transform is not None and not self.features_.target_transform.is_identity:
+            return "a transformed target: fit to the transformed target itself"
+        return "a local process: fit with local=False" if getattr(self, "local_", None) is not None else None
+
+    def _gradients(self, x: FloatArray, roots: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Return gradients of mean and deviation, standardised, (n_rows, n_outputs, n_features_in) each."""
+        basis, missing = self.features_, self.mean_missing_variance_
+        mean, std = np.zeros((2, len(x), len(roots), self.n_features_in_))
+        for array in (mean, std):
+            array[..., columns_of_categories(self)] = np.nan
+        inputs, phi = self._features_of(x)
+        along, rotated = derivatives(basis.map, inputs), [phi @ root for root in roots]
+        beyond = basis.missing_variance(inputs, phi, missing)
+        deviation = self.prior_scale_ * np.stack(
+            [np.sqrt(np.einsum("ij,ij->i", r, r) + (0.0 if beyond is None else beyond)) for r in rotated], axis=1
+        )
+        for column, encoded in columns_of_numbers(self).items():
+            direction = direction_of(basis.input_map, x, encoded)
+            functions = along(direction)
+            mean[..., column] = functions @ self._function_weights.T
+            rates = basis.whitened(functions)
+            other = missing_variance_along(basis, inputs, phi, missing, direction, rates)
+            for k, root in enumerate(roots):
+                change = self.prior_scale_[k] ** 2 * (np.einsum("ij,ij->i", rotated[k], rates @ root) + 0.5 * other)
+                here = deviation[:, k]
+                std[:, k, column] = np.divide(change, here, out=np.zeros_like(here), where=here > 0)
+        return mean, std
 
     def sample_functions(
         self, n_functions: int = 1, random_state: np.random.Generator | int | None = 0

@@ -21,7 +21,7 @@ from scipy.linalg import blas
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.derivatives import Direction, derivatives, diagonal_derivative, rates_of_inputs
-from pydirect.features.kernel import linear_inputs
+from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 from pydirect.features.maps import NystroemFeatures, random_fourier_features
 
 N_FREQUENCIES = 500
@@ -68,7 +68,7 @@ class MissingFeatures:
         if self._process is None:
             return beyond
         scale = self._scale(inputs, phi)
-        change = diagonal_derivative(self.kernel, inputs, direction) - 2 * np.einsum("ij,ij->i", phi, rates)
+        change = _between_along(self.kernel, inputs, phi, direction, rates)
         change = np.divide(change, 2 * scale, out=np.zeros_like(scale), where=scale > 0)
         unit, length = _unit(self._process.left(inputs, phi))
         turn = self._process.left_along(inputs, direction, rates) / length
@@ -115,6 +115,32 @@ class _Process:
     def left_along(self, inputs: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
         """Return the derivative of r(x) along a direction in which basis functions have these `rates`."""
         return np.asarray(derivatives(self.features, inputs)(direction) - self._known_at(rates))
+
+
+def missing_variance_along(
+    basis: Basis, inputs: FloatArray, phi: FloatArray, mean_missing: float, direction: Direction, rates: FloatArray
+) -> FloatArray:
+    """Return the derivative of `Basis.missing_variance` along a direction, (n_rows,).
+
+    `rates`, (n_rows, n_weights): derivatives of `phi`.
+    """
+    kernel = basis.hyperparameters
+    if kernel is None:
+        return np.zeros(len(inputs))
+    beyond = inputs[:, : kernel.n_linear] - linear_inputs(inputs, kernel.n_linear)
+    moved = rates_of_inputs(inputs.shape, direction)[:, : kernel.n_linear]
+    found = 2 * kernel.amplitudes[2] * np.einsum("ij,ij->i", beyond, moved)
+    if isinstance(basis.map, NystroemFeatures):
+        counts = basis.map.missing_variance(inputs, phi) > mean_missing
+        found += np.where(counts, _between_along(kernel, inputs, phi, direction, rates), 0.0)
+    return np.asarray(found)
+
+
+def _between_along(
+    kernel: KernelHyperparameters, inputs: FloatArray, phi: FloatArray, direction: Direction, rates: FloatArray
+) -> FloatArray:
+    """Return the derivative of k(x, x) − ‖Φ(x)‖² along a direction, (n_rows,)."""
+    return np.asarray(diagonal_derivative(kernel, inputs, direction) - 2 * np.einsum("ij,ij->i", phi, rates))
 
 
 def _unit(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
