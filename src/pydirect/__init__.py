@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "DirectRegressor": "pydirect.estimators.direct_regressor",
     "DirectClassifier": "pydirect.estimators.direct_classifier",
+    "DirectCountRegressor": "pydirect.estimators.direct_count",
     "QuadraticBNNRegressor": "pydirect.estimators.quadratic_bnn",
     "DVIRegressor": "pydirect.estimators.dvi",
     "DVIClassifier": "pydirect.estimators.dvi",

@@ -83,3 +83,11 @@ def test_recipes_for_tables_run(capsys):
     for block in blocks_of("tables.md"):
         exec(block, {})
     assert capsys.readouterr().out.startswith("['area', 'district=harbour', 'district=hill', 'district=station', ")
+
+
+def test_recipes_for_counts_run(capsys):
+    for block in blocks_of("counts.md"):
+        exec(block, {})
+    dispersion, score = re.match(r"dispersion (\S+), D² (\S+)\n", capsys.readouterr().out).groups()
+    assert 0.3 < float(dispersion) < 0.8
+    assert float(score) > 0.4

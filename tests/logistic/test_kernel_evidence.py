@@ -7,7 +7,7 @@ from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.logistic.kernel_evidence import (
     LOGIT_UNIT,
     LabelLikelihood,
-    LabelMarginalLikelihood,
+    LatentMarginalLikelihood,
     counts_without_classes,
     fit_label_hyperparameters,
     rows_by_class,
@@ -23,7 +23,8 @@ THREE = np.where(RNG.integers(0, 3, 12)[:, None] == np.arange(3), 1.0, -1.0)
 
 
 def problem(t, rows=slice(None), weight=WEIGHT):
-    return LabelMarginalLikelihood(X[rows], t[rows], weight[rows], n_linear=2, n_threads=1)
+    likelihood = LabelLikelihood(t[rows], weight[rows])
+    return LatentMarginalLikelihood(X[rows], likelihood, weight[rows], n_linear=2, n_threads=1)
 
 
 def brought_up_to_date(objective, theta, n=15):

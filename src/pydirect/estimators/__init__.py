@@ -5,6 +5,7 @@ from pydirect.estimators._saving import load
 from pydirect.estimators._streamed import FeatureMapWarning
 from pydirect.estimators.comparison import compare_left_out
 from pydirect.estimators.direct_classifier import DirectClassifier
+from pydirect.estimators.direct_count import DirectCountRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.fit_groups import GroupedRegressor, fit_groups
@@ -19,6 +20,7 @@ __all__ = [
     "DVIClassifier",
     "DVIRegressor",
     "DirectClassifier",
+    "DirectCountRegressor",
     "DirectRegressor",
     "DirectSearchCV",
     "FeatureMapWarning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -36,14 +37,14 @@ class LabelProblem:
     precision_factor: float = 1.0
     left_out: FloatArray = field(default_factory=lambda: np.empty(0))
 
-    def at_rest(self, max_iter: int, near: LabelProblem | None = None) -> LabelProblem:
+    def at_rest(self, max_iter: int, near: Self | None = None) -> Self:
         """Return the problem with continuous weights fitted, from those of other features on."""
         start = None if near is None else near.ascent
         ascent = ascend_rows(self.rotated, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
         [left_out] = self.rotated.left_out_log_probabilities(ascent.best.solution.latent)
         return replace(self, ascent=ascent, left_out=left_out)
 
-    def sharpened(self) -> LabelProblem:
+    def sharpened(self) -> Self:
         """Return the problem with the precision by which several classes predict left-out labels best."""
         if self.raw.n_functions == 1 or self.ascent is None or self.stop.is_set():
             return self

@@ -10,6 +10,7 @@ import numpy as np
 from pydirect.estimators._base import LatentFunctions
 from pydirect.estimators._parameters import from_json
 from pydirect.estimators.direct_classifier import DirectClassifier
+from pydirect.estimators.direct_count import DirectCountRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
@@ -21,6 +22,7 @@ from pydirect.persistence.fields import Arrays, Header, Writer
 ESTIMATORS: tuple[type[LatentFunctions], ...] = (
     DirectRegressor,
     DirectClassifier,
+    DirectCountRegressor,
     QuadraticBNNRegressor,
     DVIRegressor,
     DVIClassifier,

@@ -165,14 +165,16 @@ def gaussian_solve(
     return solve
 
 
-def informative_directions(statistics: GaussianStatistics, variance: float) -> FloatArray:
+def informative_directions(
+    statistics: GaussianStatistics, variance: float, largest_precision: float = 0.25
+) -> FloatArray:
     """Directions of Φ about which the data carry information whatever the posterior.
 
-    Returns orthonormal columns, (n_weights, n_directions). Precisions of rows are at most 1/4, so the information of a
-    direction is at most a quarter of that of ΦᵀΦ; prior variances are considered up to `VARIANCE_MARGIN` times
-    `variance`, the typical one.
+    Returns orthonormal columns, (n_weights, n_directions). Precisions of labelled rows are at most 1/4, so the
+    information of a direction is at most a quarter of that of ΦᵀΦ; prior variances are considered up to
+    `VARIANCE_MARGIN` times `variance`, the typical one.
     """
     rotated = decorrelate(statistics)
-    informative = 0.25 * VARIANCE_MARGIN * variance * rotated.eigenvalues > NEGLIGIBLE_INFORMATION
+    informative = largest_precision * VARIANCE_MARGIN * variance * rotated.eigenvalues > NEGLIGIBLE_INFORMATION
     informative[np.argmax(rotated.eigenvalues)] = True  # one at least
     return rotated.target(0).keep(informative).rotation.matrix

@@ -15,8 +15,10 @@ turn: q by natural gradients (Khan & Lin 2017, Conjugate-computation variational
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +55,27 @@ STEP_GAIN = 0.001
 LEAST_PRECISION = 1e-5
 
 
+class RowLikelihood(Protocol):
+    """Likelihood of the rows, as a function of contrasts u that are zero a priori."""
+
+    @property
+    def n_contrasts(self) -> int:
+        """Number of contrasts."""
+        ...  # pragma: no cover
+
+    def first_guess(self) -> FloatArray:
+        """Return the contrasts about which the likelihood is first expanded, (n_rows, n_contrasts)."""
+        ...  # pragma: no cover
+
+    def expected(self, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        """Integrate over contrasts of given means, (n_rows, n_contrasts), and variances, (n_rows,)."""
+        ...  # pragma: no cover
+
+    def improved(self, moments: Moments, weight: FloatArray) -> Self:
+        """Return the likelihood with parameters of its own as they fit best, given moments of the contrasts."""
+        ...  # pragma: no cover
+
+
 @dataclass(frozen=True)
 class LabelLikelihood:
     """Likelihood of labels, as a function of contrasts of the logits.
@@ -78,6 +101,19 @@ class LabelLikelihood:
         """
         mass = self.weight @ (self.t > 0) + 0.5
         return np.log(mass) - (np.log(self.weight.sum() + 1.0 - mass) if len(mass) == 1 else 0.0)
+
+    @property
+    def n_contrasts(self) -> int:
+        """Number of contrasts."""
+        return self.contrasts.shape[1]
+
+    def first_guess(self) -> FloatArray:
+        """Zeros."""
+        return np.zeros((len(self.t), self.n_contrasts))
+
+    def improved(self, moments: Moments, weight: FloatArray) -> LabelLikelihood:
+        """Return the same: there are no parameters."""
+        return self
 
     def expected(self, mean: FloatArray, variance: FloatArray) -> RowTerms:
         """Integrate over contrasts of given means, (n_rows, n_contrasts), and variances, (n_rows,)."""
@@ -153,14 +189,15 @@ class Moments:
     minus_kl: float
 
 
-class LabelMarginalLikelihood:
-    """Negative ELBO of labels and negative log prior of the log parameters θ, see `MarginalLikelihood`, and gradient.
+class LatentMarginalLikelihood:
+    """Negative ELBO of rows and negative log prior of the log parameters θ, see `MarginalLikelihood`, and gradient.
 
     The value and the gradient are exact where q was last brought up to date.
 
     - `x`, (n_rows, n_inputs).
-    - `t`, (n_rows, n_problems): labels, −1 or 1.
+    - `likelihood`: of labels or counts.
     - `weight`, (n_rows,).
+    - `unit`: of the contrasts; divided by it, they have the priors of standardised targets.
     """
 
     iterations_between_updates = 5
@@ -168,29 +205,31 @@ class LabelMarginalLikelihood:
     def __init__(
         self,
         x: FloatArray,
-        t: FloatArray,
+        likelihood: RowLikelihood,
         weight: FloatArray,
         *,
         n_linear: int,
         n_threads: int,
         tied: NDArray[np.intp] | None = None,
+        unit: float = LOGIT_UNIT,
     ) -> None:
         self.x, self.n_threads, self.n_rows, self.n_values = x, n_threads, len(x), len(x)
-        self.likelihood = LabelLikelihood(t, weight)
-        self.weight = weight
-        self.shape = (len(x), self.likelihood.contrasts.shape[1])
+        self.likelihood = self._given = likelihood
+        self.weight, self.unit = weight, unit
+        self.shape = (len(x), likelihood.n_contrasts)
         self.regression = MarginalLikelihood(x, np.zeros(self.shape), np.ones(len(x)), n_linear, n_threads, tied)
         self.d, self.tied, self.mean = self.regression.d, self.regression.tied, self.regression.mean
         self.start = self.regression.start.copy()
-        self.start[0] = -2 * np.log(LOGIT_UNIT)  # noise variances 1/h in units of the logit
+        self.start[0] = -2 * np.log(unit)  # noise variances 1/h in units of the contrasts
         self.bounds = [(self.start[0], self.start[0]), *self.regression.bounds[1:]]
         self._forget()
 
     def _forget(self) -> None:
         self.sites: Sites | None = None
+        self.likelihood = self._given
         self.step, self.constant = 1.0, 0.0
 
-    def at(self, smoothness: float) -> LabelMarginalLikelihood:
+    def at(self, smoothness: float) -> LatentMarginalLikelihood:
         """Return the same with a kernel of this smoothness; both share their memory but for q."""
         other = copy.copy(self)
         other.regression = self.regression.at(smoothness)
@@ -212,12 +251,14 @@ class LabelMarginalLikelihood:
 
         One curvature for all contrasts is less than that in some directions, where whole steps go too far.
         """
-        prior = LOGIT_UNIT**2 * self.unpack(theta).covariance(self.x, self.x, self.n_threads)
+        prior = self.unit**2 * self.unpack(theta).covariance(self.x, self.x, self.n_threads)
         if self.sites is None:
-            moments, n_steps = Moments(np.zeros(self.shape), np.zeros(self.n_rows), 0.0, 0.0), FIRST_STEPS
+            guess = self.likelihood.first_guess()
+            moments, n_steps = Moments(guess, np.zeros(self.n_rows), 0.0, 0.0), FIRST_STEPS
             elbo, expected = -np.inf, self._elbo(moments)[1]
         else:
             moments, n_steps = self.sites.posterior(prior), STEPS
+            self.likelihood = self.likelihood.improved(moments, self.weight)
             elbo, expected = self._elbo(moments)
         for _ in range(n_steps):
             full = Sites.at(moments, expected, self.weight)
@@ -240,8 +281,8 @@ class LabelMarginalLikelihood:
     def _set_regression(self, constant: float) -> None:
         """Set the regression on the sites' responses, and what makes its value that of the ELBO."""
         assert self.sites is not None
-        self.regression.y, self.regression.weight = self.sites.responses / LOGIT_UNIT, self.sites.second
-        self.constant = constant + self.regression.y.size * np.log(LOGIT_UNIT)
+        self.regression.y, self.regression.weight = self.sites.responses / self.unit, self.sites.second
+        self.constant = constant + self.regression.y.size * np.log(self.unit)
 
 
 def fit_label_hyperparameters(
@@ -270,14 +311,38 @@ def fit_label_hyperparameters(
     index = t.argmax(axis=1) if t.shape[1] > 1 else (t[:, 0] > 0).astype(np.intp)
     weight = counts_without_classes(x, index, sample_weight)
 
-    def objective(rows: NDArray[np.intp]) -> LabelMarginalLikelihood:
-        return LabelMarginalLikelihood(
-            x[rows], t[rows], weight[rows], n_linear=n_linear, n_threads=n_threads, tied=tied
+    def objective(rows: NDArray[np.intp]) -> LatentMarginalLikelihood:
+        likelihood = LabelLikelihood(t[rows], weight[rows])
+        return LatentMarginalLikelihood(
+            x[rows], likelihood, weight[rows], n_linear=n_linear, n_threads=n_threads, tied=tied
         )
 
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], t, rng, n_threads)
-        chosen = rows_by_class(index, min(max_rows, max(ALL_ROWS, round(SHARE_OF_ROWS * len(x)))), rng)
+    chosen = rows_by_class(index, n_searched(len(x), max_rows), rng)
+    return search_few_then_many(objective, chosen, scores, len(x))
+
+
+def n_searched(n_rows: int, max_rows: int) -> int:
+    """Return the number of rows that find the kernel."""
+    return min(n_rows, max_rows, max(ALL_ROWS, round(SHARE_OF_ROWS * n_rows)))
+
+
+def search_few_then_many(
+    objective: Callable[[NDArray[np.intp]], LatentMarginalLikelihood],
+    chosen: NDArray[np.intp],
+    scores: FloatArray,
+    n_rows: int,
+) -> tuple[KernelHyperparameters, HyperparameterSearch]:
+    """Race starts on the first of the chosen rows, and go on with the best on all of them.
+
+    - `objective`: from indices of rows.
+    - `scores`, (n_columns,): of the screen.
+    - `n_rows`: in all.
+
+    Returns what `fit_label_hyperparameters` does.
+    """
+    with single_blas_thread(), np.errstate(under="ignore"):
         few = objective(np.sort(chosen[:RACE_ROWS]))
         raced = race(few, starting_points(few, scores), RACE_ITERATIONS)
         many = objective(np.sort(chosen)) if len(chosen) > RACE_ROWS else few
@@ -292,7 +357,7 @@ def fit_label_hyperparameters(
         smoothness_values=np.empty((1, 0)),
         evidences=np.empty(0),
         smoothness=best.smoothness,
-        n_rows=(few.n_rows, many.n_rows, len(x)),
+        n_rows=(few.n_rows, many.n_rows, n_rows),
         n_evaluations=n_evaluations,
     )
     return many.unpack(best.theta, n_evaluations), record

@@ -65,7 +65,7 @@ class LabelledRows:
         −1 or 1. One function for two classes; else one per class, with a single 1 in every row.
     weight : ndarray of shape (n_samples,)
         How many times each row counts, positive.
-    offset : ndarray of shape (n_functions,)
+    offset : ndarray of shape (n_functions,) or (n_samples, n_functions)
         Added to φᵀw: prior means of the logits.
     likelihood : {"softmax", "jaakkola"}
     n_threads : int
@@ -149,6 +149,24 @@ class LabelledRows:
         """The likelihood in expectation."""
         return LIKELIHOODS[self.likelihood]
 
+    @property
+    def largest_precision(self) -> float:
+        """What no row's precision exceeds."""
+        return 0.25
+
+    @property
+    def first_guess(self) -> FloatArray:
+        """Values of φᵀw about which the likelihood is first expanded, (n_samples, n_functions)."""
+        return np.zeros((self.n_samples, self.n_functions))
+
+    def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Log E p(y | z) of every row's label for Gaussian z of these moments, (n_samples,)."""
+        return label_log_probability(self.t, mean, variance)
+
+    def _offset(self, rows: slice | NDArray[np.intp]) -> FloatArray:
+        """Return the offsets of some of the rows."""
+        return self.offset[rows] if self.offset.ndim == 2 else self.offset
+
     def problem(self, t: FloatArray, offset: float) -> LabelledRows:
         """Return the same rows with one function of other labels and another prior mean, for Jaakkola's bound."""
         labels, offsets = np.ascontiguousarray(t[:, None]), np.array([float(offset)])
@@ -186,7 +204,7 @@ class LabelledRows:
                 mean, variance = latent.row_mean[rows], latent.row_variance[rows]
             else:
                 mean, variance = latent.latent_moments(phi)
-            return evaluated(phi, self.terms(self.t[rows], mean + self.offset, variance), self.weight[rows])
+            return evaluated(phi, self.terms(self.t[rows], mean + self._offset(rows), variance), self.weight[rows])
 
         with single_blas_thread():
             return total(self.map_blocks(of_block), b, self.n_functions)
@@ -206,7 +224,7 @@ class LabelledRows:
         value, gradient = 0.0, np.zeros((self.n_weights, self.n_functions))
 
         def of_block(phi: FloatArray, rows: slice) -> tuple[float, FloatArray]:
-            terms = self.terms(self.t[rows], row_mean[rows] + self.offset, row_variance[rows])
+            terms = self.terms(self.t[rows], row_mean[rows] + self._offset(rows), row_variance[rows])
             weight = self.weight[rows]
             return float(weight @ terms.value), phi.T @ (weight[:, None] * terms.residual)
 
@@ -252,7 +270,7 @@ class LabelledRows:
         without = variance / np.maximum(1 - one * terms.precision * variance, LEAST_LEFT)
         mean = mean - (without * one)[:, None] * terms.residual
         for factor in np.ones((1, len(mean))) if relative is None else relative.T:
-            yield label_log_probability(self.t, mean, without * factor)
+            yield self.log_probability(mean, without * factor)
 
     def sharpened_variances(self, state: State, factors: Sequence[float]) -> FloatArray:
         """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors)."""
@@ -277,7 +295,8 @@ class LabelledRows:
 
     def chosen(self, rows: NDArray[np.intp]) -> LabelledRows:
         """Return some of the rows."""
-        return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows])
+        offset = self._offset(rows)
+        return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows], offset=offset)
 
     def sample(self, size: int) -> LabelledRows:
         """Return a random subset of the rows, held, reweighted to the total weight of all rows."""

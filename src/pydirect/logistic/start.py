@@ -75,7 +75,8 @@ def ascend_rows(
         raise_if_set(stop)
         state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.solution.state
     else:
-        state = starting_state(rows, rows.n_weights, rows.n_functions, variance_prior)
+        guess = RowMoments(np.zeros((rows.n_weights, rows.n_functions)), rows.first_guess, np.zeros(rows.n_samples))
+        state = state_from(rows, guess, float(np.log(variance_prior.centre)))
     return _climbed(rows, Ascent(solve, state, max_iter), stop)
 
 

@@ -1,0 +1,53 @@
+"""Rows with counts, as the weighted passes of classification take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pydirect._validation import FloatArray
+from pydirect.counts.likelihood import POISSON, CountLikelihood
+from pydirect.counts.predictive import log_predictive_probability
+from pydirect.logistic.ascent import Latent, RowMoments
+from pydirect.logistic.likelihood import Likelihood
+from pydirect.logistic.rows import LabelledRows
+
+
+@dataclass(frozen=True)
+class CountRows(LabelledRows):
+    """Rows of basis functions with counts y, whose log means are offset + φᵀw.
+
+    `t`, (n_samples, 1): the counts. `offset`, (n_samples, 1): log exposure and the intercept. Everything else as in
+    `LabelledRows`.
+    """
+
+    counts: CountLikelihood = POISSON
+
+    @property
+    def terms(self) -> Likelihood:
+        """The likelihood in expectation."""
+        return self.counts.terms
+
+    @property
+    def first_guess(self) -> FloatArray:
+        """Values of φᵀw about which the likelihood is first expanded, (n_samples, 1)."""
+        return self.counts.first_guess(self.t, self.offset)
+
+    def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Log E p(y | z) of every row's count for Gaussian z of these moments, (n_samples,)."""
+        return log_predictive_probability(self.t[:, 0], mean[:, 0], variance, self.counts.dispersion)
+
+    def with_best_dispersion(self, latent: Latent | RowMoments) -> CountRows:
+        """Return the same rows with the dispersion that fits best, given a posterior."""
+        mean, variance = self.moments(latent)
+        return replace(self, counts=self.counts.at_best(self.t, mean, variance, self.weight))
+
+    def with_dispersion(self, dispersion: float) -> CountRows:
+        """Return the same rows with a given dispersion."""
+        return replace(self, counts=CountLikelihood(dispersion))
+
+    @property
+    def largest_precision(self) -> float:
+        """Return what no row's precision exceeds by far: the largest count or prior mean."""
+        return float(np.maximum(self.t, np.exp(self.offset)).max())

@@ -1,0 +1,207 @@
+"""`DirectCountRegressor`: what it predicts and refuses, and that files, weights and exposure mean what they say."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.base import clone
+from sklearn.metrics import d2_tweedie_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pydirect import DirectCountRegressor, load
+
+SMALL = {"n_basis_functions": 60, "max_hyperparameter_rows": 150}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (300, 2))
+    exposure = rng.uniform(0.5, 6.0, 300)
+    return x, exposure, exposure * np.exp(np.sin(2 * x[:, 0]) + 0.5 * x[:, 1])
+
+
+@pytest.fixture(scope="module")
+def poisson(data):
+    x, exposure, mean = data
+    y = np.random.default_rng(1).poisson(mean)
+    return DirectCountRegressor(**SMALL).fit(x, y, exposure=exposure), y
+
+
+@pytest.fixture(scope="module")
+def overdispersed(data):
+    x, exposure, mean = data
+    rng = np.random.default_rng(2)
+    y = rng.poisson(rng.gamma(2.0, mean / 2.0))
+    return DirectCountRegressor(**SMALL).fit(x, y, exposure=exposure), y
+
+
+def fresh(rng, n=2000):
+    x = rng.uniform(-2, 2, (n, 2))
+    return x, np.exp(np.sin(2 * x[:, 0]) + 0.5 * x[:, 1])
+
+
+def test_poisson_counts_are_recognised(poisson):
+    model, _ = poisson
+    assert model.dispersion_ < 0.02
+    assert model.converged_
+
+
+def test_overdispersed_counts_are_recognised(overdispersed):
+    model, _ = overdispersed
+    assert 0.25 < model.dispersion_ < 0.9  # 0.5
+    assert "negative binomial" in model.summary()
+
+
+def test_a_family_can_be_demanded(data, overdispersed):
+    x, exposure, _ = data
+    model = DirectCountRegressor(family="poisson", **SMALL).fit(x, overdispersed[1], exposure=exposure)
+    assert model.dispersion_ == 0
+    assert "Poisson" in model.summary()
+    assert model.left_out_log_loss_ > overdispersed[0].left_out_log_loss_
+
+
+def test_rates_are_found(poisson):
+    x, mean = fresh(np.random.default_rng(3))
+    log_rate, std = poisson[0].predict_log_rate(x, return_std=True)
+    z = (log_rate - np.log(mean)) / std
+    assert 0.5 < np.sqrt(np.mean(z**2)) < 1.4
+    assert np.corrcoef(log_rate, np.log(mean))[0, 1] > 0.97
+
+
+def test_intervals_contain_new_counts(overdispersed):
+    rng = np.random.default_rng(4)
+    x, mean = fresh(rng)
+    y = rng.poisson(rng.gamma(2.0, mean / 2.0))
+    lower, upper = overdispersed[0].predict_interval(x, 0.9)
+    assert 0.88 < np.mean((lower <= y) & (y <= upper)) < 0.985
+    pit = overdispersed[0].predict_distribution(x).randomised_pit(y)
+    assert stats.kstest(pit, "uniform").statistic < 0.06
+
+
+def test_predictions_are_moments_of_the_distribution(poisson, data):
+    x, exposure, _ = data
+    model, _ = poisson
+    distribution = model.predict_distribution(x, exposure)
+    mean, std = model.predict(x, exposure, return_std=True)
+    np.testing.assert_array_equal(mean, distribution.mean)
+    np.testing.assert_array_equal(std, distribution.std)
+    np.testing.assert_array_equal(model.predict(x, exposure), mean)
+    np.testing.assert_allclose(model.predict(x) * exposure, mean, rtol=1e-12)
+
+
+def test_draws_have_the_predictive_moments(poisson, data):
+    x, exposure, _ = data
+    model, _ = poisson
+    draws = model.sample_y(x[:20], 4000, random_state=5, exposure=exposure[:20])
+    mean, std = model.predict(x[:20], exposure[:20], return_std=True)
+    assert draws.shape == (20, 4000)
+    assert (np.abs(draws.mean(axis=1) - mean) < 4.5 * std / np.sqrt(4000)).all()
+
+
+def test_exposure_is_a_factor_of_the_mean(data):
+    """The same counts from ten times the exposure are a tenth of the rate."""
+    x, exposure, mean = data
+    y = np.random.default_rng(6).poisson(mean)
+    one, ten = (DirectCountRegressor(**SMALL).fit(x, y, exposure=k * exposure) for k in (1.0, 10.0))
+    np.testing.assert_allclose(one.predict_log_rate(x) - np.log(10), ten.predict_log_rate(x), atol=1e-6)
+
+
+def test_weights_are_repetitions(data):
+    x, exposure, mean = data
+    rng = np.random.default_rng(7)
+    y, weight = rng.poisson(mean), rng.integers(0, 3, len(x))
+    repeats = np.repeat(np.arange(len(x)), weight)
+    one = DirectCountRegressor(**SMALL).fit(x, y, weight, exposure)
+    two = DirectCountRegressor(**SMALL).fit(x[repeats], y[repeats], exposure=exposure[repeats])
+    np.testing.assert_allclose(one.predict(x), two.predict(x), rtol=1e-8)
+    assert one.dispersion_ == pytest.approx(two.dispersion_, rel=1e-6)
+
+
+def test_the_score_is_the_deviance_explained(poisson, data):
+    x, exposure, _ = data
+    model, y = poisson
+    assert model.score(x, y) == pytest.approx(d2_tweedie_score(y, model.predict(x), power=1))
+    assert model.score(x, y, exposure=exposure) > 0.6
+    constant = DirectCountRegressor("linear").fit(x, np.zeros(len(x)))
+    assert (constant.predict(x) < 0.1).all()
+
+
+def test_log_probabilities_are_those_of_the_distribution(poisson, data):
+    x, exposure, _ = data
+    model, y = poisson
+    expected = model.predict_distribution(x, exposure).log_probability(y)
+    np.testing.assert_array_equal(model.log_predictive_probability(x, y, exposure), expected)
+
+
+@pytest.mark.parametrize("features", ["auto", "fourier", "linear", "polynomial", "precomputed"])
+def test_saved_models_predict_the_same_bits(features, data, tmp_path):
+    x, exposure, mean = data
+    y = np.random.default_rng(8).poisson(mean)
+    model = DirectCountRegressor(features, **SMALL).fit(x, y, exposure=exposure)
+    model.save(tmp_path / "counts.pydirect")
+    again = load(tmp_path / "counts.pydirect")
+    for one, two in zip(model.predict(x, exposure, True), again.predict(x, exposure, True), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert again.dispersion_ == model.dispersion_
+    assert again.summary() == model.summary()
+
+
+def test_tables_with_text_and_gaps(data):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, exposure, _ = data
+    kind = np.where(x[:, 0] > 0, "night", "day")
+    frame = pandas.DataFrame({"kind": kind, "x": np.where(np.arange(len(x)) % 9, x[:, 1], np.nan)})
+    y = np.random.default_rng(9).poisson(exposure * np.where(x[:, 0] > 0, 4.0, 0.5))
+    model = DirectCountRegressor(**SMALL).fit(frame, y, exposure=exposure)
+    assert model.score(frame, y, exposure=exposure) > 0.4
+    assert "kind (2)" in model.summary()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"y": [1, -1, 0]}, ValueError, "y must hold counts, whole numbers from 0 on, got -1"),
+        ({"y": [1, 0.5, 0]}, ValueError, "y must hold counts, whole numbers from 0 on, got 0.5"),
+        ({"exposure": [1, 0, 1]}, ValueError, "exposure must be positive, got 0"),
+        ({"exposure": [1, 1]}, ValueError, "exposure must have shape"),
+        ({"sample_weight": [1, -1, 1]}, ValueError, "sample_weight must not be negative"),
+        ({"family": "gamma"}, ValueError, "family must be one of 'auto', 'poisson', 'negative_binomial', got 'gamma'"),
+    ],
+)
+def test_bad_input_is_refused(arguments, error, message):
+    given = {"y": [1, 2, 0], **arguments}
+    model = DirectCountRegressor("linear", family=given.pop("family", "auto"))
+    with pytest.raises(error, match=message):
+        model.fit([[0.0], [1.0], [2.0]], **given)
+
+
+def test_there_are_no_integer_models_of_counts(poisson):
+    with pytest.raises(TypeError, match="got DirectCountRegressor"):
+        poisson[0].quantize()
+
+
+def test_the_number_of_threads_does_not_change_a_bit(data, poisson):
+    x, exposure, _ = data
+    model, y = poisson
+    other = clone(model).set_params(n_threads=2).fit(x, y, exposure=exposure)
+    np.testing.assert_array_equal(model.predict(x), other.predict(x))
+
+
+class RoundedCounts(DirectCountRegressor):
+    """The same for scikit-learn's checks, whose targets are not whole numbers."""
+
+    def fit(self, X, y, sample_weight=None, exposure=None):
+        return super().fit(X, self._rounded(y), sample_weight, exposure)
+
+    def score(self, X, y, **given):
+        return super().score(X, self._rounded(y), **given)
+
+    @staticmethod
+    def _rounded(y):
+        return np.rint(y) if np.asarray(y).dtype.kind == "f" else y
+
+
+@parametrize_with_checks([RoundedCounts("linear"), RoundedCounts(n_basis_functions=40, max_hyperparameter_rows=60)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
