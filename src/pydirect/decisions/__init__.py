@@ -12,12 +12,17 @@ from pydirect.decisions.acquisition import (
     upper_confidence_bound,
 )
 from pydirect.decisions.active import CandidateBatch, select_batch
+from pydirect.decisions.bandits import LinearBandit, SharedBandit
 from pydirect.decisions.candidates import Candidates, greedy_batch
 from pydirect.decisions.pareto import hypervolume, hypervolume_improvement, pareto_front
+from pydirect.decisions.rewards import RewardPosteriors
 
 __all__ = [
     "CandidateBatch",
     "Candidates",
+    "LinearBandit",
+    "RewardPosteriors",
+    "SharedBandit",
     "batch_of_draws",
     "expected_improvement",
     "greedy_batch",

@@ -1,0 +1,407 @@
+"""Contextual bandits: which arm to pull, or which candidate to show, and learning from the rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cholesky
+from sklearn.base import BaseEstimator
+
+from pydirect import __version__
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_number
+from pydirect.decisions.rewards import RewardPosteriors
+from pydirect.features.basis import Basis
+from pydirect.persistence.container import read, write
+from pydirect.persistence.errors import CorruptFileError
+from pydirect.persistence.fields import Header, Writer, build_one
+
+POLICIES = ("thompson", "ucb")
+# Floats of products held at a time while deciding.
+BLOCK_FLOATS = 2**22
+# Added to covariances of candidates, in units of the largest variance: those of equal candidates are singular.
+JITTER = 1e-12
+
+
+class ContextualBandit(BaseEstimator):
+    """Base of the bandits: features of rows, policies, files. Rows are contexts or candidates."""
+
+    features: Any
+    policy: str
+    exploration: float
+    half_life: float | None
+    random_state: Any
+    rewards_: RewardPosteriors
+    n_features_in_: int
+    _rng: np.random.Generator
+
+    def _first_arms(self) -> int:
+        """Return the number of models of rewards to begin with."""
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        as_choice(self.policy, "policy", POLICIES)
+        as_number(self.exploration, "exploration", at_least=0.0)
+        if self.half_life is not None:
+            as_number(self.half_life, "half_life", above=0.0)
+        if isinstance(self.features, str):
+            as_choice(self.features, "features", ("linear",))
+        elif not hasattr(self.features, "transform"):
+            raise TypeError(f"features must be 'linear' or have a method transform, got {self.features!r}")
+
+    def _rows(self, x: ArrayLike, name: str) -> FloatArray:
+        """Return checked rows, (n_rows, n_features_in); the first ones begin with the prior."""
+        rows = as_float_array(x, name, ("n_rows", getattr(self, "n_features_in_", "n_features_in")))
+        if not hasattr(self, "rewards_"):
+            self._check_parameters()
+            self._rng = as_generator(self.random_state)
+            self.n_features_in_ = rows.shape[1]
+            self.rewards_ = RewardPosteriors.prior(self._first_arms(), self._phi(rows[:1]).shape[1])
+        return rows
+
+    def _phi(self, rows: FloatArray) -> FloatArray:
+        """Return Φ, (n_rows, n_weights): the features, and a column of ones."""
+        phi = rows if isinstance(self.features, str) else np.asarray(self.features.transform(rows), dtype=np.float64)
+        return np.hstack([phi, np.ones((len(phi), 1))])
+
+    def _learn(self, rows: FloatArray, arms: NDArray[np.intp], rewards: ArrayLike) -> None:
+        y = as_float_array(np.atleast_1d(rewards), "rewards", (len(rows),))
+        self.rewards_.learn(self._phi(rows), arms, y, self.half_life)
+
+    def _best(self, scores: FloatArray) -> NDArray[np.intp]:
+        """Return the column of the largest score in each row, one of them at random if there are several."""
+        largest = scores == scores.max(axis=1, keepdims=True)
+        return np.argmax(largest * (1.0 + self._rng.random(scores.shape)), axis=1)
+
+    # --- files
+
+    def save(self, path: str | Path) -> None:
+        """Write the bandit to one file, without pickle; decisions go on as if it had not been interrupted.
+
+        Raises
+        ------
+        TypeError
+            If features are a transformer other than a `pydirect.features.Basis`, or arms are neither numbers nor text.
+        """
+        if not hasattr(self, "rewards_"):
+            raise ValueError("save needs a bandit that has decided or learned, got a new one")
+        if not isinstance(self.features, str | Basis):
+            raise TypeError(f"features must be 'linear' or a Basis to be saved without pickle, got {self.features!r}")
+        writer = Writer()
+        header = {
+            "library": __version__,
+            "features": self.features if isinstance(self.features, str) else writer.fields(self.features, "features"),
+            "policy": self.policy,
+            "exploration": self.exploration,
+            "half_life": self.half_life,
+            "n_features_in": self.n_features_in_,
+            "rewards": writer.fields(self.rewards_, "rewards"),
+            "rng": self._rng.bit_generator.state,
+            **self._own_fields(),
+        }
+        write(path, f"pydirect.{type(self).__name__}", header, writer.arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a bandit that `save` has written.
+
+        Raises
+        ------
+        pydirect.persistence.errors.FileFormatError
+            With the reason, when the file is truncated, altered, of a later version or of another kind.
+        """
+        document = read(path, f"pydirect.{cls.__name__}")
+        header, arrays = document.header, document.arrays
+        try:
+            features = header["features"]
+            if not isinstance(features, str):
+                features = build_one((Basis,), features, arrays, "features")
+            bandit = cls._from_own_fields(header, features)
+            bandit._check_parameters()
+            bandit.n_features_in_ = as_count(header["n_features_in"], "n_features_in")
+            bandit.rewards_ = build_one((RewardPosteriors,), header["rewards"], arrays, "rewards")
+            bandit.rewards_.check(bandit._first_arms(), bandit._phi(np.zeros((1, bandit.n_features_in_))).shape[1])
+            bandit._rng = np.random.default_rng()
+            bandit._rng.bit_generator.state = header["rng"]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"the file is whole but its contents do not make a bandit ({type(error).__name__}: {error})"
+            raise CorruptFileError(path, reason) from error
+        return bandit
+
+    def _own_fields(self) -> Header:
+        return {}
+
+    @classmethod
+    def _from_own_fields(cls, header: Header, features: Any) -> Self:
+        names = ("policy", "exploration", "half_life")
+        return cls(features=features, **{name: header[name] for name in names})
+
+
+class LinearBandit(ContextualBandit):
+    """Contextual bandit whose arms have weights of their own: LinUCB, or Thompson sampling.
+
+    The reward of an arm is linear in features of the context, with Gaussian noise. Noise and prior variances are
+    learned, so that rewards may have any unit. Decisions and rewards come one by one or in batches, and rewards in any
+    order and as late as they like.
+
+    Parameters
+    ----------
+    arms : sequence of hashable
+        Two or more.
+    features : "linear" or transformer, default="linear"
+        ``"linear"``: the context itself, whose columns should vary by similar amounts. Or anything fitted with a method
+        ``transform``, such as ``features_`` of a `pydirect.DirectRegressor` that was fitted to earlier rewards. Either
+        gets a column of ones.
+    policy : {"thompson", "ucb"}, default="thompson"
+        ``"thompson"``: the arm that is best under weights drawn from their posterior (Agrawal & Goyal 2013,
+        *Thompson sampling for contextual bandits with linear payoffs*). ``"ucb"``: that of the largest mean plus
+        `exploration` standard deviations (Li et al. 2010, *A contextual-bandit approach to personalized news article
+        recommendation*); within a batch it repeats itself, for it learns nothing there.
+    exploration : float, default=1.0
+        Factor of standard deviations; 0 is greedy.
+    half_life : float, optional
+        A reward counts half when this many have followed, of whatever arms: for rewards whose means drift. See
+        `pydirect.decisions.RewardPosteriors` for what is exact.
+    random_state : int, Generator or None, default=0
+
+    Attributes
+    ----------
+    rewards_ : RewardPosteriors
+        Posteriors of the weights of all arms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.decisions import LinearBandit
+    >>> bandit = LinearBandit(["left", "right"])
+    >>> rng = np.random.default_rng(0)
+    >>> for _ in range(100):
+    ...     context = rng.normal(size=1)
+    ...     arm = bandit.decide(context)
+    ...     _ = bandit.learn(context, arm, context[0] if arm == "right" else -context[0])
+    >>> bandit.decide([[-2.0], [2.0]])
+    ['left', 'right']
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[Hashable],
+        *,
+        features: Any = "linear",
+        policy: str = "thompson",
+        exploration: float = 1.0,
+        half_life: float | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.arms = arms
+        self.features = features
+        self.policy = policy
+        self.exploration = exploration
+        self.half_life = half_life
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if len(self.arms) < 2 or len(set(self.arms)) < len(self.arms):
+            raise ValueError(f"arms must be two or more different ones, got {list(self.arms)!r}")
+        self._numbers = {arm: number for number, arm in enumerate(self.arms)}
+
+    def _first_arms(self) -> int:
+        return len(self.arms)
+
+    def decide(self, X: ArrayLike) -> Any:
+        """Choose an arm for every context.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in) or (n_features_in,)
+
+        Returns
+        -------
+        list of arms, or one arm for a single context
+        """
+        x = np.asarray(X)
+        rows = self._rows(np.atleast_2d(x), "X")
+        chosen = np.concatenate([self._best(self._scores(block)) for block in self._blocks(rows)])
+        return self.arms[chosen[0]] if x.ndim == 1 else [self.arms[number] for number in chosen]
+
+    def _scores(self, rows: FloatArray) -> FloatArray:
+        mean, variance = self.rewards_.moments(self._phi(rows))
+        deviations = 1.0 if self.policy == "ucb" else self._rng.standard_normal(mean.shape)
+        return mean + self.exploration * deviations * np.sqrt(variance)
+
+    def _blocks(self, rows: FloatArray) -> list[FloatArray]:
+        size = max(1, BLOCK_FLOATS // self.rewards_.means.size)
+        return [rows[begin : begin + size] for begin in range(0, len(rows), size)]
+
+    def learn(self, X: ArrayLike, arms: Any, rewards: ArrayLike) -> Self:
+        """Learn the rewards of arms in their contexts, whenever and in whatever order they arrive.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in) or (n_features_in,)
+        arms : sequence of length n_rows, or one arm for a single context
+        rewards : array_like of shape (n_rows,), or a number for a single context
+        """
+        single = np.ndim(X) == 1
+        rows = self._rows(np.atleast_2d(X), "X")
+        named = [arms] if single else list(arms)
+        unknown = [arm for arm in named if arm not in self._numbers]
+        if unknown:
+            raise ValueError(f"arms must be among {list(self.arms)!r}, got {unknown[0]!r}")
+        if len(named) != len(rows):
+            raise ValueError(f"arms must be {len(rows)}, one per row of X, got {len(named)}")
+        self._learn(rows, np.array([self._numbers[arm] for arm in named], dtype=np.intp), rewards)
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the expected reward of every arm.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        return_std : bool
+            Also return standard deviations of the expected rewards, without the noise of single ones.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows, n_arms)
+        std : ndarray of the same shape
+        """
+        rows = self._rows(X, "X")
+        moments = [self.rewards_.moments(self._phi(block)) for block in self._blocks(rows)]
+        mean, variance = (np.concatenate(parts) for parts in zip(*moments, strict=True))
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def _own_fields(self) -> Header:
+        if not all(isinstance(arm, str | int | float) for arm in self.arms):
+            raise TypeError(f"arms must be numbers or text to be saved, got {list(self.arms)!r}")
+        return {"arms": list(self.arms)}
+
+    @classmethod
+    def _from_own_fields(cls, header: Header, features: Any) -> Self:
+        names = ("arms", "policy", "exploration", "half_life")
+        return cls(features=features, **{name: header[name] for name in names})
+
+
+class SharedBandit(ContextualBandit):
+    """Bandit over candidates that are described by columns, all of which share one vector of weights.
+
+    For arms that change from round to round, or are many: what one tells is learned about all that are like it.
+
+    Parameters
+    ----------
+    features, policy, exploration, half_life, random_state
+        As of `LinearBandit`; of candidates in place of contexts. Of a context and properties of a candidate together,
+        products of their columns make preferences linear (``PolynomialFeatures(interaction_only=True)``).
+
+    Attributes
+    ----------
+    rewards_ : RewardPosteriors
+        Of one arm: the weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.decisions import SharedBandit
+    >>> bandit = SharedBandit(policy="ucb")
+    >>> rng = np.random.default_rng(0)
+    >>> for _ in range(50):
+    ...     candidates = rng.normal(size=(5, 2))
+    ...     best = bandit.decide(candidates)
+    ...     _ = bandit.learn(candidates[best], candidates[best] @ [1.0, -1.0])
+    >>> bandit.decide([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    1
+    """
+
+    def __init__(
+        self,
+        *,
+        features: Any = "linear",
+        policy: str = "thompson",
+        exploration: float = 1.0,
+        half_life: float | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.features = features
+        self.policy = policy
+        self.exploration = exploration
+        self.half_life = half_life
+        self.random_state = random_state
+
+    def _first_arms(self) -> int:
+        return 1
+
+    def decide(self, candidates: ArrayLike) -> Any:
+        """Choose one of the candidates, in every round.
+
+        Parameters
+        ----------
+        candidates : array_like of shape (n_candidates, n_features_in) or (n_rounds, n_candidates, n_features_in)
+
+        Returns
+        -------
+        int, or ndarray of shape (n_rounds,)
+            Numbers of candidates.
+        """
+        x = np.asarray(candidates)
+        if x.ndim not in (2, 3) or x.size == 0:
+            raise ValueError(
+                "candidates must have shape (n_candidates, n_features_in) or (n_rounds, n_candidates, n_features_in), "
+                f"none of them 0, got {x.shape}"
+            )
+        rounds = x.shape if x.ndim == 3 else (1, *x.shape)
+        phi = self._phi(self._rows(x.reshape(-1, x.shape[-1]), "candidates")).reshape(*rounds[:2], -1)
+        with single_blas_thread():
+            chosen = self._best(self._scores(phi))
+        return chosen if x.ndim == 3 else int(chosen[0])
+
+    def _scores(self, phi: FloatArray) -> FloatArray:
+        """Return scores of candidates, (n_rounds, n_candidates), for their Φ, (n_rounds, n_candidates, n_weights)."""
+        n_rounds, n_candidates, b = phi.shape
+        if self.policy == "ucb":
+            mean, variance = self.rewards_.moments(phi.reshape(-1, b))
+            return (mean + self.exploration * np.sqrt(variance)).reshape(n_rounds, n_candidates)
+        covariance = self.rewards_.covariances[0]
+        if n_rounds * n_candidates < b:  # of the smaller matrix a factor is found in less time
+            joint = phi @ covariance @ phi.transpose(0, 2, 1)
+            joint += JITTER * np.einsum("ijj->i", joint)[:, None, None] * np.eye(n_candidates)
+            drawn = np.linalg.cholesky(joint) @ self._rng.standard_normal((n_rounds, n_candidates, 1))
+        else:
+            weights = self._rng.standard_normal((n_rounds, b)) @ cholesky(covariance)
+            drawn = phi @ weights[:, :, None]
+        spread = self.exploration * np.sqrt(self.rewards_.noise_variance)
+        return phi @ self.rewards_.means[0] + spread * drawn[:, :, 0]
+
+    def learn(self, X: ArrayLike, rewards: ArrayLike) -> Self:
+        """Learn the rewards of candidates that were chosen, whenever and in whatever order they arrive.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in) or (n_features_in,)
+        rewards : array_like of shape (n_rows,), or a number for a single candidate
+        """
+        rows = self._rows(np.atleast_2d(X), "X")
+        self._learn(rows, np.zeros(len(rows), dtype=np.intp), rewards)
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the expected rewards of candidates.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+        return_std : bool
+            Also return standard deviations of the expected rewards, without the noise of single ones.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,)
+        std : ndarray of the same shape
+        """
+        mean, variance = self.rewards_.moments(self._phi(self._rows(X, "X")))
+        return (mean[:, 0], np.sqrt(variance[:, 0])) if return_std else mean[:, 0]

@@ -1,0 +1,196 @@
+"""Rewards of arms as linear-Gaussian models: sums over what was learned, and the posteriors that follow from them.
+
+Arm a has weights w_a of its own, and a reward at φ is β + φᵀw_a + ε. Nothing has a unit of its own:
+
+    ε ~ N(0, σ²),   w_a ~ N(0, σ²/λ I),   S_a = (A_a + λI)⁻¹,   m_a = S_a (c_a − β Φ_aᵀ1),
+
+β is the mean of all rewards, σ² the residual sum of squares ‖y − β‖² − Σ_a m_aᵀ(c_a − β Φ_aᵀ1) over their number, and
+λ that of largest evidence for all arms together: γ σ² / Σ_a m_aᵀm_a, γ = Σ_a (b − λ tr S_a) (MacKay 1992, *Bayesian
+interpolation*). Posteriors follow every reward by an update of rank one; β and λ are found again, and posteriors anew
+from the sums, whenever the number of rewards has doubled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_count, short_repr
+from pydirect.persistence.fields import require_array, require_number
+from pydirect.regression.recursive import RecursivePosterior
+from pydirect.statistics.gaussian import TargetStatistics
+
+# Residuals below this fraction of the squares are rounding.
+ROUNDING = 1e-14
+# Number of weights of size σ that count as seen before the first reward: λ begins at 1.
+PRIOR_COUNT = 1.0
+# Steps of the fixed point of λ at a refresh; it is found again at the next one.
+PRECISION_STEPS = 2
+# Refreshes per half-life: between them rewards have their weights relative to each other only.
+REFRESHES_PER_HALF_LIFE = 8
+
+
+@dataclass(eq=False)
+class RewardPosteriors:
+    """Posteriors of the weights of all arms, changed in place.
+
+    With forgetting, a reward that i others have followed counts 2^(−i / half-life): relative to the others always, and
+    absolutely after a refresh; until then all of them together count for up to 9 % too much.
+
+    Attributes
+    ----------
+    gram : ndarray of shape (n_arms, n_weights, n_weights)
+        A
+    cross, sums : ndarray of shape (n_arms, n_weights)
+        c = Φᵀy, and Φᵀ1.
+    totals : ndarray of shape (n_arms, 3)
+        Numbers of rewards, their sums and sums of squares.
+    means : ndarray of shape (n_arms, n_weights)
+        m
+    covariances : ndarray of shape (n_arms, n_weights, n_weights)
+        S, in units of σ².
+    baseline, prior_precision : float
+        β and λ.
+    growth : float
+        Weight of the next reward; grows until a refresh divides all sums by it.
+    n_learned, next_refresh : int
+        Rewards so far, and how many there will be at the next refresh.
+    """
+
+    gram: FloatArray
+    cross: FloatArray
+    sums: FloatArray
+    totals: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+    baseline: float = 0.0
+    prior_precision: float = 1.0
+    growth: float = 1.0
+    n_learned: int = 0
+    next_refresh: int = 1
+
+    __repr__ = short_repr
+
+    @classmethod
+    def prior(cls, n_arms: int, n_weights: int) -> Self:
+        """Return the prior: no rewards yet."""
+        square, flat = (n_arms, n_weights, n_weights), (n_arms, n_weights)
+        covariances = np.broadcast_to(np.eye(n_weights), square).copy()
+        return cls(np.zeros(square), np.zeros(flat), np.zeros(flat), np.zeros((n_arms, 3)), np.zeros(flat), covariances)
+
+    def check(self, n_arms: int, n_weights: int) -> None:
+        """Raise unless the posteriors are of these numbers of arms and weights and their numbers in their ranges."""
+        for name in ("gram", "covariances"):
+            require_array(getattr(self, name), name, n_arms, n_weights, n_weights)
+        for name in ("cross", "sums", "means"):
+            require_array(getattr(self, name), name, n_arms, n_weights)
+        require_array(self.totals, "totals", n_arms, 3)
+        require_number(self.baseline, "baseline")
+        require_number(self.prior_precision, "prior_precision", above=0.0)
+        require_number(self.growth, "growth", at_least=1.0)
+        as_count(self.n_learned, "n_learned", 0)
+        as_count(self.next_refresh, "next_refresh", self.n_learned + 1)
+
+    @property
+    def n_arms(self) -> int:
+        """Number of arms."""
+        return len(self.means)
+
+    @property
+    def noise_variance(self) -> float:
+        """σ²; 1 before there are rewards that differ."""
+        n, total, squares = self.totals.sum(axis=0)
+        residual = squares - self.baseline * (2 * total - n * self.baseline)
+        residual -= np.einsum("ij,ij->", self.means, self.cross - self.baseline * self.sums)
+        return float(residual / n) if n and residual > ROUNDING * squares else 1.0
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the expected reward of every arm at rows of Φ, (n_rows, n_arms) each."""
+        n_arms, b = self.means.shape
+        with single_blas_thread():
+            images = (self.covariances.reshape(-1, b) @ phi.T).reshape(n_arms, b, len(phi))
+            variance = np.einsum("aji,ij->ia", images, phi)
+            return self.baseline + phi @ self.means.T, self.noise_variance * np.maximum(variance, 0.0)
+
+    def learn(self, phi: FloatArray, arms: NDArray[np.intp], rewards: FloatArray, half_life: float | None) -> None:
+        """Add rewards of arms.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+        arms : ndarray of shape (n_rows,)
+            Numbers of arms.
+        rewards : ndarray of shape (n_rows,)
+        half_life : float, optional
+            In rewards.
+        """
+        begin = 0
+        while begin < len(phi):
+            end = min(len(phi), begin + self.next_refresh - self.n_learned)
+            chunk = slice(begin, end)
+            with single_blas_thread():
+                self._add(phi[chunk], arms[chunk], rewards[chunk], half_life)
+                if self.n_learned == self.next_refresh:
+                    self._refresh(half_life)
+            begin = end
+
+    def _add(self, phi: FloatArray, arms: NDArray[np.intp], rewards: FloatArray, half_life: float | None) -> None:
+        weight = np.full(len(phi), self.growth)
+        if half_life is not None:
+            weight *= 2.0 ** (np.arange(1, len(phi) + 1) / half_life)
+            self.growth = float(weight[-1])
+        for arm in np.unique(arms) if len(arms) > 1 else arms:
+            own = arms == arm
+            x, y, w = phi[own], rewards[own], weight[own]
+            weighted = x * w[:, None]
+            self.gram[arm] += weighted.T @ x
+            self.cross[arm] += y @ weighted
+            self.sums[arm] += weighted.sum(axis=0)
+            self.totals[arm] += w.sum(), w @ y, w @ y**2
+            if len(x) == 1:
+                self._follow(arm, x[0], y[0] - self.baseline, w[0])
+            else:
+                RecursivePosterior(self.means[arm], self.covariances[arm], 1.0, 1 / self.prior_precision).update(
+                    x, y - self.baseline, w
+                )
+        self.n_learned += len(phi)
+
+    def _follow(self, arm: int, phi: FloatArray, y: float, weight: float) -> None:
+        """Update the posterior of an arm by one reward: most come alone, and blocks would take longer."""
+        image = self.covariances[arm] @ phi
+        deviation = np.sqrt(1 / weight + phi @ image)
+        direction = image / deviation
+        self.means[arm] += direction * ((y - phi @ self.means[arm]) / deviation)
+        self.covariances[arm] -= np.outer(direction, direction)
+
+    def _refresh(self, half_life: float | None) -> None:
+        """Find the baseline and the prior's precision, and the posteriors from the sums."""
+        for values in (self.gram, self.cross, self.sums, self.totals):
+            values /= self.growth
+        self.growth = 1.0
+        steps = self.n_learned if half_life is None else min(self.n_learned, half_life / REFRESHES_PER_HALF_LIFE)
+        self.next_refresh = self.n_learned + max(1, int(steps))
+        n, total, _ = self.totals.sum(axis=0)
+        self.baseline = float(total / n)
+        for _ in range(PRECISION_STEPS):
+            self._condition()
+            self.prior_precision = self._likeliest_precision()
+        self._condition()
+
+    def _condition(self) -> None:
+        """Find the posteriors at the sums, the baseline and the prior's precision."""
+        for arm, (n, *_) in enumerate(self.totals):
+            centred = self.cross[arm] - self.baseline * self.sums[arm]
+            statistics = TargetStatistics(self.gram[arm], centred, 0.0, n)
+            posterior = RecursivePosterior.of(statistics, 1.0, 1 / self.prior_precision)
+            self.means[arm], self.covariances[arm] = posterior.mean, posterior.covariance
+
+    def _likeliest_precision(self) -> float:
+        size = np.einsum("ij,ij->", self.means, self.means) / self.noise_variance
+        traces = np.einsum("ijj->i", self.covariances)
+        determined = (self.means.shape[1] - self.prior_precision * traces).sum()
+        return float((determined + PRIOR_COUNT) / (size + PRIOR_COUNT))
