@@ -1,6 +1,5 @@
-"""
-Thompson sampling: functions drawn from a model say where to measure next
-==========================================================================
+"""Thompson sampling: functions drawn from a model say where to measure next
+=========================================================================
 
 A fitted model does not know one function, but many that agree with the measurements. Draw a few of them, measure where
 each is largest, and fit again: where draws disagree they explore, and where they agree they settle on the maximum.
