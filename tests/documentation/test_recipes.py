@@ -91,3 +91,12 @@ def test_recipes_for_counts_run(capsys):
     dispersion, score = re.match(r"dispersion (\S+), D² (\S+)\n", capsys.readouterr().out).groups()
     assert 0.3 < float(dispersion) < 0.8
     assert float(score) > 0.4
+
+
+def test_recipes_for_influence_run_one_after_the_other(capsys):
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    names = {}
+    for block in blocks_of("influence.md"):
+        exec(block, names)
+    printed = capsys.readouterr().out
+    assert "in the deviation" in printed and "most uncertain for: " in printed

@@ -7,6 +7,7 @@ raises ValueError for an unknown option and ImportError without matplotlib.
 """
 
 from pydirect.plotting.fits import ELBODisplay, PosteriorDisplay, SequentialDisplay
+from pydirect.plotting.influence import RowInfluenceDisplay, ShapleyDisplay
 from pydirect.plotting.inputs import EffectDisplay, NoiseDisplay, RelevanceDisplay
 from pydirect.plotting.predictions import CalibrationDisplay, PredictionIntervalDisplay, ReliabilityDisplay
 
@@ -19,5 +20,7 @@ __all__ = [
     "PredictionIntervalDisplay",
     "RelevanceDisplay",
     "ReliabilityDisplay",
+    "RowInfluenceDisplay",
     "SequentialDisplay",
+    "ShapleyDisplay",
 ]
