@@ -16,6 +16,7 @@ _PUBLIC = {
     "DirectRegressor": "pydirect.estimators.direct_regressor",
     "DirectClassifier": "pydirect.estimators.direct_classifier",
     "DirectCountRegressor": "pydirect.estimators.direct_count",
+    "DirectStreamRegressor": "pydirect.estimators.direct_stream",
     "QuadraticBNNRegressor": "pydirect.estimators.quadratic_bnn",
     "DVIRegressor": "pydirect.estimators.dvi",
     "DVIClassifier": "pydirect.estimators.dvi",

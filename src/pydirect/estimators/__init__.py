@@ -7,6 +7,7 @@ from pydirect.estimators.comparison import compare_left_out
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.fit_groups import GroupedRegressor, fit_groups
 from pydirect.estimators.fit_many import fit_many
@@ -23,6 +24,7 @@ __all__ = [
     "DirectCountRegressor",
     "DirectRegressor",
     "DirectSearchCV",
+    "DirectStreamRegressor",
     "FeatureMapWarning",
     "GroupedRegressor",
     "LocalProcessWarning",

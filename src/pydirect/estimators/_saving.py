@@ -12,6 +12,7 @@ from pydirect.estimators._parameters import from_json
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
@@ -23,6 +24,7 @@ ESTIMATORS: tuple[type[LatentFunctions], ...] = (
     DirectRegressor,
     DirectClassifier,
     DirectCountRegressor,
+    DirectStreamRegressor,
     QuadraticBNNRegressor,
     DVIRegressor,
     DVIClassifier,

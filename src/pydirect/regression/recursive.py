@@ -105,6 +105,12 @@ class RecursivePosterior:
         with single_blas_thread():
             return np.asarray(phi @ (self.covariance @ other.T))
 
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights, (n_samples, n_weights)."""
+        with single_blas_thread():
+            factor = np.linalg.cholesky(self.covariance)
+            return np.asarray(self.mean + rng.standard_normal((n_samples, self.n_weights)) @ factor.T)
+
     def update(self, phi: FloatArray, y: FloatArray, weight: FloatArray | None = None) -> Self:
         """Add rows, or remove them, in place.
 
@@ -120,46 +126,97 @@ class RecursivePosterior:
         ValueError
             If rows to be removed cannot have been added; the posterior is then as before this block of rows.
         """
-        weight = np.ones(len(phi)) if weight is None else weight
-        for sign in (1.0, -1.0):
-            own = weight * sign > 0
-            if own.any():
-                self._change(phi[own], y[own], np.abs(weight[own]), sign)
+        if weight is not None and not weight.all():
+            used = weight != 0
+            phi, y, weight = phi[used], y[used], weight[used]
+        self.predict_then_update(phi, y, weight)
         return self
 
-    def predict_then_update(self, phi: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Add rows one after another, and return what was predicted for each before it was added.
+    def predict_then_update(
+        self, phi: FloatArray, y: FloatArray, weight: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Add or remove rows one after another, and return what was predicted for each before its turn.
 
-        With K = LLᵀ and u = L⁻¹(y − Φm) the prediction of row i from those before it is y_i − L_ii u_i, so that a
-        block of rows costs three products of matrices.
+        With the triangular K = L diag(s) Lᵀ, s the signs of the weights, and u = L⁻¹(y − Φm) the prediction of row i
+        from those before it is y_i − L_ii u_i, so that a block of rows costs three products of matrices.
+
+        Parameters
+        ----------
+        phi, y, weight
+            As of `update`; no weight may be zero.
 
         Returns
         -------
         mean, variance : ndarray of shape (n_rows,)
             Of f, without the noise.
         """
-        return self._change(phi, y, np.ones(len(phi)), 1.0)
-
-    def _change(self, phi: FloatArray, y: FloatArray, weight: FloatArray, sign: float) -> tuple[FloatArray, FloatArray]:
-        """Add rows, or with sign −1 remove them; return mean and variance of f before each."""
+        weight = np.ones(len(phi)) if weight is None else weight
         mean, variance = np.empty((2, len(phi)))
         with single_blas_thread():
             for rows in _blocks(len(phi)):
-                images = phi[rows] @ self.covariance
-                f = images @ phi[rows].T
-                try:
-                    factor = np.linalg.cholesky(sign * f + np.diag(self.noise_variance / weight[rows]))
-                except np.linalg.LinAlgError:
-                    raise ValueError("rows to remove must be among those added, got others") from None
-                directions = solve_triangular(factor, images, lower=True)
-                errors = solve_triangular(factor, y[rows] - phi[rows] @ self.mean, lower=True)
-                mean[rows] = y[rows] - factor.diagonal() * errors
-                earlier = np.tril(factor, -1)
-                variance[rows] = np.maximum(f.diagonal() - sign * np.einsum("ij,ij->i", earlier, earlier), 0.0)
-                self.mean += sign * (directions.T @ errors)
-                self.covariance -= sign * (directions.T @ directions)
-                self.n_samples += sign * float(weight[rows].sum())
+                mean[rows], variance[rows] = self._change(phi[rows], y[rows], weight[rows])
         return mean, variance
+
+    def fade(self, factor: float) -> Self:
+        """Let all rows so far, and the prior, count `factor` times as much, in place: exponential forgetting."""
+        self.covariance /= factor
+        self.prior_variance /= factor
+        self.n_samples *= factor
+        return self
+
+    def improved_variances(self, statistics: TargetStatistics) -> tuple[float, float]:
+        """Return the noise and prior variance of one fixed-point step towards the largest evidence.
+
+        ``t = ‖m‖²/γ`` and ``σ² = R/(n − γ)`` with γ = b − tr S/t, the number of weights that the data determine
+        (MacKay 1992, eqs. 4.9 and 4.10). The present values count as one more weight and one more row, so that few rows
+        move them little.
+
+        Parameters
+        ----------
+        statistics : TargetStatistics
+            Of the rows of this posterior.
+        """
+        determined = min(max(self.n_weights - np.trace(self.covariance) / self.prior_variance, 0.0), self.n_weights)
+        rest = max(statistics.n_samples - determined, 0.0)
+        error = max(float(statistics.squared_error(self.mean)), 0.0)
+        noise = (error + self.noise_variance) / (rest + 1)
+        return noise, float(self.mean @ self.mean + self.prior_variance) / (determined + 1)
+
+    def _change(self, phi: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        images = phi @ self.covariance
+        f, signs = images @ phi.T, np.sign(weight)
+        factor = _signed_factor(f + np.diag(self.noise_variance / weight), signs)
+        directions = solve_triangular(factor, images, lower=True, check_finite=False)
+        errors = solve_triangular(factor, y - phi @ self.mean, lower=True, check_finite=False)
+        earlier = np.tril(factor, -1)
+        self.mean += directions.T @ (signs * errors)
+        for sign in (1.0, -1.0):
+            own = directions[signs == sign]
+            if len(own):
+                self.covariance -= sign * (own.T @ own)
+        self.n_samples += float(weight.sum())
+        return y - factor.diagonal() * errors, np.maximum(f.diagonal() - np.square(earlier) @ signs, 0.0)
+
+
+def _signed_factor(matrix: FloatArray, signs: FloatArray) -> FloatArray:
+    """Return the triangular L with L diag(signs) Lᵀ = matrix, whose pivots must have these signs."""
+    try:
+        if (signs == signs[0]).all():
+            return np.linalg.cholesky(signs[0] * matrix)
+        return _factor_of_mixed_signs(matrix, signs)
+    except np.linalg.LinAlgError:
+        raise ValueError("rows to remove must be among those added, got others") from None
+
+
+def _factor_of_mixed_signs(rest: FloatArray, signs: FloatArray) -> FloatArray:
+    lower = np.zeros_like(rest)
+    for i, sign in enumerate(signs):
+        pivot = sign * rest[i, i]
+        if not pivot > 0:
+            raise np.linalg.LinAlgError
+        lower[i:, i] = column = sign * rest[i:, i] / np.sqrt(pivot)
+        rest[i:, i:] -= np.outer(sign * column, column)
+    return lower
 
 
 def _blocks(n_rows: int) -> Iterator[slice]:

@@ -1,0 +1,206 @@
+"""Sums over rows that come, fade and leave: exponential forgetting and sliding windows."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_count
+from pydirect.persistence.fields import Arrays, Header, require_array, require_number
+from pydirect.statistics.gaussian import gram_of, row_blocks
+
+# Rows that are multiplied together: enough for products at the machine's peak.
+BLOCK_ROWS = 256
+# Below this the common factor of sums that fade is multiplied out.
+LEAST_SCALE = 1e-100
+
+
+class FadingSum:
+    """Σ ω zzᵀ over rows z that come and go one by one, and fade together.
+
+    Rows wait until there are `BLOCK_ROWS` of them, and fading changes one number, so that neither costs a pass over the
+    matrix. The sum over blocks is compensated: what rounding of each addition leaves is kept (Knuth's two-sum), so that
+    only the rounding within blocks adds up. After any number of rows that were added and removed, an entry is off by at
+    most (`BLOCK_ROWS` + 3) ε Σ |ω| |z_i z_j|, the sum over all those rows as they have faded; of independent rounding
+    errors, by about ε times the square root of the sum of the squares.
+
+    Parameters
+    ----------
+    n_columns : int
+        Length of z.
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        self._high, self._low = np.zeros((2, n_columns, n_columns))
+        self._waiting: list[tuple[FloatArray, FloatArray]] = []
+        self._n_waiting = 0
+        self._scale = 1.0  # by which the sum and the weights that wait are to be multiplied
+
+    @property
+    def n_columns(self) -> int:
+        """Length of z."""
+        return len(self._high)
+
+    def add(self, rows: FloatArray, weight: FloatArray | None = None) -> None:
+        """Add rows, (n_rows, n_columns), of weights (n_rows,); negative weights remove.
+
+        The arrays must not change afterwards.
+        """
+        weight = np.ones(len(rows)) if weight is None else weight
+        self._waiting.append((rows, weight / self._scale))
+        self._n_waiting += len(rows)
+        if self._n_waiting >= BLOCK_ROWS:
+            self._sum_up()
+
+    def add_sum(self, total: FloatArray) -> None:
+        """Add the sum over other rows, (n_columns, n_columns)."""
+        self._add(total / self._scale)
+
+    def fade(self, factor: float) -> None:
+        """Let all rows so far count `factor` times as much."""
+        self._scale *= factor
+        if self._scale < LEAST_SCALE:
+            self._sum_up()
+            self._high, self._low, self._scale = self._scale * self._high, self._scale * self._low, 1.0
+
+    def total(self) -> FloatArray:
+        """Return the sum, (n_columns, n_columns)."""
+        self._sum_up()
+        return self._scale * (self._high + self._low)
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        return self._with(self._high.copy(), self._low.copy(), [*self._waiting], self._scale)
+
+    def _sum_up(self) -> None:
+        if not self._n_waiting:
+            return
+        rows, weight = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
+        self._waiting, self._n_waiting = [], 0
+        with single_blas_thread():
+            for begin, end in row_blocks(len(rows), BLOCK_ROWS):
+                for sign in (1.0, -1.0):
+                    own = sign * weight[begin:end] > 0
+                    if own.any():
+                        self._add(sign * gram_of(_weighted(rows[begin:end], np.sqrt(np.abs(weight[begin:end])), own)))
+
+    def _add(self, block: FloatArray) -> None:
+        high = self._high + block
+        taken = high - self._high
+        self._low = self._low + ((self._high - (high - taken)) + (block - taken))
+        self._high = high
+
+    # --- files
+
+    def to_fields(self, name: str, arrays: Arrays) -> Header:
+        """Return the header of a file and add arrays to it."""
+        arrays |= {f"{name}.high": self._high, f"{name}.low": self._low}
+        rows = [rows for rows, _ in self._waiting]
+        arrays[f"{name}.waiting"] = np.concatenate([np.empty((0, self.n_columns)), *rows])
+        arrays[f"{name}.waiting_weight"] = np.concatenate([np.empty(0), *(weight for _, weight in self._waiting)])
+        return {"scale": self._scale}
+
+    @classmethod
+    def from_fields(cls, header: Header, arrays: Arrays, name: str, n_columns: int) -> Self:
+        """Rebuild from `to_fields`; raise ValueError unless shapes and numbers fit."""
+        high, low = arrays[f"{name}.high"], arrays[f"{name}.low"]
+        rows, weight = arrays[f"{name}.waiting"], arrays[f"{name}.waiting_weight"]
+        for own in (high, low):
+            require_array(own, name, n_columns, n_columns)
+        require_array(weight, f"{name}.waiting_weight", len(weight))
+        require_array(rows, f"{name}.waiting", len(weight), n_columns)
+        scale = require_number(header["scale"], "scale", above=0.0)
+        return cls(n_columns)._with(high, low, [(rows, weight)] if len(rows) else [], scale)
+
+    def _with(self, high: FloatArray, low: FloatArray, waiting: list[Any], scale: float) -> Self:
+        made = type(self)(0)
+        made._high, made._low, made._waiting, made._scale = high, low, waiting, scale
+        made._n_waiting = sum(len(rows) for rows, _ in waiting)
+        return made
+
+
+def _weighted(rows: FloatArray, root: FloatArray, own: NDArray[np.bool_]) -> FloatArray:
+    if own.all():
+        return rows if (root == 1).all() else rows * root[:, None]
+    return rows[own] * root[own, None]
+
+
+class WindowSum:
+    """Σ ω zzᵀ over the rows of a window, whose oldest leave in the order in which they came.
+
+    Two generations of rows are summed apart: new rows are added to the younger, those that leave are subtracted from
+    the older. When the older has lost all of its rows, its sum, which is rounding and nothing else by then, is thrown
+    away, and the younger, of which nothing was ever subtracted, takes its place. The error is therefore that of
+    `FadingSum` for the rows of two windows at most, however many have passed, and every row is multiplied twice, once
+    when it comes and once when it leaves.
+
+    Parameters
+    ----------
+    n_columns : int
+        Length of z.
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        self._young, self._old = FadingSum(n_columns), FadingSum(n_columns)
+        self._n_young, self._n_old = 0, 0
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in the window."""
+        return self._n_young + self._n_old
+
+    def add(self, rows: FloatArray, weight: FloatArray | None = None) -> None:
+        """Add the latest rows, (n_rows, n_columns), of positive weights (n_rows,)."""
+        self._young.add(rows, weight)
+        self._n_young += len(rows)
+
+    def leave(self, rows: FloatArray, weight: FloatArray | None = None) -> None:
+        """Remove the oldest rows: the same that were added first, with their weights."""
+        if len(rows) > self.n_rows:
+            raise ValueError(f"at most {self.n_rows} rows can leave, got {len(rows)}")
+        weight = np.ones(len(rows)) if weight is None else weight
+        while len(rows):
+            if not self._n_old:
+                self._old, self._n_old = self._young, self._n_young
+                self._young, self._n_young = FadingSum(self._old.n_columns), 0
+            leaving = min(len(rows), self._n_old)
+            if leaving == self._n_old:
+                self._old = FadingSum(self._old.n_columns)
+            else:
+                self._old.add(rows[:leaving], -weight[:leaving])
+            self._n_old -= leaving
+            rows, weight = rows[leaving:], weight[leaving:]
+
+    def remove(self, rows: FloatArray, weight: FloatArray, age: NDArray[np.intp]) -> None:
+        """Remove any rows of the window, given how many rows of the window came before each, (n_rows,)."""
+        old = age < self._n_old
+        for own, generation in ((old, self._old), (~old, self._young)):
+            generation.add(rows[own], -weight[own])
+        self._n_old -= int(old.sum())
+        self._n_young -= int((~old).sum())
+
+    def total(self) -> FloatArray:
+        """Return the sum, (n_columns, n_columns)."""
+        return self._young.total() + self._old.total()
+
+    # --- files
+
+    def to_fields(self, name: str, arrays: Arrays) -> Header:
+        """Return the header of a file and add arrays to it."""
+        parts = {
+            "young": self._young.to_fields(f"{name}.young", arrays),
+            "old": self._old.to_fields(f"{name}.old", arrays),
+        }
+        return {**parts, "n_young": self._n_young, "n_old": self._n_old}
+
+    @classmethod
+    def from_fields(cls, header: Header, arrays: Arrays, name: str, n_columns: int) -> Self:
+        """Rebuild from `to_fields`; raise ValueError unless shapes and numbers fit."""
+        made = cls(0)
+        made._young = FadingSum.from_fields(header["young"], arrays, f"{name}.young", n_columns)
+        made._old = FadingSum.from_fields(header["old"], arrays, f"{name}.old", n_columns)
+        made._n_young, made._n_old = (as_count(header[own], own, 0) for own in ("n_young", "n_old"))
+        return made

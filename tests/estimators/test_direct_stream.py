@@ -1,0 +1,279 @@
+"""Streams that forget: every row predicted from those before it, and what is left equal to the rows that are left."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pydirect import DirectStreamRegressor, load
+from pydirect.regression.adaptive import with_constant
+from pydirect.regression.recursive import RecursivePosterior
+
+KINDS = {"all": {}, "half_life": {"half_life": 60.0}, "window": {"window": 70}}
+
+
+def rows(n, seed=0, shift=0.0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2)) + shift
+    return X, np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.1 * rng.standard_normal(n)
+
+
+def stream(**options):
+    return DirectStreamRegressor(n_basis_functions=30, n_first_rows=64, **options)
+
+
+def weights_that_count(n, kind):
+    age = np.arange(n)[::-1]
+    return {"all": np.ones(n), "half_life": 0.5 ** (age / 60), "window": (age < 70).astype(float)}[kind]
+
+
+def assert_sums_of(model, X, y, weight, rtol=1e-10):
+    """Compare the model's sums with those of rows under its feature map."""
+    phi = with_constant(model.features_.transform(model.columns_.encode(_table(X))))
+    target = (y - model.y_mean_) / model.y_scale_
+    found = model.statistics_
+    A, c = (phi.T * weight) @ phi, (phi.T * weight) @ target
+    np.testing.assert_allclose(found.A, A, atol=rtol * np.abs(A).max())
+    np.testing.assert_allclose(found.c[:, 0], c, atol=rtol * np.abs(A).max())
+    np.testing.assert_allclose(found.yty[0], weight @ target**2, rtol=10 * rtol)
+    assert found.n_samples == pytest.approx(weight.sum(), rel=rtol)
+
+
+def _table(X):
+    from pydirect.streams.tables import Table
+
+    return Table.of_numbers(X)
+
+
+def expected_failures(estimator):
+    if estimator.half_life is None and estimator.window is None:
+        return {}
+    return {"check_sample_weight_equivalence_on_dense_data": "rows that are repeated let others fade or leave"}
+
+
+@parametrize_with_checks(
+    [stream(), stream(half_life=20), DirectStreamRegressor("linear", window=50, n_first_rows=16)],
+    expected_failed_checks=expected_failures,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_are_those_of_the_rows_that_count(kind):
+    X, y = rows(400)
+    model = stream(follow_inputs=False, **KINDS[kind])
+    model.partial_fit(X[:100], y[:100]).predict_then_learn(X[100:250], y[100:250])
+    for i in range(250, 270):
+        model.partial_fit(X[i : i + 1], y[i : i + 1])
+    model.partial_fit(X[270:], y[270:])
+    assert_sums_of(model, X, y, weights_that_count(400, kind))
+    assert model.n_seen_ == 400
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_one_by_one_are_predicted_as_in_one_call(kind):
+    X, y = rows(200)
+    together, alone = (stream(**KINDS[kind]) for _ in range(2))
+    found = np.stack(together.predict_then_learn(X, y))
+    singly = np.concatenate([np.stack(alone.predict_then_learn(X[i : i + 1], y[i : i + 1])) for i in range(200)], 1)
+    np.testing.assert_allclose(found, singly, rtol=1e-6, atol=1e-8)
+    assert np.isnan(found[:, :2]).all()
+    assert np.isfinite(found[:, 2:]).all()
+    assert together.log_score_ == pytest.approx(alone.log_score_)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_prediction_is_that_of_the_model_of_the_rows_before(kind):
+    X, y = rows(150)
+    model = stream(**KINDS[kind]).partial_fit(X[:100], y[:100])
+    model.predict(X[:1])
+    before = copy.deepcopy(model)
+    mean, std, log_density = model.predict_then_learn(X[100:140], y[100:140])
+    for i in (100, 101, 117, 139):
+        m, s = before.predict(X[i : i + 1], return_std=True)
+        assert mean[i - 100] == pytest.approx(m[0], abs=1e-8)
+        assert std[i - 100] == pytest.approx(s[0], rel=1e-6)
+        density = before.log_predictive_density(X[i : i + 1], y[i : i + 1])
+        assert log_density[i - 100] == pytest.approx(density[0], rel=1e-6)
+        if i + 1 < 140:
+            steps = {100: 1, 101: 16, 117: 22}[i]
+            before.predict_then_learn(X[i : i + steps], y[i : i + steps])
+
+
+def test_posterior_is_that_of_its_sums():
+    X, y = rows(300)
+    model = stream().partial_fit(X, y)
+    posterior = model.posteriors_[0]
+    exact = RecursivePosterior.of(model.statistics_, posterior.noise_variance, posterior.prior_variance)
+    np.testing.assert_allclose(posterior.mean, exact.mean, atol=1e-10)
+    np.testing.assert_allclose(posterior.covariance, exact.covariance, atol=1e-10)
+    assert model.noise_variance_ == pytest.approx(0.01, rel=0.3)
+
+
+@pytest.mark.parametrize(("kind", "n"), [("all", 50), ("all", 300), ("window", 50), ("window", 300), ("half_life", 50)])
+def test_forgotten_rows_leave_the_sums_of_the_others(kind, n):
+    X, y = rows(n)
+    model = stream(follow_inputs=False, **KINDS[kind]).partial_fit(X, y)
+    gone = np.arange(n - 30, n - 10)
+    model.forget(X[gone], y[gone])
+    weight = weights_that_count(n, kind)
+    weight[gone] = 0
+    assert_sums_of(model, X, y, weight)
+    if kind == "window":  # the others still leave in their turn
+        more, targets = rows(200, seed=1)
+        model.partial_fit(more, targets)
+        assert_sums_of(model, more[-70:], targets[-70:], np.ones(70))
+
+
+def test_faded_rows_are_forgotten_given_their_age():
+    X, y = rows(300)
+    model = stream(half_life=60, follow_inputs=False).partial_fit(X, y)
+    with pytest.raises(ValueError, match="age must be given"):
+        model.forget(X[200:220], y[200:220])
+    model.forget(X[200:220], y[200:220], age=299 - np.arange(200, 220))
+    weight = weights_that_count(300, "half_life")
+    weight[200:220] = 0
+    assert_sums_of(model, X, y, weight)
+
+
+@pytest.mark.parametrize("kind", ["all", "window"])
+@pytest.mark.parametrize("n", [50, 300])
+def test_rows_that_never_came_are_refused_and_nothing_changes(kind, n):
+    X, y = rows(n)
+    model = stream(**KINDS[kind]).partial_fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="X and y must be of rows"):
+        model.forget(X[:3], y[:3] + 1e6)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+@pytest.mark.parametrize("kind", ["all", "half_life"])
+def test_merged_models_have_learned_the_rows_of_both(kind):
+    X, y = rows(400)
+    model = stream(follow_inputs=False, **KINDS[kind]).partial_fit(X[:64], y[:64])
+    site = model.emptied().partial_fit(X[64:200], 3 + y[64:200])
+    assert site.n_samples_ < 137
+    model.merge(site)
+    weight = weights_that_count(64, kind), weights_that_count(136, kind)
+    assert_sums_of(model, X[:200], np.r_[y[:64], 3 + y[64:200]], np.concatenate(weight))
+    other = stream().partial_fit(X[200:], y[200:])
+    with pytest.raises(ValueError, match="same feature map"):
+        model.merge(other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 5, 30, 150])
+def test_files_and_pickles_go_on_bit_for_bit(tmp_path, kind, n):
+    X, y = rows(250)
+    model = stream(**KINDS[kind])
+    model.predict_then_learn(X[:n], y[:n])
+    model.save(tmp_path / "model")
+    found = model.predict_then_learn(X[n:], y[n:])
+    for other in (load(tmp_path / "model"), pickle.loads(pickle.dumps(load(tmp_path / "model")))):
+        for own, expected in zip(other.predict_then_learn(X[n:], y[n:]), found, strict=True):
+            np.testing.assert_array_equal(own, expected)
+        assert other.log_score_ == model.log_score_
+
+
+def test_rows_fade_and_leave_with_time():
+    X, y = rows(300)
+    times = np.datetime64("2026-01-01", "ms") + np.cumsum(np.random.default_rng(2).integers(0, 2000, 300))
+    age = (times[-1] - times) / np.timedelta64(1, "s")
+    minute = datetime.timedelta(minutes=1)
+    for options, weight in (
+        ({"half_life": minute}, 0.5 ** (age / 60)),
+        ({"window": minute}, (age < 60).astype(float)),
+    ):
+        model = stream(follow_inputs=False, **options).partial_fit(X[:100], y[:100], times=times[:100])
+        model.predict_then_learn(X[100:], y[100:], times=times[100:])
+        assert_sums_of(model, X, y, weight, rtol=1e-7)  # seconds since 1970 have seven digits behind the point
+        with pytest.raises(ValueError, match="times must not decrease"):
+            model.partial_fit(X[:1], y[:1], times=times[:1])
+        with pytest.raises(ValueError, match="times must be given"):
+            model.partial_fit(X[:1], y[:1])
+
+
+def test_a_long_gap_in_time_leaves_only_the_rows_after_it():
+    X, y = rows(130)
+    times = np.r_[np.arange(100.0), 1e6 + np.arange(30.0)]
+    model = stream(half_life=datetime.timedelta(seconds=50))
+    *_, log_density = model.predict_then_learn(X, y, times=times)
+    assert np.isfinite(log_density[2:]).all()
+    assert model.n_samples_ == pytest.approx((0.5 ** (np.arange(30) / 50)).sum())
+
+
+def test_the_map_follows_inputs_that_move_and_keeps_what_was_learned():
+    first, then, old = rows(2000), rows(2000, 1, shift=6.0), rows(500, 2)
+    scores = {}
+    for follow in (True, False):
+        model = DirectStreamRegressor(n_basis_functions=80, n_first_rows=200, follow_inputs=follow)
+        model.predict_then_learn(*first)
+        *_, log_density = model.predict_then_learn(*then)
+        scores[follow] = log_density[-500:].mean(), model.log_predictive_density(*old).mean()
+    assert scores[True][0] > scores[False][0] + 1
+    assert scores[True][1] > 0
+
+
+def test_a_window_follows_a_function_that_changes():
+    X, y = rows(1200)
+    y[600:] = -y[600:]
+    model = stream(window=150)
+    *_, log_density = model.predict_then_learn(X, y)
+    assert log_density[610:640].mean() < log_density[500:600].mean() - 1
+    assert log_density[-300:].mean() > log_density[500:600].mean() - 0.3
+
+
+def test_several_outputs_text_and_gaps():
+    pandas = pytest.importorskip("pandas")
+    X, y = rows(200)
+    X[5, 0] = np.nan
+    frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 1] > 0, "up", "down")})
+    targets = np.stack([y, X[:, 1]], axis=1)
+    model = stream().partial_fit(frame[:90], targets[:90])
+    mean, _, log_density = model.predict_then_learn(frame[90:], targets[90:])
+    assert mean.shape == (110, 2)
+    assert log_density.mean() > -0.5
+    assert model.predict(frame).shape == (200, 2)
+
+
+def test_rows_of_no_weight_are_rows_that_are_not_there():
+    X, y = rows(100)
+    weight = (np.arange(100) % 3 > 0).astype(float)
+    with_weights, without = stream().partial_fit(X, y, weight), stream().partial_fit(X[weight > 0], y[weight > 0])
+    np.testing.assert_allclose(with_weights.predict(X), without.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": 0}, "window must be"),
+        ({"window": datetime.timedelta(0)}, "window must be a positive time"),
+        ({"half_life": 0.0}, "half_life must be"),
+        ({"half_life": 5.0, "window": 5}, "window must be None"),
+        ({"n_first_rows": 2}, "n_first_rows must be"),
+    ],
+)
+def test_bad_parameters_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DirectStreamRegressor(**options).partial_fit(*rows(10))
+
+
+def test_bad_rows_are_refused():
+    X, y = rows(20)
+    with pytest.raises(NotFittedError):
+        stream().predict(X)
+    model = stream().partial_fit(X, y)
+    with pytest.raises(ValueError, match="times must be None"):
+        model.partial_fit(X, y, times=np.arange(20.0))
+    with pytest.raises(ValueError, match="outputs"):
+        model.partial_fit(X, np.stack([y, y], axis=1))
+    with pytest.raises(ValueError, match="features"):
+        model.partial_fit(X[:, :1], y)
