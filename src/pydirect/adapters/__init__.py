@@ -1,3 +1,15 @@
 """What other packages expect: a model for river, a sampler for Optuna."""
 
-__all__: list[str] = []
+import importlib
+from typing import Any
+
+# Imported on first use: each needs a package that is optional.
+_MODULES = {"DirectSampler": "optuna"}
+
+__all__ = ["DirectSampler"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"pydirect.adapters.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'pydirect.adapters' has no attribute {name!r}")

@@ -93,8 +93,8 @@ def _of_kernel(kernel: KernelHyperparameters, inputs: FloatArray, landmarks: Flo
     scales = kernel.length_scales
     order = 2 * kernel.smoothness
     distance = np.sqrt(order) * cdist(inputs / scales, landmarks / scales)
-    pull = ard * order * _matern_pull(distance, kernel.smoothness)
-    isotropic_pull = isotropic * _matern_pull(cdist(inputs, landmarks) / kernel.isotropic_length_scale, 0.5)
+    pull = ard * order * matern_pull(distance, kernel.smoothness)
+    isotropic_pull = isotropic * matern_pull(cdist(inputs, landmarks) / kernel.isotropic_length_scale, 0.5)
     isotropic_pull /= kernel.isotropic_length_scale**2
     n_linear, linear = kernel.n_linear, slope * linear_inputs(landmarks, kernel.n_linear).T
 
@@ -107,7 +107,7 @@ def _of_kernel(kernel: KernelHyperparameters, inputs: FloatArray, landmarks: Flo
     return along
 
 
-def _matern_pull(s: FloatArray, smoothness: float) -> FloatArray:
+def matern_pull(s: FloatArray, smoothness: float) -> FloatArray:
     """−M'(s)/s of the Matérn function; of smoothness 1/2, which has a kink there, zero at s = 0."""
     decay = np.exp(-s)
     if smoothness == 0.5:

@@ -10,6 +10,7 @@ of the covariance that is not needed at all.
 from __future__ import annotations
 
 import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +88,7 @@ class MarginalLikelihood:
         """Bounds of θ."""
         return [LOG_NOISE_BOUNDS, *[LOG_BOUNDS] * (self.d + 4)]
 
-    def at(self, smoothness: float) -> MarginalLikelihood:
+    def at(self, smoothness: float) -> Self:
         """Return the same with a kernel of this smoothness; both share their memory."""
         other = copy.copy(self)
         other.smoothness = smoothness

@@ -1,0 +1,216 @@
+"""A Gaussian process for expensive functions: exact on few rows, of bounded cost on many, and with gradients.
+
+The prior is a constant plus a Matérn process with ν = 5/2 and a length-scale per column. Rows are landmarks of
+Nyström features, Φ(x) = k(x, Z)L⁻ᵀ, while there are few: the process is then exact. A row that comes later becomes a
+landmark, too, which adds a row to L and a weight that earlier landmarks do not change,
+
+    l = L⁻¹k(Z, z),   λ² = k(z, z) − lᵀl,   φ_new(x) = (k(x, z) − lᵀΦ(x))/λ,
+
+and the posterior of all weights follows by one update of rank one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.spatial.distance import cdist
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray
+from pydirect.features.derivatives import matern_pull
+from pydirect.features.kernel import KernelHyperparameters, PreparedRows
+from pydirect.features.maps import cholesky_with_jitter
+from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.race import Patience, Run, descend, race
+from pydirect.regression.recursive import RecursivePosterior
+from pydirect.statistics.gaussian import GaussianStatistics
+
+SMOOTHNESS = 2.5
+# Prior mean and scale of the logarithms of noise variance, amplitude and length-scales (at one column) of functions of
+# little noise; the noise variance is in units of the targets' variance.
+LOG_NOISE = (-8.0, 3.0)
+LOG_AMPLITUDE = (0.0, 1.0)
+LOG_LENGTH_SCALE = (-0.7, 1.0)
+LOG_NOISE_BOUNDS = (float(np.log(1e-8)), float(np.log(4.0)))
+# Share of the prior variance below which a new row is as good as a landmark already.
+SEEN = 1e-7
+
+
+class SmoothLikelihood(MarginalLikelihood):
+    """Marginal likelihood of a smooth process alone, without linear and rough parts, of possibly no noise."""
+
+    smoothness = SMOOTHNESS
+
+    def __init__(self, x: FloatArray, y: FloatArray, tied: NDArray[np.intp]) -> None:
+        super().__init__(x, y[:, None], np.ones(len(x)), 0, 1, tied)
+        d = self.d
+        centre = LOG_LENGTH_SCALE[0] + 0.5 * np.log(d)
+        self.mean = np.r_[LOG_NOISE[0], LOG_AMPLITUDE[0], np.full(d, centre), np.zeros(3)]
+        self.sd = np.r_[LOG_NOISE[1], LOG_AMPLITUDE[1], np.full(d, LOG_LENGTH_SCALE[1]), np.ones(3)]
+        self.start = np.r_[np.log(1e-3), 0.0, np.full(d, centre), -30.0, 0.0, -30.0]
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """Bounds of θ, of the parts that are left out as well."""
+        return [LOG_NOISE_BOUNDS, *[(-8.0, 8.0)] * (self.d + 1), (-30.0, -30.0), (0.0, 0.0), (-30.0, -30.0)]
+
+
+def fit_kernel(
+    x: FloatArray, y: FloatArray, tied: NDArray[np.intp], earlier: FloatArray | None
+) -> tuple[KernelHyperparameters, FloatArray]:
+    """Return the hyperparameters of largest posterior density and their θ, from that of an earlier search if given."""
+    with single_blas_thread(), np.errstate(under="ignore"):
+        likelihood = SmoothLikelihood(x, y, tied)
+        short = likelihood.start.copy()
+        short[2 : 2 + likelihood.d] -= 1.2
+        noisy = likelihood.start.copy()
+        noisy[0] = np.log(0.3)
+        starts = [Run("long", likelihood.start, smoothness=SMOOTHNESS), Run("short", short, smoothness=SMOOTHNESS)]
+        starts.append(Run("noisy", noisy, smoothness=SMOOTHNESS))
+        if earlier is not None and len(earlier) == len(short):
+            starts = [Run("earlier", earlier, smoothness=SMOOTHNESS), *starts[:1]]
+        best = min(race(likelihood, starts), key=lambda run: run.value)
+        best = descend(likelihood, best, 40, Patience(6, 0.0005))
+        kernel = replace(likelihood.at(SMOOTHNESS).unpack(best.theta), isotropic_amplitude=0.0, linear_amplitude=0.0)
+    return kernel, best.theta
+
+
+@dataclass
+class Surrogate:
+    """A Gaussian process conditioned on rows, f at standardised inputs, targets in units of their own choice.
+
+    - `kernel`
+    - `landmarks`, (n_landmarks, n_inputs)
+    - `factor`, (n_landmarks, n_landmarks): L, lower.
+    - `posterior`: of the weights of Φ.
+    """
+
+    kernel: KernelHyperparameters
+    landmarks: FloatArray
+    factor: FloatArray
+    posterior: RecursivePosterior
+
+    @classmethod
+    def of(cls, kernel: KernelHyperparameters, landmarks: FloatArray, x: FloatArray, y: FloatArray) -> Self:
+        """Condition on rows x, (n_rows, n_inputs), with targets y, (n_rows,)."""
+        with single_blas_thread():
+            covariance = kernel.covariance(landmarks, landmarks)
+            factor = cholesky_with_jitter(covariance, float(covariance.diagonal().mean()))
+        if factor is None:
+            raise ValueError("the covariance of the landmarks cannot be factorised")
+        own = cls(kernel, landmarks, np.tril(factor), RecursivePosterior.prior(len(landmarks), kernel.noise_variance))
+        own.posterior = RecursivePosterior.of(GaussianStatistics.from_arrays(own.features(x), y), kernel.noise_variance)
+        return own
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the noise."""
+        return self.posterior.noise_variance
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        return replace(self, posterior=self.posterior.copy())
+
+    def features(self, x: FloatArray) -> FloatArray:
+        """Return Φ, (n_rows, n_landmarks)."""
+        with single_blas_thread():
+            k = self.kernel.covariance(x, self.landmarks)
+            return np.asarray(solve_triangular(self.factor, k.T, lower=True, check_finite=False).T)
+
+    def learn(self, x: FloatArray, y: FloatArray) -> Self:
+        """Add rows, one after another, in place; new ones become landmarks."""
+        for row, target in zip(x[:, None], y, strict=True):
+            self._add_landmark(row)
+            self.posterior.update(self.features(row), np.array([target]))
+        return self
+
+    def believe(self, x: FloatArray, rng: np.random.Generator) -> Self:
+        """Add rows whose targets are not known yet, as drawn from the process, one after another, in place."""
+        for row in x[:, None]:
+            mean, std = self.moments(row)
+            self.learn(row, mean + std * rng.standard_normal(1))
+        return self
+
+    def _add_landmark(self, z: FloatArray) -> None:
+        """Make a row, (1, n_inputs), a landmark unless those there are represent it."""
+        phi = self.features(z)[0]
+        prior = float(self.kernel.diagonal(z)[0])
+        rest = prior - float(phi @ phi)
+        if rest <= SEEN * prior:
+            return
+        b = len(phi)
+        factor, covariance = np.zeros((b + 1, b + 1)), np.zeros((b + 1, b + 1))
+        factor[:b, :b], factor[b, :b], factor[b, b] = self.factor, phi, np.sqrt(rest)
+        covariance[:b, :b], covariance[b, b] = self.posterior.covariance, self.posterior.prior_variance
+        self.landmarks, self.factor = np.vstack([self.landmarks, z]), factor
+        self.posterior = replace(self.posterior, mean=np.append(self.posterior.mean, 0.0), covariance=covariance)
+
+    def moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of f, without the noise; (n_rows,) each."""
+        phi = self.features(x)
+        mean, variance = self.posterior.moments(phi)
+        missing = np.maximum(self.kernel.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
+        return mean, np.sqrt(variance + missing)
+
+    def prepared(self) -> PreparedSurrogate:
+        """Return what predicts quickly: weights of k(x, Z) for means, and a matrix for variances."""
+        with single_blas_thread():
+            known = np.eye(len(self.factor)) - self.posterior.covariance
+            half = solve_triangular(self.factor, known, lower=True, trans=1)
+            matrix = solve_triangular(self.factor, half.T, lower=True, trans=1)
+            weights = solve_triangular(self.factor, self.posterior.mean, lower=True, trans=1)
+        return PreparedSurrogate(self.kernel, self.landmarks, weights, 0.5 * (matrix + matrix.T))
+
+
+@dataclass(frozen=True)
+class PreparedSurrogate:
+    """Moments of a surrogate and their gradients: μ = k(x, Z)α and σ² = k(x, x) − k(x, Z) M k(Z, x).
+
+    - `weights`, (n_landmarks,): α = L⁻ᵀm
+    - `matrix`, (n_landmarks, n_landmarks): M = L⁻ᵀ(I − S)L⁻¹
+    """
+
+    kernel: KernelHyperparameters
+    landmarks: FloatArray
+    weights: FloatArray
+    matrix: FloatArray
+
+    @cached_property
+    def _others(self) -> PreparedRows:
+        return self.kernel.prepared(self.landmarks)
+
+    def moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of f, without the noise; (n_rows,) each."""
+        with single_blas_thread():
+            k = self.kernel.covariance(x, self._others)
+            return k @ self.weights, self._std(x, k, k @ self.matrix)
+
+    def gradients(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Mean, standard deviation, (n_rows,) each, and their gradients, (n_rows, n_inputs) each.
+
+        All of Σ_z v_z ∂k(x, z)/∂x are one product of matrices, as ∂k/∂x is (x − z)/ℓ² times a function of the distance.
+        """
+        with single_blas_thread():
+            k = self.kernel.covariance(x, self._others)
+            km = k @ self.matrix
+            std = self._std(x, k, km)
+            scaled, others = x / self.kernel.length_scales, self.landmarks / self.kernel.length_scales
+            order = 2 * self.kernel.smoothness
+            distance = np.sqrt(order) * cdist(scaled, others)
+            slope = -order * self.kernel.ard_amplitude * matern_pull(distance, self.kernel.smoothness)
+
+            def along(coefficients: FloatArray) -> FloatArray:
+                weight = slope * coefficients
+                return (scaled * weight.sum(axis=1)[:, None] - weight @ others) / self.kernel.length_scales
+
+            return k @ self.weights, std, along(self.weights), -along(km) / std[:, None]
+
+    def _std(self, x: FloatArray, k: FloatArray, km: FloatArray) -> FloatArray:
+        prior = self.kernel.diagonal(x)
+        variance = prior - np.einsum("ij,ij->i", k, km)
+        return np.sqrt(np.maximum(variance, 1e-12 * prior))

@@ -1,0 +1,144 @@
+"""The search of a box: its columns, what applies, units of values, and whether it finds what is there."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pydirect.decisions import learned
+from pydirect.decisions.ascent import maximise
+from pydirect.decisions.box_search import Applicability, BoxSearch
+from pydirect.decisions.learned import LearnedFunction, Signed, Standardised
+from pydirect.decisions.space import UNIT, Box, Column
+
+NONE = np.empty((0, 2))
+SQUARE = Box((Column(), Column()))
+MIXED = Box((Column(), Column(np.linspace(0.1, 0.9, 5)), Column(np.arange(3.0), is_category=True)))
+
+
+class Bump:
+    """−|inputs − centre|², on inputs of a box."""
+
+    def __init__(self, centre):
+        self.centre = centre
+
+    def value(self, inputs):
+        return -np.square(inputs - self.centre).sum(axis=1)
+
+    def gradient(self, inputs):
+        return self.value(inputs), -2 * (inputs - self.centre)
+
+
+def test_inputs_are_centred_and_categories_as_far_apart_as_ends():
+    rows = np.array([[0.0, 0.1, 0.0], [1.0, 0.1, 1.0], [np.nan, np.nan, np.nan]])
+    inputs = MIXED.inputs(rows)
+    assert_allclose(inputs[0, :1] - inputs[1, :1], [-UNIT])
+    assert_allclose(np.linalg.norm(inputs[0, 2:] - inputs[1, 2:]), UNIT)
+    assert_array_equal(inputs[2], np.zeros(5))
+    assert_array_equal(MIXED.tied, [0, 1, 2, 2, 2])
+
+
+def test_rows_snap_to_levels():
+    assert_allclose(MIXED.snapped(np.array([[1.2, 0.35, 1.7], [0.5, -3.0, 0.2]])), [[1.0, 0.3, 2.0], [0.5, 0.1, 0.0]])
+    rows = MIXED.at(np.random.default_rng(0).random((3000, 3)))
+    assert_allclose(rows, MIXED.snapped(rows))
+    assert_allclose(np.unique(rows[:, 1], return_counts=True)[1] / 3000, 0.2, atol=0.05)
+    assert_allclose(np.unique(rows[:, 2], return_counts=True)[1] / 3000, 1 / 3, atol=0.05)
+
+
+def test_the_largest_value_of_numbers_levels_and_categories_is_found():
+    target = np.array([[0.737, 0.5, 1.0]])
+    found = maximise(Bump(MIXED.inputs(target)), MIXED, np.empty((0, 3)), np.random.default_rng(0))
+    assert_allclose(found, target[0], atol=1e-5)
+
+
+def test_what_applies_is_learned_from_other_columns():
+    rng = np.random.default_rng(0)
+    rows = MIXED.at(rng.random((60, 3)))
+    complete = rows.copy()
+    rows[rows[:, 2] != 1, 0] = np.nan
+    applicability = Applicability.of(rows)
+    assert_array_equal(np.isnan(applicability.applied(complete)), np.isnan(rows))
+    assert_array_equal(Applicability.of(complete).applied(complete), complete)
+
+
+def test_units_keep_order_and_compress_what_is_bad():
+    values = np.array([0.0, 0.1, 0.2, 0.3, 0.4, -1e6, -1e9, -np.inf])
+    units = Standardised(values)
+    own = units(values)
+    assert_array_equal(np.argsort(own[:7]), np.argsort(values[:7]))
+    assert own[7] == own[6] > -4
+    assert_allclose(np.diff(own[1:5]), np.diff(own[1:5])[0])  # better than the median: only scaled
+    assert units(np.array([0.5]))[0] - own[4] == pytest.approx(0.1 / units.scale)
+    assert_allclose(own.mean(), 0, atol=1e-12)
+    limits = Signed(np.array([-3.0, -1e-3, 0.0, 2e-3, 1e9]))
+    assert_array_equal(limits(np.array([-5.0, 0.0, 1e-9])) > limits.threshold, [False, False, True])
+
+
+def test_values_that_are_all_equal_are_no_error():
+    search = BoxSearch(SQUARE, 1, 0, np.random.default_rng(0))
+    search.tell(SQUARE.at(np.random.default_rng(1).random((5, 2))), np.ones((5, 1)), np.zeros(5, bool))
+    assert ((search.ask(NONE) >= 0) & (search.ask(NONE) <= 1)).all()
+
+
+def test_cost_is_bounded_by_landmarks(monkeypatch):
+    monkeypatch.setattr(learned, "MAX_LANDMARKS", 30)
+    rng = np.random.default_rng(0)
+    function = LearnedFunction(np.arange(2), Standardised, rng)
+    sizes, built = [], 0
+    x = rng.uniform(-1.7, 1.7, (120, 2))
+    y = np.sin(x[:, 0]) - x[:, 1] ** 2
+    for i in range(120):
+        function.add(x[i : i + 1], y[i : i + 1])
+        before = function._surrogate
+        sizes.append(len(function.surrogate().landmarks))
+        built += function._surrogate is not before
+    assert max(sizes) <= 40
+    assert built < 50
+    good = y > np.median(y)
+    mean, std = function.surrogate().moments(x[good])
+    assert (np.abs(mean - function.units(y[good])) < 5 * std + 0.1).all()
+
+
+def searched(values, n, seed=0, n_constraints=0):
+    """Rows and outcomes of a search, with a random first row and none pending."""
+    rng = np.random.default_rng(seed)
+    search = BoxSearch(SQUARE, 1, n_constraints, rng)
+    rows = []
+    for _ in range(n):
+        row = search.ask(NONE) if len(rows) > 4 else rng.random(2)
+        outcome = np.array([values(row)])
+        search.tell(row[None], outcome, np.isnan(outcome[:, 0]))
+        rows.append([*row, *outcome[0]])
+    return np.array(rows)
+
+
+def test_the_maximum_of_a_smooth_function_is_found():
+    found = searched(lambda u: [-((u[0] - 0.3) ** 2) - 2 * (u[1] - 0.8) ** 2], 16)
+    assert found[:, 2].max() > -1e-4
+
+
+def test_the_maximum_where_a_constraint_holds_is_found():
+    found = searched(lambda u: [u.sum(), u[0] ** 2 + u[1] ** 2 - 1], 20, n_constraints=1)
+    assert np.sqrt(2) - 0.01 < found[found[:, 3] <= 0, 2].max() <= np.sqrt(2)
+
+
+def test_a_search_begins_without_anything_feasible():
+    found = searched(lambda u: [u[0], 0.02 - u[0] * u[1] * (1 - u[0])], 14, n_constraints=1)
+    assert (found[-5:, 3] <= 0).any()
+
+
+def test_failures_are_avoided():
+    found = searched(lambda u: [np.nan if u[0] > 0.6 else u[0] - (u[1] - 0.3) ** 2], 20)
+    assert np.nanmax(found[:, 2]) > 0.585  # better beyond 0.6, but for failures
+
+
+def test_pending_rows_are_not_asked_for_again():
+    rng = np.random.default_rng(0)
+    search = BoxSearch(SQUARE, 1, 0, rng)
+    rows = rng.random((12, 2))
+    search.tell(rows, -np.square(rows - 0.5).sum(axis=1)[:, None], np.zeros(12, bool))
+    pending = NONE
+    for _ in range(4):
+        pending = np.vstack([pending, search.ask(pending)])
+    distance = np.abs(pending[:, None] - pending).max(axis=2) + np.eye(4)
+    assert distance.min() > 1e-3
