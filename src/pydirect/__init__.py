@@ -25,6 +25,7 @@ _PUBLIC = {
     "DirectSearchCV": "pydirect.estimators.search",
     "fit_groups": "pydirect.estimators.fit_groups",
     "fit_many": "pydirect.estimators.fit_many",
+    "merge_models": "pydirect.estimators.merging",
     "load": "pydirect.estimators._saving",
     "quantize": "pydirect.quantized.quantize",
     "fit_quantized": "pydirect.quantized.budget.fit_quantized",

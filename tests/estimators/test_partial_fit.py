@@ -256,11 +256,10 @@ def test_rows_that_are_refused_are_not_counted(arguments, message):
 
 @pytest.mark.parametrize("by_file", [False, True])
 def test_nothing_is_added_to_rows_that_are_lost(tmp_path, by_file):
+    model = DirectRegressor(**SMALL).fit(X, Y)
     if by_file:
-        fixed(features="linear").partial_fit(X, Y).save(tmp_path / "m.pydirect")
+        model.save(tmp_path / "m.pydirect")
         model = pydirect.load(tmp_path / "m.pydirect")
-    else:
-        model = DirectRegressor(**SMALL).fit(X, Y)
     before = model.predict(NEW)
     with pytest.raises(ValueError, match="the earlier rows must be known to go on"):
         model.partial_fit(X[:10], Y[:10])

@@ -322,3 +322,21 @@ def test_ctrl_c_never_leaves_half_a_change(change, monkeypatch):
 
 def test_blocks_are_as_large_as_those_of_gaussian_statistics():
     assert empty().block_rows == block_rows(B, np.float64)
+
+
+def test_statistics_add_and_scale():
+    rng = np.random.default_rng(0)
+    phi, y = rng.standard_normal((30, 4)) + 3, rng.standard_normal((30, 2))
+    parts = [RunningStatistics.from_arrays(phi[k::3], y[k::3]) for k in range(3)]
+    total, twice = sum(parts), parts[0] + parts[0]
+    whole, repeated = (
+        RunningStatistics.from_arrays(phi, y),
+        RunningStatistics.from_arrays(phi[::3], y[::3], np.full(10, 2)),
+    )
+    for found, expected in ((total, whole), (twice, repeated), (parts[0].scaled(2.0), repeated)):
+        for one, other in zip(vars(found.gaussian()).values(), vars(expected.gaussian()).values(), strict=True):
+            if one is not None:
+                np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert parts[0].n_samples == 10
+    with pytest.raises(TypeError):
+        parts[0] + 1

@@ -12,6 +12,7 @@ from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.fit_groups import GroupedRegressor, fit_groups
 from pydirect.estimators.fit_many import fit_many
 from pydirect.estimators.influence import RowEffects, RowInfluence
+from pydirect.estimators.merging import merge_models
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.estimators.search import DirectSearchCV
@@ -38,5 +39,6 @@ __all__ = [
     "fit_groups",
     "fit_many",
     "load",
+    "merge_models",
     "shapley_values",
 ]

@@ -172,7 +172,7 @@ class GrowingModel(StatisticsModel):
             raise ValueError(
                 "the earlier rows must be known to go on, but files hold none of a fit, fit_many and searches keep "
                 f"none, and fit no more than {self._most_held_rows():,}: begin with partial_fit or fit_stream, give "
-                "statistics from a file to fit_statistics, or drop the earlier rows by fit_features"
+                "statistics to fit_statistics, or drop the earlier rows by fit_features"
             )
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:
@@ -353,8 +353,15 @@ class GrowingModel(StatisticsModel):
     # --- files
 
     def _to_fields(self, writer: Writer) -> Header:
-        held = getattr(self, "held_rows_", None)
-        return {**super()._to_fields(writer), "held_rows": None if held is None else writer.fields(held, "held_rows")}
+        held, statistics = getattr(self, "held_rows_", None), None
+        if held is None and hasattr(self, "statistics_"):
+            statistics, arrays = self.statistics_.to_document()
+            writer.arrays |= {f"statistics.{name}": array for name, array in arrays.items()}
+        return {
+            **super()._to_fields(writer),
+            "held_rows": None if held is None else writer.fields(held, "held_rows"),
+            "statistics": statistics,
+        }
 
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
         super()._from_fields(header, arrays)
@@ -363,3 +370,9 @@ class GrowingModel(StatisticsModel):
             if held.x.shape[1] != self.n_features_in_ or held.y.shape[1] != len(self.posteriors_):
                 raise ValueError("held rows do not fit the model")
             self.held_rows_ = held
+        if header["statistics"] is not None:
+            own = {name.removeprefix("statistics."): a for name, a in arrays.items() if name.startswith("statistics.")}
+            statistics = RunningStatistics.from_document(header["statistics"], own)
+            if statistics.n_outputs != len(self.posteriors_) or not statistics.n_samples > 0:
+                raise ValueError("statistics do not fit the model")
+            self.statistics_ = statistics.with_features(self.features_)

@@ -59,7 +59,8 @@ class RunningStatistics:
     """All that regression keeps of the data, about the means of features and targets.
 
     Begin with `empty` (a feature map, and no rows yet) or `from_arrays` (a design matrix). `update`, `merge`,
-    `subtract` and `decay` change the statistics in place and return them; `gaussian` is what inference takes.
+    `subtract` and `decay` change the statistics in place and return them; ``+``, `sum` and `scaled` return new ones;
+    `gaussian` is what inference takes.
 
     However rows are cut into blocks, in whatever order these come and on however many machines, results agree to
     rounding: 1e-12 of the largest entry and better; with `block_dtype` float32, whose products are rounded to single
@@ -359,10 +360,33 @@ class RunningStatistics:
         factor : float in (0, 1]
         """
         factor = as_number(factor, "factor", above=0.0, at_most=1.0)
-        faded = {name: getattr(self, name) * factor for name in (*_ADDITIVE, *_NUMBERS)}
         with uninterrupted():
-            self.__dict__.update(faded)
+            self.__dict__.update(self._multiplied(factor))
         return self
+
+    def _multiplied(self, factor: float) -> dict[str, Any]:
+        """Return the sums if every row counted `factor` times as much; means stay."""
+        return {name: getattr(self, name) * factor for name in (*_ADDITIVE, *_NUMBERS)}
+
+    def scaled(self, factor: float) -> Self:
+        """Return statistics in which every row counts `factor` times as much.
+
+        Parameters
+        ----------
+        factor : float
+            Positive.
+        """
+        return replace(self.copy(), **self._multiplied(as_number(factor, "factor", above=0.0)))
+
+    def __add__(self, other: RunningStatistics) -> Self:
+        """Return the statistics of both sets of rows together."""
+        if not isinstance(other, RunningStatistics):
+            return NotImplemented
+        return self.copy().merge(other.copy() if other is self else other)
+
+    def __radd__(self, other: object) -> Self:
+        """Return a copy for 0, with which ``sum`` begins."""
+        return self.copy() if isinstance(other, int) and other == 0 else NotImplemented
 
     def emptied(self) -> Self:
         """Return statistics of the same kind without rows."""
@@ -494,14 +518,17 @@ class RunningStatistics:
         from pydirect import __version__
 
         header: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, *_NAMES)}
-        return {"library": __version__, **header}, {name: getattr(self, name) for name in _ARRAYS}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return {"library": __version__, **header}, {**arrays, "scatter": self.scatter[_upper(self.n_weights)]}
 
     @classmethod
     def from_document(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         """Rebuild from `to_document`."""
         b, k = len(arrays["mean"]), len(arrays["y_mean"])
-        shapes = _shapes(b, k)
+        shapes = {**_shapes(b, k), "scatter": (b * (b + 1) // 2,)}
         found: dict[str, Any] = {name: as_float_array(arrays[name], name, shapes[name]) for name in _ARRAYS}
+        upper, found["scatter"] = found["scatter"], np.zeros((b, b))
+        found["scatter"][_upper(b)] = upper
         numbers: dict[str, Any] = {name: as_number(header[name], name, at_least=0.0) for name in _NUMBERS}
         as_choice(header["block_dtype"], "block_dtype", ("float64", "float32"))
         if not isinstance(header["fingerprint"], str):
@@ -518,6 +545,11 @@ def _shifted(scatter: FloatArray, factor: float, mean: FloatArray) -> FloatArray
     _core.merge_upper_triangle(scatter, factor, mean, square, 1)
     _core.mirror_upper_triangle(square, 1)
     return square
+
+
+def _upper(b: int) -> NDArray[np.bool_]:
+    """Return where entries are on or above the diagonal, (b, b): files hold these of symmetric matrices."""
+    return np.tri(b, dtype=bool).T
 
 
 def _shapes(b: int, k: int) -> dict[str, tuple[int, ...]]:

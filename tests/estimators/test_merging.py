@@ -1,0 +1,99 @@
+"""Models of one feature map add: the sum is the model of all rows."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from pydirect import DirectClassifier, DirectRegressor, load, merge_models
+
+
+def rows(n=240, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    return X, 100 + 5 * (np.sin(3 * X[:, 0]) + X[:, 1]) + 0.5 * rng.standard_normal(n)
+
+
+def with_map(**options):
+    model = DirectRegressor("fourier", 30, length_scale=1.0, **options)
+    return model.fit_features([[-1.0, -1.0], [1.0, 1.0]])
+
+
+def sites(X, y, n_sites=3, **options):
+    shared = with_map(**options)
+    return [copy.deepcopy(shared).partial_fit(X[k::n_sites], y[k::n_sites]) for k in range(n_sites)]
+
+
+def assert_same_model(found, expected, X):
+    assert found.n_samples_ == pytest.approx(expected.n_samples_, rel=1e-12)
+    for a, b in zip(found.predict(X, return_std=True), expected.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+    assert found.elbo_ == pytest.approx(expected.elbo_, rel=1e-9)
+
+
+@pytest.mark.parametrize("add", [merge_models, sum, lambda m: m[0] + m[1] + m[2]], ids=["merge_models", "sum", "+"])
+def test_merged_models_are_the_model_of_all_rows(add):
+    X, y = rows()
+    models = sites(X, y)
+    before = models[0].predict(X)
+    assert_same_model(add(models), with_map().partial_fit(X, y), X)
+    np.testing.assert_array_equal(models[0].predict(X), before)
+
+
+def test_several_outputs_merge():
+    X, y = rows()
+    Y = np.stack([y, -(y**2)], axis=1)
+    assert_same_model(merge_models(sites(X, Y)), with_map().partial_fit(X, Y), X)
+
+
+def test_weights_say_how_often_rows_count():
+    X, y = rows()
+    first, second, _ = sites(X, y)
+    repeated = with_map().partial_fit(np.repeat(X[::3], 2, axis=0), np.repeat(y[::3], 2)).partial_fit(X[1::3], y[1::3])
+    assert_same_model(merge_models([first, second], weights=[2.0, 1.0]), repeated, X)
+
+
+def test_models_from_files_merge_to_the_same_bits_and_go_on(tmp_path):
+    X, y = rows()
+    models = sites(X, y)
+    for k, model in enumerate(models):
+        model.save(tmp_path / f"site{k}")
+    read = [load(tmp_path / f"site{k}") for k in range(3)]
+    np.testing.assert_array_equal(merge_models(read).predict(X), merge_models(models).predict(X))
+    assert read[0].partial_fit(X[1::3], y[1::3]).n_samples_ == 160
+
+
+def test_a_merged_model_forgets_a_site():
+    X, y = rows()
+    merged = merge_models(sites(X, y))
+    left = np.arange(len(X)) % 3 != 0
+    assert_same_model(merged.forget(X[::3], y[::3]), with_map().partial_fit(X[left], y[left]), X)
+
+
+def test_models_that_do_not_belong_together_are_refused():
+    X, y = rows()
+    models = sites(X, y)
+    other = DirectRegressor("fourier", 30, length_scale=2.0).fit_features([[-1.0, -1.0], [1.0, 1.0]])
+    with pytest.raises(ValueError, match="one feature map, but that of model 1 differs"):
+        merge_models([models[0], other.partial_fit(X, y)])
+    with pytest.raises(ValueError, match="fix it by fit_features before partial_fit"):
+        merge_models([models[0], DirectRegressor().partial_fit(X[:20], y[:20])])
+    with pytest.raises(ValueError, match="which those of fit do not"):
+        models[0] + DirectRegressor("linear").fit(X, y)
+    with pytest.raises(TypeError, match="got DirectClassifier"):
+        merge_models([models[0], DirectClassifier()])
+    with pytest.raises(TypeError):
+        models[0] + 1
+    with pytest.raises(ValueError, match="at least one"):
+        merge_models([])
+    with pytest.raises(ValueError, match="weights must be positive, got 0"):
+        merge_models(models[:2], weights=[1.0, 0.0])
+
+
+def test_another_number_of_outputs_is_refused():
+    X, y = rows()
+    second = with_map().partial_fit(X, np.stack([y, y], axis=1))
+    with pytest.raises(ValueError, match="same numbers of weights and outputs"):
+        merge_models([with_map().partial_fit(X, y), second])
