@@ -12,7 +12,7 @@ from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_flag, as_number
 from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators._fitting import StatisticsModel, inference_rng
-from pydirect.estimators.merging import MergingModel
+from pydirect.estimators._private import PrivateModel
 from pydirect.features.evidence import TrainingRows
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
@@ -88,7 +88,7 @@ def left_out(models: Sequence[StatisticsModel], rows: TrainingRows, rotated: Rot
     return results
 
 
-class LeavingOneOut(MergingModel):
+class LeavingOneOut(PrivateModel):
     """Base of regressors that can predict their training rows without themselves."""
 
     store_loo: bool

@@ -118,7 +118,7 @@ class RowNoiseModel(GrowingModel):
             return self._untried
         if self.basis != "decorrelated":
             return f"with basis={self.basis!r}"
-        if hasattr(self, "statistics_"):
+        if hasattr(self, "statistics_") or hasattr(self, "noisy_statistics_"):
             return "by partial_fit or from sums over rows"
         if self.store_loo:
             return "with store_loo=True"

@@ -382,6 +382,10 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel, DrawsFunct
         if self.noise == "auto" and self._noise_may_replace_local():
             self._fit_noise(training, moments)
 
+    def _set_alone(self, fitted: Sequence[tuple[Posterior, float]]) -> None:
+        self.local_, self._local_gain, self.noise_model_ = None, None, None
+        self._set_posteriors(fitted)
+
     def _set_posteriors(self, fitted: Sequence[tuple[Posterior | SequentialPosterior, float]]) -> None:
         self.posteriors_ = [posterior for posterior, _ in fitted]
         self.prior_scale_ = np.array([scale for _, scale in fitted])

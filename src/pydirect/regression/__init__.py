@@ -19,6 +19,7 @@ from pydirect.regression.mean_field import MeanFieldPosterior, MeanFieldRegressi
 from pydirect.regression.mixture import fit_mixture
 from pydirect.regression.mixture_entropy import pairwise_entropy
 from pydirect.regression.mixture_posterior import MixturePosterior
+from pydirect.regression.noisy_sums import CorrectedSums, GramPosterior, correct_noisy_sums
 from pydirect.regression.recursive import RecursivePosterior
 from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential
 from pydirect.regression.sequential_posterior import SequentialPosterior
@@ -28,6 +29,7 @@ __all__ = [
     "CategoricalWeights",
     "CoarseLevelsWarning",
     "Concrete",
+    "CorrectedSums",
     "DecorrelatedPosterior",
     "EvidenceMaximum",
     "EvidenceProblem",
@@ -36,6 +38,7 @@ __all__ = [
     "GaussianPosterior",
     "GaussianRegression",
     "GaussianWeights",
+    "GramPosterior",
     "InfluencePosterior",
     "LeaveOneOut",
     "LocalProcess",
@@ -50,6 +53,7 @@ __all__ = [
     "StochasticELBO",
     "StochasticFit",
     "cooks_distance",
+    "correct_noisy_sums",
     "fit_decorrelated",
     "fit_local_process",
     "fit_mean_field",

@@ -7,6 +7,8 @@ from pydirect.statistics.gaussian import (
     TargetStatistics,
     collect_statistics,
 )
+from pydirect.statistics.noisy import NoisyStatistics
+from pydirect.statistics.privacy import PrivacyBudget, gaussian_delta, gaussian_epsilon, gaussian_mu
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
 from pydirect.statistics.rotation import Rotation
 from pydirect.statistics.running import RunningStatistics
@@ -15,6 +17,8 @@ __all__ = [
     "FeatureMap",
     "GaussianStatistics",
     "IdentityFeatures",
+    "NoisyStatistics",
+    "PrivacyBudget",
     "RotatedStatistics",
     "RotatedTarget",
     "Rotation",
@@ -22,4 +26,7 @@ __all__ = [
     "TargetStatistics",
     "collect_statistics",
     "decorrelate",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
 ]
