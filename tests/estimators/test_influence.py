@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, load
 from pydirect.estimators import RowInfluence
 
 RNG = np.random.default_rng(0)
@@ -81,6 +81,14 @@ def test_an_outlier_has_the_largest_distance_and_a_row_of_weight_zero_none():
     assert influence.cooks_distance_[3] == 0.0 and not influence.leave_one_out(NEW).mean[:, 3].any()
 
 
+def test_a_loaded_model_has_the_same_rows(tmp_path):
+    model = DirectRegressor(**OPTIONS).fit(X, Y, COUNTS)
+    model.save(tmp_path / "model.pydirect")
+    loaded = load(tmp_path / "model.pydirect")
+    ways = (RowInfluence(each, X, Y, COUNTS).leave_one_out(NEW) for each in (model, loaded))
+    np.testing.assert_allclose(*(found.mean for found in ways), rtol=1e-9, atol=1e-12)
+
+
 def test_of_a_stream_some_rows_are_enough():
     model = DirectRegressor("fourier", n_basis_functions=24, max_hyperparameter_rows=60, noise="constant")
     model.fit_stream([(X[:40], Y[:40]), (X[40:], Y[40:])])
@@ -90,6 +98,19 @@ def test_of_a_stream_some_rows_are_enough():
         few.leave_out([0, 1, 2, 3], NEW).std, whole.leave_out([5, 6, 7, 8], NEW).std, rtol=0, atol=1e-9
     )
     np.testing.assert_allclose(few.leverage_, whole.leverage_[5:9], rtol=1e-9)
+
+
+def test_of_rows_that_were_added_in_blocks_some_are_enough():
+    weight = COUNTS + 1
+    model = DirectRegressor(**OPTIONS)
+    for block in (slice(0, 40), slice(40, 60)):
+        model.partial_fit(X[block], Y[block], sample_weight=weight[block])
+    effects = RowInfluence(model, X[:4], Y[:4], weight[:4]).leave_one_out(NEW)
+    whole, rest = (refit(model, rows, weight, Y[:, None], 0) for rows in (np.arange(60), np.arange(1, 60)))
+    for effect, before, after in zip((effects.mean, effects.std), whole, rest, strict=True):
+        np.testing.assert_allclose(effect[:, 0], before - after, rtol=0, atol=1e-8)
+    with pytest.raises(ValueError, match="X must be rows that the model was fitted to, .*: row 1 is none of them"):
+        RowInfluence(model, X[:4], Y[:4], [1.0, 1e6, 1.0, 1.0])
 
 
 REFUSED = {

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, load
 from pydirect.estimators import DVIRegressor, shapley, shapley_values
 
 RNG = np.random.default_rng(0)
@@ -147,6 +147,14 @@ def test_networks_are_explained_too(of):
     np.testing.assert_allclose(found.values[0], by_coalitions(model, of, ROWS[0], BACKGROUND), rtol=1e-7, atol=1e-10)
 
 
+def test_a_loaded_model_is_explained_alike(tmp_path):
+    model = model_of("fourier")
+    model.save(tmp_path / "model.pydirect")
+    for of in ("mean", "variance"):
+        ways = (shapley_values(each, ROWS, of=of) for each in (model, load(tmp_path / "model.pydirect")))
+        np.testing.assert_array_equal(*(found.values for found in ways))
+
+
 def test_what_cannot_be_explained_is_refused():
     model = DirectRegressor("precomputed").fit(X, Y)
     with pytest.raises(ValueError, match="background must be rows to compare with, got None"):
@@ -155,7 +163,7 @@ def test_what_cannot_be_explained_is_refused():
         shapley_values(model, ROWS, BACKGROUND, of="std")
     with pytest.raises(ValueError, match="n_permutations must be at least 4"):
         shapley_values(model, ROWS, BACKGROUND, n_permutations=2)
-    with pytest.raises(TypeError, match="model must be a ProbabilisticRegressor, got int"):
+    with pytest.raises(TypeError, match="model must be a regressor with predictive distributions, got int"):
         shapley_values(3, ROWS)
     with pytest.raises(ValueError, match="features"):
         shapley_values(model, ROWS, BACKGROUND[:, :2])

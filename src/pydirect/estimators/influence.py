@@ -106,7 +106,13 @@ class RowInfluence:
         self._each = list(zip(posteriors, errors.T, variances.T, strict=True))
         counts = np.ones(len(self._x)) if self._weight is None else self._weight
         precisions = counts[:, None] / np.array([posterior.noise_variance for posterior in posteriors])
-        leverage = np.clip(precisions * variances, 0.0, 1.0)
+        leverage = precisions * variances
+        if (leverage > 1 + LARGEST_DIFFERENCE).any():
+            row = int(np.flatnonzero((leverage > 1 + LARGEST_DIFFERENCE).any(axis=1))[0])
+            raise ValueError(
+                f"X must be rows that the model was fitted to, with their weights: row {row} is none of them"
+            )
+        leverage = np.clip(leverage, 0.0, 1.0)
         pairs = zip(errors.T, leverage.T, precisions.T, strict=True)
         self.leverage_, self.residual_ = model._shape(leverage), model._shape(model.y_scale_ * errors)
         self.cooks_distance_ = model._shape(np.stack([cooks_distance(*pair) for pair in pairs], axis=1))
@@ -124,7 +130,8 @@ class RowInfluence:
             if abs(total - model.n_samples_) > ROUNDING * model.n_samples_:
                 raise ValueError(f"X must be the rows of the fit, {model.n_samples_:g} by their weights, got {total:g}")
             sums = self._sums(self._x, standardised, self._weight)
-        noise = [model.repetitions_ / posterior.noise.precision for posterior in model.posteriors_]
+        repetitions = model.n_samples_ / model.effective_rows_
+        noise = [repetitions / posterior.noise.precision for posterior in model.posteriors_]
         each = enumerate(zip(noise, model.prior_scale_**2, strict=True))
         return [InfluencePosterior.of(sums.target(k), *variances) for k, variances in each]
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_instance, column_names, short_repr
+from pydirect._validation import FloatArray, as_choice, as_count, as_generator, column_names, short_repr
 from pydirect.estimators._noise_model import CONSTANT, HEAVY_TAILED, STUDENT_T
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
@@ -121,7 +121,8 @@ def shapley_values(
     >>> shapley_values(model, [[1.0, 1.0, 1.0]], [[0.0, 0.0, 0.0]]).values.round(1).tolist()
     [[2.0, -1.0, 0.0]]
     """
-    as_instance(model, "model", ProbabilisticRegressor)
+    if not isinstance(model, ProbabilisticRegressor):
+        raise TypeError(f"model must be a regressor with predictive distributions, got {type(model).__name__}")
     check_is_fitted(model)
     as_choice(of, "of", EXPLAINED)
     as_count(n_permutations, "n_permutations", 4)
