@@ -71,11 +71,11 @@ class Refits:
 
 def report(name: str, spent: float, by_refits: float, differences: list[float]) -> None:
     mean, std = differences
-    print(f"{name:<24}{spent:>10.3f} s{by_refits:>12.1f} s{mean:>12.1e}{std:>12.1e}")
+    print(f"{name:<32}{spent:>10.3f} s{by_refits:>12.1f} s{mean:>12.1e}{std:>12.1e}")
 
 
 def rows_or_groups(groups: bool) -> None:
-    print(f"{'':<24}{'exact':>12}{'by refits':>14}{'mean':>12}{'deviation':>12}")
+    print(f"{'':<32}{'exact':>12}{'by refits':>14}{'mean':>12}{'deviation':>12}")
     for name, x, y, parameters in problems():
         model = DirectRegressor(**OPTIONS, **parameters).fit(x, y)
         at, rng = x[:5] + 0.1, np.random.default_rng(1)

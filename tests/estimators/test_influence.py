@@ -109,7 +109,7 @@ def test_of_rows_that_were_added_in_blocks_some_are_enough():
     whole, rest = (refit(model, rows, weight, Y[:, None], 0) for rows in (np.arange(60), np.arange(1, 60)))
     for effect, before, after in zip((effects.mean, effects.std), whole, rest, strict=True):
         np.testing.assert_allclose(effect[:, 0], before - after, rtol=0, atol=1e-8)
-    with pytest.raises(ValueError, match="X must be rows that the model was fitted to, .*: row 1 is none of them"):
+    with pytest.raises(ValueError, match=r"X must be rows that the model was fitted to, .*: row 1 is none of them"):
         RowInfluence(model, X[:4], Y[:4], [1.0, 1e6, 1.0, 1.0])
 
 
