@@ -55,8 +55,9 @@ def test_moments_are_those_of_predict_parts(name):
 
 def test_they_correlate_as_joint_draws_do():
     model = fitted("few landmarks")
-    functions, joint = model.sample_functions(8000, 1)(NEW), model.sample_y(NEW, 8000, 2, noise=False)
-    assert_allclose(np.corrcoef(functions), np.corrcoef(joint), atol=0.12)  # frequencies are random
+    joint = np.corrcoef(model.sample_y(NEW, 4000, 2, noise=False))
+    errors = [np.corrcoef(model.sample_functions(2000, seed)(NEW)) - joint for seed in range(3)]
+    assert np.sqrt(np.mean(np.square(errors))) < 0.1  # frequencies are random
 
 
 @pytest.mark.parametrize("name", MODELS)

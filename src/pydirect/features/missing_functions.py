@@ -8,7 +8,8 @@ from Gaussian process posteriors", equation 12),
     r(x) = ψ(x) − (L⁻¹ψ(Z))ᵀ Φ(x),
 
 has the right covariance on average over frequencies. It is scaled to the exact variance at every x, so that only
-correlations between landmarks are subject to the choice of frequencies.
+correlations between landmarks are subject to the choice of frequencies. What landmarks leave varies fast: frequencies
+in the tail of the spectral density are drawn more often than they occur, and weigh less.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from functools import cached_property
 
 import numpy as np
 from scipy.linalg import blas
+from scipy.special import gammaincinv
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.derivatives import Direction, derivatives, diagonal_derivative, rates_of_inputs
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
-from pydirect.features.maps import NystroemFeatures, random_fourier_features
+from pydirect.features.maps import FourierFeatures, NystroemFeatures
 
 N_FREQUENCIES = 500
+TAIL = 3  # v**TAIL of the spectral density lies beyond the radius of a frequency, for uniform v
+LARGEST_RADIUS = 100.0  # in units of an inverse length-scale; slopes of draws are finite
+SMALLEST_SHARE = 0.3  # of the frequencies, for each part of the kernel that has an amplitude
 FEW = 4  # features per row, from which rows are few
 
 
@@ -85,12 +90,36 @@ class MissingFeatures:
         return np.sqrt(np.maximum(self.basis.map.missing_variance(inputs, phi) - self.mean_missing, 0.0))
 
 
+def _fourier_process(kernel: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator) -> FourierFeatures:
+    """Draw Fourier features whose products are the kernel on average, many of them of high frequencies.
+
+    The radius √(f/χ²) of a Student-t vector with f degrees of freedom exceeds all but a share u of others where χ² is
+    its u-quantile. With u = vᵃ, uniform v, the density of v is to that of u as 1 to a vᵃ⁻¹, which weighs squares.
+    """
+    d = len(kernel.length_scales)
+    amplitudes = kernel.amplitudes[:2]
+    share = amplitudes[0] / amplitudes.sum()
+    if amplitudes.all():
+        share = np.clip(share, SMALLEST_SHARE, 1 - SMALLEST_SHARE)
+    n_ard = round(n_frequencies * float(share))
+    counts, freedoms = (n_ard, n_frequencies - n_ard), (2 * kernel.smoothness, 1)
+    scales = (kernel.length_scales, np.full(d, kernel.isotropic_length_scale))
+    frequencies, sizes = [], []
+    for count, freedom, scale, amplitude in zip(counts, freedoms, scales, amplitudes, strict=True):
+        v = rng.random(count)
+        chi2 = np.maximum(2 * gammaincinv(freedom / 2, v**TAIL), freedom / LARGEST_RADIUS**2)
+        frequencies.append((rng.standard_normal((count, d)) / scale * np.sqrt(freedom / chi2)[:, None]).T)
+        sizes.append(np.sqrt(amplitude / max(count, 1) * TAIL * v ** (TAIL - 1)))
+    linear = np.full(kernel.n_linear, np.sqrt(kernel.amplitudes[2]))
+    return FourierFeatures(np.hstack(frequencies), np.concatenate(sizes), linear, np.sqrt(kernel.constant))
+
+
 class _Process:
     """A random Fourier process ψ of a kernel, and what landmarks leave of it."""
 
     def __init__(self, nystroem: NystroemFeatures, rng: np.random.Generator) -> None:
         self.nystroem = nystroem
-        self.features = random_fourier_features(nystroem.hyperparameters, N_FREQUENCIES, rng)
+        self.features = _fourier_process(nystroem.hyperparameters, N_FREQUENCIES, rng)
 
     @cached_property
     def at_landmarks(self) -> FloatArray:
