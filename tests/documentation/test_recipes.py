@@ -23,6 +23,7 @@ BLOCKS = blocks_of("streaming.md")
 EXPECTED = [
     (None, "2700.0"),
     (None, "70.0"),
+    ("river", "1001"),
     ("pyarrow", "20000.0"),
     ("pyarrow", "5000.0"),
     ("dask", "20000.0"),
@@ -48,7 +49,7 @@ def test_there_is_a_recipe_for_every_engine():
 def test_a_recipe_runs(block, engine, rows, tmp_path, monkeypatch, capsys):
     if engine is not None and importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")
-    if engine in (None, "pyarrow"):
+    if engine in (None, "river", "pyarrow"):
         monkeypatch.chdir(tmp_path)
         exec(block, {})
         assert capsys.readouterr().out.split()[0] == rows

@@ -4,9 +4,9 @@ import importlib
 from typing import Any
 
 # Imported on first use: each needs a package that is optional.
-_MODULES = {"DirectSampler": "optuna"}
+_MODULES = {"DirectSampler": "optuna", "RiverRegressor": "river"}
 
-__all__ = ["DirectSampler"]
+__all__ = ["DirectSampler", "RiverRegressor"]
 
 
 def __getattr__(name: str) -> Any:

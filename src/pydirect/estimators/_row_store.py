@@ -66,18 +66,19 @@ class Codebook:
         self.numeric = self.numeric | ~np.isnan(x).all(axis=0)
         return x
 
-    @property
-    def is_numeric(self) -> bool:
-        """Whether no column holds text."""
-        return all(own is None for own in self.values)
+    def add_columns(self, n_columns: int) -> None:
+        """Take in columns, without names, that no row had so far."""
+        self.values = [*self.values, *[None] * n_columns]
+        self.numeric = np.append(self.numeric, np.zeros(n_columns, dtype=bool))
 
     def table(self, x: FloatArray) -> Table:
-        """Return coded rows as a table."""
-        if self.is_numeric:
+        """Return coded rows, all columns or the first ones, as a table."""
+        values = self.values[: x.shape[1]]
+        if all(own is None for own in values):
             return Table.of_numbers(x, self.names)
         columns = [
             column if own is None else Text(own, np.where(np.isnan(column), -1.0, column).astype(np.intp))
-            for column, own in zip(x.T, self.values, strict=True)
+            for column, own in zip(x.T, values, strict=True)
         ]
         return Table(columns, self.names)
 
@@ -110,6 +111,11 @@ class RowStore:
         for name in PARTS:
             self._parts[name][self._end : self._end + len(rows)] = getattr(rows, name)
         self._end += len(rows)
+
+    def add_columns(self, n_columns: int) -> None:
+        """Take in columns that no row had so far."""
+        x = self._parts["x"]
+        self._parts["x"] = np.column_stack([x, np.full((len(x), n_columns), np.nan)])
 
     def replace(self, places: NDArray[np.intp], rows: CodedRows) -> None:
         """Put rows in the places of others."""

@@ -492,6 +492,13 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
             return np.inf
         return float(1 / -np.expm1(-np.log(2) / _seconds(self.half_life)))
 
+    def _add_columns(self, n_columns: int) -> None:
+        """Take in columns, without names, that no row had so far; they count once the feature map is learned again."""
+        self.n_features_in_ += n_columns
+        self._book.add_columns(n_columns)
+        for store in (self._store, self._latest):
+            store.add_columns(n_columns)
+
     # --- the feature map
 
     def _block(self, rows: CodedRows, watch: bool = False) -> Block:
@@ -500,10 +507,12 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         if self.features_ is None:
             phi = np.empty((len(rows), 0))
             return Block(phi, phi, y, rows.weight, np.zeros(len(y)))
-        inputs = self.features_.inputs(self.columns_.encode(self._book.table(rows.x)))
+        known = self.columns_.n_columns
+        inputs = self.features_.inputs(self.columns_.encode(self._book.table(rows.x[:, :known])))
         if watch:
             self._n_watched += len(rows)
-            self._n_outside += int(((inputs < self._lowest) | (inputs > self._highest)).any(axis=1).sum())
+            outside = ((inputs < self._lowest) | (inputs > self._highest)).any(axis=1)
+            self._n_outside += int((outside | ~np.isnan(rows.x[:, known:]).all(axis=1)).sum())
         functions, phi, missing = self._functions(inputs)
         return Block(functions, phi, y, rows.weight, missing)
 
@@ -678,7 +687,10 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
     def _encoded(self, x: Any) -> FloatArray:
         if self.features_ is None:
             return np.empty((len(x), 0))
-        return self.columns_.encode(x if isinstance(x, Table) else np.ascontiguousarray(x))
+        known = self.columns_.n_columns
+        if isinstance(x, Table):
+            return self.columns_.encode(x if x.shape[1] == known else Table(x.columns[:known]))
+        return self.columns_.encode(np.ascontiguousarray(x[:, :known]))
 
     def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         phi, missing = np.empty((len(rows), 0)), np.zeros(len(rows))
