@@ -5,6 +5,7 @@ import pytest
 
 from pydirect import DirectRegressor, load
 from pydirect.estimators import RowInfluence
+from pydirect.statistics import PrivacyBudget
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((60, 3)), 1.5 * RNG.standard_normal((8, 3))
@@ -128,6 +129,13 @@ def test_models_without_an_exact_form_are_refused(remedy):
     model = DirectRegressor(**OPTIONS, **REFUSED[remedy]).fit(X, y)
     with pytest.raises(ValueError, match=f"^effects of rows have no exact form .*{remedy}"):
         RowInfluence(model, X, y)
+
+
+def test_sums_with_noise_tell_nothing_of_rows():
+    model = DirectRegressor("linear").fit_features(np.array([[-3.0] * 3, [3.0] * 3]), np.array([-4.0, 4.0]))
+    release = model.private_statistics(X, Y, y_bounds=(-4.0, 4.0), budget=PrivacyBudget(10.0, 1e-5), random_state=0)
+    with pytest.raises(ValueError, match="where only sums with noise are known: fit to the rows"):
+        RowInfluence(model.fit_statistics(release), X, Y)
 
 
 def test_other_rows_are_refused():

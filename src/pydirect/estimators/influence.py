@@ -251,6 +251,8 @@ def _as_index(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
 def _require_formula(model: DirectRegressor) -> None:
     """Raise unless the posterior is that of continuous weights, given sums over rows of equal noise."""
     problem = "effects of rows have no exact form"
+    if hasattr(model, "noisy_statistics_"):
+        raise ValueError(f"{problem} where only sums with noise are known: fit to the rows")
     if model.basis != "decorrelated":
         raise ValueError(f"{problem} with basis={model.basis!r}: fit with basis='decorrelated'")
     if not isinstance(as_prior(model.prior), GaussianPrior):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -253,12 +254,17 @@ class _Game:
             values = model.y_scale_ * (phi @ model.coefficients_)
             return values, np.zeros_like(values), self._deviations(phi)
         values = self._shares_of_missing_variance(at, np.stack(others), players[0], n_players)
-        for k, (posterior, scale) in enumerate(zip(model.posteriors_, model.prior_scale_, strict=True)):
-            covariance = scale**2 * posterior.covariance
+        for k, covariance in enumerate(self._covariances):
             each = [shares_of_variance(self.products, covariance, at, z, *players)[:n_players] for z in others]
             values[:, k] += np.mean(each, axis=0)
         values *= (model.calibration_scale_ * model.y_scale_) ** 2
         return values, np.zeros_like(values), None
+
+    @cached_property
+    def _covariances(self) -> list[FloatArray]:
+        """Posterior covariances of every output's weights, which all rows share."""
+        model = self.model
+        return [t * each.covariance for each, t in zip(model.posteriors_, model.prior_scale_**2, strict=True)]
 
     def _shares_of_missing_variance(
         self, x: FloatArray, others: FloatArray, groups: NDArray[np.intp], n_players: int
