@@ -30,7 +30,7 @@ def mean_variance(model, x, targets, k=0):
 
 MODELS = {
     "polynomial": {"features": "polynomial", "degree": 2},
-    "landmarks": {"n_basis_functions": 40, "length_scale": 2.0},
+    "landmarks": {"n_basis_functions": 20, "length_scale": 2.0},
     "more functions than rows": {"features": "fourier", "n_basis_functions": 90, "length_scale": 2.0},
     "noise by evidence": {"features": "polynomial", "noise": "constant"},
 }
@@ -48,6 +48,26 @@ def test_reductions_are_those_of_refits(options, n_targets):
     left = [mean_variance(model, np.vstack([x[:30], candidates[batch.indices[:i]]]), aims) for i in range(5)]
     np.testing.assert_allclose(batch.reductions, -np.diff(left), rtol=1e-6, atol=1e-9 * left[0])
     assert len(set(batch.indices)) == 4
+
+
+def test_few_rows_make_no_few_landmarks():
+    """Of few candidates and targets, reductions are those of the exact process: its own covariances, conditioned."""
+    x, y = problem()
+    model = DirectRegressor(length_scale=1.0, noise=0.02, local=False).fit(x[:15], y[:15])
+    targets = problem(40, seed=1)[0]
+    batch = select_batch(model, x[15:], targets, n=4)
+    kernel, scale = model.features_.hyperparameters, model.prior_scale_[0] ** 2
+
+    def left(rows):
+        rows, aims = (model.features_.inputs(values) for values in (rows, targets))
+        cross = scale * kernel.covariance(rows, aims)
+        known = scale * kernel.covariance(rows, rows) + np.eye(len(rows)) / model.posterior_.noise.precision
+        fallen = np.einsum("ij,ij->j", cross, np.linalg.solve(known, cross))
+        return model.y_scale_[0] ** 2 * np.mean(scale * kernel.diagonal(aims) - fallen)
+
+    variances = [left(np.vstack([x[:15], x[15:][batch.indices[:i]]])) for i in range(5)]
+    np.testing.assert_allclose(batch.reductions, -np.diff(variances), rtol=1e-4)
+    assert batch.reductions.sum() > 0.2 * variances[0]
 
 
 def test_every_choice_is_the_best_of_all_that_are_left():

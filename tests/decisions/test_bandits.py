@@ -61,7 +61,7 @@ def test_ucb_adds_deviations():
 
 def test_thompson_pulls_an_arm_as_often_as_it_is_likely_best():
     x, rewards, _ = rounds(12, k=2, noise=2.0)
-    bandit = LinearBandit(range(2))
+    bandit = LinearBandit(range(2), policy="thompson")
     bandit.learn(x, np.arange(12) % 2, rewards[np.arange(12), np.arange(12) % 2])
     mean, std = bandit.predict(x[:1], return_std=True)
     expected = norm.cdf((mean[0, 1] - mean[0, 0]) / np.hypot(*std[0]))
@@ -76,7 +76,7 @@ def test_candidates_are_drawn_together(n_rounds):
     """Weights are drawn once in a round: like candidates are not drawn apart; by either of two factors."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(15, 30))
-    bandit = SharedBandit(random_state=1).learn(x, x[:, 0] + rng.normal(size=15))
+    bandit = SharedBandit(policy="thompson", random_state=1).learn(x, x[:, 0] + rng.normal(size=15))
     candidates = rng.normal(size=(4, 30))
     candidates[1] = candidates[0] + 0.01 * rng.normal(size=30)
     phi = np.hstack([candidates, np.ones((4, 1))])
@@ -152,7 +152,7 @@ def test_a_saved_bandit_goes_on(features, tmp_path):
     x, rewards, _ = rounds(120)
     if features == "basis":
         features = DirectRegressor(features="polynomial").fit(x, rewards[:, 0]).features_
-    bandit = LinearBandit(["a", "b", 3, 4.5], features=features, half_life=50, exploration=0.7)
+    bandit = LinearBandit(["a", "b", 3, 4.5], features=features, policy="thompson", half_life=50, exploration=0.7)
     bandit.learn(x[:70], ["a", 3] * 35, rewards[:70, 0])
     bandit.save(tmp_path / "bandit.pydirect")
     loaded, copied = LinearBandit.load(tmp_path / "bandit.pydirect"), pickle.loads(pickle.dumps(bandit))
@@ -170,7 +170,7 @@ def test_a_saved_bandit_goes_on(features, tmp_path):
 
 def test_a_saved_shared_bandit_goes_on(tmp_path):
     x, rewards, _ = rounds(50)
-    bandit = SharedBandit().learn(x[:30], rewards[:30, 0])
+    bandit = SharedBandit(policy="thompson").learn(x[:30], rewards[:30, 0])
     bandit.save(tmp_path / "bandit.pydirect")
     loaded = SharedBandit.load(tmp_path / "bandit.pydirect")
     assert [bandit.decide(x[:6]) for _ in range(20)] == [loaded.decide(x[:6]) for _ in range(20)]
@@ -197,7 +197,7 @@ def test_what_cannot_be_saved_is_refused(tmp_path):
 
 def test_a_clone_knows_nothing():
     x, rewards, _ = rounds(10)
-    bandit = LinearBandit(["a", "b"], policy="ucb")
+    bandit = LinearBandit(["a", "b"], policy="thompson")
     bandit.learn(x, ["a"] * 10, rewards[:, 0])
     assert clone(bandit).get_params() == bandit.get_params()
     assert not hasattr(clone(bandit), "rewards_")
@@ -219,7 +219,7 @@ def test_bad_input_is_refused():
         bandit.decide(x[:, :2])
     with pytest.raises(ValueError, match="X must be finite, got nan"):
         bandit.decide(np.full((1, 3), np.nan))
-    with pytest.raises(ValueError, match="policy must be one of 'thompson', 'ucb', got 'best'"):
+    with pytest.raises(ValueError, match="policy must be one of 'ucb', 'thompson', got 'best'"):
         LinearBandit(["a", "b"], policy="best").decide(x)
     with pytest.raises(ValueError, match="half_life must be above 0"):
         SharedBandit(half_life=0).learn(x, rewards[:, 0])

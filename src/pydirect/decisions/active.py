@@ -11,7 +11,7 @@ known beforehand: among all candidates for a product of matrices, and after each
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,9 +21,13 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_instance, short_repr
 from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.features.basis import Basis
+from pydirect.features.maps import NystroemFeatures
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 
 BLOCK_ROWS = 1024
+# At candidates and targets, beside those of a model that has seen few rows.
+MORE_LANDMARKS = 500
 ROUNDING = 1e-13  # of the trace
 
 
@@ -57,13 +61,17 @@ def select_batch(
     """Choose the candidates whose measurement lowers the predictive variance over the targets most.
 
     One after another, each the best given those before it; the best n together might be others. Reductions are those of
-    the model refitted with the new rows, whatever their outcomes, at the features, noise and prior scale that it has.
+    the model refitted with the new rows, whatever their outcomes, at the kernel, noise and prior scale that it has.
+
+    A model that has seen few rows has few landmarks, and would have more after a refit. As long as it has fewer than
+    ``n_basis_functions``, up to 500 are added here at random candidates and targets; if that is all of them, reductions
+    are those of the exact Gaussian process.
 
     Parameters
     ----------
     model : DirectRegressor
-        Fitted, with ``basis="decorrelated"``. Its weights count as Gaussian. Variance beyond that of its basis
-        functions, between landmarks and of a local process, is lowered by nothing and left out.
+        Fitted, with ``basis="decorrelated"``. Its weights count as Gaussian. Variance between landmarks, and of a local
+        process, is lowered by nothing and left out.
     candidates : array_like of shape (n_candidates, n_features_in)
     targets : array_like of shape (n_targets, n_features_in), optional
         Where predictions matter; by default at the candidates.
@@ -107,18 +115,23 @@ def select_batch(
         raise ValueError(f"costs must be positive, got {cost.min()}")
     others = None if targets is None else model._check_rows(targets)
     with single_blas_thread():  # the same bits for any number of threads
-        outputs = [_reductions_of_output(model, k, x, others) for k in range(len(model.posteriors_))]
+        basis = _with_more_landmarks(model, x if others is None else np.vstack([x, others]))
+        outputs = [_reductions_of_output(model, basis, k, x, others) for k in range(len(model.posteriors_))]
         return choose_greedily(outputs, cost, n)
 
 
-def _reductions_of_output(model: DirectRegressor, k: int, x: FloatArray, targets: FloatArray | None) -> Reductions:
-    posterior = model.posteriors_[k]
-    n_threads = resolve_n_threads(model.n_threads)
-    rows_of = model.features_.projection(posterior.covariance_root())
+def _reductions_of_output(
+    model: DirectRegressor, basis: Basis, k: int, x: FloatArray, targets: FloatArray | None
+) -> Reductions:
+    posterior, n_threads = model.posteriors_[k], resolve_n_threads(model.n_threads)
+    n_weights = model.features_.n_weights
+    root = np.sqrt(posterior.prior_variance) * np.eye(basis.n_weights)
+    root[:n_weights, :n_weights] = posterior.covariance_root()
+    rows_of = basis.projection(root)
 
     def whitened(rows: FloatArray) -> FloatArray:
         blocks = (rows[begin : begin + BLOCK_ROWS] for begin in range(0, len(rows), BLOCK_ROWS))
-        inputs = (model.features_.inputs(block) for block in blocks)
+        inputs = (basis.inputs(block) for block in blocks)
         return np.concatenate(list(ordered_map(lambda block: rows_of(block, 1), inputs, n_threads)))
 
     rows = whitened(x)
@@ -130,6 +143,26 @@ def _reductions_of_output(model: DirectRegressor, k: int, x: FloatArray, targets
         noise = values @ weights
     unit = (model.calibration_scale_ * model.y_scale_[k] * model.prior_scale_[k]) ** 2
     return Reductions(rows, aims, noise / model.prior_scale_[k] ** 2, unit, n_threads)
+
+
+def _with_more_landmarks(model: DirectRegressor, rows: FloatArray) -> Basis:
+    """Return the basis with more landmarks, among rows, where it has fewer than it may have.
+
+    Its functions stay as they are, and others follow that tell what they miss; their weights have their prior.
+    """
+    basis = model.features_
+    if not isinstance(basis.map, NystroemFeatures):
+        return basis
+    room = min(model.n_basis_functions - basis.n_weights, MORE_LANDMARKS)
+    if room <= 0:
+        return basis
+    known = basis.map.landmarks
+    distinct, first = np.unique(np.vstack([known, basis.inputs(rows)]), axis=0, return_index=True)
+    new = distinct[first >= len(known)]
+    if len(new) > room:
+        new = new[np.sort(model._generator().choice(len(new), room, replace=False))]
+    landmarks = np.vstack([known, new])
+    return replace(basis, map=NystroemFeatures.at(landmarks, basis.map.hyperparameters))
 
 
 class Reductions:

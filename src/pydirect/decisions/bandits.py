@@ -20,7 +20,7 @@ from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError
 from pydirect.persistence.fields import Header, Writer, build_one
 
-POLICIES = ("thompson", "ucb")
+POLICIES = ("ucb", "thompson")
 # Floats of products held at a time while deciding.
 BLOCK_FLOATS = 2**22
 # Added to covariances of candidates, in units of the largest variance: those of equal candidates are singular.
@@ -156,11 +156,12 @@ class LinearBandit(ContextualBandit):
         ``"linear"``: the context itself, whose columns should vary by similar amounts. Or anything fitted with a method
         ``transform``, such as ``features_`` of a `pydirect.DirectRegressor` that was fitted to earlier rewards. Either
         gets a column of ones.
-    policy : {"thompson", "ucb"}, default="thompson"
-        ``"thompson"``: the arm that is best under weights drawn from their posterior (Agrawal & Goyal 2013,
-        *Thompson sampling for contextual bandits with linear payoffs*). ``"ucb"``: that of the largest mean plus
-        `exploration` standard deviations (Li et al. 2010, *A contextual-bandit approach to personalized news article
-        recommendation*); within a batch it repeats itself, for it learns nothing there.
+    policy : {"ucb", "thompson"}, default="ucb"
+        ``"ucb"``: the arm of the largest mean plus `exploration` standard deviations (Li et al. 2010, *A
+        contextual-bandit approach to personalized news article recommendation*); of like contexts it chooses the same
+        until it has learned. ``"thompson"``: the arm that is best under weights drawn from their posterior (Agrawal &
+        Goyal 2013, *Thompson sampling for contextual bandits with linear payoffs*), which explores more, and tries
+        several arms while rewards are late.
     exploration : float, default=1.0
         Factor of standard deviations; 0 is greedy.
     half_life : float, optional
@@ -192,7 +193,7 @@ class LinearBandit(ContextualBandit):
         arms: Sequence[Hashable],
         *,
         features: Any = "linear",
-        policy: str = "thompson",
+        policy: str = "ucb",
         exploration: float = 1.0,
         half_life: float | None = None,
         random_state: Any = 0,
@@ -308,7 +309,7 @@ class SharedBandit(ContextualBandit):
     --------
     >>> import numpy as np
     >>> from pydirect.decisions import SharedBandit
-    >>> bandit = SharedBandit(policy="ucb")
+    >>> bandit = SharedBandit()
     >>> rng = np.random.default_rng(0)
     >>> for _ in range(50):
     ...     candidates = rng.normal(size=(5, 2))
@@ -322,7 +323,7 @@ class SharedBandit(ContextualBandit):
         self,
         *,
         features: Any = "linear",
-        policy: str = "thompson",
+        policy: str = "ucb",
         exploration: float = 1.0,
         half_life: float | None = None,
         random_state: Any = 0,
