@@ -137,7 +137,7 @@ class RowInfluence:
 
     def _sums(self, x: FloatArray, targets: FloatArray, weight: FloatArray | None) -> GaussianStatistics:
         options: dict[str, Any] = {"block_dtype": self.model.block_dtype, "n_threads": self.model.n_threads}
-        basis = self.model.features_
+        basis = self.model.features_.for_sums(len(x), 0.0)  # of Φ: nothing magnifies their rounding
         return collect_statistics(basis.map, basis.inputs(x), targets, weight, **options)
 
     def _errors_and_variances(
