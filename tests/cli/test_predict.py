@@ -238,3 +238,10 @@ def test_numbers_that_are_categories(tmp_path, capsys, run, write_csv, make_colu
     assert pydirect.load(path).columns_.categories[1] == ("007", "12", "3")
     assert run("predict", path, data) == 0
     assert "did not occur" not in capsys.readouterr().err
+
+
+def test_models_of_counts_are_refused(data, tmp_path, assert_refused):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    path = tmp_path / "counts.pydirect"
+    pydirect.DirectCountRegressor("linear").fit(pandas.DataFrame({"x": [0.0, 1.0, 2.0]}), [1, 0, 3]).save(path)
+    assert_refused("predict", path, data, message="models of counts predict in Python alone")

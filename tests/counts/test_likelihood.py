@@ -43,6 +43,16 @@ def test_residual_and_precision_are_the_derivatives_of_the_value(dispersion):
     np.testing.assert_allclose(terms.precision, -curvature, rtol=1e-2, atol=1e-2)
 
 
+def test_the_bound_is_continued_concavely_where_no_optimum_is():
+    m = np.linspace(0.0, 40.0, 2001)[:, None]
+    terms = CountLikelihood().terms(np.full_like(m, 2.0), m, np.zeros(len(m)))
+    h = m[1, 0]
+    np.testing.assert_allclose(terms.residual[1:-1, 0], (terms.value[2:] - terms.value[:-2]) / (2 * h), 1e-3, 1e-2)
+    assert (np.diff(terms.residual[:, 0]) < 0).all()
+    near = m[:, 0] < 10
+    np.testing.assert_allclose(terms.value[near], stats.poisson.logpmf(2, np.exp(m[near, 0])), rtol=1e-12)
+
+
 def test_the_best_dispersion_maximises_the_expected_log_likelihood():
     y = RNG.negative_binomial(2.0, 2.0 / (2.0 + 6.0), 3000).astype(float)[:, None]
     mean, variance, weight = np.full((3000, 1), np.log(6.0)), np.full(3000, 0.01), np.ones(3000)

@@ -117,6 +117,14 @@ def test_weights_are_repetitions(data):
     assert one.dispersion_ == pytest.approx(two.dispersion_, rel=1e-6)
 
 
+def test_prior_rates_are_counts_per_exposure_whatever_the_weights(data):
+    x, exposure, mean = data
+    y = np.random.default_rng(10).poisson(mean)
+    model = DirectCountRegressor("linear").fit(x, y, np.full(len(x), 1e-6), exposure)
+    assert model.intercept_ == pytest.approx(np.log(y.sum() / exposure.sum()))
+    assert np.isfinite(DirectCountRegressor("linear").fit(x, np.zeros(len(x))).intercept_)
+
+
 def test_the_score_is_the_deviance_explained(poisson, data):
     x, exposure, _ = data
     model, y = poisson

@@ -18,6 +18,10 @@ def load_for_tables(path: Path) -> tuple[Any, list[str]]:
     import pydirect
 
     model = pydirect.load(path)
+    if isinstance(model, pydirect.DirectCountRegressor):
+        raise CommandError(
+            f"{path}: models of counts predict in Python alone, by pydirect.load and predict_distribution"
+        )
     if model.columns_.names is None:
         raise CommandError(
             f"{path}: the model does not know the names of its columns: fit it to a data frame, or use pydirect.load "

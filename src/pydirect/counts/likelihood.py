@@ -26,6 +26,8 @@ from pydirect.logistic.likelihood import RowTerms
 
 # Largest log mean whose exponential is taken: beyond it no count is that large.
 LARGEST_LOG_MEAN = 100.0
+# Log of how many times larger than its count the expected mean of a row can be: at no optimum, but on the way to it.
+FARTHEST = 12.0
 # Dispersions that are considered: with less, a negative binomial is Poisson's to all purposes.
 LEAST_DISPERSION, MOST_DISPERSION = 1e-4, 1e2
 
@@ -64,8 +66,8 @@ class CountLikelihood:
         """Integrate over Gaussian z: `y` and `mean` (n_rows, 1), `variance` (n_rows,)."""
         count, m = y[:, 0], mean[:, 0]
         if self.dispersion == 0:
-            rate = _exp(m + 0.5 * variance)
-            return RowTerms(count * m - rate + self.log_normaliser(count), (count - rate)[:, None], rate)
+            rate, slope, curvature = _continued_exp(m + 0.5 * variance, np.log(count + 1) + FARTHEST)
+            return RowTerms(count * m - rate + self.log_normaliser(count), (count - slope)[:, None], curvature)
         u, trials = m - np.log(self.size), count + self.size
         expected = expected_sigmoid(u, variance)
         value = count * u - trials * expected.log_partition + self.log_normaliser(count)
@@ -98,6 +100,15 @@ def moment_dispersion(y: FloatArray, offset: FloatArray, weight: FloatArray) -> 
     expected = _exp(offset)
     excess = float(weight @ ((y - expected) ** 2 - expected)) / max(float(weight @ expected**2), 1e-300)
     return float(np.clip(excess, LEAST_DISPERSION, MOST_DISPERSION))
+
+
+def _continued_exp(z: FloatArray, limit: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return exp(z), continued beyond a limit by its Taylor polynomial of degree two, and its first two derivatives.
+
+    The bound is then the same wherever an optimum can be, concave everywhere, and steps that went too far come back.
+    """
+    value, beyond = _exp(np.minimum(z, limit)), np.maximum(z - limit, 0.0)
+    return value * (1 + beyond + 0.5 * beyond**2), value * (1 + beyond), value
 
 
 def _exp(z: FloatArray) -> FloatArray:

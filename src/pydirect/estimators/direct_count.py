@@ -235,7 +235,8 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         self._check_parameters()
         self._forget()
         weight = np.ones(len(counts)) if weight is None else weight
-        self.intercept_ = float(np.log((weight @ counts + 0.5) / (weight @ np.exp(log_exposure))))
+        total = float(weight @ counts) or 0.5 * min(1.0, float(weight.sum()))  # half a count where there is none
+        self.intercept_ = float(np.log(total / (weight @ np.exp(log_exposure))))
         x = self._fit_columns(x, stabilised(counts, log_exposure + self.intercept_)[:, None], weight)
         used, self._one_dimensional = weight > 0, True
         targets = np.stack([counts, log_exposure], axis=1)
