@@ -180,23 +180,20 @@ def batches(seeds: int) -> None:
                 x = qmc.Sobol(d, rng=seed).random(FIRST)
                 y = function(x) + noise * rng.standard_normal(FIRST)
                 path = []
-                for _ in range(ROUNDS):
-                    grid = qmc.Sobol(d, rng=rng).random(CANDIDATES)
+                for number in range(ROUNDS + 1):
                     model = fitted(x, y)
-                    new = grid[choose(model, grid, x, rng)]
-                    x, y = np.vstack([x, new]), np.append(y, function(new) + noise * rng.standard_normal(BATCH))
-                    best = x[fitted_mean_at(x, y).argmax()]
+                    best = x[model.predict(x).argmax()]
                     path.append(maximum - float(function(best[None])[0]))
+                    if number < ROUNDS:
+                        grid = qmc.Sobol(d, rng=rng).random(CANDIDATES)
+                        new = grid[choose(model, grid, x, rng)]
+                        x, y = np.vstack([x, new]), np.append(y, function(new) + noise * rng.standard_normal(BATCH))
                 regrets.append(path)
             table = np.array(regrets)
-            middle = np.median(table, axis=0)[[1, 3, -1]]
+            middle = np.median(table, axis=0)[[2, 4, -1]]
             quartiles = np.quantile(table[:, -1], [0.25, 0.75])
             shown = " ".join(f"{value:8.3f}" for value in middle)
             print(f"  {rule:16} {shown}   [{quartiles[0]:.3f}, {quartiles[1]:.3f}]", flush=True)
-
-
-def fitted_mean_at(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return fitted(x, y).predict(x)
 
 
 def objectives(seeds: int) -> None:
