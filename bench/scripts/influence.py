@@ -156,6 +156,7 @@ def beside_shap(model: Any, row: np.ndarray, background: np.ndarray, exact: np.n
     import shap
 
     explainer = shap.PermutationExplainer(model.predict, background, seed=0)
+    explainer(row[None], silent=True)  # compiles
     spent, found = seconds(lambda: explainer(row[None], silent=True))
     difference = np.abs(found.values[0] - exact).max() / np.abs(exact).sum()
     print(f"{'  by shap':<12}{'mean':>10}{len(background):>12}{'':>48}{spent:>14.3f} s{difference:>16.1%}")

@@ -23,19 +23,16 @@ patient = X.iloc[[int(np.argmax(model.predict(X)))]]
 # %%
 # From the average patient to this one: each bar is what one column adds to the predicted progression, averaged over all
 # orders in which columns could be told. Fourier features are products over columns, so the values are exact; whiskers
-# are the posterior standard deviation of each contribution. On the right, the same for the variance: how far from
-# everyone else this patient is, and in which column.
+# are the posterior standard deviation of each contribution. On the right, the same for the variance: the farther from
+# the average patient in a column, the less is known. Rows of your own choice can take the average patient's place.
 figure, axes = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
-background = X.sample(20, random_state=0)
-ShapleyDisplay(shapley_values(model, patient, background)).plot(axes[0], target_name="predicted progression")
-ShapleyDisplay(shapley_values(model, patient, background, of="variance")).plot(
-    axes[1], target_name="predictive variance"
-)
+ShapleyDisplay(shapley_values(model, patient)).plot(axes[0], target_name="predicted progression")
+ShapleyDisplay(shapley_values(model, patient, of="variance")).plot(axes[1], target_name="predictive variance")
 plt.show()
 
 # %%
-# Which patients taught the model this? Without each of them, the prediction would change by exactly this much. Cook's
-# distance ranks all rows by what they did to the whole model: those far out deserve a second look.
+# Which patients taught the model this? Effects of each on the prediction, exact with the kernel and the noise held.
+# Cook's distance ranks all rows by what they did to the whole model: those far out deserve a second look.
 rows = RowInfluence(model, X, y)
 figure, axes = plt.subplots(1, 2, figsize=(13, 4), layout="constrained")
 effects = rows.leave_one_out(patient)
