@@ -17,6 +17,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, short_repr
@@ -147,25 +148,25 @@ class RewardPosteriors:
             own = arms == arm
             x, y, w = phi[own], rewards[own], weight[own]
             weighted = x * w[:, None]
-            self.gram[arm] += weighted.T @ x
             self.cross[arm] += y @ weighted
             self.sums[arm] += weighted.sum(axis=0)
             self.totals[arm] += w.sum(), w @ y, w @ y**2
-            if len(x) == 1:
+            if len(x) == 1:  # as most come: the same in a fraction of the time
+                _add_square(self.gram[arm], np.sqrt(w[0]) * x[0], 1.0)
                 self._follow(arm, x[0], y[0] - self.baseline, w[0])
             else:
-                RecursivePosterior(self.means[arm], self.covariances[arm], 1.0, 1 / self.prior_precision).update(
-                    x, y - self.baseline, w
-                )
+                self.gram[arm] += weighted.T @ x
+                posterior = RecursivePosterior(self.means[arm], self.covariances[arm], 1.0, 1 / self.prior_precision)
+                posterior.update(x, y - self.baseline, w)
         self.n_learned += len(phi)
 
     def _follow(self, arm: int, phi: FloatArray, y: float, weight: float) -> None:
-        """Update the posterior of an arm by one reward: most come alone, and blocks would take longer."""
+        """Update the posterior of an arm by one reward."""
         image = self.covariances[arm] @ phi
         deviation = np.sqrt(1 / weight + phi @ image)
         direction = image / deviation
         self.means[arm] += direction * ((y - phi @ self.means[arm]) / deviation)
-        self.covariances[arm] -= np.outer(direction, direction)
+        _add_square(self.covariances[arm], direction, -1.0)
 
     def _refresh(self, half_life: float | None) -> None:
         """Find the baseline and the prior's precision, and the posteriors from the sums."""
@@ -194,3 +195,8 @@ class RewardPosteriors:
         traces = np.einsum("ijj->i", self.covariances)
         determined = (self.means.shape[1] - self.prior_precision * traces).sum()
         return float((determined + PRIOR_COUNT) / (size + PRIOR_COUNT))
+
+
+def _add_square(matrix: FloatArray, vector: FloatArray, factor: float) -> None:
+    """Add factor · vvᵀ to a C-ordered matrix, in place and without a matrix in between."""
+    blas.dger(factor, vector, vector, a=matrix.T, overwrite_a=1)
