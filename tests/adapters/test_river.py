@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from pydirect import DirectStreamRegressor
+from pydirect import DirectStreamRegressor, load
 
 pytest.importorskip("river", reason="river is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -122,6 +122,24 @@ def test_a_new_key_is_used_in_the_end(n_before):
     assert model.columns == ["a", "b"]
     difference = model.predict_one({"a": 0.0, "b": 1.5}) - model.predict_one({"a": 0.0, "b": -1.5})
     assert difference == pytest.approx(1.5, abs=0.4)
+
+
+def test_files_hold_columns_that_the_map_does_not_know_yet(tmp_path):
+    x, y = rows_of(60)
+    model = learned(small(), records(x[:50, :1], ("a",)), y[:50])
+    learned(model, records(x[50:]), y[50:])
+    model.stream.save(tmp_path / "stream.pydirect")
+    again = load(tmp_path / "stream.pydirect")
+    assert again.columns_.n_columns == 1
+    assert again.predict(x).tolist() == model.stream.predict(x).tolist()
+
+
+@pytest.mark.parametrize(("value", "kind"), [(datetime(2026, 1, 1), "datetime"), ([1.0], "list")])
+def test_values_of_other_kinds_are_refused_by_their_key(value, kind):
+    model = small()
+    with pytest.raises(TypeError, match=f"^'a' must be a number, a boolean or text, got {kind}$"):
+        model.learn_one({"a": value}, 1.0)
+    model.learn_one({"a": 1.0, "b": 2.0}, 1.0)
 
 
 def test_text_and_booleans_are_values():

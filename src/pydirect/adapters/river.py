@@ -115,7 +115,7 @@ class RiverRegressor(base.MiniBatchRegressor):
         new = {key for row in rows for key in row} - self._positions.keys()
         if not new:
             return
-        if self._positions:
+        if self._n_learned:
             self.stream._add_columns(len(new))
         for key in sorted(new, key=lambda key: (type(key).__name__, str(key))):
             self._positions[key] = len(self._positions)
@@ -123,9 +123,11 @@ class RiverRegressor(base.MiniBatchRegressor):
     def _table(self, rows: list[Mapping[Hashable, Any]]) -> Any:
         """Return the columns of known keys, NaN where a row lacks one; numbers, or objects if there is text."""
         table = [[np.nan if (v := row.get(key)) is None else v for key in self._positions] for row in rows]
+        for values in table:
+            for key, value in zip(self._positions, values, strict=True):
+                if not isinstance(value, KINDS):
+                    raise TypeError(f"{key!r} must be a number, a boolean or text, got {type(value).__name__}")
         text = any(isinstance(value, str) for row in table for value in row)
-        for value in (value for row in table for value in row if not isinstance(value, KINDS)):
-            raise TypeError(f"values must be numbers, booleans or text, got {type(value).__name__}")
         return np.array(table, dtype=object if text else np.float64)
 
     @classmethod

@@ -756,7 +756,7 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         self.features_ = None
         if header["features"] is not None:
             self.features_ = build_one((Basis,), header["features"], arrays, "features")
-            if self.features_.columns is None or self.features_.columns.n_columns != d:
+            if self.features_.columns is None or self.features_.columns.n_columns > d:
                 raise ValueError("features do not take the columns")
             self.columns_ = self.features_.columns
         n_functions = 0 if self.features_ is None else self.features_.n_weights
