@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,8 +23,6 @@ except ImportError as error:
     raise ImportError("DirectSampler needs Optuna: pip install 'pydirect[optuna]'") from error
 
 from pydirect.adapters._parameters import Parameter
-
-FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 class DirectSampler(BaseSampler):
@@ -72,7 +71,8 @@ class DirectSampler(BaseSampler):
     def _begin(self) -> None:
         """Forget all trials."""
         self._trials: list[FrozenTrial] = []
-        self._known: set[int] = set()
+        self._unfinished: dict[int, FrozenTrial] = {}
+        self._n_seen = 0
         self._parameters: dict[str, Parameter | None] = {}  # None where the distribution changes
         self._constraints: set[str] = set()
         self._asked: dict[int, dict[str, Any]] = {}
@@ -99,9 +99,8 @@ class DirectSampler(BaseSampler):
             if not set(search_space) <= set(names):
                 return {}
             search = self._searched(study)
-            row = (
-                self._first_row(search.box) if search.n_known < self._n_startup_trials else self._next_row(study, trial)
-            )
+            begun = search.n_known >= self._n_startup_trials
+            row = self._next_row(search, trial.number) if begun else self._first_row(search.box)
             values = {name: parameter.from_unit(u) for (name, parameter), u in zip(self._modelled(), row, strict=True)}
             self._asked[trial.number] = values
             return {name: values[name] for name in search_space}
@@ -137,11 +136,13 @@ class DirectSampler(BaseSampler):
         if study.study_name != self._study:
             self._begin()
             self._study = study.study_name
-        finished = study.get_trials(deepcopy=False, states=FINISHED)
-        new = [trial for trial in finished if trial.number not in self._known]
+        trials = study.get_trials(deepcopy=False)  # in the order of their numbers
+        current = [trials[number] for number in [*self._unfinished, *range(self._n_seen, len(trials))]]
+        self._n_seen = len(trials)
+        self._unfinished = {trial.number: trial for trial in current if not trial.state.is_finished()}
+        new = [trial for trial in current if trial.state.is_finished()]
         if not new:
             return
-        self._known |= {trial.number for trial in new}
         for trial in new:
             self._asked.pop(trial.number, None)
         if self._changes_box(new):
@@ -180,7 +181,7 @@ class DirectSampler(BaseSampler):
     def _tell(self, trials: Sequence[FrozenTrial], study: Study) -> None:
         assert self._search is not None
         rows = self._rows([trial.params for trial in trials])
-        objectives = np.array([self._objectives(trial, study) for trial in trials])
+        objectives = self._objectives(trials, study)
         constraints = [[trial.constraints.get(name, np.nan) for name in sorted(self._constraints)] for trial in trials]
         outcomes = np.hstack([objectives, np.array(constraints).reshape(len(trials), -1)])
         failed = np.array([trial.state == TrialState.FAIL for trial in trials])
@@ -193,28 +194,33 @@ class DirectSampler(BaseSampler):
         rows = [[p.to_unit(own[name]) if name in own else np.nan for name, p in modelled] for own in params]
         return np.array(rows).reshape(len(params), len(modelled))
 
-    def _objectives(self, trial: FrozenTrial, study: Study) -> list[float]:
-        """Return values to be maximised, NaN if unknown."""
-        signs = [1.0 if direction == StudyDirection.MAXIMIZE else -1.0 for direction in study.directions]
-        if trial.state == TrialState.COMPLETE:
-            return [sign * value for sign, value in zip(signs, trial.values, strict=True)]
-        if trial.state == TrialState.FAIL or len(signs) > 1 or trial.last_step is None:
-            return [np.nan] * len(signs)
-        completed = [signs[0] * t.values[0] for t in self._trials if t.state == TrialState.COMPLETE]
-        return [min(signs[0] * trial.intermediate_values[trial.last_step], float(np.median(completed or [np.inf])))]
+    def _objectives(self, trials: Sequence[FrozenTrial], study: Study) -> FloatArray:
+        """Return values to be maximised, (n_trials, n_objectives), NaN if unknown."""
+        signs = np.where([direction == StudyDirection.MAXIMIZE for direction in study.directions], 1.0, -1.0)
+        values = np.full((len(trials), len(signs)), np.nan)
+        for own, trial in zip(values, trials, strict=True):
+            if trial.state == TrialState.COMPLETE:
+                own[:] = signs * trial.values
+        pruned = [k for k, t in enumerate(trials) if t.state == TrialState.PRUNED and t.intermediate_values]
+        if pruned and len(signs) == 1:
+            completed = [signs[0] * t.values[0] for t in self._trials if t.state == TrialState.COMPLETE]
+            reported = [trials[k].intermediate_values for k in pruned]
+            last = [signs[0] * values_of[max(values_of)] for values_of in reported]
+            values[pruned, 0] = np.minimum(last, np.median(completed)) if completed else last
+        return values
 
     # --- suggestions
 
     def _first_row(self, box: Box) -> FloatArray:
+        """Return the next of the points that the model begins with."""
         if self._startup is None or not len(self._startup):
-            size = max(self._n_startup_trials, 1)
             sobol = qmc.Sobol(box.n_columns, seed=self._rng)
-            self._startup = sobol.random_base2(int(np.ceil(np.log2(size))))
+            self._startup = sobol.random_base2(math.ceil(math.log2(self._n_startup_trials)))
         row, self._startup = self._startup[0], self._startup[1:]
         return box.at(row[None])[0]
 
-    def _next_row(self, study: Study, trial: FrozenTrial) -> FloatArray:
-        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        params = [{**self._asked.get(t.number, {}), **t.params} for t in running if t.number != trial.number]
-        rows = self._rows(params)
-        return self._searched(study).ask(rows[~np.isnan(rows).all(axis=1)])
+    def _next_row(self, search: BoxSearch, number: int) -> FloatArray:
+        """Return what the search asks for, while other trials are running."""
+        running = [t for t in self._unfinished.values() if t.state == TrialState.RUNNING and t.number != number]
+        rows = self._rows([{**self._asked.get(t.number, {}), **t.params} for t in running])
+        return search.ask(rows[~np.isnan(rows).all(axis=1)])
