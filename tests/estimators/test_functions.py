@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectRegressor, load
 from pydirect.estimators._local import LocalProcessWarning
@@ -182,6 +183,20 @@ def test_a_local_process_is_left_out_with_a_warning():
         functions = model.sample_functions(2)
     assert model.local_ is not None
     assert functions(NEW).shape == (9, 2)
+
+
+def test_kept_draws_are_the_most_there_are():
+    model = DirectRegressor(basis="raw", n_basis_functions=20, n_draws=8).fit(X, Y)
+    assert model.sample_functions(8)(NEW).shape == (9, 8)
+    with pytest.raises(ValueError, match="n_functions must be at most 8, the number of draws that were kept, got 9"):
+        model.sample_functions(9)
+
+
+def test_of_a_transformers_features_there_are_values_but_no_gradients():
+    functions = DirectRegressor(StandardScaler()).fit(X, Y).sample_functions(3)
+    assert functions(NEW).shape == (9, 3)
+    with pytest.raises(TypeError, match="features must be built in to have gradients"):
+        functions.gradient(NEW)
 
 
 def test_bad_requests_are_refused():

@@ -18,6 +18,7 @@ from pydirect.features.derivatives import derivatives, direction_of, moving_colu
 from pydirect.features.missing_functions import MissingFeatures, missing_variance_along
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.regression.function_draws import WeightDraws
+from pydirect.regression.sequential_posterior import SequentialPosterior
 
 
 class FunctionDraws(Sequence["DrawnFunction"]):
@@ -335,6 +336,12 @@ class DrawsFunctions(BasisFunctionModel):
         if getattr(model, "local_", None) is not None:
             warn_without_local("draws of functions, which it has none of,", stacklevel=3)
             model.local_ = None
+        kept = [p.n_draws for p in model.posteriors_ if isinstance(p, SequentialPosterior) and p.sampler is None]
+        if n_functions > min(kept, default=n_functions):
+            raise ValueError(
+                f"n_functions must be at most {min(kept)}, the number of draws that were kept, got {n_functions}: fit "
+                "with more n_draws or with keep_factor=True"
+            )
         prior = as_prior(model.prior)
         weights = [WeightDraws.of(posterior, prior, n_functions, rng) for posterior in model.posteriors_]
         missing, n_missing = None, 0
