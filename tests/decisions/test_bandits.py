@@ -136,6 +136,28 @@ def test_forgetting_follows_what_changes():
     assert with_it < 0.5 * without
 
 
+@pytest.mark.parametrize("n_before", [0, 40])
+def test_an_arm_may_come_later(n_before, tmp_path):
+    x, rewards, mean = rounds()
+    bandit = LinearBandit(["a", "b", "c"])
+    if n_before:
+        arms = bandit.decide(x[:n_before])
+        bandit.learn(x[:n_before], arms, rewards[np.arange(n_before), ["abc".index(arm) for arm in arms]])
+    before = bandit.predict(x)
+    bandit.add_arm("d")
+    np.testing.assert_array_equal(bandit.predict(x)[:, :3], before)
+    for row, own in zip(x[n_before:], rewards[n_before:], strict=True):
+        arm = bandit.decide(row)
+        bandit.learn(row, arm, own["abcd".index(arm)])
+    bandit.save(tmp_path / "bandit.pydirect")
+    best = (
+        np.array(LinearBandit.load(tmp_path / "bandit.pydirect").decide(x)) == np.array([*"abcd"])[mean.argmax(axis=1)]
+    )
+    assert best.mean() > 0.9
+    with pytest.raises(ValueError, match="arm must be a new one, got 'd'"):
+        bandit.add_arm("d")
+
+
 def test_features_may_come_from_a_regressor():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=(400, 1))
@@ -219,6 +241,8 @@ def test_bad_input_is_refused():
         bandit.decide(x[:, :2])
     with pytest.raises(ValueError, match="X must be finite, got nan"):
         bandit.decide(np.full((1, 3), np.nan))
+    with pytest.raises(ValueError, match=r"rewards must be at most 1e\+\d+ in magnitude, got 1e\+200"):
+        bandit.learn(x[0], "a", 1e200)
     with pytest.raises(ValueError, match="policy must be one of 'ucb', 'thompson', got 'best'"):
         LinearBandit(["a", "b"], policy="best").decide(x)
     with pytest.raises(ValueError, match="half_life must be above 0"):

@@ -22,7 +22,7 @@ from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_instance, short_repr
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.basis import Basis
-from pydirect.features.maps import NystroemFeatures
+from pydirect.features.maps import NystroemFeatures, TransformerFeatures
 from pydirect.regression.decorrelated import DecorrelatedPosterior
 
 BLOCK_ROWS = 1024
@@ -123,7 +123,8 @@ def select_batch(
 def _reductions_of_output(
     model: DirectRegressor, basis: Basis, k: int, x: FloatArray, targets: FloatArray | None
 ) -> Reductions:
-    posterior, n_threads = model.posteriors_[k], resolve_n_threads(model.n_threads)
+    posterior = model.posteriors_[k]
+    n_threads = 1 if isinstance(basis.map, TransformerFeatures) else resolve_n_threads(model.n_threads)
     n_weights = model.features_.n_weights
     root = np.sqrt(posterior.prior_variance) * np.eye(basis.n_weights)
     root[:n_weights, :n_weights] = posterior.covariance_root()

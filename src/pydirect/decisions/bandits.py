@@ -16,6 +16,7 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_number
 from pydirect.decisions.rewards import RewardPosteriors
 from pydirect.features.basis import Basis
+from pydirect.features.inputs import LARGEST
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError
 from pydirect.persistence.fields import Header, Writer, build_one
@@ -55,7 +56,7 @@ class ContextualBandit(BaseEstimator):
 
     def _rows(self, x: ArrayLike, name: str) -> FloatArray:
         """Return checked rows, (n_rows, n_features_in); the first ones begin with the prior."""
-        rows = as_float_array(x, name, ("n_rows", getattr(self, "n_features_in_", "n_features_in")))
+        rows = _bounded(as_float_array(x, name, ("n_rows", getattr(self, "n_features_in_", "n_features_in"))), name)
         if not hasattr(self, "rewards_"):
             self._check_parameters()
             self._rng = as_generator(self.random_state)
@@ -69,7 +70,7 @@ class ContextualBandit(BaseEstimator):
         return np.hstack([phi, np.ones((len(phi), 1))])
 
     def _learn(self, rows: FloatArray, arms: NDArray[np.intp], rewards: ArrayLike) -> None:
-        y = as_float_array(np.atleast_1d(rewards), "rewards", (len(rows),))
+        y = _bounded(as_float_array(np.atleast_1d(rewards), "rewards", (len(rows),)), "rewards")
         self.rewards_.learn(self._phi(rows), arms, y, self.half_life)
 
     def _best(self, scores: FloatArray) -> NDArray[np.intp]:
@@ -139,6 +140,13 @@ class ContextualBandit(BaseEstimator):
     def _from_own_fields(cls, header: Header, features: Any) -> Self:
         names = ("policy", "exploration", "half_life")
         return cls(features=features, **{name: header[name] for name in names})
+
+
+def _bounded(values: FloatArray, name: str) -> FloatArray:
+    """Return values whose squares can be summed, or raise."""
+    if np.abs(values).max() > LARGEST:
+        raise ValueError(f"{name} must be at most {LARGEST:g} in magnitude, got {np.abs(values).max():g}")
+    return values
 
 
 class LinearBandit(ContextualBandit):
@@ -257,6 +265,16 @@ class LinearBandit(ContextualBandit):
         if len(named) != len(rows):
             raise ValueError(f"arms must be {len(rows)}, one per row of X, got {len(named)}")
         self._learn(rows, np.array([self._numbers[arm] for arm in named], dtype=np.intp), rewards)
+        return self
+
+    def add_arm(self, arm: Hashable) -> Self:
+        """Add an arm of which nothing is known yet."""
+        if arm in self.arms:
+            raise ValueError(f"arm must be a new one, got {arm!r}")
+        self.arms = [*self.arms, arm]
+        if hasattr(self, "rewards_"):
+            self._numbers[arm] = self.rewards_.n_arms
+            self.rewards_.add_arm()
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:

@@ -83,6 +83,13 @@ class RewardPosteriors:
         covariances = np.broadcast_to(np.eye(n_weights), square).copy()
         return cls(np.zeros(square), np.zeros(flat), np.zeros(flat), np.zeros((n_arms, 3)), np.zeros(flat), covariances)
 
+    def add_arm(self) -> None:
+        """Add an arm without rewards."""
+        new = self.prior(1, self.means.shape[1])
+        new.covariances /= self.prior_precision
+        for name in ("gram", "cross", "sums", "totals", "means", "covariances"):
+            setattr(self, name, np.concatenate([getattr(self, name), getattr(new, name)]))
+
     def check(self, n_arms: int, n_weights: int) -> None:
         """Raise unless the posteriors are of these numbers of arms and weights and their numbers in their ranges."""
         for name in ("gram", "covariances"):
