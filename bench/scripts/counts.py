@@ -8,22 +8,25 @@ from the training rows, of LightGBM from rows left out of the boosting. PoissonR
 cross-validation, LightGBM its number of trees by early stopping.
 
     python bench/scripts/counts.py simulated tables --csv FOLDER
+    python bench/scripts/counts.py inference --csv FOLDER
 
 FOLDER holds R's tables as <package>/<name>.csv (https://vincentarelbundock.github.io/Rdatasets). `choosing` are the
-sets on which defaults were chosen, and none of the others.
+sets on which defaults were chosen, and none of the others. `inference` compares the variational bound with Laplace's
+approximation on the same basis functions of these, prior variance and dispersion learned by either's evidence.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import threading
 import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import kstest
 from sklearn.linear_model import PoissonRegressor
 from sklearn.model_selection import GridSearchCV, KFold
@@ -31,7 +34,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectCountRegressor
-from pydirect.counts import CountDistribution, CountLikelihood
+from pydirect.counts import CountDistribution, CountLikelihood, CountRows, ascend_counts
+from pydirect.logistic import VariancePrior
 
 # Package, table, count, exposure, columns that are left out, most rows.
 TABLES = {
@@ -79,11 +83,20 @@ def simulated(rng, n=1000):
     yield "steps, Poisson", Problem(x, rng.poisson(np.exp(steps)), ones)
 
 
+def rare(rng, n=500):
+    """Yield problems where approximations differ most: few counts, or few rows."""
+    x = rng.uniform(-2, 2, (n, 3))
+    smooth = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1]
+    yield "means of 0.15, Poisson", Problem(x, rng.poisson(np.exp(smooth - 2.3)), np.ones(n))
+    yield "means of 0.5, α = 2", Problem(x, rng.poisson(rng.gamma(0.5, 2 * np.exp(smooth - 1))), np.ones(n))
+    yield "100 rows, Poisson", Problem(x[:100], rng.poisson(np.exp(smooth[:100])), np.ones(100))
+
+
 def tables(folder, which):
     """Yield names and problems of R's tables, with text as columns of 0 and 1."""
     for name, (package, table, target, exposure, left_out, most) in which.items():
         with open(folder / package / f"{table}.csv", newline="", encoding="utf-8") as file:
-            header, *lines = list(csv.reader(file))
+            header, *lines = [line for line in csv.reader(file) if "NA" not in line]
         columns = {key: [line[j] for line in lines] for j, key in enumerate(header) if key}
         y = np.array(columns.pop(target), dtype=float)
         size = np.ones(len(y)) if exposure is None else np.array(columns.pop(exposure), dtype=float)
@@ -155,6 +168,103 @@ def both(name, predict, rows, train, test):
     yield f"{name}, negative binomial", CountDistribution(log_mean(test), known, float(np.exp(found.x)))
 
 
+# --- the variational bound beside Laplace's approximation
+
+
+def inference(problems, n_repeats):
+    """Print held-out scores of both approximations on the basis functions of a default model."""
+    total = []
+    print(f"{'set':32} {'log prob. VB, Laplace':>22} {'in 90 %':>13} {'dispersion':>13} {'seconds':>12}")
+    for name, problem in problems:
+        found = []
+        for repeat in range(n_repeats):
+            for train, test in KFold(5, shuffle=True, random_state=repeat).split(problem.x):
+                found.append(both_approximations(problem.chosen(train), problem.chosen(test)))
+        scores = np.mean(found, axis=0)
+        total.append(scores)
+        print(approximations_line(name, scores), flush=True)
+    print(approximations_line("mean over the sets", np.mean(total, axis=0)))
+
+
+def approximations_line(name, scores):
+    log_probability, within, dispersion, seconds = scores
+    return (
+        f"{name:32} {log_probability[0]:11.4f}{log_probability[1]:11.4f} {within[0]:7.3f}{within[1]:6.3f} "
+        f"{dispersion[0]:7.3f}{dispersion[1]:6.3f} {seconds[0]:6.2f}{seconds[1]:6.2f}"
+    )
+
+
+def both_approximations(train, test):
+    """Return log probability, coverage, dispersion and seconds of the bound and of Laplace's, (4, 2)."""
+    model = DirectCountRegressor(n_threads=1).fit(train.x, train.y, exposure=train.exposure)
+    phi, fresh = model.features_.transform(train.x), model.features_.transform(test.x)
+    offset = model.intercept_ + np.log(train.exposure)
+    counts = CountLikelihood(max(model.dispersion_, 1e-3) if model.dispersion_ > 0 else 0.0)
+    rows = CountRows.from_counts(phi, train.y, offset, counts)
+    prior, scores = VariancePrior(1.0, 0.5), []
+    for fit in (variational, laplace):
+        begin = time.process_time()
+        mean, covariance, dispersion = fit(rows, prior)
+        seconds = time.process_time() - begin
+        variance = np.einsum("ij,jk,ik->i", fresh, covariance, fresh)
+        log_mean = model.intercept_ + np.log(test.exposure) + fresh @ mean
+        distribution = CountDistribution(log_mean, variance, dispersion)
+        lower, upper = distribution.interval(0.9)
+        within = np.mean((lower <= test.y) & (test.y <= upper))
+        scores.append((distribution.log_probability(test.y).mean(), within, dispersion, seconds))
+    return np.transpose(scores)
+
+
+def variational(rows, prior):
+    found, ascent = ascend_counts(rows, prior, max_iter=1000, stop=threading.Event())
+    posterior = ascent.best.solution.posterior
+    return posterior.mean[:, 0], posterior.root @ posterior.root.T, found.counts.dispersion
+
+
+def laplace(rows, prior):
+    """Maximise Laplace's approximation to the evidence in the prior variance and the dispersion."""
+    phi, y, offset, mode = rows.x, rows.t, rows.offset, np.zeros(rows.n_weights)
+    known = np.zeros(len(y))
+
+    def newton(variance, likelihood):
+        """Return the mode, its Cholesky factor of the precision, and the log joint density there."""
+        nonlocal mode
+
+        def log_joint(w):
+            terms = likelihood.terms(y, offset + phi @ w[:, None], known)
+            return terms, terms.value.sum() - 0.5 * w @ w / variance
+
+        terms, value = log_joint(mode)
+        if not np.isfinite(value) or value < log_joint(np.zeros_like(mode))[1]:
+            mode = np.zeros_like(mode)
+            terms, value = log_joint(mode)
+        for _ in range(50):
+            precision = (phi.T * terms.precision) @ phi + np.eye(len(mode)) / variance
+            step = np.linalg.solve(precision, phi.T @ terms.residual[:, 0] - mode / variance)
+            share = 1.0
+            while (tried := log_joint(mode + share * step))[1] < value - 1e-9 and share > 1e-4:
+                share *= 0.5
+            mode, gain = mode + share * step, tried[1] - value
+            terms, value = tried
+            if gain < 1e-6:
+                break
+        precision = (phi.T * terms.precision) @ phi + np.eye(len(mode)) / variance
+        return precision, value
+
+    def negative_evidence(theta):
+        variance, likelihood = np.exp(theta[0]), CountLikelihood(np.exp(theta[1]) if len(theta) > 1 else 0.0)
+        precision, value = newton(variance, likelihood)
+        value -= 0.5 * len(mode) * theta[0] + 0.5 * np.linalg.slogdet(precision)[1]
+        return -value + prior.penalty(variance)
+
+    start = [0.0, np.log(rows.counts.dispersion)] if rows.counts.dispersion > 0 else [0.0]
+    options = {"xatol": 0.02, "fatol": 0.01, "maxfev": 80}
+    theta = minimize(negative_evidence, start, method="Nelder-Mead", options=options).x
+    dispersion = float(np.exp(theta[1])) if len(theta) > 1 else 0.0
+    precision, _ = newton(np.exp(theta[0]), CountLikelihood(dispersion))
+    return mode, np.linalg.inv(precision), dispersion
+
+
 def compare(problems, models, n_repeats):
     """Print a table of the sets' scores, and means over the sets."""
     total = {}
@@ -205,17 +315,24 @@ def deviance(y, mean):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="+", choices=["simulated", "tables", "choosing"])
+    parser.add_argument("what", nargs="+", choices=["simulated", "tables", "choosing", "inference"])
     parser.add_argument("--csv", type=Path, help="folder of R's tables")
     parser.add_argument("--repeats", type=int, default=2, help="of five-fold cross-validation")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="sets whose names contain one of these words")
     parser.add_argument("--direct-only", action="store_true", help="leave the peers out")
     arguments = parser.parse_args()
     models = [direct] if arguments.direct_only else [direct, poisson_regressor, lightgbm_poisson]
     for what in arguments.what:
+        if what == "inference":
+            sets = [*simulated(np.random.default_rng(2), 500), *rare(np.random.default_rng(3))]
+            inference([*sets, *tables(arguments.csv, CHOOSING)], arguments.repeats)
+            continue
         if what == "simulated":
             problems = simulated(np.random.default_rng(1))
         else:
             problems = tables(arguments.csv, TABLES if what == "tables" else CHOOSING)
+        if arguments.only is not None:
+            problems = [pair for pair in problems if any(word in pair[0] for word in arguments.only)]
         compare(problems, models, arguments.repeats)
 
 

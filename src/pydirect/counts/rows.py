@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_float_array
 from pydirect.counts.likelihood import POISSON, CountLikelihood
-from pydirect.counts.predictive import log_predictive_probability
+from pydirect.counts.predictive import as_counts, log_predictive_probability
 from pydirect.logistic.ascent import Latent, RowMoments
 from pydirect.logistic.likelihood import Likelihood
 from pydirect.logistic.rows import LabelledRows
+from pydirect.statistics.gaussian import IdentityFeatures
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,31 @@ class CountRows(LabelledRows):
     """
 
     counts: CountLikelihood = POISSON
+
+    @classmethod
+    def from_counts(cls, phi: ArrayLike, y: ArrayLike, offset: ArrayLike, counts: CountLikelihood = POISSON) -> Self:
+        """Build from a design matrix.
+
+        Parameters
+        ----------
+        phi : array_like of shape (n_samples, n_weights)
+        y : array_like of shape (n_samples,)
+            Counts.
+        offset : float or array_like of shape (n_samples,)
+            Prior means of the log means, log exposure included.
+        counts : CountLikelihood
+            With a positive dispersion, `ascend_counts` learns it from there.
+
+        Examples
+        --------
+        >>> CountRows.from_counts([[1.0], [2.0]], [3, 0], 0.5).largest_precision
+        3.0
+        """
+        phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
+        y = as_float_array(as_counts(y, "y"), "y", (len(phi),))
+        means = as_float_array(np.broadcast_to(np.asarray(offset, float), len(phi)), "offset", (len(phi),))
+        features = IdentityFeatures(phi.shape[1])
+        return cls(features, phi, y[:, None], np.ones(len(phi)), means[:, None], counts=counts)
 
     @property
     def terms(self) -> Likelihood:
