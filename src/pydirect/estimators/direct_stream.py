@@ -8,16 +8,17 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.signal import lfilter
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_number, as_sample_weight
-from pydirect.estimators._regressor import ProbabilisticRegressor
+from pydirect.estimators._regressor import LARGEST_TARGET, ProbabilisticRegressor
 from pydirect.estimators._row_store import PARTS, Codebook, CodedRows, RowStore, sample_places
 from pydirect.estimators._tables import TableModel
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import weighted_location_scale
-from pydirect.features.maps import MANY_ROWS, TransformerFeatures
+from pydirect.features.maps import MANY_ROWS, NystroemFeatures, TransformerFeatures
 from pydirect.persistence.fields import (
     Arrays,
     Header,
@@ -41,6 +42,9 @@ WATCHED_ROWS, OUTSIDE = 128, 0.1
 # Mean square of standardised errors of as many rows that tells of a function that has changed, and what a row counts at
 # most.
 SURPRISE, LARGEST_SQUARE = 2.0, 25.0
+# Rows after which a squared error counts half in the factor of predictive variances, and rows of error one that count
+# with them.
+CALIBRATION_HALF_LIFE, CALIBRATION_ROWS = 50, 20
 # Rows from which the kernel's hyperparameters are learned at most.
 MOST_SEARCHED = 500
 # Rows that are taken together when nothing is predicted.
@@ -56,6 +60,8 @@ PROGRESS = {
     "_seed": int,
     "_score_sum": float,
     "_score_weight": float,
+    "_calibration_sum": float,
+    "_calibration_weight": float,
     "_n_watched": int,
     "_n_outside": int,
     "_squares": float,
@@ -243,9 +249,9 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
             `n_first_rows` so far), or their sums show that they cannot have been; nothing is then forgotten.
         """
         self._require_fitted()
-        table, targets, weight = self._checked_block(X, y, sample_weight, False)
+        x, targets, weight = self._checked_block(X, y, sample_weight, False)
         weight = np.ones(len(targets)) if weight is None else weight
-        x, used = self._book.coded(table), weight > 0
+        used = weight > 0
         x, targets, weight = x[used], targets[used], weight[used]
         places = self._store.places_of(x, targets, weight)
         if self._holds_all():
@@ -322,12 +328,12 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         begins = not hasattr(self, "_regression")
         if begins:
             self._check_parameters()
-        table, targets, weight = self._checked_block(X, y, sample_weight, begins)
+        x, targets, weight = self._checked_block(X, y, sample_weight, begins)
         clock = self._checked_times(times, len(targets), begins)
         used = slice(None) if weight is None else weight > 0
         if begins:
-            self._begin(table, targets)
-        x, weight = self._book.coded(table), np.ones(len(targets)) if weight is None else weight
+            self._begin(x, targets)
+        weight = np.ones(len(targets)) if weight is None else weight
         rows = CodedRows(x[used], targets[used], weight[used], clock[used])
         found = np.full((3, len(targets), targets.shape[1]), np.nan)
         first = min(len(rows), self.n_first_rows) if at_once else 0
@@ -341,7 +347,11 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
 
     def _checked_block(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, begins: bool
-    ) -> tuple[Table, FloatArray, FloatArray | None]:
+    ) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        """Return rows as numbers and codes, targets (n_rows, n_outputs) and weights (n_rows,)."""
+        quick = None if begins else self._valid_numbers(X, y)
+        if quick is not None:
+            return *quick, as_sample_weight(sample_weight, len(quick[0]), all_zero=True)
         x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=begins)
         weight = as_sample_weight(sample_weight, len(x), all_zero=not begins)
         targets = np.asarray(given, dtype=np.float64)
@@ -353,7 +363,19 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
             raise ValueError(f"y must have {len(self.y_mean_)} outputs, as before, got {targets.shape[1]}")
         if not isinstance(x, Table):
             x = Table.of_numbers(x, list(getattr(self, "feature_names_in_", ())) or None)
-        return x, targets, weight
+        if begins:
+            self._book = Codebook.of(x)
+        return self._book.coded(x), targets, weight
+
+    def _valid_numbers(self, X: Any, y: Any) -> tuple[FloatArray, FloatArray] | None:
+        """Return rows and targets that are finite numbers in arrays, which takes a fraction of full validation."""
+        x = self._valid_matrix(X) if self._book.is_numeric else None
+        if x is None or type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 2 - self._one_dimensional:
+            return None
+        targets = y.reshape(len(y), -1)
+        if len(y) != len(x) or targets.shape[1] != len(self.y_mean_) or not (np.abs(y) <= LARGEST_TARGET).all():
+            return None
+        return np.array(x), np.array(targets)
 
     def _checked_times(self, times: ArrayLike | None, n_rows: int, begins: bool) -> FloatArray:
         """Return when rows came, in seconds, or their numbers where only these matter."""
@@ -372,13 +394,12 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
             raise ValueError("times must not decrease, got a row that came before the one before it")
         return clock
 
-    def _begin(self, table: Table, targets: FloatArray) -> None:
+    def _begin(self, x: FloatArray, targets: FloatArray) -> None:
         self.n_seen_, self._now, self._learned_from = 0, -np.inf, 0
         self._seed = int(self._generator().integers(2**31))
-        self._book = Codebook.of(table)
-        empty = np.empty((0, table.shape[1])), np.empty((0, targets.shape[1])), np.empty(0), np.empty(0)
+        empty = np.empty((0, x.shape[1])), np.empty((0, targets.shape[1])), np.empty(0), np.empty(0)
         self._store = RowStore(CodedRows(*empty))
-        self._score_sum = self._score_weight = 0.0
+        self._score_sum = self._score_weight = self._calibration_sum = self._calibration_weight = 0.0
         self._latest = RowStore(CodedRows(*empty))
         self._n_watched, self._n_outside, self._squares = 0, 0, 0.0
         self._n_learned, self._searched_at, self._moved_at = 0, 0, 0
@@ -431,7 +452,9 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         """Add rows under one feature map; return mean and variance of standardised targets before each."""
         if not len(rows):
             return None
-        block = self._block(rows, watch=True)
+        small = len(rows) <= max(WATCHED_ROWS, self._regression.n_functions // 2)
+        one_by_one = predict or (small and not self._regression.is_stale)
+        block = self._block(rows, watch=True, sums_only=not one_by_one)
         decay = self._decay(rows.clock)
         leaving = n_left = None
         before = len(self._store)
@@ -439,13 +462,15 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         if self.window is not None:
             n_left = self._n_left(rows.clock, before)
             gone = self._store.leave(int(n_left[-1]))
-            leaving = self._block(gone) if len(gone) else None
+            leaving = self._block(gone, sums_only=not one_by_one) if len(gone) else None
         moments = None
-        small = len(rows) <= max(WATCHED_ROWS, self._regression.n_functions // 2)
-        if predict or (small and not self._regression.is_stale):
-            moments = mean, variance = self._regression.predict_then_learn(block, decay, leaving, n_left)
-            self._squares += float(np.minimum((block.y - mean) ** 2 / variance, LARGEST_SQUARE).mean(axis=1).sum())
+        if one_by_one:
+            mean, variance = self._regression.predict_then_learn(block, decay, leaving, n_left)
+            squares = np.minimum((block.y - mean) ** 2 / variance, LARGEST_SQUARE).mean(axis=1)
+            self._squares += float(squares.sum())
+            moments = mean, variance * self._calibrated(squares)[:, None]
         else:
+            self._calibrated(np.ones(len(rows)))
             self._regression.learn(block, decay)
             if leaving is not None:
                 self._regression.leave(leaving)
@@ -501,28 +526,60 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
 
     # --- the feature map
 
-    def _block(self, rows: CodedRows, watch: bool = False) -> Block:
-        """Return rows as inference sees them."""
+    def _calibrated(self, squares: FloatArray) -> FloatArray:
+        """Return the factor of each row's predictive variance, from squared standardised errors of the rows before it.
+
+        It follows errors of the latest rows within tens of rows after a change, long before the noise variance does.
+        """
+        kept = 0.5 ** (1 / CALIBRATION_HALF_LIFE)
+        before = np.array([self._calibration_sum, self._calibration_weight])
+        sums, weights = (
+            lfilter([1.0], [1.0, -kept], new, zi=[kept * own])[0]
+            for new, own in zip((squares, np.ones(len(squares))), before, strict=True)
+        )
+        factors = (CALIBRATION_ROWS + np.append(before[0], sums)) / (CALIBRATION_ROWS + np.append(before[1], weights))
+        self._calibration_sum, self._calibration_weight = float(sums[-1]), float(weights[-1])
+        self.calibration_scale_ = float(np.sqrt(factors[-1]))
+        return np.asarray(factors[:-1])
+
+    def _block(self, rows: CodedRows, watch: bool = False, sums_only: bool = False) -> Block:
+        """Return rows as inference sees them; `sums_only`: without what predictions take."""
         y = (rows.y - self.y_mean_) / self.y_scale_
         if self.features_ is None:
             phi = np.empty((len(rows), 0))
             return Block(phi, phi, y, rows.weight, np.zeros(len(y)))
-        known = self.columns_.n_columns
-        inputs = self.features_.inputs(self.columns_.encode(self._book.table(rows.x[:, :known])))
+        inputs = self.features_.inputs(self._encoded_codes(rows.x))
         if watch:
             self._n_watched += len(rows)
             outside = ((inputs < self._lowest) | (inputs > self._highest)).any(axis=1)
-            self._n_outside += int((outside | ~np.isnan(rows.x[:, known:]).all(axis=1)).sum())
+            self._n_outside += int((outside | ~np.isnan(rows.x[:, self.columns_.n_columns :]).all(axis=1)).sum())
+        if sums_only:
+            functions = self._summed(inputs)
+            return Block(functions, functions, y, rows.weight, np.zeros(len(y)))
         functions, phi, missing = self._functions(inputs)
         return Block(functions, phi, y, rows.weight, missing)
+
+    def _summed(self, inputs: FloatArray) -> FloatArray:
+        """Return what is summed of rows at inputs of the map."""
+        basis, n_threads = self.features_, resolve_n_threads(self.n_threads)
+        assert basis is not None
+        with single_blas_thread():
+            functions = np.ascontiguousarray(basis.functions(inputs, n_threads))
+            return functions if basis.sums_of_kernel else np.ascontiguousarray(basis.whitened(functions))
+
+    def _encoded_codes(self, x: FloatArray) -> FloatArray:
+        """Return rows of numbers and codes as the feature map takes them."""
+        x = x[:, : self.columns_.n_columns]
+        return self.columns_.encode(x if self._book.is_numeric else self._book.table(x))
 
     def _functions(self, inputs: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return what is summed, Φ and the share of the prior variance that Φ misses, at inputs of the map."""
         basis, n_threads = self.features_, resolve_n_threads(self.n_threads)
         assert basis is not None
         with single_blas_thread():
-            functions = np.ascontiguousarray(basis.functions(inputs, n_threads))
-            phi = np.ascontiguousarray(basis.whitened(functions.copy()))
+            functions = phi = np.ascontiguousarray(basis.functions(inputs, n_threads))
+            if isinstance(basis.map, NystroemFeatures):
+                phi = np.ascontiguousarray(basis.whitened(functions.copy()))
         missing = basis.missing_variance(inputs, phi, self.mean_missing_variance_)
         missing = np.zeros(len(phi)) if missing is None else missing
         return functions if basis.sums_of_kernel else phi, phi, missing

@@ -61,12 +61,17 @@ class Block:
 
     def for_sums(self) -> FloatArray:
         """Return the rows that are summed: functions, the constant and targets."""
-        return np.hstack([self.functions, np.full((len(self), 1), CONSTANT), self.y])
+        b = self.functions.shape[1]
+        rows = np.empty((len(self), b + 1 + self.y.shape[1]))
+        rows[:, :b], rows[:, b], rows[:, b + 1 :] = self.functions, CONSTANT, self.y
+        return rows
 
 
 def with_constant(phi: FloatArray) -> FloatArray:
     """Return Φ with the constant basis function."""
-    return np.hstack([phi, np.full((len(phi), 1), CONSTANT)])
+    rows = np.empty((len(phi), phi.shape[1] + 1))
+    rows[:, :-1], rows[:, -1] = phi, CONSTANT
+    return rows
 
 
 class AdaptiveRegression:

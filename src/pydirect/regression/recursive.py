@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
+from scipy.linalg import blas, cho_factor, cho_solve, lapack, solve_triangular
 
+from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_number, short_repr
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # Rows that are taken together: enough for products at the machine's peak, few enough that K costs little.
-BLOCK_ROWS = 64
+BLOCK_ROWS = 128
+# Fewer rows change S later, together with others: what they change it by is kept.
+FEW_ROWS = 16
 
 
 @dataclass(eq=False)
@@ -58,6 +61,8 @@ class RecursivePosterior:
     noise_variance: float
     prior_variance: float
     n_samples: float = 0.0
+    _waiting: ClassVar[Any] = None
+    _signs: ClassVar[Any] = None
 
     __repr__ = short_repr
 
@@ -97,7 +102,7 @@ class RecursivePosterior:
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f = φᵀw at rows of Φ, without the noise; (n_rows,) each."""
         with single_blas_thread():
-            variance = np.einsum("ij,ij->i", phi @ self.covariance, phi)
+            variance = np.einsum("ij,ij->i", self._images(phi), phi)
             return phi @ self.mean, np.maximum(variance, 0.0)
 
     def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
@@ -159,7 +164,9 @@ class RecursivePosterior:
 
     def fade(self, factor: float) -> Self:
         """Let all rows so far, and the prior, count `factor` times as much, in place: exponential forgetting."""
-        self.covariance /= factor
+        self._scale /= factor
+        if self._n_waiting:
+            self._waiting[: self._n_waiting] /= np.sqrt(factor)
         self.prior_variance /= factor
         self.n_samples *= factor
         return self
@@ -183,19 +190,80 @@ class RecursivePosterior:
         return noise, float(self.mean @ self.mean + self.prior_variance) / (determined + 1)
 
     def _change(self, phi: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-        images = phi @ self.covariance
+        images = self._images(phi)
         f, signs = images @ phi.T, np.sign(weight)
         factor = _signed_factor(f + np.diag(self.noise_variance / weight), signs)
-        directions = solve_triangular(factor, images, lower=True, check_finite=False)
+        directions = blas.dtrsm(1.0, factor.T, images.T, side=1).T
         errors = solve_triangular(factor, y - phi @ self.mean, lower=True, check_finite=False)
         earlier = np.tril(factor, -1)
         self.mean += directions.T @ (signs * errors)
-        for sign in (1.0, -1.0):
-            own = directions[signs == sign]
-            if len(own):
-                self.covariance -= sign * (own.T @ own)
+        self._subtract(directions, signs)
         self.n_samples += float(weight.sum())
         return y - factor.diagonal() * errors, np.maximum(f.diagonal() - np.square(earlier) @ signs, 0.0)
+
+    # --- S as it was some rows ago, and what has changed it since
+
+    def _images(self, phi: FloatArray) -> FloatArray:
+        """Return ΦS."""
+        if len(phi) == 1:
+            images = blas.dsymv(1.0, self._earlier.T, phi[0], lower=1)[None]
+        else:
+            images = blas.dsymm(1.0, self._earlier.T, phi.T, lower=1).T
+        if self._scale != 1:
+            images *= self._scale
+        if self._n_waiting:
+            waiting = self._waiting[: self._n_waiting]
+            images -= ((phi @ waiting.T) * self._signs[: self._n_waiting]) @ waiting
+        return np.asarray(images)
+
+    def _subtract(self, directions: FloatArray, signs: FloatArray) -> None:
+        """Subtract Σ ± ddᵀ over directions, (n_rows, n_weights), from S."""
+        n = len(directions)
+        if n > FEW_ROWS:
+            self._settle()
+            self._subtract_products(directions, signs)
+            return
+        if self._n_waiting + n > BLOCK_ROWS:
+            self._settle()
+        if self._waiting is None:
+            self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
+        rows = slice(self._n_waiting, self._n_waiting + n)
+        self._waiting[rows], self._signs[rows] = directions, signs
+        self._n_waiting += n
+
+    def _settle(self) -> None:
+        """Bring S up to date."""
+        n, self._n_waiting = self._n_waiting, 0
+        if self._scale != 1:
+            self._earlier *= self._scale
+            self._scale = 1.0
+        if n:
+            with single_blas_thread():
+                self._subtract_products(self._waiting[:n], self._signs[:n])
+
+    def _subtract_products(self, directions: FloatArray, signs: FloatArray) -> None:
+        for sign in (1.0, -1.0):
+            own = directions if (signs == sign).all() else directions[signs == sign]
+            if len(own):  # in place
+                new = blas.dsyrk(-sign, own.T, 1.0, c=self._earlier.T, lower=1, overwrite_c=1).T
+                self._earlier, self._is_mirrored = new, False
+
+    def _covariance(self) -> FloatArray:
+        self._settle()
+        if not self._is_mirrored:
+            _core.mirror_upper_triangle(self._earlier, 1)
+            self._is_mirrored = True
+        return self._earlier
+
+    def _set_covariance(self, covariance: FloatArray) -> None:
+        # Only entries on and above the diagonal are kept up to date.
+        self._earlier = np.require(covariance, np.float64, ("C", "W"))
+        self._is_mirrored, self._scale, self._waiting, self._n_waiting = True, 1.0, None, 0
+
+
+# A field of the dataclass, brought up to date whenever it is looked at.
+_up_to_date: Any = property(RecursivePosterior._covariance, RecursivePosterior._set_covariance)
+RecursivePosterior.covariance = _up_to_date
 
 
 def _signed_factor(matrix: FloatArray, signs: FloatArray) -> FloatArray:

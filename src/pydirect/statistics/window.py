@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count
 from pydirect.persistence.fields import Arrays, Header, require_array, require_number
-from pydirect.statistics.gaussian import gram_of, row_blocks
+from pydirect.statistics.gaussian import gram_of
 
 # Rows that are multiplied together: enough for products at the machine's peak.
-BLOCK_ROWS = 256
+BLOCK_ROWS = 1024
 # Below this the common factor of sums that fade is multiplied out.
 LEAST_SCALE = 1e-100
 
@@ -35,8 +35,7 @@ class FadingSum:
 
     def __init__(self, n_columns: int) -> None:
         self._high, self._low = np.zeros((2, n_columns, n_columns))
-        self._waiting: list[tuple[FloatArray, FloatArray]] = []
-        self._n_waiting = 0
+        self._waiting, self._weights, self._n_waiting = np.empty((0, n_columns)), np.empty(0), 0
         self._scale = 1.0  # by which the sum and the weights that wait are to be multiplied
 
     @property
@@ -45,15 +44,23 @@ class FadingSum:
         return len(self._high)
 
     def add(self, rows: FloatArray, weight: FloatArray | None = None) -> None:
-        """Add rows, (n_rows, n_columns), of weights (n_rows,); negative weights remove.
-
-        The arrays must not change afterwards.
-        """
+        """Add rows, (n_rows, n_columns), of weights (n_rows,); negative weights remove."""
         weight = np.ones(len(rows)) if weight is None else weight
-        self._waiting.append((rows, weight / self._scale))
-        self._n_waiting += len(rows)
-        if self._n_waiting >= BLOCK_ROWS:
-            self._sum_up()
+        weight = weight / self._scale
+        while len(rows):
+            if not self._n_waiting and len(rows) >= BLOCK_ROWS:
+                self._add_products(rows[:BLOCK_ROWS], weight[:BLOCK_ROWS])
+                rows, weight = rows[BLOCK_ROWS:], weight[BLOCK_ROWS:]
+                continue
+            if not len(self._waiting):
+                self._waiting, self._weights = np.empty((BLOCK_ROWS, self.n_columns)), np.empty(BLOCK_ROWS)
+            n = min(len(rows), BLOCK_ROWS - self._n_waiting)
+            own = slice(self._n_waiting, self._n_waiting + n)
+            self._waiting[own], self._weights[own] = rows[:n], weight[:n]
+            self._n_waiting += n
+            rows, weight = rows[n:], weight[n:]
+            if self._n_waiting == BLOCK_ROWS:
+                self._sum_up()
 
     def add_sum(self, total: FloatArray) -> None:
         """Add the sum over other rows, (n_columns, n_columns)."""
@@ -73,19 +80,22 @@ class FadingSum:
 
     def copy(self) -> Self:
         """Return an independent copy."""
-        return self._with(self._high.copy(), self._low.copy(), [*self._waiting], self._scale)
+        n = self._n_waiting
+        parts = (self._high, self._low, self._waiting[:n], self._weights[:n])
+        return self._with(*(part.copy() for part in parts), self._scale)
 
     def _sum_up(self) -> None:
-        if not self._n_waiting:
-            return
-        rows, weight = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
-        self._waiting, self._n_waiting = [], 0
+        n, self._n_waiting = self._n_waiting, 0
+        if n:
+            self._add_products(self._waiting[:n], self._weights[:n])
+
+    def _add_products(self, rows: FloatArray, weight: FloatArray) -> None:
         with single_blas_thread():
-            for begin, end in row_blocks(len(rows), BLOCK_ROWS):
-                for sign in (1.0, -1.0):
-                    own = sign * weight[begin:end] > 0
-                    if own.any():
-                        self._add(sign * gram_of(_weighted(rows[begin:end], np.sqrt(np.abs(weight[begin:end])), own)))
+            for sign in (1.0, -1.0):
+                own = sign * weight > 0
+                if own.any():
+                    product = gram_of(_weighted(rows, np.sqrt(np.abs(weight)), own))
+                    self._add(product if sign > 0 else -product)
 
     def _add(self, block: FloatArray) -> None:
         high = self._high + block
@@ -98,9 +108,8 @@ class FadingSum:
     def to_fields(self, name: str, arrays: Arrays) -> Header:
         """Return the header of a file and add arrays to it."""
         arrays |= {f"{name}.high": self._high, f"{name}.low": self._low}
-        rows = [rows for rows, _ in self._waiting]
-        arrays[f"{name}.waiting"] = np.concatenate([np.empty((0, self.n_columns)), *rows])
-        arrays[f"{name}.waiting_weight"] = np.concatenate([np.empty(0), *(weight for _, weight in self._waiting)])
+        n = self._n_waiting
+        arrays |= {f"{name}.waiting": self._waiting[:n], f"{name}.waiting_weight": self._weights[:n]}
         return {"scale": self._scale}
 
     @classmethod
@@ -113,12 +122,13 @@ class FadingSum:
         require_array(weight, f"{name}.waiting_weight", len(weight))
         require_array(rows, f"{name}.waiting", len(weight), n_columns)
         scale = require_number(header["scale"], "scale", above=0.0)
-        return cls(n_columns)._with(high, low, [(rows, weight)] if len(rows) else [], scale)
+        return cls(0)._with(high, low, rows, weight, scale)
 
-    def _with(self, high: FloatArray, low: FloatArray, waiting: list[Any], scale: float) -> Self:
-        made = type(self)(0)
-        made._high, made._low, made._waiting, made._scale = high, low, waiting, scale
-        made._n_waiting = sum(len(rows) for rows, _ in waiting)
+    def _with(self, high: FloatArray, low: FloatArray, rows: FloatArray, weight: FloatArray, scale: float) -> Self:
+        made = type(self)(len(high))
+        made._high, made._low, made._scale = high, low, scale
+        made._waiting, made._weights = np.empty((BLOCK_ROWS, len(high))), np.empty(BLOCK_ROWS)
+        made._waiting[: len(rows)], made._weights[: len(rows)], made._n_waiting = rows, weight, len(rows)
         return made
 
 
