@@ -71,6 +71,11 @@ class Codebook:
         self.values = [*self.values, *[None] * n_columns]
         self.numeric = np.append(self.numeric, np.zeros(n_columns, dtype=bool))
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether no column holds text."""
+        return all(own is None for own in self.values)
+
     def table(self, x: FloatArray) -> Table:
         """Return coded rows, all columns or the first ones, as a table."""
         values = self.values[: x.shape[1]]

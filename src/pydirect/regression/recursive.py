@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, lapack, solve_triangular
@@ -61,10 +61,23 @@ class RecursivePosterior:
     noise_variance: float
     prior_variance: float
     n_samples: float = 0.0
-    _waiting: ClassVar[Any] = None
-    _signs: ClassVar[Any] = None
 
     __repr__ = short_repr
+
+    def _set_covariance(self, covariance: FloatArray) -> None:
+        # Only entries on and above the diagonal are kept up to date.
+        self._earlier: FloatArray = np.require(covariance, np.float64, ("C", "W"))
+        self._is_mirrored, self._scale = True, 1.0
+        self._waiting: FloatArray = np.empty((0, len(covariance)))
+        self._signs: FloatArray = np.empty(0)
+        self._n_waiting = 0
+
+    def _covariance(self) -> FloatArray:
+        self._settle()
+        if not self._is_mirrored:
+            _core.mirror_upper_triangle(self._earlier, 1)
+            self._is_mirrored = True
+        return self._earlier
 
     @classmethod
     def prior(cls, n_weights: int, noise_variance: float, prior_variance: float = 1.0) -> Self:
@@ -225,7 +238,7 @@ class RecursivePosterior:
             return
         if self._n_waiting + n > BLOCK_ROWS:
             self._settle()
-        if self._waiting is None:
+        if not len(self._waiting):
             self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
         rows = slice(self._n_waiting, self._n_waiting + n)
         self._waiting[rows], self._signs[rows] = directions, signs
@@ -247,18 +260,6 @@ class RecursivePosterior:
             if len(own):  # in place
                 new = blas.dsyrk(-sign, own.T, 1.0, c=self._earlier.T, lower=1, overwrite_c=1).T
                 self._earlier, self._is_mirrored = new, False
-
-    def _covariance(self) -> FloatArray:
-        self._settle()
-        if not self._is_mirrored:
-            _core.mirror_upper_triangle(self._earlier, 1)
-            self._is_mirrored = True
-        return self._earlier
-
-    def _set_covariance(self, covariance: FloatArray) -> None:
-        # Only entries on and above the diagonal are kept up to date.
-        self._earlier = np.require(covariance, np.float64, ("C", "W"))
-        self._is_mirrored, self._scale, self._waiting, self._n_waiting = True, 1.0, None, 0
 
 
 # A field of the dataclass, brought up to date whenever it is looked at.

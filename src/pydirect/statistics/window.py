@@ -81,8 +81,8 @@ class FadingSum:
     def copy(self) -> Self:
         """Return an independent copy."""
         n = self._n_waiting
-        parts = (self._high, self._low, self._waiting[:n], self._weights[:n])
-        return self._with(*(part.copy() for part in parts), self._scale)
+        rows, weight = self._waiting[:n], self._weights[:n]  # copied there
+        return self._with(self._high.copy(), self._low.copy(), rows, weight, self._scale)
 
     def _sum_up(self) -> None:
         n, self._n_waiting = self._n_waiting, 0
