@@ -101,3 +101,12 @@ def test_recipes_for_influence_run_one_after_the_other(capsys):
         exec(block, names)
     printed = capsys.readouterr().out
     assert "in the deviation" in printed and "most uncertain for: " in printed
+
+
+def test_recipes_for_merging_and_privacy_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = blocks_of("merging_and_privacy.md")
+    exec(first, {})
+    assert float(capsys.readouterr().out) < 1e-10
+    exec(second, {})
+    assert capsys.readouterr().out.count("[") == 3

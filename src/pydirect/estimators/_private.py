@@ -24,8 +24,8 @@ from pydirect.statistics.privacy import PrivacyBudget
 from pydirect.statistics.rotated import decorrelate
 from pydirect.statistics.running import RunningStatistics
 
-# Standardised inputs that stand for any input: of columns that are bounded, those within 1.5 times their half range.
-REFERENCE_ROWS, REFERENCE_REACH = 2000, 1.5
+# Standardised inputs that stand for any input: all within bounds, where the map was fitted to these.
+REFERENCE_ROWS, REFERENCE_REACH = 2000, 1.0
 
 
 class PrivateModel(MergingModel):
