@@ -1,4 +1,4 @@
-"""A sampler for Optuna whose suggestions cost no more after ten thousand trials than after a few hundred."""
+"""A sampler for Optuna whose suggestions cost about twice as much after ten thousand trials as after a hundred."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DirectSampler(BaseSampler):
     - **Several objectives** are improved in a random direction each time, so that the front's hypervolume grows.
     - **Parallel trials**: for those still running, values are drawn from the posterior and believed.
     - **Pruned trials** count as their last intermediate value, or as the median trial if that is worse. **Failed** ones
-      tell where trials fail: a process of its own learns it, and suggestions avoid it.
+      tell where trials fail: a process of its own learns how likely that is, which counts against a suggestion.
     - Parameters whose distribution changes from trial to trial are sampled by an `optuna.samplers.RandomSampler`.
 
     Parameters
