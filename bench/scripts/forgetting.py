@@ -241,8 +241,8 @@ def run_refits(window: int | None) -> Callable[[Stream], Prediction]:
 N_BASIS_FUNCTIONS = 300
 MODELS: dict[str, Callable[[Stream], Prediction]] = {
     "stream": run_stream(),
-    **{f"stream, half-life {h}": run_stream(half_life=h) for h in (250, 500, 1000, 2000)},
-    **{f"stream, window {w}": run_stream(window=w) for w in (500, 1000, 2000)},
+    **{f"stream, half-life {h}": run_stream(half_life=h) for h in (100, 250, 500, 1000)},
+    "stream, window 1000": run_stream(window=1000),
     "frozen": run_frozen,
     "refits, told changes": run_refits(None),
     **{f"refits, last {w}": run_refits(w) for w in (500, 1000)},
