@@ -10,11 +10,13 @@ from pydirect.plotting.fits import ELBODisplay, PosteriorDisplay, SequentialDisp
 from pydirect.plotting.influence import RowInfluenceDisplay, ShapleyDisplay
 from pydirect.plotting.inputs import EffectDisplay, NoiseDisplay, RelevanceDisplay
 from pydirect.plotting.predictions import CalibrationDisplay, PredictionIntervalDisplay, ReliabilityDisplay
+from pydirect.plotting.streams import LogScoreDisplay
 
 __all__ = [
     "CalibrationDisplay",
     "ELBODisplay",
     "EffectDisplay",
+    "LogScoreDisplay",
     "NoiseDisplay",
     "PosteriorDisplay",
     "PredictionIntervalDisplay",
