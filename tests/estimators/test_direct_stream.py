@@ -231,6 +231,28 @@ def test_a_window_follows_a_function_that_changes():
     assert log_density[-300:].mean() > log_density[500:600].mean() - 0.3
 
 
+def test_rows_may_fade_within_less_than_one_row():
+    X, y = rows(200)
+    *_, log_density = stream(half_life=0.5).predict_then_learn(X, y)
+    assert np.isfinite(log_density[2:]).all()
+
+
+def test_deviations_follow_errors_long_before_the_noise_does():
+    X, y = rows(300)
+    y[200:] += np.random.default_rng(1).normal(0, 2, 100)
+    model = stream(follow_inputs=False)
+    _, std, log_density = model.predict_then_learn(X, y)
+    assert std[230:].mean() > 5 * std[150:200].mean()
+    assert log_density[230:].mean() > -3
+    assert model.predict(X, return_std=True)[1].mean() == pytest.approx(std[-20:].mean(), rel=0.5)
+
+
+def test_the_unit_of_targets_changes_nothing():
+    X, y = rows(150)
+    in_units, scaled = (stream().predict_then_learn(X, own) for own in (y, 1e4 * y + 1e5))
+    np.testing.assert_allclose(in_units[2][2:60], scaled[2][2:60] + np.log(1e4), rtol=1e-3, atol=1e-3)
+
+
 def test_several_outputs_text_and_gaps():
     pandas = pytest.importorskip("pandas")
     X, y = rows(200)

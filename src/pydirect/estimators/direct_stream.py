@@ -45,6 +45,7 @@ SURPRISE, LARGEST_SQUARE = 2.0, 25.0
 # Rows after which a squared error counts half in the factor of predictive variances, and rows of error one that count
 # with them.
 CALIBRATION_HALF_LIFE, CALIBRATION_ROWS = 50, 20
+LARGEST_CALIBRATION = 400.0  # what the squared error of one row counts at most: twenty deviations
 # Rows from which the kernel's hyperparameters are learned at most.
 MOST_SEARCHED = 500
 # Rows that are taken together when nothing is predicted.
@@ -70,6 +71,7 @@ PROGRESS = {
     "_moved_at": int,
     "_learn_at": list,
 }
+LEAST_SHARE = 1e-6  # of the largest weight, where the feature map is learned
 SECOND = np.timedelta64(1, "s")
 
 
@@ -466,9 +468,12 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         moments = None
         if one_by_one:
             mean, variance = self._regression.predict_then_learn(block, decay, leaving, n_left)
-            squares = np.minimum((block.y - mean) ** 2 / variance, LARGEST_SQUARE).mean(axis=1)
-            self._squares += float(squares.sum())
-            moments = mean, variance * self._calibrated(squares)[:, None]
+            squares = (block.y - mean) ** 2 / variance
+            self._squares += float(np.minimum(squares, LARGEST_SQUARE).mean(axis=1).sum())
+            if self.n_seen_ < 2:  # their scale is not known yet
+                squares[...] = 1.0
+            calibrated = self._calibrated(np.minimum(squares, LARGEST_CALIBRATION).mean(axis=1))
+            moments = mean, variance * calibrated[:, None]
         else:
             self._calibrated(np.ones(len(rows)))
             self._regression.learn(block, decay)
@@ -647,7 +652,9 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         """Learn the feature map from rows, and begin a regression without rows."""
         if len(rows) > 2 * self.n_first_rows:
             rows = rows[np.linspace(0, len(rows) - 1, 2 * self.n_first_rows).astype(np.intp)]
-        mapper, weight = self._new_mapper(), None if (rows.weight == 1).all() else rows.weight
+        # Rows that have all but faded still tell where inputs lie; their ranks would be infinite otherwise.
+        weight = np.maximum(rows.weight, LEAST_SHARE * rows.weight.max())
+        mapper, weight = self._new_mapper(), None if (weight == 1).all() else weight
         if self.features_ is not None and self.n_seen_ < self.n_first_rows and self.n_seen_ < 3 * self._searched_at:
             mapper._earlier = self.features_
         else:
