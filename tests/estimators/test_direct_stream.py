@@ -169,6 +169,56 @@ def test_merged_models_have_learned_the_rows_of_both(kind):
         model.merge(other)
 
 
+def test_merged_rows_go_on_fading_with_the_next_ones():
+    X, y = rows(300)
+    model = stream(half_life=60, follow_inputs=False).partial_fit(X[:100], y[:100])
+    model.merge(model.emptied().partial_fit(X[100:250], y[100:250])).partial_fit(X[250:], y[250:])
+    ages = np.r_[np.arange(100)[::-1] + 50, np.arange(200)[::-1]]
+    assert_sums_of(model, X, y, 0.5 ** (ages / 60))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_merged_rows_are_as_old_as_their_times_tell(swapped):
+    X, y = rows(300)
+    minute = {"half_life": datetime.timedelta(minutes=1), "follow_inputs": False}
+    times = np.r_[np.arange(100.0), np.arange(120.0, 320.0)]
+    first = stream(**minute).partial_fit(X[:100], y[:100], times=times[:100])
+    second = first.emptied().partial_fit(X[100:], y[100:], times=times[100:])
+    model, other = (second, first) if swapped else (first, second)
+    model.merge(other)
+    assert_sums_of(model, X, y, 0.5 ** ((319 - times) / 60))
+    with pytest.raises(ValueError, match="half_life"):
+        model.merge(copy.deepcopy(other).set_params(half_life=5.0))
+
+
+def test_rows_without_weight_let_no_time_pass():
+    X, y = rows(200)
+    weight = np.ones(200)
+    weight[10:90] = weight[95:100] = 0
+    used = weight > 0
+    model, plain = (stream(half_life=20, follow_inputs=False) for _ in range(2))
+    for part in (slice(0, 100), slice(100, 200)):
+        model.partial_fit(X[part], y[part], weight[part])
+    plain.partial_fit(X[used], y[used])
+    assert model.n_samples_ == pytest.approx(plain.n_samples_, rel=1e-12)
+
+
+def test_forgotten_rows_do_not_come_back_with_a_new_map():
+    X, y = rows(90)
+    model = stream().partial_fit(X, y)
+    model.forget(X[80:], y[80:])
+    assert not (model._latest.rows.y == y[80:]).any()
+    assert len(model._latest) == 22
+
+
+def test_numbers_and_then_text_in_an_empty_column_are_refused():
+    X, y = rows(5)
+    X[:, 1] = np.nan
+    model = stream().partial_fit(X, y).partial_fit(np.array([[1.0, 2.5]]), np.zeros(1))
+    with pytest.raises(TypeError, match="1 must hold numbers"):
+        model.partial_fit(np.array([[1.0, "a"]], dtype=object), np.zeros(1))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [1, 5, 30, 150])
 def test_files_and_pickles_go_on_bit_for_bit(tmp_path, kind, n):

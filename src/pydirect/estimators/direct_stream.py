@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -113,6 +114,10 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
 
     features_: Basis | None
     n_seen_: int
+    _regression: AdaptiveRegression
+    _store: RowStore
+    _latest: RowStore
+    _now: float
 
     def __init__(
         self,
@@ -255,7 +260,7 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         weight = np.ones(len(targets)) if weight is None else weight
         used = weight > 0
         x, targets, weight = x[used], targets[used], weight[used]
-        places = self._store.places_of(x, targets, weight)
+        places, latest = (store.places_of(x, targets, weight) for store in (self._store, self._latest))
         if self._holds_all():
             if (places < 0).any():
                 row = int(np.flatnonzero(places < 0)[0])
@@ -272,10 +277,14 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
             rows = CodedRows(x, targets, weight, np.zeros(len(x)))
         self._regression.remove(self._block(rows), places if self.window is not None else None)
         self._store.remove(places[places >= 0])
+        self._latest.remove(latest[latest >= 0])
         return self
 
     def merge(self, other: DirectStreamRegressor) -> Self:
         """Add what another model of the same feature map has learned from other rows.
+
+        Rows that fade with time have the age that their times tell; of those that fade with their number, the latest of
+        either model counts fully.
 
         Models share a feature map if they began as copies: of a model that has seen rows, `emptied` gives copies that
         count none of them.
@@ -288,7 +297,7 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         Raises
         ------
         ValueError
-            If feature maps differ, or rows leave a `window`.
+            If feature maps or half-lives differ, or rows leave a `window`.
         """
         self._require_fitted()
         other._require_fitted()
@@ -296,12 +305,22 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
             raise ValueError("other must be another model with the same feature map: begin with copies of one model")
         if self.window is not None or other.window is not None:
             raise ValueError("window must be None to merge: it is not known which rows leave next")
+        if self.half_life != other.half_life:
+            raise ValueError(f"other must have half_life={self.half_life!r}, got {other.half_life!r}")
         if len(self.y_mean_) != len(other.y_mean_):
             raise ValueError(f"other must have {len(self.y_mean_)} outputs, got {len(other.y_mean_)}")
         location, scale = (other.y_mean_ - self.y_mean_) / self.y_scale_, other.y_scale_ / self.y_scale_
-        self._regression.merge(other._regression, location, scale)
+        ahead, others, theirs = other._now - self._now, other._regression, other._store.rows
+        if _is_time(self.half_life):
+            share = float(np.exp2(-abs(ahead) / _seconds(self.half_life)))
+            others = others if ahead > 0 else copy.deepcopy(others).fade(share)
+            self._regression.fade(share if ahead > 0 else 1.0)
+            self._now = max(self._now, other._now)
+        else:  # the latest row of either counts as the latest of both
+            theirs = replace(theirs, clock=theirs.clock - ahead)
+        self._regression.merge(others, location, scale)
         self.n_seen_ += other.n_seen_
-        self._keep(other._store.rows)
+        self._keep(theirs)
         return self
 
     def emptied(self) -> Self:
@@ -331,11 +350,11 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         if begins:
             self._check_parameters()
         x, targets, weight = self._checked_block(X, y, sample_weight, begins)
-        clock = self._checked_times(times, len(targets), begins)
-        used = slice(None) if weight is None else weight > 0
+        weight = np.ones(len(targets)) if weight is None else weight
+        used = weight > 0
+        clock = self._checked_times(times, used, begins)
         if begins:
             self._begin(x, targets)
-        weight = np.ones(len(targets)) if weight is None else weight
         rows = CodedRows(x[used], targets[used], weight[used], clock[used])
         found = np.full((3, len(targets), targets.shape[1]), np.nan)
         first = min(len(rows), self.n_first_rows) if at_once else 0
@@ -371,7 +390,7 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
 
     def _valid_numbers(self, X: Any, y: Any) -> tuple[FloatArray, FloatArray] | None:
         """Return rows and targets that are finite numbers in arrays, which takes a fraction of full validation."""
-        x = self._valid_matrix(X) if self._book.is_numeric else None
+        x = self._valid_matrix(X) if self._book.is_numeric and self._book.numeric.all() else None
         if x is None or type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 2 - self._one_dimensional:
             return None
         targets = y.reshape(len(y), -1)
@@ -379,19 +398,18 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
             return None
         return np.array(x), np.array(targets)
 
-    def _checked_times(self, times: ArrayLike | None, n_rows: int, begins: bool) -> FloatArray:
-        """Return when rows came, in seconds, or their numbers where only these matter."""
+    def _checked_times(self, times: ArrayLike | None, used: NDArray[np.bool_], begins: bool) -> FloatArray:
+        """Return when rows came, in seconds, or their numbers where only these matter, of the `used` ones."""
         if not self._needs_times():
             if times is not None:
                 raise ValueError("times must be None unless half_life or window is a time")
-            first = 0 if begins else self.n_seen_
-            return np.arange(first, first + n_rows, dtype=np.float64)
+            return np.asarray(np.cumsum(used) + (-1.0 if begins or not self.n_seen_ else self._now), dtype=np.float64)
         if times is None:
             raise ValueError("times must be given where half_life or window is a time")
         values = np.asarray(times)
         if values.dtype.kind == "M":
             values = (values - np.datetime64(0, "s")) / SECOND
-        clock = as_float_array(values, "times", (n_rows,))
+        clock = as_float_array(values, "times", used.shape)
         if (np.diff(clock, prepend=clock[0] if begins else self._now) < 0).any():
             raise ValueError("times must not decrease, got a row that came before the one before it")
         return clock

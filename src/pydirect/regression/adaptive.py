@@ -214,6 +214,12 @@ class AdaptiveRegression:
             self.sums.add(rows, -block.weight)
         self._n_samples, self._posteriors = left, None
 
+    def fade(self, factor: float) -> Self:
+        """Let all rows so far count `factor` times as much."""
+        self._fade_sums(factor)
+        self._posteriors = None
+        return self
+
     def merge(self, other: AdaptiveRegression, location: FloatArray, scale: FloatArray) -> None:
         """Add the rows of another, whose targets are ``y · scale + location`` in the units of this one."""
         assert isinstance(self.sums, FadingSum) and isinstance(other.sums, FadingSum)
