@@ -164,7 +164,7 @@ class RewardPosteriors:
             else:
                 self.gram[arm] += weighted.T @ x
                 posterior = RecursivePosterior(self.means[arm], self.covariances[arm], 1.0, 1 / self.prior_precision)
-                posterior.update(x, y - self.baseline, w)
+                self.covariances[arm] = posterior.update(x, y - self.baseline, w).covariance
         self.n_learned += len(phi)
 
     def _follow(self, arm: int, phi: FloatArray, y: float, weight: float) -> None:
