@@ -31,5 +31,5 @@ def test_an_example_runs_and_shows_a_picture(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_begins_with_a_title_and_a_text(name):
     source = (GALLERY / name).read_text(encoding="utf-8")
-    assert re.match(r'"""(.+)\n(=+)\n\n\S', source), "a title, underlined, and a paragraph"
+    assert re.match(r'"""\n?(.+)\n(=+)\n\n\S', source), "a title, underlined, and a paragraph"
     assert "\n# %%\n" in source

@@ -23,6 +23,7 @@ BLOCKS = blocks_of("streaming.md")
 EXPECTED = [
     (None, "2700.0"),
     (None, "70.0"),
+    (None, "800"),
     ("river", "1001"),
     ("pyarrow", "20000.0"),
     ("pyarrow", "5000.0"),

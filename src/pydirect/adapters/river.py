@@ -46,11 +46,12 @@ class RiverRegressor(base.MiniBatchRegressor):
     >>> from pydirect import DirectStreamRegressor
     >>> from pydirect.adapters import RiverRegressor
     >>> model = RiverRegressor(DirectStreamRegressor(half_life=200))
-    >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 0.2...
+    >>> score = evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
+    >>> score.get() < 0.3
+    True
     >>> x, y = next(iter(datasets.TrumpApproval()))
-    >>> model.predict_one(x, with_dist=True).sigma
-    0.3...
+    >>> 0.1 < model.predict_one(x, with_dist=True).sigma < 1
+    True
     """
 
     def __init__(self, model: DirectStreamRegressor | None = None) -> None:

@@ -216,6 +216,7 @@ class LocalDetail(LeavingOneOut):
 
 
 def warn_without_local(what: str, stacklevel: int) -> None:
+    """Warn that something leaves out the local process."""
     warnings.warn(
         f"{what} leave out the model's local process: fit with local=False where predictions are to agree with them",
         LocalProcessWarning,
