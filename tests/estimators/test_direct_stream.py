@@ -191,6 +191,17 @@ def test_merged_rows_are_as_old_as_their_times_tell(swapped):
         model.merge(copy.deepcopy(other).set_params(half_life=5.0))
 
 
+def test_a_refused_fit_leaves_the_stream_as_it_is():
+    X, y = rows(100)
+    model = stream(window=70).partial_fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(X[:, :1], np.full(100, np.nan))
+    np.testing.assert_array_equal(model.predict(X), before)
+    model.forget(X[-5:], y[-5:])
+    assert model.n_samples_ == 65
+
+
 def test_rows_without_weight_let_no_time_pass():
     X, y = rows(200)
     weight = np.ones(200)

@@ -195,8 +195,10 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
 
         The feature map is learned from the first of them at once.
         """
-        self._forget()
-        self._learn(X, y, sample_weight, times, predict=False, at_once=True)
+        fresh = copy.copy(self)  # what is refused leaves the stream as it is
+        fresh._forget()
+        fresh._learn(X, y, sample_weight, times, predict=False, at_once=True)
+        self.__dict__ = fresh.__dict__
         return self
 
     def partial_fit(
