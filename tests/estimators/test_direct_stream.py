@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -200,6 +201,17 @@ def test_a_refused_fit_leaves_the_stream_as_it_is():
     np.testing.assert_array_equal(model.predict(X), before)
     model.forget(X[-5:], y[-5:])
     assert model.n_samples_ == 65
+
+
+def test_threads_that_predict_find_the_same_posterior():
+    X, y = rows(1500)
+    model = DirectStreamRegressor(n_basis_functions=150, n_first_rows=256, follow_inputs=False)
+    model.partial_fit(X[:400], y[:400]).predict(X[:1])
+    model.partial_fit(X[400:], y[400:])  # the posterior follows when it is asked for
+    expected = copy.deepcopy(model).predict(X[:20])
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(model.predict, [X[:20]] * 4):
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_rows_without_weight_let_no_time_pass():

@@ -7,6 +7,7 @@ evidence then.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,6 +20,8 @@ from pydirect.regression.recursive import BLOCK_ROWS, RecursivePosterior
 from pydirect.statistics.gaussian import GaussianStatistics, whitened_sums
 from pydirect.statistics.window import FadingSum, WindowSum
 
+# Predictions of several threads may all find that posteriors are to be computed: one of them does it.
+_REFRESHING = threading.RLock()
 # Value of the constant basis function, whose weight has the prior of the others: the level of the targets is free to
 # move by ten times the deviation of the functions.
 CONSTANT = 10.0
@@ -120,7 +123,9 @@ class AdaptiveRegression:
     def posteriors(self) -> list[RecursivePosterior]:
         """Posteriors of the weights, the last of which is the constant's, of each output."""
         if self._posteriors is None:
-            self.refresh()
+            with _REFRESHING:
+                if self._posteriors is None:
+                    self.refresh()
         assert self._posteriors is not None
         return self._posteriors
 
