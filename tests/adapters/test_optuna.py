@@ -172,6 +172,12 @@ def test_trials_of_others_and_new_parameters_are_taken_in():
     assert set(trial.relative_params) == {"y", "z"}
 
 
+@pytest.mark.parametrize("size", [np.inf, -np.inf, 1e300])
+def test_values_that_nothing_can_be_learned_from_do_not_end_a_study(size):
+    study = studied(lambda trial: size * trial.suggest_float("x", 0.1, 1), 13)
+    assert len(study.trials) == 13
+
+
 def test_one_value_is_no_parameter():
     study = studied(lambda trial: trial.suggest_int("one", 1, 1) + trial.suggest_float("x", 0, 1), 9)
     assert set(study.trials[-1].system_attrs) == set()

@@ -27,6 +27,8 @@ from pydirect.logistic.predictive import log_sum_exp
 REACH, SPACING = 22.0, 0.6
 LARGEST_SPACING = 0.4
 NEWTON_STEPS = 60
+# Most steps to either side of the mode: only a fit that has diverged would take more.
+MOST_STEPS = 2**12
 # Entries of nodes held at a time, and hardly more nodes than there are for a row.
 BLOCK, NODES = 2**20, 500
 # Largest log mean whose exponential is finite with room to square it.
@@ -193,7 +195,7 @@ def log_predictive_probability(y: FloatArray, mean: FloatArray, variance: FloatA
     likelihood, sd = CountLikelihood(dispersion), np.sqrt(variance)
     mode, width = _mode(y, mean, variance, likelihood)
     spacing = np.minimum(SPACING * width, LARGEST_SPACING)
-    reach = np.ceil(REACH * np.max(width / spacing, initial=1.0))
+    reach = min(np.ceil(REACH * np.max(width / spacing, initial=1.0)), MOST_STEPS)
     steps = np.arange(-reach, reach + 1)
     found = np.empty(len(y))
     size = max(1, BLOCK // len(steps))

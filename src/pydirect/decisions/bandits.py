@@ -171,7 +171,8 @@ class LinearBandit(ContextualBandit):
         Goyal 2013, *Thompson sampling for contextual bandits with linear payoffs*), which explores more, and tries
         several arms while rewards are late.
     exploration : float, default=1.0
-        Factor of standard deviations; 0 is greedy.
+        Factor of standard deviations; 0 is greedy. With more, first rewards that are bad by chance are less likely to
+        make it give up an arm.
     half_life : float, optional
         A reward counts half when this many have followed, of whatever arms: for rewards whose means drift. See
         `pydirect.decisions.RewardPosteriors` for what is exact.

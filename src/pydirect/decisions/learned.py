@@ -16,6 +16,8 @@ from pydirect.decisions.surrogate import Surrogate, fit_kernel
 MAX_LANDMARKS = 300
 # Rows between two searches of hyperparameters grow by this factor.
 GROWTH = 1.1
+# Values whose squares can be summed; larger ones count as infinite.
+LARGEST = 1e150
 
 
 class Standardised:
@@ -26,8 +28,8 @@ class Standardised:
     """
 
     def __init__(self, values: FloatArray) -> None:
-        finite = values[np.isfinite(values)]
-        values = np.clip(values, finite.min(initial=0.0), finite.max(initial=0.0)) if len(finite) else 0 * values
+        finite = values[np.abs(values) <= LARGEST]
+        values = np.clip(values, finite.min(initial=0.0), finite.max(initial=0.0))
         middle = float(np.median(values))
         spread = float(np.sqrt(np.mean((values[values >= middle] - middle) ** 2)))
         quantiles = spread * ndtri((rankdata(values) - 0.5) / len(values))
@@ -38,7 +40,7 @@ class Standardised:
 
     def __call__(self, values: FloatArray) -> FloatArray:
         """Return values in the surrogate's units, those between known ones by interpolation."""
-        beyond = np.where(np.isfinite(values), np.maximum(values - self.known[-1], 0.0), 0.0)
+        beyond = np.where(np.abs(values) <= LARGEST, np.maximum(values - self.known[-1], 0.0), 0.0)
         return (np.interp(values, self.known, self.warped) + beyond - self.mean) / self.scale
 
     def priority(self, values: FloatArray) -> FloatArray:
