@@ -139,6 +139,8 @@ def test_faded_rows_are_forgotten_given_their_age():
     model = stream(half_life=60, follow_inputs=False).partial_fit(X, y)
     with pytest.raises(ValueError, match="age must be given"):
         model.forget(X[200:220], y[200:220])
+    with pytest.raises(ValueError, match="age must not be negative"):
+        model.forget(X[200:220], y[200:220], age=-5)
     model.forget(X[200:220], y[200:220], age=299 - np.arange(200, 220))
     weight = weights_that_count(300, "half_life")
     weight[200:220] = 0
@@ -266,7 +268,7 @@ def test_rows_fade_and_leave_with_time():
         ({"window": minute}, (age < 60).astype(float)),
     ):
         model = stream(follow_inputs=False, **options).partial_fit(X[:100], y[:100], times=times[:100])
-        model.predict_then_learn(X[100:], y[100:], times=times[100:])
+        model.predict_then_learn(X[100:], y[100:], times=times[100:].tolist())  # the standard library's datetimes
         assert_sums_of(model, X, y, weight, rtol=1e-7)  # seconds since 1970 have seven digits behind the point
         with pytest.raises(ValueError, match="times must not decrease"):
             model.partial_fit(X[:1], y[:1], times=times[:1])
@@ -372,3 +374,5 @@ def test_bad_rows_are_refused():
         model.partial_fit(X, np.stack([y, y], axis=1))
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(X[:, :1], y)
+    with pytest.raises(ValueError, match="window must be given from the first row on"):
+        model.set_params(window=30).partial_fit(X, y)

@@ -274,8 +274,11 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
             if self.half_life is not None:
                 if age is None:
                     raise ValueError("age must be given with half_life: how long ago each row came")
-                ages = np.broadcast_to(np.asarray(age, dtype=np.float64), weight.shape)
-                weight = weight * np.exp2(-as_float_array(ages, "age", (len(x),)) / _seconds(self.half_life))
+                given = np.broadcast_to(np.asarray(age, dtype=np.float64), weight.shape)
+                ages = as_float_array(given, "age", (len(x),))
+                if (ages < 0).any():
+                    raise ValueError(f"age must not be negative, got {ages.min()}")
+                weight = weight * np.exp2(-ages / _seconds(self.half_life))
             rows = CodedRows(x, targets, weight, np.zeros(len(x)))
         self._regression.remove(self._block(rows), places if self.window is not None else None)
         self._store.remove(places[places >= 0])
@@ -351,6 +354,8 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         begins = not hasattr(self, "_regression")
         if begins:
             self._check_parameters()
+        elif self._regression.sliding != (self.window is not None):
+            raise ValueError("window must be given from the first row on: fit anew to change it")
         x, targets, weight = self._checked_block(X, y, sample_weight, begins)
         weight = np.ones(len(targets)) if weight is None else weight
         used = weight > 0
@@ -409,6 +414,8 @@ class DirectStreamRegressor(TableModel, ProbabilisticRegressor):
         if times is None:
             raise ValueError("times must be given where half_life or window is a time")
         values = np.asarray(times)
+        if values.dtype == object:  # of the standard library's datetime
+            values = values.astype("datetime64[us]")
         if values.dtype.kind == "M":
             values = (values - np.datetime64(0, "s")) / SECOND
         clock = as_float_array(values, "times", used.shape)
