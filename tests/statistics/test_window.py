@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pydirect.statistics.window import BLOCK_ROWS, FadingSum, WindowSum
+from pydirect.statistics.window import BLOCK_ROWS, FadingSum, WindowSum, faded_sums
 
 
 def direct(rows, weight):
@@ -88,3 +88,12 @@ def test_no_more_rows_leave_than_there_are():
     sums.add(np.ones((3, 2)))
     with pytest.raises(ValueError, match="at most 3 rows can leave, got 4"):
         sums.leave(np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("n", [0, 1, 256, 700])
+def test_running_sums_fade_by_their_recursion(n):
+    values, total, expected = np.random.default_rng(0).exponential(size=n), 3.0, []
+    for value in values:
+        total = 0.9 * total + value
+        expected.append(total)
+    np.testing.assert_allclose(faded_sums(values, 0.9, 3.0), expected, rtol=1e-12)

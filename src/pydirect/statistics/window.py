@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count
 from pydirect.persistence.fields import Arrays, Header, require_array, require_number
-from pydirect.statistics.gaussian import gram_of
+from pydirect.statistics.gaussian import gram_of, row_blocks
 
 # Rows that are multiplied together: enough for products at the machine's peak.
 BLOCK_ROWS = 1024
+RUNNING_ROWS = 256  # of running sums at a time: powers of their factor stay far from zero
 # Below this the common factor of sums that fade is multiplied out.
 LEAST_SCALE = 1e-100
 
@@ -214,3 +215,16 @@ class WindowSum:
         made._old = FadingSum.from_fields(header["old"], arrays, f"{name}.old", n_columns)
         made._n_young, made._n_old = (as_count(header[own], own, 0) for own in ("n_young", "n_old"))
         return made
+
+
+def faded_sums(values: FloatArray, factor: float, before: float) -> FloatArray:
+    """Return the running sums s_i = `factor` · s_(i−1) + x_i of values x, (n,), that begin with s_0 = `before`.
+
+    The factor must not be so small that its 256th power is zero.
+    """
+    sums = np.empty(len(values))
+    for begin, end in row_blocks(len(values), RUNNING_ROWS):
+        powers = factor ** np.arange(1.0, end - begin + 1)
+        sums[begin:end] = powers * (before + np.cumsum(values[begin:end] / powers))
+        before = float(sums[end - 1])
+    return sums
