@@ -74,14 +74,14 @@ def test_the_distribution_is_of_the_target():
     assert sigma == pytest.approx(np.std(errors), rel=0.3)
 
 
-def test_before_two_rows_a_prediction_is_standard_normal():
+def test_the_first_predictions_are_standard_normal_and_then_the_first_target():
     model = small()
-    for _ in range(2):
-        assert model.predict_one({"a": 1.0}) == 0.0
-        found = model.predict_one({"a": 1.0}, with_dist=True)
-        assert (found.mu, found.sigma) == pytest.approx((0.0, 1.0))
-        model.learn_one({"a": 1.0}, 3.0)
-    assert math.isfinite(model.predict_one({"a": 1.0}))
+    found = model.predict_one({"a": 1.0}, with_dist=True)
+    assert (model.predict_one({"a": 1.0}), found.mu, found.sigma) == pytest.approx((0.0, 0.0, 1.0))
+    model.learn_one({"a": 1.0}, 3.0)
+    found = model.predict_one({"a": 2.0}, with_dist=True)
+    assert found.mu == pytest.approx(3.0)
+    assert 0 < found.sigma < math.inf
 
 
 def test_a_model_is_cloned_and_not_touched():

@@ -86,7 +86,7 @@ class RiverRegressor(base.MiniBatchRegressor):
     def predict_one(self, x: Mapping[Hashable, Any], with_dist: bool = False) -> Any:
         """Predict a row: the mean, or with `with_dist` a `river.proba.Gaussian` of the target.
 
-        Before two rows have been learned that is 0, or the standard normal distribution.
+        Before a row has been learned that is 0, or the standard normal distribution.
         """
         mean, std = self._predicted([x])
         return _gaussian(mean[0], std[0]) if with_dist else float(mean[0])
@@ -106,7 +106,7 @@ class RiverRegressor(base.MiniBatchRegressor):
 
     def _predicted(self, rows: list[Mapping[Hashable, Any]]) -> tuple[FloatArray, FloatArray]:
         """Return means and deviations of the targets, (n_rows,) each."""
-        if self._n_learned < 2:
+        if not self._n_learned:
             return np.zeros(len(rows)), np.ones(len(rows))
         mean, std = self.stream.predict(self._table(rows), return_std=True)
         return mean, std
