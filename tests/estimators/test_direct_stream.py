@@ -213,7 +213,7 @@ def test_threads_that_predict_find_the_same_posterior():
     expected = copy.deepcopy(model).predict(X[:20])
     with ThreadPoolExecutor(4) as threads:
         for found in threads.map(model.predict, [X[:20]] * 4):
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_allclose(found, expected, rtol=1e-8)  # one that lacks rows is off by far more
 
 
 def test_rows_without_weight_let_no_time_pass():

@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count
 from pydirect.persistence.fields import Arrays, Header, require_array, require_number, require_positive
 from pydirect.regression.recursive import BLOCK_ROWS, RecursivePosterior
@@ -144,6 +145,10 @@ class AdaptiveRegression:
 
     def refresh(self) -> None:
         """Compute the posteriors from the sums, after a few steps of the noise and the prior variance."""
+        with single_blas_thread():
+            self._refresh()
+
+    def _refresh(self) -> None:
         statistics, found = self.statistics(), []
         self.noise, self.prior = self.noise.copy(), self.prior.copy()
         for k in range(self.n_outputs):
@@ -174,7 +179,8 @@ class AdaptiveRegression:
 
     def mean(self, phi: FloatArray) -> FloatArray:
         """Mean of f at rows of Φ, (n_rows, n_outputs)."""
-        return with_constant(phi) @ np.stack([posterior.mean for posterior in self.posteriors], axis=1)
+        with single_blas_thread():
+            return with_constant(phi) @ np.stack([posterior.mean for posterior in self.posteriors], axis=1)
 
     # --- rows
 
