@@ -31,14 +31,24 @@ JITTER = 1e-12
 class ContextualBandit(BaseEstimator):
     """Base of the bandits: features of rows, policies, files. Rows are contexts or candidates."""
 
-    features: Any
-    policy: str
-    exploration: float
-    half_life: float | None
-    random_state: Any
     rewards_: RewardPosteriors
     n_features_in_: int
     _rng: np.random.Generator
+
+    def __init__(
+        self,
+        *,
+        features: Any = "linear",
+        policy: str = "ucb",
+        exploration: float = 1.0,
+        half_life: float | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.features = features
+        self.policy = policy
+        self.exploration = exploration
+        self.half_life = half_life
+        self.random_state = random_state
 
     def _first_arms(self) -> int:
         """Return the number of models of rewards to begin with."""
@@ -207,12 +217,14 @@ class LinearBandit(ContextualBandit):
         half_life: float | None = None,
         random_state: Any = 0,
     ) -> None:
+        super().__init__(
+            features=features,
+            policy=policy,
+            exploration=exploration,
+            half_life=half_life,
+            random_state=random_state,
+        )
         self.arms = arms
-        self.features = features
-        self.policy = policy
-        self.exploration = exploration
-        self.half_life = half_life
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -337,21 +349,6 @@ class SharedBandit(ContextualBandit):
     >>> bandit.decide([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     1
     """
-
-    def __init__(
-        self,
-        *,
-        features: Any = "linear",
-        policy: str = "ucb",
-        exploration: float = 1.0,
-        half_life: float | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.features = features
-        self.policy = policy
-        self.exploration = exploration
-        self.half_life = half_life
-        self.random_state = random_state
 
     def _first_arms(self) -> int:
         return 1

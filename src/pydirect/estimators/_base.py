@@ -269,30 +269,41 @@ class LatentFunctions(BaseEstimator):
     def _to_fields(self, writer: Writer) -> Header:
         """Return the header of a file and collect its arrays; a subclass adds its own fitted attributes."""
         return {
-            "one_dimensional": self._one_dimensional,
-            "n_features_in": self.n_features_in_,
-            "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+            **self._shape_fields(),
             "n_samples": self.n_samples_,
             "fit_seconds": self.fit_seconds_,
             "posteriors": [writer.fields(p, f"posterior{k}") for k, p in enumerate(self.posteriors_)],
         }
 
-    def _from_fields(self, header: Header, arrays: Arrays) -> None:
-        """Set what `_to_fields` wrote; raise unless it has its types and shapes and fits together."""
+    def _shape_fields(self) -> Header:
+        """Return what a file says of X and y, whatever the estimator."""
+        return {
+            "one_dimensional": self._one_dimensional,
+            "n_features_in": self.n_features_in_,
+            "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+        }
+
+    def _from_shape_fields(self, header: Header) -> None:
+        """Check the parameters, and set what `_shape_fields` wrote and the metadata."""
         self._check_parameters()
         resolve_n_threads(self.n_threads)
-        self.metadata_, self.fit_seconds_ = header["metadata"], header["fit_seconds"]
+        self.metadata_ = header["metadata"]
         require_type(self.metadata_, "metadata", dict)
-        require_type(self.fit_seconds_, "fit_seconds", dict)
         d = self.n_features_in_ = as_count(header["n_features_in"], "n_features_in")
         names = header["feature_names"]
         require_type(names, "feature_names", list)
         if len(names) not in (0, d) or not all(isinstance(n, str) for n in names):
             raise ValueError(f"feature_names must be {d} strings or none")
         self._set_input_names(d, names or None)
-        self.n_samples_ = require_number(header["n_samples"], "n_samples", above=0.0)
         self._one_dimensional = header["one_dimensional"]
         require_type(self._one_dimensional, "one_dimensional", bool)
+
+    def _from_fields(self, header: Header, arrays: Arrays) -> None:
+        """Set what `_to_fields` wrote; raise unless it has its types and shapes and fits together."""
+        self._from_shape_fields(header)
+        self.fit_seconds_ = header["fit_seconds"]
+        require_type(self.fit_seconds_, "fit_seconds", dict)
+        self.n_samples_ = require_number(header["n_samples"], "n_samples", above=0.0)
         require_type(header["posteriors"], "posteriors", list)
         self.posteriors_ = [
             build_one(self._posterior_types, h, arrays, f"posterior{k}") for k, h in enumerate(header["posteriors"])

@@ -16,7 +16,7 @@ from pydirect.estimators._tables import TableModel
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import weighted_location_scale
-from pydirect.features.maps import MANY_ROWS, NystroemFeatures
+from pydirect.features.maps import MANY_ROWS
 from pydirect.regression.adaptive import AdaptiveRegression, Block
 
 # Rows at which the feature map is learned, until there are `n_first_rows`; with fewer there is a constant only.
@@ -65,7 +65,6 @@ class StreamMap(TableModel, ProbabilisticRegressor):
     _n_learned: int
     _searched_at: int
     _moved_at: int
-    _learned_from: int
     _lowest: FloatArray
     _highest: FloatArray
 
@@ -118,7 +117,7 @@ class StreamMap(TableModel, ProbabilisticRegressor):
     # --- the feature map
 
     def _takes_tables(self) -> bool:
-        return not (self.features == "precomputed" or not isinstance(self.features, str))
+        return isinstance(self.features, str) and self.features != "precomputed"
 
     def _new_mapper(self) -> DirectRegressor:
         """Return the regressor that learns the feature map."""
@@ -170,9 +169,8 @@ class StreamMap(TableModel, ProbabilisticRegressor):
         basis, n_threads = self.features_, resolve_n_threads(self.n_threads)
         assert basis is not None
         with single_blas_thread():
-            functions = phi = np.ascontiguousarray(basis.functions(inputs, n_threads))
-            if isinstance(basis.map, NystroemFeatures):
-                phi = np.ascontiguousarray(basis.whitened(functions.copy()))
+            functions = np.ascontiguousarray(basis.functions(inputs, n_threads))
+            phi = np.ascontiguousarray(basis.whitened(functions.copy() if basis.sums_of_kernel else functions))
         missing = basis.missing_variance(inputs, phi, self.mean_missing_variance_)
         missing = np.zeros(len(phi)) if missing is None else missing
         return functions if basis.sums_of_kernel else phi, phi, missing
@@ -205,7 +203,6 @@ class StreamMap(TableModel, ProbabilisticRegressor):
             self._regression.learn(self._block(rows))
         else:
             self._carry_over(rows, self._rows_now(self._latest))
-        self._learned_from = self.n_seen_
 
     def _carry_over(self, sample: CodedRows, latest: CodedRows) -> None:
         """Learn the feature map from a sample and the latest rows, and give it what the present one has learned.

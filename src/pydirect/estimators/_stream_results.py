@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pydirect._validation import FloatArray, as_count, as_flag
+from pydirect._validation import FloatArray, as_count
 from pydirect.estimators._row_store import PARTS, Codebook, CodedRows, RowStore
 from pydirect.estimators._stream_map import StreamMap, is_time, seconds
 from pydirect.features.basis import Basis
@@ -33,7 +33,6 @@ CALIBRATION_HALF_LIFE, CALIBRATION_ROWS = 50, 20
 # What else a file holds of where the stream stands, with its types.
 PROGRESS = {
     "_now": float,
-    "_learned_from": int,
     "_seed": int,
     "_score_sum": float,
     "_score_weight": float,
@@ -177,9 +176,7 @@ class StreamResults(StreamMap):
         writer.arrays |= {"y_mean": self.y_mean_, "y_scale": self.y_scale_}
         writer.arrays |= {"lowest": self._lowest, "highest": self._highest}
         return {
-            "one_dimensional": self._one_dimensional,
-            "n_features_in": self.n_features_in_,
-            "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+            **self._shape_fields(),
             "calibration_scale": self.calibration_scale_,
             "mean_missing_variance": self.mean_missing_variance_,
             "n_seen": self.n_seen_,
@@ -192,12 +189,8 @@ class StreamResults(StreamMap):
         }
 
     def _from_fields(self, header: Header, arrays: Arrays) -> None:
-        self._check_parameters()
-        self.metadata_ = header["metadata"]
-        require_type(self.metadata_, "metadata", dict)
-        d = as_count(header["n_features_in"], "n_features_in")
-        self._set_input_names(d, header["feature_names"] or None)
-        self._one_dimensional = as_flag(header["one_dimensional"], "one_dimensional")
+        self._from_shape_fields(header)
+        d = self.n_features_in_
         self.y_mean_, self.y_scale_ = arrays["y_mean"], arrays["y_scale"]
         k = len(require_array(self.y_mean_, "y_mean", "n_outputs"))
         require_positive(self.y_scale_, "y_scale", k)

@@ -346,7 +346,7 @@ class DirectStreamRegressor(StreamResults):
         return clock
 
     def _begin(self, x: FloatArray, targets: FloatArray) -> None:
-        self.n_seen_, self._now, self._learned_from = 0, -np.inf, 0
+        self.n_seen_, self._now = 0, -np.inf
         self._seed = int(self._generator().integers(2**31))
         empty = np.empty((0, x.shape[1])), np.empty((0, targets.shape[1])), np.empty(0), np.empty(0)
         self._store = RowStore(CodedRows(*empty))

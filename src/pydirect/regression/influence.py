@@ -20,7 +20,7 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, short_repr
-from pydirect.regression.leave_one_out import SMALLEST_REMAINDER, ridge_factor
+from pydirect.regression.leave_one_out import SMALLEST_REMAINDER, ridge_factor, variances_by_factor
 from pydirect.statistics.gaussian import TargetStatistics
 
 
@@ -70,8 +70,8 @@ class InfluencePosterior:
 
     def variances(self, phi: FloatArray) -> FloatArray:
         """Variances of f at rows of Φ, (n_rows,)."""
-        half = self.half(phi)
-        return np.asarray(np.einsum("ij,ij->j", half, half))
+        with single_blas_thread():
+            return variances_by_factor(self.factor, phi)
 
     def images(self, phi: FloatArray) -> FloatArray:
         """Return SΦᵀ, (n_weights, n_rows)."""

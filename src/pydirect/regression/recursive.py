@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import blas, cho_factor, cho_solve, lapack, solve_triangular
+from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 
 from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_number, short_repr
+from pydirect.regression.leave_one_out import ridge_factor
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # Rows that are taken together: enough for products at the machine's peak, few enough that K costs little.
@@ -92,15 +93,13 @@ class RecursivePosterior:
         """Return the posterior of the rows of statistics, of one target."""
         noise, t = _positive(noise_variance, prior_variance)
         target = as_target_statistics(statistics)
-        precision = target.A / noise
-        precision.flat[:: len(precision) + 1] += 1 / t
+        factor = ridge_factor(target.A / noise, 1 / t)
         with single_blas_thread():
-            factor = cho_factor(precision, lower=True, overwrite_a=True)
-            mean = cho_solve(factor, target.c / noise)
-            covariance, info = lapack.dpotri(factor[0], lower=1, overwrite_c=1)
+            mean = cho_solve((factor, True), target.c / noise)
+            inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
         assert info == 0
-        lower = np.tril(covariance, -1)
-        covariance = np.ascontiguousarray(lower + lower.T + np.diag(covariance.diagonal()))
+        covariance = inverse.T
+        _core.mirror_upper_triangle(covariance, 1)
         return cls(mean, covariance, noise, t, target.n_samples)
 
     @property
