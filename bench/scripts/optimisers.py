@@ -26,23 +26,13 @@ from collections.abc import Callable  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+import draws  # noqa: E402
 import numpy as np  # noqa: E402
 import optuna  # noqa: E402
 
 from pydirect.adapters import DirectSampler  # noqa: E402
 
 Objective = Callable[[optuna.Trial], float]
-A = np.array(
-    [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
-)
-P = 1e-4 * np.array(
-    [
-        [1312, 1696, 5569, 124, 8283, 5886],
-        [2329, 4135, 8307, 3736, 1004, 9991],
-        [2348, 1451, 3522, 2883, 3047, 6650],
-        [4047, 8828, 8732, 5743, 1091, 381],
-    ]
-)
 SAMPLERS: dict[str, Callable[[int], Any]] = {
     "direct": lambda seed: DirectSampler(seed=seed),
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
@@ -56,13 +46,12 @@ LARGEST = {"gp": 1000, "gp-exact": 1000}
 
 def branin(x: float, y: float) -> float:
     """Branin's function above its minimum."""
-    bowl = (y - 5.1 / (4 * np.pi**2) * x**2 + 5 / np.pi * x - 6) ** 2
-    return float(bowl + 10 * (1 - 1 / (8 * np.pi)) * np.cos(x) + 10 - 0.39788735772973816)
+    return -0.39788735772973816 - float(draws.branin(np.array([[(x + 5) / 15, y / 15]]))[0])
 
 
 def hartmann(u: np.ndarray) -> float:
     """Hartmann's function of six numbers above its minimum."""
-    return float(3.3223680114155147 - np.array([1, 1.2, 3, 3.2]) @ np.exp(-(A * (u - P) ** 2).sum(axis=1)))
+    return 3.3223680114155147 - float(draws.hartmann6(u[None])[0])
 
 
 def branin_of(trial: optuna.Trial) -> float:

@@ -91,9 +91,13 @@ class KernelHyperparameters:
         ard, isotropic, slope, constant = self.amplitudes
         return ard + isotropic + constant + slope * np.einsum("ij,ij->i", linear, linear)
 
+    def cut_off_inputs(self, x: FloatArray) -> FloatArray:
+        """Return what clipping takes off the inputs of the linear part, (n_rows, n_linear)."""
+        return x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
+
     def cut_off_variance(self, x: FloatArray) -> FloatArray:
         """Prior variance that the linear part loses by clipping its inputs, (n_rows,)."""
-        beyond = x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
+        beyond = self.cut_off_inputs(x)
         return self.amplitudes[2] * np.einsum("ij,ij->i", beyond, beyond)
 
     def prepared(self, x: FloatArray) -> PreparedRows:

@@ -23,7 +23,7 @@ from scipy.special import gammaincinv
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.derivatives import Direction, derivatives, diagonal_derivative, rates_of_inputs
-from pydirect.features.kernel import KernelHyperparameters, linear_inputs
+from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import FourierFeatures, NystroemFeatures
 
 N_FREQUENCIES = 500
@@ -60,7 +60,7 @@ class MissingFeatures:
 
     def transform(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
         """Return the features, (n_rows, n_weights), at inputs of the map, whose basis functions are `phi`."""
-        beyond = np.sqrt(self.kernel.amplitudes[2]) * self._beyond(inputs)
+        beyond = np.sqrt(self.kernel.amplitudes[2]) * self.kernel.cut_off_inputs(inputs)
         if self._process is None:
             return beyond
         scale = self._scale(inputs, phi)
@@ -69,7 +69,7 @@ class MissingFeatures:
     def along(self, inputs: FloatArray, phi: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
         """Return the features' derivatives along a direction, in which the basis functions have these `rates`."""
         moved = rates_of_inputs(inputs.shape, direction)[:, : self.kernel.n_linear]
-        beyond = np.sqrt(self.kernel.amplitudes[2]) * np.where(self._beyond(inputs) != 0.0, moved, 0.0)
+        beyond = np.sqrt(self.kernel.amplitudes[2]) * np.where(self.kernel.cut_off_inputs(inputs) != 0.0, moved, 0.0)
         if self._process is None:
             return beyond
         scale = self._scale(inputs, phi)
@@ -79,10 +79,6 @@ class MissingFeatures:
         turn = self._process.left_along(inputs, direction, rates) / length
         turn -= unit * np.einsum("ij,ij->i", unit, turn)[:, None]
         return np.hstack([beyond, change[:, None] * unit + scale[:, None] * turn])
-
-    def _beyond(self, inputs: FloatArray) -> FloatArray:
-        """Return what clipping takes off the inputs of the linear part."""
-        return inputs[:, : self.kernel.n_linear] - linear_inputs(inputs, self.kernel.n_linear)
 
     def _scale(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
         """Return the deviation of what landmarks miss, less what the noise accounts for, (n_rows,)."""
@@ -156,7 +152,7 @@ def missing_variance_along(
     kernel = basis.hyperparameters
     if kernel is None:
         return np.zeros(len(inputs))
-    beyond = inputs[:, : kernel.n_linear] - linear_inputs(inputs, kernel.n_linear)
+    beyond = kernel.cut_off_inputs(inputs)
     moved = rates_of_inputs(inputs.shape, direction)[:, : kernel.n_linear]
     found = 2 * kernel.amplitudes[2] * np.einsum("ij,ij->i", beyond, moved)
     if isinstance(basis.map, NystroemFeatures):

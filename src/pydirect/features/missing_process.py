@@ -12,7 +12,6 @@ from scipy.linalg import solve_triangular
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.kernel import linear_inputs
 from pydirect.features.maps import NystroemFeatures, cholesky_with_jitter
 from pydirect.features.repeated import equal_rows
 
@@ -46,7 +45,7 @@ def draw_missing(
         return None
     first, where = equal_rows(inputs)
     rows = inputs[first]
-    beyond = rows[:, : kernel.n_linear] - linear_inputs(rows, kernel.n_linear)
+    beyond = kernel.cut_off_inputs(rows)
     drawn = beyond @ (np.sqrt(kernel.amplitudes[2]) * rng.standard_normal((kernel.n_linear, n_draws)))
     if isinstance(basis.map, NystroemFeatures):
         drawn += _between_landmarks(basis.map, rows, mean_missing, n_draws, rng, n_threads)
@@ -116,7 +115,7 @@ def missing_covariances(basis: Basis, inputs: FloatArray, phi: FloatArray, row: 
     kernel = basis.hyperparameters
     if kernel is None:
         return np.zeros(len(inputs))
-    beyond = inputs[:, : kernel.n_linear] - linear_inputs(inputs, kernel.n_linear)
+    beyond = kernel.cut_off_inputs(inputs)
     found = kernel.amplitudes[2] * (beyond @ beyond[row])
     if isinstance(basis.map, NystroemFeatures):
         variance = basis.map.missing_variance(inputs, phi)
