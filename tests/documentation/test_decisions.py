@@ -1,11 +1,11 @@
-"""The Python of docs/decisions.md runs as written, one block after the other."""
+"""The Python of docs/guide/decisions.md runs as written, one block after the other."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "decisions.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "decisions.md"
 
 
 def test_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):

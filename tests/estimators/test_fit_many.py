@@ -122,7 +122,7 @@ def test_fit_many_refuses_data_before_a_model_is_touched(data):
 
 
 def test_the_page_on_many_models_runs_as_written():
-    page = Path(__file__).resolve().parents[2] / "docs" / "many_models.md"
+    page = Path(__file__).resolve().parents[2] / "docs" / "guide" / "many_models.md"
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 4
     exec("\n".join(blocks), {})

@@ -1,0 +1,61 @@
+"""Settings of the documentation, built by `python -m sphinx -W -n docs build/docs`.
+
+With `-D plot_gallery=0` the examples are shown without having been run.
+"""
+
+from __future__ import annotations
+
+import pydirect
+
+project = "pydirect"
+author = "The pydirect developers"
+project_copyright = author
+version = release = pydirect.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "sphinx-mathjax-offline",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+    "sphinx_design",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["gallery"]  # the sources of the examples, which sphinx-gallery turns into pages
+default_role = "code"
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc's sections have them
+numpydoc_show_class_members = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "examples",
+    "backreferences_dir": "examples/backreferences",
+    "doc_module": ("pydirect",),
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "plot_gallery": "True",
+    "write_computation_times": False,
+    "show_signature": False,
+    "abort_on_example_error": True,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "pydirect"
+html_static_path = ["_static"]
+html_css_files = ["pydirect.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 7,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+}
