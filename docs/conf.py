@@ -5,7 +5,12 @@ With `-D plot_gallery=0` the examples are shown without having been run.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pydirect
+
+sys.path.insert(0, str(Path(__file__).parent))  # for gallery_settings
 
 project = "pydirect"
 author = "The pydirect developers"
@@ -45,6 +50,11 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "show_signature": False,
     "abort_on_example_error": True,
+    "image_srcset": ["2x"],
+    "nested_sections": False,
+    "reset_modules": ("matplotlib", "gallery_settings.set_style"),
+    "subsection_order": "gallery_settings.order_of_section",
+    "within_subsection_order": "gallery_settings.order_of",
 }
 
 html_theme = "pydata_sphinx_theme"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
-EXAMPLES = sorted(path.name for path in GALLERY.glob("plot_*.py"))
+EXAMPLES = sorted(path.relative_to(GALLERY).as_posix() for path in GALLERY.rglob("plot_*.py"))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
