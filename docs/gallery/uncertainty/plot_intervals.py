@@ -1,9 +1,9 @@
 """Intervals that widen where there are no data
 ============================================
 
-Carbon dioxide over Mauna Loa rises from year to year, and goes up and down with the seasons. Sixteen months in the middle
-and the last year are hidden from the model. It is told nothing of seasons, so what it says about the hidden months
-should be vaguer than what it says about those that it has seen.
+Carbon dioxide over Mauna Loa rises from year to year, and goes up and down with the seasons. Sixteen months in the
+middle and the last year are hidden from the model. It is told nothing of seasons, so what it says about the hidden
+months should be vaguer than what it says about those that it has seen.
 """
 
 # %%
@@ -32,8 +32,8 @@ hidden = ((time > 2018.2) & (time < 2019.54)) | (time > 2023)
 print(f"{(~hidden).sum()} months seen, {hidden.sum()} hidden")
 
 # %%
-# Beside our model stands a Gaussian process with the usual squared exponential kernel. Both learn a kernel from the data;
-# ours has a linear part besides.
+# Beside our model stands a Gaussian process with the usual squared exponential kernel. Both learn a kernel from the
+# data; ours has a linear part besides.
 
 kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(0.3, (0.01, 100)) + WhiteKernel(0.01, (1e-5, 1))
 models = {
@@ -42,15 +42,14 @@ models = {
 }
 for name, model in models.items():
     mean, std = model.fit(time[~hidden, None], co2[~hidden]).predict(time[:, None], return_std=True)
-    print(f"{name}: 95 % intervals are ±{1.96 * np.median(std[~hidden]):.1f} ppm at months that were seen, up to")
-    print(
-        f"±{1.96 * std[hidden].max():.1f} at hidden ones, with {np.mean(np.abs(co2 - mean)[hidden] < 1.96 * std[hidden]):.0%} inside"
-    )
+    inside = np.abs(co2 - mean)[hidden] < 1.96 * std[hidden]
+    print(f"{name}: 95 % intervals of ±{1.96 * np.median(std[~hidden]):.1f} ppm at months that were seen,")
+    print(f"    of up to ±{1.96 * std[hidden].max():.1f} ppm at hidden ones, with {inside.mean():.0%} of these inside")
 
 # %%
-# In the gap, our band follows the trend and is about as wide as the seasons, and beyond the last month it keeps growing.
-# The other one is as wide as all that it has seen, the trend included, and its mean goes back to the average of the
-# record. With a periodic kernel a Gaussian process would beat both; that is for those who know that there are seasons.
+# In the gap, our band follows the trend and is about as wide as the seasons, and beyond the last month it keeps
+# growing. The other one is as wide as the whole record varies, the trend included, and its mean goes back to the
+# average. With a periodic kernel a Gaussian process would beat both; that is for those who know that there are seasons.
 
 line = np.linspace(2014, 2025, 1001)
 figure, axes = plt.subplots(2, 1, figsize=(9, 6.4), sharex=True, sharey=True, layout="constrained")
