@@ -1,9 +1,7 @@
 """`fit_many`: each model is what its own fit gives."""
 
-import re
 import time
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,10 +117,3 @@ def test_fit_many_refuses_data_before_a_model_is_touched(data):
     with pytest.raises(ValueError, match="sample_weight"):
         fit_many([fitted, other], x, y, -np.ones(240))
     np.testing.assert_array_equal(fitted.predict(x), before)
-
-
-def test_the_page_on_many_models_runs_as_written():
-    page = Path(__file__).resolve().parents[2] / "docs" / "guide" / "many_models.md"
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
-    exec("\n".join(blocks), {})
