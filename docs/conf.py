@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pydirect
 
-sys.path.insert(0, str(Path(__file__).parent))  # for gallery_settings
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "_ext")]  # gallery_settings, reference
 
 project = "pydirect"
 author = "The pydirect developers"
@@ -27,6 +27,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_design",
     "sphinx_copybutton",
+    "reference",  # of _ext
 ]
 exclude_patterns = ["gallery"]  # the sources of the examples, which sphinx-gallery turns into pages
 default_role = "code"
@@ -35,7 +36,7 @@ nitpicky = True
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
-autosummary_generate = True
+autosummary_generate = False  # pages of the reference are written by _ext/reference.py
 autodoc_typehints = "none"  # numpydoc's sections have them
 numpydoc_show_class_members = False
 
@@ -56,6 +57,8 @@ sphinx_gallery_conf = {
     "subsection_order": "gallery_settings.order_of_section",
     "within_subsection_order": "gallery_settings.order_of",
 }
+
+toc_object_entries_show_parents = "hide"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pydirect"

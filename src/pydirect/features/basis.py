@@ -28,7 +28,8 @@ class Basis:
     """Basis functions of rows of X: standardisation of the columns, then a feature map.
 
     Frozen, picklable, and all that a worker needs to compute Φ. Two bases are equal if they map rows in the same way,
-    that is, if their fields have the same content; fields marked with * are not compared.
+    that is, if their fields have the same content; the kernel, its search, the scale of the targets, the names and
+    the parameters are not compared.
 
     Parameters
     ----------
@@ -37,15 +38,15 @@ class Basis:
     map : FeatureMap
         From inputs to Φ.
     hyperparameters : KernelHyperparameters, optional
-        * Hyperparameters of the kernel that the map approximates; None if there is no kernel.
+        Hyperparameters of the kernel that the map approximates; None if there is no kernel.
     search : HyperparameterSearch, optional
-        * Record of the search of the hyperparameters; None if they were given.
+        Record of the search of the hyperparameters; None if they were given.
     target_scale : ndarray of shape (n_outputs,), optional
-        * Standard deviations of the targets, in whose units the hyperparameters were learned.
+        Standard deviations of the targets, in whose units the hyperparameters were learned.
     names : tuple of str, optional
-        * Names of the columns of X, compared with those of later rows that have names.
+        Names of the columns of X, compared with those of later rows that have names.
     parameters : dict, optional
-        * Content of the estimator's parameters that the map depends on, as of when it was fitted; see
+        Content of the estimator's parameters that the map depends on, as of when it was fitted; see
         `pydirect.features.content.content`.
     reach : float
         Largest magnitude of the map's inputs, which are clipped to it.

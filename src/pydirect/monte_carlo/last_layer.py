@@ -142,7 +142,7 @@ def expected_logistic_likelihood(
     mean, variance : array_like of shape (n_samples,)
     method : {"quadrature", "expansion"}
         The trapezoidal rule, good to 1e-12 for variances up to 200 and to 1e-9 up to 1000, or
-        −log 2 + u/2 − u²/8 + u⁴/192 − (1 − y) u, which holds for |u| < 1 alone.
+        −log 2 + u/2 − u²/8 + u⁴/192 − (1 − y) u, which holds for ``|u| < 1`` alone.
 
     Returns
     -------

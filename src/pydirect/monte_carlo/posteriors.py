@@ -80,7 +80,7 @@ class PosteriorFamily:
         return self.shape
 
     def moment_bounds(self) -> tuple[float, float]:
-        """Lower and upper bound on the powers r for which E |ξ|^r exists, both exclusive."""
+        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive."""
         if self.name == "horseshoe":
             return -1.0, 1.0
         if self.law == "inverse_gamma":
@@ -184,7 +184,7 @@ class CustomFamily:
     has_location : bool
         Whether w = μ + σ ξ, or w = θ ξ with positive ξ.
     moment_range : (float, float)
-        E |ξ|^r exists for r between these two, exclusive.
+        ``E |ξ|^r`` exists for r between these two, exclusive.
     moments : mapping of float to float, optional
         E ξ^r for the powers r that mode ``"exact"`` needs.
     logs : tuple of float, optional
@@ -235,7 +235,7 @@ class CustomFamily:
         return "real" if self.has_location else "positive"
 
     def moment_bounds(self) -> tuple[float, float]:
-        """Lower and upper bound on the powers r for which E |ξ|^r exists, both exclusive."""
+        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive."""
         return self.moment_range
 
     def moment(self, r: float, n_weights: int) -> float:
@@ -290,7 +290,7 @@ def as_scales(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
 
 def has_moment(family: Posterior, r: float) -> bool:
-    """Whether E |ξ|^r is finite.
+    """Whether ``E |ξ|^r`` is finite.
 
     Examples
     --------

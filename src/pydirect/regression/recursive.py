@@ -74,6 +74,7 @@ class RecursivePosterior:
         self._n_waiting = 0
 
     def _covariance(self) -> FloatArray:
+        """Covariance S of the weights, symmetric; (n_weights, n_weights)."""
         self._settle()
         if not self._is_mirrored:
             _core.mirror_upper_triangle(self._earlier, 1)
