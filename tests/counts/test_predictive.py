@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from pydirect.counts import CountDistribution, CountLikelihood
 
@@ -17,7 +17,7 @@ def by_summation(function, mean, variance):
     """Sum over a grid far finer than anything that varies on it."""
     z = mean + np.sqrt(variance) * np.linspace(-11, 11, 40_001)
     density = stats.norm.pdf(z, mean, np.sqrt(variance))
-    return np.trapezoid(function(z) * density, z)
+    return integrate.trapezoid(function(z) * density, z)
 
 
 @DISPERSIONS

@@ -6,11 +6,13 @@ import importlib.metadata
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 import pydirect
+from pydirect import _core
 
 DISTRIBUTION = importlib.metadata.distribution("pydirect")
 EDITABLE = json.loads(DISTRIBUTION.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable", False)
@@ -51,7 +53,8 @@ def test_the_console_script_is_declared():
 
 @installed_from_a_wheel
 def test_only_compiled_code_python_and_templates_of_headers():
-    assert {path.suffix for path in package_files()} == {".py", ".pyi", ".so", ".typed", ".h"}
+    compiled = Path(_core.__file__).suffix
+    assert {path.suffix for path in package_files()} == {".py", ".pyi", compiled, ".typed", ".h"}
 
 
 @installed_from_a_wheel
@@ -67,3 +70,52 @@ def test_every_module_of_the_source_is_there():
 def test_the_source_tree_is_not_what_is_tested():
     assert not Path(pydirect.__file__).is_relative_to(ROOT / "src")
     assert not Path(importlib.util.find_spec("pydirect._core").origin).is_relative_to(ROOT / "src")
+
+
+# What is compiled in, and what is copied beside it
+
+
+def bill_of_materials(name):
+    return json.loads(DISTRIBUTION.read_text(f"sboms/{name}.cdx.json"))
+
+
+@installed_from_a_wheel
+def test_the_bill_of_materials_lists_what_is_compiled_in():
+    bill = bill_of_materials("pydirect")
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["version"] == pydirect.__version__
+    assert all(tool["version"] for tool in bill["metadata"]["tools"]["components"])
+    versions = {component["name"]: component["version"] for component in bill["components"]}
+    assert re.match(r"\d+\.\d+", versions["pybind11"])
+    for component in bill["components"]:
+        assert component["purl"].endswith(f"@{component['version']}")
+        assert component["licenses"]
+    (dependencies,) = bill["dependencies"]
+    assert dependencies["ref"] == bill["metadata"]["component"]["bom-ref"]
+    assert set(dependencies["dependsOn"]) == {component["bom-ref"] for component in bill["components"]}
+
+
+@installed_from_a_wheel
+def test_the_bill_of_materials_lists_libraries_that_were_copied():
+    copied = [path.name for path in DISTRIBUTION.files if path.parts[0] == "pydirect.libs"]
+    if not copied or sys.platform != "linux":
+        pytest.skip("not repaired by auditwheel")
+    bill = bill_of_materials("auditwheel")
+    found = {component["name"]: component["version"] for component in bill["components"]}
+    assert found.pop("pydirect") == pydirect.__version__
+    assert len(found) >= 1
+    assert all(found.values())
+    assert any("gomp" in name for name in copied) == any("gomp" in name for name in found)
+
+
+@installed_from_a_wheel
+def test_licences_of_all_that_is_inside_are_inside():
+    listed = DISTRIBUTION.metadata.get_all("License-File")
+    assert "LICENSE" in listed
+    for name in listed:
+        assert len(DISTRIBUTION.read_text(f"licenses/{name}")) > 500, name
+    texts = DISTRIBUTION.read_text("licenses/LICENSES/README.md")
+    for component in bill_of_materials("pydirect")["components"]:
+        assert component["name"] in texts
+    for target in re.findall(r"\]\(([^)#]+)\)", texts):
+        assert (PurePosixPath("LICENSES") / target).as_posix() in listed or target == "../LICENSE"

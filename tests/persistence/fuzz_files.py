@@ -204,7 +204,7 @@ def alter_arrays(rng: np.random.Generator, document: persistence.Document, path:
         if rng.random() < 0.05:
             del arrays[name]
         persistence.write(path, document.kind, document.header, arrays)
-    except (TypeError, ValueError, OverflowError, IndexError, np.exceptions.AxisError):
+    except (TypeError, ValueError, OverflowError, IndexError, np.exceptions.AxisError, DeprecationWarning):  # NumPy 1
         return None
     return path.read_bytes()
 

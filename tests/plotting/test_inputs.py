@@ -1,5 +1,6 @@
 """Displays of inputs: relevance, noise, effects; calibration before and after."""
 
+import inspect
 from types import SimpleNamespace
 
 import numpy as np
@@ -71,6 +72,8 @@ def test_noise_of_models_is_that_of_predict_parts(model):
 
 
 def test_effects_are_the_partial_dependence_of_scikit_learn(model):
+    if "custom_values" not in inspect.signature(partial_dependence).parameters:
+        pytest.skip("needs scikit-learn 1.7")
     display = EffectDisplay.from_estimator(model, FRAME, ["depth", 1], grid_resolution=12)
     for column, (name, values, mean, std) in enumerate(display.effects):
         feature = ("depth", 1)[column]
