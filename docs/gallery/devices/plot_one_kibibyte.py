@@ -7,7 +7,7 @@ it may be.
 """
 
 # %%
-# Litres per second through a pipeline, hour by hour, March to May 2022 (data of Tecnojest s.r.l.; they come with river).
+# Litres per second through a pipeline, hour by hour, March to May 2022 (data of Tecnojest s.r.l., part of river).
 # From twenty undisturbed days the model learns what to expect after the flow one hour and one day before, at a time of
 # day.
 
@@ -69,9 +69,9 @@ with tempfile.TemporaryDirectory() as folder:
         print("rows that differ from Python:", subprocess.run([Path(folder) / "main"]).returncode)
 
 # %%
-# Left: what the device expects, with four standard deviations, and the flow; dots are alarms. It notices at once that the
-# main is shut, and that it is opened again. Three later alarms are sudden steps of the flow. Right: what the bytes are
-# spent on.
+# Left: what the device expects, with four standard deviations, and the flow; dots are alarms. It notices at once that
+# the main is shut, and that it is opened again. Three later alarms are sudden steps of the flow. Right: what the bytes
+# are spent on.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), width_ratios=(2.6, 1), layout="constrained")
 day = np.arange(len(flow)) / 24
