@@ -33,36 +33,12 @@ class FileFormatError(ValueError):
 
 
 class CorruptFileError(FileFormatError):
-    """The file was truncated or altered after it was written.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    reason : str
-        What is wrong with it.
-    """
+    """The file was truncated or altered after it was written."""
 
 
 class VersionError(FileFormatError):
-    """The file was written by a later version of the package.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    reason : str
-        What is wrong with it.
-    """
+    """The file was written by a later version of the package."""
 
 
 class KindError(FileFormatError):
-    """The file is valid but of another kind than expected.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    reason : str
-        What is wrong with it.
-    """
+    """The file is valid but of another kind than expected."""

@@ -27,12 +27,10 @@ def load_quantized(path: str | Path) -> QuantizedPredictor:
     Parameters
     ----------
     path : str or Path
-        Path of the file.
 
     Returns
     -------
     QuantizedRegressor or QuantizedClassifier
-        The model.
 
     Raises
     ------
